@@ -1,0 +1,5 @@
+"""`python -m extender` runs the extender."""
+
+from extender.app import main
+
+main()

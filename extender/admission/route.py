@@ -1,0 +1,90 @@
+"""/mutate: a Pod that asks for Slurm gets our scheduler, our gate and its first attempt's number.
+
+What can never run is refused here, at `kubectl apply`, with every problem at once. Nothing is looked up:
+admission works while Slurm or the rest of the extender is down.
+Wire format: admission.k8s.io/v1 AdmissionReview; the patch is a JSON Patch (RFC 6902).
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict
+
+from extender.orjson_response import reply
+from extender.placement.workload import ATTEMPT, DOMAIN, GATE, Dialect, read_request
+
+Manifest = Mapping[str, Any]
+
+
+class AdmissionRequest(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    uid: str
+    namespace: str = ""
+    object: dict[str, Any]
+
+
+class AdmissionReview(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    request: AdmissionRequest
+
+
+def patch_of(pod: Manifest, dialect: Dialect) -> list[dict[str, Any]]:
+    """Returns the JSON Patch that makes a Pod wait for Slurm.
+
+    Annotations under our own domain are the extender's to write: those a user brought are dropped.
+    """
+    metadata, spec = pod["metadata"], pod["spec"]
+    annotations = {
+        name: value
+        for name, value in (metadata.get("annotations") or {}).items()
+        if not name.startswith(DOMAIN)
+    }
+    gates = [gate for gate in spec.get("schedulingGates") or () if gate["name"] != GATE]
+    return [
+        _add("/spec/schedulerName", dialect.scheduler_name),
+        _add("/spec/schedulingGates", [*gates, {"name": GATE}]),
+        _add("/metadata/annotations", annotations | {ATTEMPT: "1"}),
+    ]
+
+
+def review(request: AdmissionRequest, dialect: Dialect) -> dict[str, Any]:
+    """Returns the AdmissionResponse to a Pod's creation."""
+    pod = request.object
+    pod.setdefault("metadata", {}).setdefault("namespace", request.namespace)
+    if not dialect.manages(pod) or pod["spec"].get("nodeName"):
+        return {"uid": request.uid, "allowed": True}
+    problems = read_request(pod, dialect).problems
+    if problems:
+        status = {"code": 422, "reason": "Invalid", "message": _message(problems)}
+        return {"uid": request.uid, "allowed": False, "status": status}
+    patch = b64encode(orjson.dumps(patch_of(pod, dialect))).decode()
+    return {"uid": request.uid, "allowed": True, "patchType": "JSONPatch", "patch": patch}
+
+
+def router(dialect: Dialect) -> APIRouter:
+    """Returns the route."""
+    routes = APIRouter()
+
+    @routes.post("/mutate")
+    async def mutate(body: AdmissionReview) -> Response:
+        response = review(body.request, dialect)
+        return reply(
+            {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        )
+
+    return routes
+
+
+def _add(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _message(problems: tuple[str, ...]) -> str:
+    return "Slurm cannot run this Pod: " + "; ".join(problems)

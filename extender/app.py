@@ -1,0 +1,229 @@
+"""The composition root: settings become adapters, adapters become one running program.
+
+Listeners stand apart by who may reach them: kube-scheduler's verbs, admission, metrics, probes. They
+answer from the first moment; placement starts when both systems have been read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import structlog
+import uvicorn
+import uvloop
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import make_asgi_app
+from prometheus_fastapi_instrumentator import Instrumentator
+from pydantic import ValidationError
+
+from extender import health as probes
+from extender import recovery
+from extender.admission import route as admission
+from extender.bind import route as bind
+from extender.bind.binder import Binder
+from extender.cluster_view import ClusterViewKeeper
+from extender.dispatcher import Dispatcher
+from extender.filter import route as filter_nodes
+from extender.health import Health
+from extender.job_watch import JobWatch
+from extender.kubernetes_api import KubernetesApi, KubernetesError
+from extender.orjson_response import reply
+from extender.placement.events import ClusterObserved
+from extender.placement.ledger import Ledger
+from extender.pod_watch import PodWatch
+from extender.preempt import route as preempt
+from extender.prioritize import route as prioritize
+from extender.settings import Settings
+from extender.telemetry import Telemetry, configure_logging
+from slurm_client.errors import SlurmError
+from slurm_client.rest import SlurmRest
+
+log = structlog.get_logger()
+
+_RETRY_S = 2.0
+
+Result = TypeVar("Result")
+
+
+class Extender:
+    """The whole program."""
+
+    def __init__(self, settings: Settings, kubernetes: KubernetesApi, slurm: SlurmRest) -> None:
+        self._settings = settings
+        self._kubernetes = kubernetes
+        self._slurm = slurm
+        self._health = Health()
+        self._telemetry = Telemetry()
+        self._keeper = ClusterViewKeeper(kubernetes, slurm, self._health, settings.node_name_label)
+
+    def servers(self) -> list[uvicorn.Server]:
+        """Returns one server for each group of callers."""
+        settings, dialect = self._settings, self._settings.dialect
+        binder = Binder(
+            self._kubernetes, self._slurm, dialect, settings.cluster_name, lambda: self._keeper.view
+        )
+        verbs = self._application(
+            filter_nodes.router(dialect), prioritize.router(), bind.router(binder), preempt.router()
+        )
+        scheduler = FastAPI(openapi_url=None)
+        scheduler.mount("/scheduler", verbs)
+        servers = [
+            self._server(scheduler, settings.scheduler_port, address=settings.scheduler_address),
+            self._server(self._metrics(), settings.metrics_port),
+            self._server(_plain(probes.router(self._health)), settings.health_port),
+        ]
+        if settings.tls_cert_file is not None:
+            webhook = self._application(admission.router(dialect))
+            servers.append(self._server(webhook, settings.admission_port, tls=True))
+        return servers
+
+    async def place(self) -> None:
+        """Recovers, then places Pods for ever."""
+        configuration = await _insist(self._health, "Slurm", self._slurm.configuration)
+        rules = self._settings.rules(configuration.max_job_id)
+        ledger = Ledger(rules, self._telemetry.observe)
+        self._telemetry.count(lambda: ledger.placeholders)
+        dispatcher = self._dispatcher(ledger)
+        pods = PodWatch(self._kubernetes, self._settings.dialect, self._health)
+
+        async def recover() -> None:
+            view = await self._keeper.load()
+            found = await pods.list()
+            dispatcher.feed(ClusterObserved(view))
+            await recovery.recover(found, self._slurm, self._kubernetes, rules, dispatcher)
+
+        await _insist(self._health, "recovery", recover)
+        self._keeper.on_change = lambda view: dispatcher.feed(ClusterObserved(view))
+        self._health.ready = True
+        jobs = JobWatch(ledger, self._slurm, self._health, self._settings.poll_interval_s)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(dispatcher.run())
+            tasks.create_task(pods.run(dispatcher))
+            tasks.create_task(jobs.run(dispatcher))
+            tasks.create_task(self._keeper.run())
+
+    def _dispatcher(self, ledger: Ledger) -> Dispatcher:
+        return Dispatcher(
+            ledger, self._slurm, self._kubernetes, self._telemetry, self._settings.slurm_concurrency
+        )
+
+    def _application(self, *routers: APIRouter) -> FastAPI:
+        application = _plain(*routers)
+        Instrumentator(
+            registry=self._telemetry.registry, should_instrument_requests_inprogress=False
+        ).instrument(application)
+        application.add_exception_handler(RequestValidationError, _malformed)
+        return application
+
+    def _metrics(self) -> FastAPI:
+        application = FastAPI(openapi_url=None)
+        application.mount("/metrics", make_asgi_app(self._telemetry.registry))
+        return application
+
+    def _server(
+        self, application: FastAPI, port: int, *, address: str | None = None, tls: bool = False
+    ) -> uvicorn.Server:
+        settings = self._settings
+        configuration = uvicorn.Config(
+            application,
+            host=address or settings.listen_address,
+            port=port,
+            loop="uvloop",
+            http="httptools",
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_keep_alive=120,
+            timeout_graceful_shutdown=5,
+            ssl_certfile=settings.tls_cert_file if tls else None,
+            ssl_keyfile=str(settings.tls_key_file) if tls else None,
+        )
+        return _Server(configuration)
+
+
+class _Server(uvicorn.Server):
+    """Several servers share a process: signals are the program's to handle."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _plain(*routers: APIRouter) -> FastAPI:
+    application = FastAPI(openapi_url=None)
+    for router in routers:
+        application.include_router(router)
+    return application
+
+
+async def _malformed(request: Request, error: Exception) -> Response:
+    """Says which field of a request is wrong, to whoever sent it."""
+    assert isinstance(error, RequestValidationError)
+    wrong = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors())
+    log.warning("malformed request", path=request.url.path, error=wrong)
+    return reply({"Error": f"malformed request: {wrong}"}, 400)
+
+
+async def _insist(health: Health, part: str, act: Callable[[], Awaitable[Result]]) -> Result:
+    """Repeats until it succeeds; meanwhile /readyz says why it does not."""
+    while True:
+        try:
+            result = await act()
+        except (SlurmError, KubernetesError) as error:
+            health.says(part, str(error))
+            log.warning("cannot start yet", part=part, error=str(error))
+            await asyncio.sleep(_RETRY_S)
+        else:
+            health.says(part, None)
+            return result
+
+
+async def serve(settings: Settings) -> None:
+    """Runs until SIGTERM or SIGINT. Any part that ends by itself ends the program."""
+    kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
+    kubernetes = await KubernetesApi.connect(kubeconfig)
+    slurm = SlurmRest(
+        settings.slurmrestd_url,
+        settings.slurm_token_file,
+        timeout_s=settings.slurm_timeout_s,
+        concurrency=settings.slurm_concurrency,
+    )
+    extender = Extender(settings, kubernetes, slurm)
+    parts: list[asyncio.Future[object]] = [
+        asyncio.ensure_future(server.serve()) for server in extender.servers()
+    ]
+    parts.append(asyncio.ensure_future(extender.place()))
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    parts.append(asyncio.ensure_future(stop.wait()))
+    try:
+        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        for part in done:
+            part.result()
+    finally:
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
+        await slurm.aclose()
+        await kubernetes.aclose()
+
+
+def main() -> None:
+    """The program's entry: exit status 2 where the settings are wrong."""
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        for wrong in error.errors():
+            name = "_".join(str(part) for part in wrong["loc"]) or "settings"
+            print(f"SLURM_EXTENDER_{name.upper()}: {wrong['msg']}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(2) from None
+    configure_logging(settings.log_level)
+    log.info("starting", **settings.model_dump(mode="json"))
+    uvloop.run(serve(settings))

@@ -1,0 +1,98 @@
+"""Binds a Pod to the Node that its job runs on, and to no other (invariant I2).
+
+The Pod is read, the job is read, and the Binding carries the Pod's uid and resourceVersion: whatever
+changed in between makes it fail, and kube-scheduler tries again. Success is only said of a Pod that is
+bound. Any replica may bind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from extender.kubernetes_api import KubernetesApi, KubernetesError, NotFound
+from extender.placement.cluster import ClusterView
+from extender.placement.identity import PlaceholderKey
+from extender.placement.workload import Allocation, Dialect, Pod, parse_pod
+from slurm_client.errors import SlurmError
+from slurm_client.model import Job
+from slurm_client.protocol import Slurm
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What kube-scheduler asks: this very Pod onto this Node."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+
+class NotBound(Exception):
+    """The Pod was not bound; the message says why, for kube-scheduler's Event on the Pod."""
+
+
+def verified(pod: Pod, job: Job | None, node: str, cluster: str, view: ClusterView) -> Allocation:
+    """Returns what Slurm really granted to a Pod on a Node. Raises NotBound where it did not."""
+    if job is None or not job.state.running:
+        raise NotBound(f"Slurm job {pod.job_id} is not running")
+    key = PlaceholderKey.parse(job.admin_comment)
+    if key is None or (key.cluster, key.uid, key.attempt) != (cluster, pod.uid, pod.attempt):
+        raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
+    granted = view.node_of(job.nodes[0]) if job.nodes else None
+    if granted is None or granted.name != node:
+        raise NotBound(f"Slurm job {job.id} does not run on {node}")
+    return Allocation(job.id, node, ",".join(job.gres))
+
+
+class Binder:
+    """Answers kube-scheduler's bind calls."""
+
+    def __init__(
+        self,
+        kubernetes: KubernetesApi,
+        slurm: Slurm,
+        dialect: Dialect,
+        cluster: str,
+        view: Callable[[], ClusterView],
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._slurm = slurm
+        self._dialect = dialect
+        self._cluster = cluster
+        self._view = view
+
+    async def bind(self, target: Target) -> None:
+        """Binds, or raises NotBound. A Pod already bound to that Node is success."""
+        try:
+            await self._bind(target)
+        except NotFound as error:
+            raise NotBound("the Pod does not exist any more") from error
+        except (KubernetesError, SlurmError) as error:
+            raise NotBound(str(error)) from error
+
+    async def _bind(self, target: Target) -> None:
+        manifest = await self._kubernetes.read_pod(target.namespace, target.name)
+        if manifest is None or manifest["metadata"]["uid"] != target.uid:
+            raise NotBound("the Pod does not exist any more")
+        pod = parse_pod(manifest, self._dialect)
+        if pod.node is not None:
+            if pod.node != target.node:
+                raise NotBound(f"the Pod is bound to {pod.node} already")
+            return
+        annotations = await self._annotations(manifest, pod, target.node)
+        metadata: dict[str, Any] = {"uid": pod.uid, "resourceVersion": pod.resource_version}
+        if annotations:
+            metadata["annotations"] = annotations
+        await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
+
+    async def _annotations(self, manifest: Mapping[str, Any], pod: Pod, node: str) -> dict[str, str]:
+        """A Pod that is not ours has no job: it is bound as kube-scheduler would."""
+        if not self._dialect.manages(manifest):
+            return {}
+        if pod.job_id is None:
+            raise NotBound("the Pod has no Slurm job")
+        job = await self._slurm.job(pod.job_id)
+        return verified(pod, job, node, self._cluster, self._view()).annotations()

@@ -1,0 +1,42 @@
+"""/bind: see `binder`.
+
+Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderBindingArgs and ExtenderBindingResult.
+"""
+
+from __future__ import annotations
+
+import structlog
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+
+from extender.bind.binder import Binder, NotBound, Target
+from extender.orjson_response import reply
+
+log = structlog.get_logger()
+
+
+class BindArgs(BaseModel):
+    """ExtenderBindingArgs."""
+
+    PodName: str
+    PodNamespace: str
+    PodUID: str
+    Node: str
+
+
+def router(binder: Binder) -> APIRouter:
+    """Returns the route."""
+    routes = APIRouter()
+
+    @routes.post("/bind")
+    async def bind(args: BindArgs) -> Response:
+        target = Target(args.PodNamespace, args.PodName, args.PodUID, args.Node)
+        try:
+            await binder.bind(target)
+        except NotBound as error:
+            pod = f"{target.namespace}/{target.name}"
+            log.warning("not bound", pod=pod, uid=target.uid, node=target.node, why=str(error))
+            return reply({"Error": str(error)})
+        return reply({"Error": ""})
+
+    return routes

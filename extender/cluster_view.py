@@ -1,0 +1,80 @@
+"""Keeps the read model of both systems' nodes: Nodes by watch, partitions by asking now and then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from extender.health import Health
+from extender.kubernetes_api import KubernetesApi, Manifest
+from extender.placement.cluster import ClusterView
+from extender.placement.node_constraints import Node
+from extender.resource_watch import ResourceWatch
+from slurm_client.errors import SlurmError
+from slurm_client.protocol import Slurm
+
+_PARTITIONS_S = 15.0
+
+log = structlog.get_logger()
+
+
+class ClusterViewKeeper:
+    """`view` is the newest version; `on_change` is called with each."""
+
+    def __init__(self, kubernetes: KubernetesApi, slurm: Slurm, health: Health, name_label: str) -> None:
+        self._watch = ResourceWatch(kubernetes, "nodes")
+        self._slurm = slurm
+        self._health = health
+        self._label = name_label
+        self.view = ClusterView()
+        self.on_change: Callable[[ClusterView], None] = lambda _: None
+
+    async def load(self) -> ClusterView:
+        """Reads both systems once. Raises their errors."""
+        nodes = [self._parse(manifest) for manifest in await self._watch.list()]
+        configuration = await self._slurm.configuration()
+        preempts = configuration.preempt_type not in ("", "none", "preempt/none")
+        self.view = replace(self.view, nodes={node.name: node for node in nodes}, preemption=preempts)
+        await self._read_partitions()
+        return self.view
+
+    async def run(self) -> None:
+        """Follows both systems for ever, after `load`."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_nodes())
+            tasks.create_task(self._follow_partitions())
+
+    async def _follow_nodes(self) -> None:
+        async for change in self._watch.changes():
+            self._health.says("watch of Nodes", self._watch.trouble)
+            node = self._parse(change.manifest)
+            nodes = {name: n for name, n in self.view.nodes.items() if name != node.name}
+            if not change.gone:
+                nodes[node.name] = node
+            self._publish(replace(self.view, nodes=nodes))
+
+    async def _follow_partitions(self) -> None:
+        while True:
+            await asyncio.sleep(_PARTITIONS_S)
+            try:
+                before = self.view
+                await self._read_partitions()
+                if self.view != before:
+                    self.on_change(self.view)
+            except SlurmError as error:
+                log.warning("partitions not read", error=str(error))
+
+    async def _read_partitions(self) -> None:
+        partitions = await self._slurm.partitions()
+        self.view = replace(self.view, partitions={p.name: p for p in partitions})
+
+    def _publish(self, view: ClusterView) -> None:
+        if view != self.view:
+            self.view = view
+            self.on_change(view)
+
+    def _parse(self, manifest: Manifest) -> Node:
+        return Node.parse(manifest, self._label)

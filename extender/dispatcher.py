@@ -1,0 +1,211 @@
+"""Carries the ledger's effects out, and tells it what came of them. It decides nothing.
+
+Each system has a lane with a bounded number of workers; what gives resources back has one of its own,
+so that a burst of submissions never holds up an eviction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from math import inf
+from typing import Any
+
+import structlog
+
+from extender import pod_writes
+from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError, NotFound, Unavailable
+from extender.placement.events import (
+    CancelJob,
+    Effect,
+    Event,
+    EvictPod,
+    Failure,
+    Outcome,
+    ReadJob,
+    Remedy,
+    ShowCause,
+    Submit,
+    Tick,
+    WriteAllocation,
+    WriteAttempt,
+)
+from extender.placement.ledger import Ledger
+from extender.telemetry import Telemetry
+from slurm_client.errors import (
+    InvalidRequest,
+    JobIdTaken,
+    NeedsOperator,
+    NoRoomNow,
+    RetryLater,
+    SlurmError,
+    Unreachable,
+)
+from slurm_client.model import Job
+from slurm_client.protocol import Slurm
+
+log = structlog.get_logger()
+
+# The first class that fits wins, so a subclass stands before its base.
+_SLURM_REMEDIES: tuple[tuple[type[SlurmError], Remedy], ...] = (
+    (NoRoomNow, Remedy.NO_ROOM),
+    (JobIdTaken, Remedy.ID_TAKEN),
+    (InvalidRequest, Remedy.CHANGE),
+    (NeedsOperator, Remedy.OPERATOR),
+    (Unreachable, Remedy.AGAIN),
+    (RetryLater, Remedy.LATER),
+    (SlurmError, Remedy.AGAIN),
+)
+_KUBERNETES_REMEDIES: tuple[tuple[type[KubernetesError], Remedy], ...] = (
+    (Conflict, Remedy.FRESHER),
+    (NotFound, Remedy.GONE),
+    (Unavailable, Remedy.AGAIN),
+    (KubernetesError, Remedy.OPERATOR),
+)
+
+
+def failure_of(error: Exception) -> Failure:
+    """Returns an error of either system as the ledger knows it."""
+    if isinstance(error, SlurmError):
+        remedy = next(r for kind, r in _SLURM_REMEDIES if isinstance(error, kind))
+        return Failure(remedy, str(error))
+    if isinstance(error, KubernetesError):
+        remedy = next(r for kind, r in _KUBERNETES_REMEDIES if isinstance(error, kind))
+        return Failure(remedy, str(error), system="Kubernetes")
+    log.error("an effect failed in an unforeseen way", exc_info=error)
+    return Failure(Remedy.AGAIN, f"internal error: {type(error).__name__}", system="Extender")
+
+
+class Dispatcher:
+    """The one place where the ledger is fed. Its clock is the event loop's."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        slurm: Slurm,
+        kubernetes: KubernetesApi,
+        telemetry: Telemetry,
+        workers: int = 16,
+    ) -> None:
+        self._ledger = ledger
+        self._slurm = slurm
+        self._kubernetes = kubernetes
+        self._telemetry = telemetry
+        self._workers = workers
+        self._submissions: asyncio.Queue[Effect] = asyncio.Queue()
+        self._writes: asyncio.Queue[Effect] = asyncio.Queue()
+        self._endings: asyncio.Queue[Effect] = asyncio.Queue()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._carry: dict[type, Callable[[Any], Awaitable[Any]]] = {
+            Submit: self._submit,
+            ReadJob: self._read_job,
+            CancelJob: self._cancel_job,
+            WriteAllocation: self._write_allocation,
+            WriteAttempt: self._write_attempt,
+            ShowCause: self._show_cause,
+            EvictPod: self._evict_pod,
+        }
+
+    def feed(self, event: Event) -> None:
+        """Tells the ledger what happened and queues what follows. Never waits."""
+        for effect in self._ledger.apply(event, self.now()):
+            self._lane(effect).put_nowait(effect)
+        self._set_alarm()
+
+    def now(self) -> float:
+        """Returns the ledger's clock, in seconds."""
+        return asyncio.get_running_loop().time()
+
+    async def run(self) -> None:
+        """Works for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for lane in (self._submissions, self._writes, self._endings):
+                for _ in range(self._workers):
+                    tasks.create_task(self._work(lane))
+
+    async def carry_out(self, effect: Effect) -> Any:
+        """Does what an effect says and returns its result. Raises the systems' own errors."""
+        return await self._carry[type(effect)](effect)
+
+    async def _work(self, lane: asyncio.Queue[Effect]) -> None:
+        while True:
+            effect = await lane.get()
+            with self._telemetry.timing(effect) as timing:
+                try:
+                    result = await self.carry_out(effect)
+                except Exception as error:  # noqa: BLE001 -- whatever it is, the ledger must hear of it
+                    result = failure_of(error)
+                timing.result = result
+            self.feed(Outcome(effect, result))
+
+    def _lane(self, effect: Effect) -> asyncio.Queue[Effect]:
+        match effect:
+            case CancelJob() | EvictPod() | WriteAttempt():
+                return self._endings
+            case Submit() | ReadJob():
+                return self._submissions
+        return self._writes
+
+    def _set_alarm(self) -> None:
+        due = self._ledger.next_wake()
+        if self._alarm is not None:
+            if self._alarm.when() <= due and not self._alarm.cancelled():
+                return
+            self._alarm.cancel()
+        self._alarm = None if due == inf else asyncio.get_running_loop().call_at(due, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.feed(Tick())
+
+    # Slurm
+
+    async def _submit(self, effect: Submit) -> None:
+        ask = self._slurm.allocate if effect.immediate else self._slurm.submit
+        await ask(effect.job, effect.job_id)
+
+    async def _read_job(self, effect: ReadJob) -> Job | None:
+        return await self._slurm.job(effect.job_id)
+
+    async def _cancel_job(self, effect: CancelJob) -> None:
+        await self._slurm.cancel(effect.job_id)
+
+    # Kubernetes
+
+    async def _write_allocation(self, effect: WriteAllocation) -> None:
+        pod, allocation = effect.pod, effect.allocation
+        nominated = await self._kubernetes.patch_pod_status(
+            pod.namespace, pod.name, pod_writes.nomination(pod, allocation, _wall_clock())
+        )
+        version = nominated["metadata"]["resourceVersion"]
+        patch = pod_writes.grant(pod, allocation, version)
+        await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
+
+    async def _write_attempt(self, effect: WriteAttempt) -> None:
+        pod = effect.pod
+        patch = pod_writes.next_attempt(pod, effect.attempt)
+        await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
+        await self._kubernetes.patch_pod_status(pod.namespace, pod.name, pod_writes.no_nomination(pod))
+
+    async def _show_cause(self, effect: ShowCause) -> None:
+        pod, now = effect.pod, _wall_clock()
+        patch = pod_writes.waiting(pod, effect.cause, effect.job_id, now)
+        await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
+        event = pod_writes.event(pod, effect.cause, now, action="Placing")
+        await self._kubernetes.create_event(pod.namespace, event)
+
+    async def _evict_pod(self, effect: EvictPod) -> None:
+        pod, cause, now = effect.pod, effect.cause, _wall_clock()
+        event = pod_writes.event(pod, cause, now, action="Evicting")
+        patch = pod_writes.disruption(pod, cause, now)
+        try:
+            await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
+            await self._kubernetes.create_event(pod.namespace, event)
+        except (NotFound, Conflict):
+            return  # the Pod is gone, or another has its name
+        await self._kubernetes.delete_pod(pod.namespace, pod.name, pod.uid)
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)

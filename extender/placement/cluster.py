@@ -1,0 +1,64 @@
+"""Both systems' nodes side by side, as they were when last looked at: what there is to choose from.
+
+A Node stands for one Slurm node. Slurm nodes without a Node run native jobs only, and are excluded
+from every placeholder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from extender.placement.node_constraints import Node, NodeConstraints
+from slurm_client.model import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """One version of the read model. Nodes by Kubernetes name, partitions by name."""
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    preemption: bool = True
+    """Whether this Slurm may preempt at all; True until it is known not to."""
+
+    def node_of(self, slurm_name: str) -> Node | None:
+        """Returns the Node that stands for a Slurm node."""
+        same_name = self.nodes.get(slurm_name)
+        if same_name is not None and same_name.slurm_name == slurm_name:
+            return same_name
+        return next((n for n in self.nodes.values() if n.slurm_name == slurm_name), None)
+
+    def partition_name(self, asked: str | None) -> str:
+        """Returns the partition a job goes to: the one it names, else Slurm's default."""
+        default = (p.name for p in self.partitions.values() if p.default)
+        return asked or next(default, "")
+
+    def may_preempt(self, partition: str) -> bool:
+        """Tells whether a job of this partition could take another's place.
+
+        An immediate allocation that is refused may have preempted all the same, so there is no fast
+        path in such a partition. True for a partition that is not known.
+        """
+        own = self.partitions.get(partition)
+        if not self.preemption:
+            return False
+        if own is None:
+            return True
+        shared = (p for p in self.partitions.values() if set(p.nodes) & set(own.nodes))
+        return any(p.priority_tier < own.priority_tier for p in shared)
+
+    def excluded_nodes(
+        self, constraints: NodeConstraints, partition: str, avoid: Collection[str]
+    ) -> tuple[str, ...]:
+        """Returns the Slurm nodes of a partition that cannot be used, cut to those Slurm knows.
+
+        `avoid` names Nodes that refused this Pod of late.
+        """
+        known = self.partitions[partition].nodes if partition in self.partitions else ()
+        usable = {
+            node.slurm_name
+            for node in self.nodes.values()
+            if node.name not in avoid and constraints.admit(node)
+        }
+        return tuple(name for name in known if name not in usable)

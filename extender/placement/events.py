@@ -1,0 +1,162 @@
+"""What the ledger is told, and what it answers: events in, effects out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from extender.placement.cluster import ClusterView
+from extender.placement.identity import PlaceholderKey
+from extender.placement.placeholder import Cause
+from extender.placement.workload import Allocation, Pod
+from slurm_client.model import Job, JobSpec, JobState
+
+# Effects: each is carried out once for each time that it is returned, and answered by one Outcome.
+# `uid` is the ledger's own key.
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Ask Slurm for the job under this id: at once or not at all where `immediate`, else queued."""
+
+    uid: str
+    job_id: int
+    job: JobSpec
+    immediate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJob:
+    uid: str
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    uid: str
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAllocation:
+    """Write the allocation to the Pod and lift our gate, if the Pod is still as it was seen."""
+
+    uid: str
+    pod: Pod
+    allocation: Allocation
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAttempt:
+    """Take the allocation off the Pod and number its next attempt, if it is still as it was seen."""
+
+    uid: str
+    pod: Pod
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCause:
+    """Tell the Pod's author why it waits: a condition, and the job's id once there is one."""
+
+    uid: str
+    pod: Pod
+    cause: Cause
+    job_id: int | None
+    refused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EvictPod:
+    """Delete the Pod with its own grace, after an Event and a condition that say why."""
+
+    uid: str
+    pod: Pod
+    cause: Cause
+
+
+Effect = Submit | ReadJob | CancelJob | WriteAllocation | WriteAttempt | ShowCause | EvictPod
+
+# Events
+
+
+class Remedy(Enum):
+    """What helps after a failure: each error of either system is sorted into one of these."""
+
+    NO_ROOM = auto()  # submit under the next id
+    ID_TAKEN = auto()  # read that id
+    CHANGE = auto()  # the Pod's author must ask for something else
+    AGAIN = auto()  # send the same again: it may have been carried out
+    LATER = auto()  # nothing was done; there is no room for it now
+    OPERATOR = auto()  # a person must mend something; nothing was done
+    FRESHER = auto()  # the Pod has changed: decide again when its new version is seen
+    GONE = auto()  # the Pod does not exist any more
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    remedy: Remedy
+    message: str
+    system: str = "Slurm"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an effect: what it returned (a Job, None) or a Failure."""
+
+    effect: Effect
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A Pod found at the start, with the jobs that Slurm knows under ids that could be its own."""
+
+    pod: Pod
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanFound:
+    """A live job with our key whose Pod is proven gone, or has moved on to another."""
+
+    key: PlaceholderKey
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodObserved:
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodVanished:
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPolled:
+    """What a healthy Slurm said of the jobs it was asked about; one that is not in `states` is
+    unknown to it. `asked_at` is the ledger's clock before the question."""
+
+    asked: frozenset[int]
+    states: Mapping[int, JobState]
+    asked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterObserved:
+    view: ClusterView
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = (
+    Outcome | Recovered | OrphanFound | PodObserved | PodVanished | JobsPolled | ClusterObserved | Tick
+)

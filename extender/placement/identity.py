@@ -1,0 +1,69 @@
+"""Which Slurm job stands for which Pod: ids that can be computed, and a key that proves them.
+
+Root and SlurmUser may choose a job's id. Ours is a function of (cluster, workload, attempt, try), in a
+range that Slurm's own sequence does not reach, so that a submission can be repeated, and found again
+after a crash, without having been written down anywhere. Two workloads may hash to one id; the key in
+`admin_comment`, which users cannot set, tells them apart, and the second takes its next try.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+_KEY_PREFIX = "slurm-extender"
+TRIES_AT_RECOVERY = 4
+"""How many tries of an attempt recovery asks Slurm about before it sends anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobIdRange:
+    """The ids reserved for placeholders: first <= id < end. `end` is at most Slurm's MaxJobId."""
+
+    first: int = 1 << 25
+    end: int = 67_043_328
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first < self.end:
+            raise ValueError(f"job id range {self.first}..{self.end} is empty")
+
+    def __contains__(self, job_id: int) -> bool:
+        return self.first <= job_id < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceholderKey:
+    """Names one submission: the workload, which attempt to place it, and which try of that attempt.
+
+    A new attempt follows a placement that could not be used; a new try follows an id that could not.
+    """
+
+    cluster: str
+    namespace: str
+    name: str
+    uid: str
+    attempt: int
+    attempt_try: int = 0
+
+    def job_id(self, ids: JobIdRange) -> int:
+        """Returns the id under which this submission is sent to Slurm, always the same one."""
+        seed = f"{self.cluster}/{self.uid}/{self.attempt}/{self.attempt_try}".encode()
+        number = int.from_bytes(blake2b(seed, digest_size=8).digest(), "big")
+        return ids.first + number % (ids.end - ids.first)
+
+    def __str__(self) -> str:
+        """Returns the text for `admin_comment`. No part of it can hold a slash."""
+        return (
+            f"{_KEY_PREFIX}/{self.cluster}/{self.namespace}/{self.name}/{self.uid}"
+            f"/{self.attempt}.{self.attempt_try}"
+        )
+
+    @classmethod
+    def parse(cls, admin_comment: str) -> PlaceholderKey | None:
+        """Returns the key that an `admin_comment` holds, or None where it is not one of ours."""
+        match admin_comment.split("/"):
+            case [prefix, cluster, namespace, name, uid, numbers] if prefix == _KEY_PREFIX:
+                attempt, _, attempt_try = numbers.partition(".")
+                if attempt.isdecimal() and attempt_try.isdecimal():
+                    return cls(cluster, namespace, name, uid, int(attempt), int(attempt_try))
+        return None

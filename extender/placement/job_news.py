@@ -1,0 +1,155 @@
+"""What Slurm's news of a job means for its placeholder: each function returns the next record.
+
+Absence is not news (invariant I5): only several confirmations from a healthy Slurm count, and never
+against a Pod that runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.placement.identity import PlaceholderKey
+from extender.placement.placeholder import Cause, Placeholder, State
+from extender.placement.rules import Moment
+from extender.placement.workload import Allocation
+from slurm_client.model import Job, JobState
+
+_RELEASED = frozenset({State.RELEASING, State.REPLACING, State.EVICTING})
+# Ends that are Slurm's doing and not a person's: a Pod that has not started is placed again.
+_PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL"})
+# Ends of a submission that never ran: its id is burnt, and means nothing else.
+_BURNT = frozenset({"FAILED", "BOOT_FAIL"})
+
+_ENDED = {
+    "CANCELLED": Cause("SlurmJobCancelled", "was cancelled in Slurm"),
+    "PREEMPTED": Cause("SlurmJobPreempted", "was preempted by Slurm"),
+    "TIMEOUT": Cause("SlurmJobTimeout", "reached its time limit in Slurm"),
+    "DEADLINE": Cause("SlurmJobDeadline", "reached its deadline in Slurm"),
+    "NODE_FAIL": Cause("SlurmNodeFailed", "lost its node in Slurm"),
+    "BOOT_FAIL": Cause("SlurmNodeFailed", "lost its node in Slurm while it booted"),
+    "COMPLETED": Cause("SlurmJobCompleted", "was completed in Slurm"),
+    "SUSPENDED": Cause("SlurmJobSuspended", "was suspended in Slurm"),
+    "PENDING": Cause("SlurmJobRequeued", "was requeued in Slurm"),
+}
+_OTHER_END = Cause("SlurmJobEnded", "ended in Slurm")
+_LOST = Cause("SlurmJobLost", "is not known to Slurm any more")
+
+
+def end_of(job_id: int | None, state: JobState) -> Cause:
+    """Returns why a job no longer holds its resources, in words for the Pod's author."""
+    known = _ENDED.get("SUSPENDED" if state.suspended else state.base, _OTHER_END)
+    return Cause(known.reason, f"Slurm job {job_id} {known.message} ({state.text})")
+
+
+def after_poll(placeholder: Placeholder, state: JobState | None, at: Moment) -> Placeholder:
+    """Returns the record after a poll said this state, or (None) did not know the job."""
+    if state is None:
+        missed = replace(placeholder, misses=placeholder.misses + 1)
+        return _lost(missed, at) if missed.misses >= at.rules.confirmations else missed
+    if placeholder.misses:
+        placeholder = replace(placeholder, misses=0)
+    if placeholder.state in _RELEASED:
+        return replace(placeholder, job_over=True) if state.ended else placeholder
+    if placeholder.state is State.DONE:
+        revived = not state.ended and (state.running or state.pending)
+        return placeholder.move(State.RELEASING, at.now, job_over=False) if revived else placeholder
+    return _while_live(placeholder, state, at)
+
+
+def _while_live(placeholder: Placeholder, state: JobState, at: Moment) -> Placeholder:
+    match placeholder.state:
+        case State.QUEUED if state.running:
+            return placeholder.move(State.ALLOCATED, at.now)
+        case State.QUEUED if state.ended:
+            return _ended(placeholder, state, at)
+        case State.ALLOCATED | State.BOUND if state.ended or state.suspended or state.pending:
+            return _ended(placeholder, state, at)
+    return placeholder
+
+
+def _ended(placeholder: Placeholder, state: JobState, at: Moment) -> Placeholder:
+    cause = end_of(placeholder.job_id, state)
+    unbound = placeholder.state is State.ALLOCATED
+    again = unbound and (state.base in _PLACE_AGAIN or not state.ended)
+    to = State.REPLACING if again else State.EVICTING
+    return placeholder.move(to, at.now, job_over=state.ended, cause=cause)
+
+
+def _lost(placeholder: Placeholder, at: Moment) -> Placeholder:
+    match placeholder.state:
+        case State.QUEUED:
+            return placeholder.move(State.SUBMITTING, at.now, immediate=False)
+        case State.ALLOCATED:
+            cause = Cause(_LOST.reason, f"Slurm job {placeholder.job_id} {_LOST.message}")
+            return placeholder.move(State.REPLACING, at.now, job_over=True, cause=cause)
+        case State.RELEASING | State.REPLACING | State.EVICTING:
+            return replace(placeholder, job_over=True)
+    return placeholder
+
+
+def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
+    """Returns the record after its job was read; None where Slurm does not know that id."""
+    match placeholder.state:
+        case State.SUBMITTING:
+            return _identified(placeholder, job, at)
+        case State.QUEUED if job is not None:
+            return _looked_at(placeholder, job, at)
+        case State.ALLOCATED if job is not None and job.state.running:
+            return _granted(placeholder, job, at)
+        case State.QUEUED | State.ALLOCATED:
+            return _look_again(placeholder, at)
+    return placeholder
+
+
+def _look_again(placeholder: Placeholder, at: Moment) -> Placeholder:
+    return replace(placeholder, not_before=at.now + at.rules.settle)
+
+
+def _looked_at(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
+    """A job that waits is asked for its reason; it may have started or ended meanwhile."""
+    if not job.state.pending:
+        moved = _while_live(placeholder, job.state, at)
+        unmoved = moved is placeholder
+        return _look_again(placeholder, at) if unmoved else after_read(moved, job, at)
+    reason = job.reason or "None"
+    words = f"Slurm job {job.id} waits in partition {job.partition}: {reason}"
+    if job.state_description:
+        words = f"{words} ({job.state_description})"
+    return replace(placeholder, cause=Cause(reason, words), not_before=at.now + at.rules.reason_interval)
+
+
+def _granted(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
+    slurm_node = job.nodes[0] if job.nodes else ""
+    node = at.view.node_of(slurm_node)
+    if node is None:
+        cause = Cause("NodeUnknown", f"Slurm chose {slurm_node}, for which no Node stands")
+        return placeholder.move(State.REPLACING, at.now, cause=cause)
+    allocation = Allocation(job.id, node.name, ",".join(job.gres))
+    return replace(placeholder, allocation=allocation, not_before=0.0, failures=0)
+
+
+def _identified(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
+    """Slurm said that the id exists: is the job ours, and what became of it?"""
+    if job is None:
+        return replace(_look_again(placeholder, at), id_taken=False)
+    ours = PlaceholderKey.parse(job.admin_comment) == placeholder.key(at.rules.cluster)
+    if not ours or burnt(job):
+        following = placeholder.attempt_try + 1
+        return replace(
+            placeholder.submitted_as(at.rules.cluster, at.rules.ids, following), immediate=False
+        )
+    return adopt(placeholder, job, at)
+
+
+def burnt(job: Job) -> bool:
+    """Tells whether a job is what a refused immediate allocation leaves behind."""
+    return job.state.base in _BURNT and not job.nodes
+
+
+def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
+    """Returns a record in SUBMITTING after its job turned out to exist."""
+    if job.state.ended:
+        return placeholder.move(State.EVICTING, at.now, job_over=True, cause=end_of(job.id, job.state))
+    if job.state.running:
+        return _granted(placeholder.move(State.ALLOCATED, at.now), job, at)
+    return placeholder.move(State.QUEUED, at.now, not_before=at.now + at.rules.settle)

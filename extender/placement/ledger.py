@@ -1,0 +1,294 @@
+"""The ledger: what is true of every workload's placeholder, and what is to be done next.
+
+`apply(event, now)` takes in what one of the two systems said and returns the effects that follow. It
+never waits and never looks at a clock. The rules are pure functions beside it (`pod_news`, `job_news`,
+`steps`, `recovery`); what is kept here is the set of records, the line of those that wait for a turn,
+and when each is to be looked at again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from extender.placement.cluster import ClusterView
+from extender.placement.events import (
+    ClusterObserved,
+    Effect,
+    Event,
+    Failure,
+    JobsPolled,
+    OrphanFound,
+    Outcome,
+    PodObserved,
+    PodVanished,
+    Recovered,
+    Remedy,
+    Submit,
+    Tick,
+)
+from extender.placement.job_news import after_poll
+from extender.placement.node_constraints import NodeConstraints
+from extender.placement.placeholder import Cause, Placeholder, State
+from extender.placement.pod_news import after_end, after_pod, refused
+from extender.placement.recovery import recovered
+from extender.placement.rules import Moment, Rules
+from extender.placement.steps import (
+    NO_NODE,
+    after_outcome,
+    has_no_node,
+    next_step,
+    next_word,
+)
+from extender.placement.window import Window, Windows
+from extender.placement.workload import Pod, Request
+from slurm_client.model import JobSpec
+
+_WATCHED = frozenset(
+    {
+        State.QUEUED,
+        State.ALLOCATED,
+        State.BOUND,
+        State.REPLACING,
+        State.EVICTING,
+        State.RELEASING,
+        State.DONE,
+    }
+)
+_NOTHING = Request(JobSpec("", 0, 0), NodeConstraints({}, None, ()))
+_UNBOUND = "could not be bound to {} before the deadline"
+
+Observer = Callable[[Placeholder | None, Placeholder], None]
+
+
+class Ledger:
+    """Events in, effects out. `observer` hears of every change of state, before and after."""
+
+    def __init__(self, rules: Rules, observer: Observer | None = None) -> None:
+        self._rules = rules
+        self._observer = observer
+        self._view = ClusterView()
+        self._records: dict[str, Placeholder] = {}
+        self._windows = Windows(rules.window, rules.fast_path_rest)
+        self._wakes: list[tuple[float, str]] = []
+        self._effects: list[Effect] = []
+        self._now = 0.0
+
+    # What others may ask
+
+    @property
+    def placeholders(self) -> Iterator[Placeholder]:
+        """Yields every record, tombstones included."""
+        return iter(self._records.values())
+
+    def watched_jobs(self) -> frozenset[int]:
+        """Returns the ids of the jobs whose states matter."""
+        return frozenset(
+            p.job_id
+            for p in self._records.values()
+            if p.state in _WATCHED and p.job_id is not None and not p.job_over
+        )
+
+    def waits(self) -> bool:
+        """Tells whether a change in Slurm would move a Pod on at once."""
+        return any(p.state is State.QUEUED for p in self._records.values())
+
+    def next_wake(self) -> float:
+        """Returns when a Tick is due, on the caller's clock; infinity where none is."""
+        return self._wakes[0][0] if self._wakes else inf
+
+    # The one door
+
+    def apply(self, event: Event, now: float) -> tuple[Effect, ...]:
+        """Takes an event in and returns what is to be done. `now` never goes back."""
+        self._now = now
+        handlers: dict[type, Callable[[Any], None]] = {
+            Outcome: self._outcome,
+            Recovered: self._recovered,
+            OrphanFound: self._orphan,
+            PodObserved: self._pod_observed,
+            PodVanished: self._pod_vanished,
+            JobsPolled: self._jobs_polled,
+            ClusterObserved: self._cluster_observed,
+            Tick: self._tick,
+        }
+        handlers[type(event)](event)
+        self._take_turns()
+        effects, self._effects = tuple(self._effects), []
+        return effects
+
+    # Events
+
+    def _outcome(self, event: Outcome) -> None:
+        record = self._records.get(event.effect.uid)
+        if record is None:
+            return
+        if _found_no_room(event):
+            self._window(record).had_no_room(self._now)
+        self._settle(after_outcome(record, event, self._moment()))
+
+    def _recovered(self, event: Recovered) -> None:
+        record, stray = recovered(event.pod, event.jobs, self._moment())
+        if record is not None:
+            self._settle(record)
+        for job in stray:
+            self._release_stray(replace(event.pod, uid=f"{event.pod.uid}#{job.id}"), job.id)
+
+    def _orphan(self, event: OrphanFound) -> None:
+        key = event.key
+        pod = Pod(f"{key.uid}#{event.job_id}", key.namespace, key.name, "", _NOTHING)
+        self._release_stray(pod, event.job_id)
+
+    def _release_stray(self, pod: Pod, job_id: int) -> None:
+        self._settle(Placeholder(pod, State.RELEASING, since=self._now, job_id=job_id))
+
+    def _pod_observed(self, event: PodObserved) -> None:
+        record, pod = self._records.get(event.pod.uid), event.pod
+        if record is not None:
+            self._settle(after_pod(record, pod, self._now))
+        elif not (pod.finished or pod.deleting or pod.node):
+            self._settle(self._seen(pod))
+
+    def _seen(self, pod: Pod) -> Placeholder:
+        return Placeholder(pod, since=self._now, first_seen=self._now, attempt=pod.attempt)
+
+    def _pod_vanished(self, event: PodVanished) -> None:
+        record = self._records.get(event.uid)
+        if record is not None:
+            self._settle(after_end(record, self._now))
+
+    def _jobs_polled(self, event: JobsPolled) -> None:
+        for record in tuple(self._records.values()):
+            known = record.job_id in event.asked and record.since <= event.asked_at
+            if known and record.state in _WATCHED:
+                state = event.states.get(record.job_id or 0)
+                moved = after_poll(record, state, self._moment())
+                if moved is not record:
+                    self._settle(moved)
+
+    def _cluster_observed(self, event: ClusterObserved) -> None:
+        self._view = event.view
+        for record in tuple(self._records.values()):
+            if record.state is State.SUBMITTING and record.cause == NO_NODE:
+                self._settle(replace(record, cause=None, not_before=0.0))
+
+    def _tick(self, event: Tick) -> None:
+        del event
+        while self._wakes and self._wakes[0][0] <= self._now:
+            record = self._records.get(heapq.heappop(self._wakes)[1])
+            if record is not None:
+                self._settle(record)
+
+    def _moment(self) -> Moment:
+        return Moment(self._now, self._rules, self._view)
+
+    # What follows from a record
+
+    def _settle(self, record: Placeholder) -> None:
+        """Stores a record, after the moves that follow from it by itself, and asks for its effects."""
+        record = self._follow(record)
+        uid = record.pod.uid
+        before = self._records.get(uid)
+        if record.state is State.DONE and self._now >= record.not_before:
+            self._records.pop(uid, None)
+            return
+        if self._observer is not None and (before is None or before.state is not record.state):
+            self._observer(before, record)
+        self._records[uid] = self._emit(record)
+        self._window(record).follow(self._records[uid])
+        self._wake(self._records[uid])
+
+    def _follow(self, record: Placeholder) -> Placeholder:
+        now, rules = self._now, self._rules
+        match record.state:
+            case State.SEEN if record.pod.request.problems:
+                return refused(record, "; ".join(record.pod.request.problems), now)
+            case State.DONE if not record.not_before:
+                return replace(record, not_before=now + rules.tombstone)
+            case State.RELEASING if record.job_over and not record.in_flight:
+                return record.move(State.DONE, now, not_before=now + rules.tombstone)
+            case State.REPLACING if record.written and record.job_over:
+                return _next_attempt(record, now)
+            case State.ALLOCATED if record.written and now >= record.not_before:
+                return self._give_back(record)
+        return record
+
+    def _give_back(self, record: Placeholder) -> Placeholder:
+        assert record.allocation is not None
+        node = record.allocation.node
+        cause = Cause("NotBound", _UNBOUND.format(node))
+        avoid = (*record.avoid, (node, self._now + self._rules.avoid))
+        return record.move(State.REPLACING, self._now, cause=cause, avoid=avoid)
+
+    def _emit(self, record: Placeholder) -> Placeholder:
+        if not record.in_flight and self._now >= record.not_before:
+            record = self._emit_step(record)
+        word = None if record.showing else next_word(record)
+        if word is not None:
+            self._effects.append(word)
+            record = replace(record, showing=True)
+        return record
+
+    def _emit_step(self, record: Placeholder) -> Placeholder:
+        if record.state is State.SUBMITTING and has_no_node(record, self._moment()):
+            held_up = replace(record, cause=NO_NODE, failures=record.failures + 1)
+            delay = self._rules.delay(Remedy.LATER, record.failures)
+            return replace(held_up, not_before=self._now + delay)
+        step = next_step(record, self._moment())
+        if step is None:
+            return record
+        self._effects.append(step)
+        return replace(record, in_flight=True)
+
+    def _wake(self, record: Placeholder) -> None:
+        if not record.in_flight and self._now < record.not_before < inf:
+            heapq.heappush(self._wakes, (record.not_before, record.pod.uid))
+
+    # Turns
+
+    def _window(self, record: Placeholder) -> Window:
+        return self._windows[self._view.partition_name(record.pod.request.job.partition)]
+
+    def _take_turns(self) -> None:
+        for partition, window in self._windows:
+            for uid in window.turns():
+                self._settle(self._begin(self._records[uid], partition, window))
+
+    def _begin(self, record: Placeholder, partition: str, window: Window) -> Placeholder:
+        job = record.pod.request.job
+        fast = (
+            self._rules.fast_path
+            and record.attempt_try == 0
+            and job.user_id is None
+            and job.group_id is None
+            and not self._view.may_preempt(partition)
+            and window.fast(self._now)
+        )
+        begun = record.move(State.SUBMITTING, self._now, immediate=fast)
+        return begun.submitted_as(self._rules.cluster, self._rules.ids, record.attempt_try)
+
+
+def _next_attempt(record: Placeholder, now: float) -> Placeholder:
+    avoid = tuple((node, until) for node, until in record.avoid if until > now)
+    return record.move(
+        State.SEEN,
+        now,
+        attempt=record.attempt + 1,
+        attempt_try=0,
+        job_id=None,
+        immediate=False,
+        allocation=None,
+        job_over=False,
+        avoid=avoid,
+    )
+
+
+def _found_no_room(event: Outcome) -> bool:
+    return (
+        isinstance(event.effect, Submit)
+        and isinstance(event.result, Failure)
+        and event.result.remedy is Remedy.NO_ROOM
+    )

@@ -1,0 +1,130 @@
+"""Which Nodes Kubernetes itself would refuse to a Pod, so that Slurm is not asked to choose them.
+
+Node selector, required node affinity, taints, cordons: what can be told from a Pod and a Node alone.
+What depends on other Pods (anti-affinity, spread, ports, volumes) is kube-scheduler's to refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Kubernetes Node, with the name of the Slurm node that it stands for."""
+
+    name: str
+    slurm_name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+    @classmethod
+    def parse(cls, manifest: Manifest, name_label: str) -> Node:
+        """Returns a Node from its manifest; a label may name its Slurm node, else the names agree."""
+        metadata, spec = manifest["metadata"], manifest.get("spec") or {}
+        labels = metadata.get("labels") or {}
+        taints = tuple(
+            Taint(t["key"], t.get("value") or "", t["effect"]) for t in spec.get("taints") or ()
+        )
+        name = metadata["name"]
+        cordoned = bool(spec.get("unschedulable"))
+        return cls(name, labels.get(name_label) or name, labels, taints, cordoned)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConstraints:
+    """What a Pod demands of Nodes, as its manifest says it."""
+
+    selector: Mapping[str, str]
+    affinity: tuple[Manifest, ...] | None
+    """Node selector terms, any of which may match; None where there is no required affinity."""
+    tolerations: tuple[Manifest, ...]
+
+    @classmethod
+    def parse(cls, spec: Manifest) -> NodeConstraints:
+        """Returns the constraints of a Pod's spec."""
+        required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        )
+        return cls(
+            spec.get("nodeSelector") or {},
+            None if required is None else tuple(required["nodeSelectorTerms"]),
+            tuple(spec.get("tolerations") or ()),
+        )
+
+    def admit(self, node: Node) -> bool:
+        """Tells whether kube-scheduler's own rules leave this Node open to the Pod."""
+        return (
+            all(node.labels.get(key) == value for key, value in self.selector.items())
+            and (self.affinity is None or any(_term_matches(t, node) for t in self.affinity))
+            and all(self._tolerates(taint) for taint in _effective_taints(node))
+        )
+
+    def _tolerates(self, taint: Taint) -> bool:
+        return taint.effect == "PreferNoSchedule" or any(
+            _tolerates(toleration, taint) for toleration in self.tolerations
+        )
+
+
+def _effective_taints(node: Node) -> tuple[Taint, ...]:
+    """A cordon is a taint that the node controller adds a moment later."""
+    cordon = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+    return (*node.taints, cordon) if node.unschedulable else node.taints
+
+
+def _tolerates(toleration: Manifest, taint: Taint) -> bool:
+    """Source: k8s.io/api/core/v1 Toleration.ToleratesTaint."""
+    if toleration.get("effect") not in (None, "", taint.effect):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.key:
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(toleration.get("key")) and (toleration.get("value") or "") == taint.value
+
+
+def _term_matches(term: Manifest, node: Node) -> bool:
+    """A term without any requirement matches nothing."""
+    labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not labels and not fields:
+        return False
+    return all(_expression_matches(e, node.labels) for e in labels) and all(
+        _expression_matches(e, {"metadata.name": node.name}) for e in fields
+    )
+
+
+def _expression_matches(expression: Manifest, labels: Mapping[str, str]) -> bool:
+    """Source: k8s.io/apimachinery labels.Requirement.Matches."""
+    value = labels.get(expression["key"])
+    wanted: list[str] = expression.get("values") or []
+    match expression["operator"]:
+        case "In":
+            return value in wanted
+        case "NotIn":
+            return value not in wanted
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator if value is not None:
+            return _compares(operator, value, wanted[0])
+    return False
+
+
+def _compares(operator: str, value: str, bound: str) -> bool:
+    try:
+        return int(value) > int(bound) if operator == "Gt" else int(value) < int(bound)
+    except ValueError:
+        return False

@@ -1,0 +1,179 @@
+"""A placeholder's life: its states, the one table of legal moves, and the record that moves.
+
+The record is frozen; whoever learns something makes the next version of it. A move that the table does
+not have raises `IllegalMove`, and says whose view of the world was wrong: ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Self
+
+from extender.placement.identity import JobIdRange, PlaceholderKey
+from extender.placement.workload import Allocation, Pod
+
+
+class State(StrEnum):
+    SEEN = "Seen"
+    """The Pod waits for its turn; Slurm knows nothing of it."""
+    SUBMITTING = "Submitting"
+    """A submission is under way, or its outcome is not known, or Slurm refuses it for now."""
+    QUEUED = "Queued"
+    """Slurm holds the job pending."""
+    ALLOCATED = "Allocated"
+    """Slurm runs the job; the Pod is not bound yet."""
+    BOUND = "Bound"
+    """The Pod is bound to the Node that stands for the job's node."""
+    REPLACING = "Replacing"
+    """The allocation cannot be used; it is given back before the next attempt."""
+    EVICTING = "Evicting"
+    """The job ended first; the Pod is being deleted."""
+    RELEASING = "Releasing"
+    """The Pod ended first; the job is being cancelled."""
+    REFUSED = "Refused"
+    """What the Pod asks can never run; it keeps its gate until it is changed or deleted."""
+    DONE = "Done"
+    """A tombstone: a job that slurmctld forgot to have cancelled would be cancelled again."""
+
+
+_MOVES: dict[State, frozenset[State]] = {
+    State.SEEN: frozenset(
+        {
+            State.SUBMITTING,  # a place in Slurm's queue is free
+            State.REFUSED,  # the Pod asks for what cannot be asked
+            State.DONE,  # the Pod is gone, and no job was made
+        }
+    ),
+    State.SUBMITTING: frozenset(
+        {
+            State.QUEUED,  # Slurm took it
+            State.ALLOCATED,  # Slurm granted it at once, or had granted it before a crash of ours
+            State.REFUSED,  # Slurm says: never
+            State.EVICTING,  # it had been taken, and ended before we learned of it
+            State.RELEASING,  # the Pod is gone; the job may exist
+        }
+    ),
+    State.QUEUED: frozenset(
+        {
+            State.ALLOCATED,  # Slurm started it
+            State.SUBMITTING,  # a killed slurmctld forgot it
+            State.EVICTING,  # it was cancelled while it waited
+            State.RELEASING,  # the Pod is gone
+        }
+    ),
+    State.ALLOCATED: frozenset(
+        {
+            State.BOUND,  # /bind succeeded
+            State.REPLACING,  # kube-scheduler will not have the Node, or the job was lost
+            State.EVICTING,  # the job was cancelled
+            State.RELEASING,  # the Pod is gone
+        }
+    ),
+    State.BOUND: frozenset(
+        {
+            State.EVICTING,  # the job ended, or no longer runs
+            State.RELEASING,  # the Pod ended
+        }
+    ),
+    State.REPLACING: frozenset(
+        {
+            State.SEEN,  # the old job is over, the next attempt may begin
+            State.BOUND,  # /bind was faster than we were
+            State.EVICTING,  # /bind was faster, and the job is over
+            State.RELEASING,  # the Pod is gone
+        }
+    ),
+    State.EVICTING: frozenset({State.RELEASING}),  # the Pod is gone
+    State.RELEASING: frozenset({State.DONE}),  # the job is over
+    State.REFUSED: frozenset(
+        {
+            State.SEEN,  # the Pod was changed
+            State.DONE,  # the Pod is gone, and no job was made
+        }
+    ),
+    State.DONE: frozenset({State.RELEASING}),  # the job came back with a restarted slurmctld
+}
+
+
+class IllegalMove(RuntimeError):
+    """A placeholder was asked to make a move that the table does not have: a defect of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why something ended or cannot be, for a person: a CamelCase reason and a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """One workload's placeholder. Times are the ledger's clock, in seconds."""
+
+    pod: Pod
+    state: State = State.SEEN
+    since: float = 0.0
+    """When it came into its state."""
+    first_seen: float = 0.0
+    """When its Pod was first seen."""
+    attempt: int = 1
+    attempt_try: int = 0
+    job_id: int | None = None
+    """The current try's job; None before there was one."""
+    immediate: bool = False
+    """The current try goes by job/allocate."""
+    id_taken: bool = False
+    """Slurm says that the id exists: it must be read before anything is sent again."""
+    allocation: Allocation | None = None
+    written: bool = False
+    """What this state has to write onto the Pod is there."""
+    cancelled: bool = False
+    """Slurm has taken our cancellation."""
+    job_over: bool = False
+    """Slurm says that the job has ended."""
+    misses: int = 0
+    """How many times in a row a healthy Slurm did not know the job."""
+    cause: Cause | None = None
+    """Why it is refused, evicted or replaced; in other states: what holds it up."""
+    avoid: tuple[tuple[str, float], ...] = ()
+    """Nodes that refused the Pod, each until when."""
+    shown: Cause | None = None
+    """What the Pod's condition says."""
+    in_flight: bool = False
+    """An effect that moves it on is under way."""
+    showing: bool = False
+    """An effect that tells the Pod's author is under way."""
+    failures: int = 0
+    """How many times in a row its effects failed."""
+    not_before: float = 0.0
+    """When the next effect may be tried."""
+
+    def key(self, cluster: str) -> PlaceholderKey:
+        """Returns what names the current try."""
+        pod = self.pod
+        return PlaceholderKey(cluster, pod.namespace, pod.name, pod.uid, self.attempt, self.attempt_try)
+
+    def move(self, state: State, now: float, **changes: Any) -> Self:
+        """Returns the record in another state, rid of what belonged to the old one.
+
+        Raises IllegalMove where the table has no such move.
+        """
+        if state not in _MOVES[self.state]:
+            raise IllegalMove(f"{self.pod.namespace}/{self.pod.name}: {self.state} -> {state}")
+        fresh: dict[str, Any] = {
+            "written": False,
+            "cancelled": False,
+            "id_taken": False,
+            "cause": None,
+            "misses": 0,
+            "failures": 0,
+            "not_before": 0.0,
+        }
+        return replace(self, state=state, since=now, **(fresh | changes))
+
+    def submitted_as(self, cluster: str, ids: JobIdRange, attempt_try: int) -> Self:
+        """Returns the record with the id of another try."""
+        numbered = replace(self, attempt_try=attempt_try, id_taken=False)
+        return replace(numbered, job_id=numbered.key(cluster).job_id(ids))

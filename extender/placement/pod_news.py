@@ -1,0 +1,60 @@
+"""What Kubernetes' news of a Pod means for its placeholder: each function returns the next record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.placement.placeholder import Cause, Placeholder, State
+from extender.placement.workload import Pod
+
+_WITHOUT_JOB = frozenset({State.SEEN, State.REFUSED})
+_OVER = frozenset({State.RELEASING, State.DONE})
+
+
+def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
+    """Returns the record after a new version of its Pod was seen."""
+    before, placeholder = placeholder.pod, replace(placeholder, pod=pod)
+    if placeholder.state in _OVER:
+        return placeholder
+    if pod.finished or (pod.deleting and pod.node is None):
+        return after_end(placeholder, now)
+    if pod.node is not None:
+        return _bound(placeholder, pod.node, now)
+    if placeholder.state in _WITHOUT_JOB and pod.request != before.request:
+        return _changed(placeholder, now)
+    if not placeholder.written and not placeholder.failures:
+        return replace(placeholder, not_before=0.0)  # a write may have waited for this version
+    return placeholder
+
+
+def after_end(placeholder: Placeholder, now: float) -> Placeholder:
+    """Returns the record after its Pod is gone, or will never run again."""
+    if placeholder.state in _OVER:
+        return placeholder
+    to = State.DONE if placeholder.state in _WITHOUT_JOB else State.RELEASING
+    return placeholder.move(to, now)
+
+
+def refused(placeholder: Placeholder, message: str, now: float) -> Placeholder:
+    """Returns the record of a Pod that can never run as it is."""
+    return placeholder.move(State.REFUSED, now, cause=Cause("Refused", message))
+
+
+def _bound(placeholder: Placeholder, node: str, now: float) -> Placeholder:
+    """A Pod that someone else bound has no use for our job: it is given back, the Pod stays."""
+    match placeholder.state:
+        case State.BOUND | State.EVICTING:
+            return placeholder
+        case State.ALLOCATED | State.REPLACING if _is_ours(placeholder, node):
+            if placeholder.job_over:
+                return placeholder.move(State.EVICTING, now, job_over=True, cause=placeholder.cause)
+            return placeholder.move(State.BOUND, now)
+    return after_end(placeholder, now)
+
+
+def _is_ours(placeholder: Placeholder, node: str) -> bool:
+    return placeholder.allocation is not None and placeholder.allocation.node == node
+
+
+def _changed(placeholder: Placeholder, now: float) -> Placeholder:
+    return placeholder.move(State.SEEN, now) if placeholder.state is State.REFUSED else placeholder

@@ -1,0 +1,87 @@
+"""What a Pod asks of a node, by Kubernetes' own arithmetic.
+
+The effective request of a resource is the larger of what runs together (app containers and sidecars)
+and the largest moment of the start-up sequence (an init container beside the sidecars before it), plus
+the Pod's overhead; pod-level requests, where given, take the containers' place.
+Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688 (overhead).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from math import ceil
+from typing import Any
+
+Manifest = Mapping[str, Any]
+
+_QUANTITY = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?$")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+MEBIBYTE = 1 << 20
+
+
+def parse_quantity(text: str | float) -> Decimal:
+    """Returns a Kubernetes quantity ("500m", "2Gi", "1e3") in its base unit.
+
+    Raises ValueError where the text is not a quantity.
+    """
+    found = _QUANTITY.match(str(text))
+    if found is None:
+        raise ValueError(f"{text!r} is not a quantity")
+    number, suffix = Decimal(found[1]), found[2] or ""
+    if suffix in _BINARY:
+        return number * (1 << _BINARY[suffix])
+    if suffix in _DECIMAL:
+        return number.scaleb(_DECIMAL[suffix])
+    return number.scaleb(int(suffix[1:])) if suffix else number
+
+
+def effective_requests(spec: Manifest) -> dict[str, Decimal]:
+    """Returns what the scheduler reserves for a Pod, by resource name, in base units."""
+    sidecars: dict[str, Decimal] = {}
+    start_up: dict[str, Decimal] = {}
+    for container in spec.get("initContainers") or ():
+        own = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars = _sum(sidecars, own)
+            start_up = _largest(start_up, sidecars)
+        else:
+            start_up = _largest(start_up, _sum(sidecars, own))
+    apps = (_requests(container) for container in spec.get("containers") or ())
+    total = _largest(_sum(sidecars, *apps), start_up)
+    total.update(_requests(spec))
+    return _sum(total, _quantities(spec.get("overhead")))
+
+
+def whole(amount: Decimal) -> int:
+    """Returns an amount rounded up, since Slurm counts CPUs and devices by the piece."""
+    return ceil(amount)
+
+
+def mebibytes(amount: Decimal) -> int:
+    """Returns bytes as Slurm's megabytes (which are MiB), rounded up."""
+    return ceil(amount / MEBIBYTE)
+
+
+def _requests(holder: Manifest) -> dict[str, Decimal]:
+    """A limit without a request is a request; the API server fills that in, but only for containers."""
+    resources = holder.get("resources") or {}
+    return _quantities(resources.get("limits")) | _quantities(resources.get("requests"))
+
+
+def _quantities(amounts: Mapping[str, str] | None) -> dict[str, Decimal]:
+    return {name: parse_quantity(text) for name, text in (amounts or {}).items()}
+
+
+def _sum(*parts: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    return {name: sum((p.get(name, Decimal(0)) for p in parts), Decimal(0)) for name in _names(parts)}
+
+
+def _largest(*parts: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    return {name: max(p.get(name, Decimal(0)) for p in parts) for name in _names(parts)}
+
+
+def _names(parts: Iterable[Mapping[str, Decimal]]) -> set[str]:
+    return {name for part in parts for name in part}

@@ -1,0 +1,50 @@
+"""The numbers that placement goes by, all in seconds unless a name says otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from extender.placement.cluster import ClusterView
+from extender.placement.events import Remedy
+from extender.placement.identity import JobIdRange
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    cluster: str = "kubernetes"
+    """Names this Kubernetes cluster in every job's key: two clusters may share a Slurm."""
+    ids: JobIdRange = field(default_factory=JobIdRange)
+    window: int = 1000
+    """Placeholders of ours that may wait in one partition at a time; Slurm's MaxJobCount is 10,000."""
+    fast_path: bool = True
+    """Whether a job may be asked for at once (job/allocate) where nothing of ours waits."""
+    fast_path_rest: float = 1.0
+    """How long a partition that had no room is left in peace."""
+    settle: float = 1.0
+    """How long a job may wait in Slurm before its Pod is told why: most start within that."""
+    reason_interval: float = 10.0
+    """How often a waiting job is asked for its reason."""
+    unbound_deadline: float = 30.0
+    """How long an allocation may stay unbound before it is given back."""
+    avoid: float = 300.0
+    """How long a Node that a Pod could not be bound to is excluded for that Pod."""
+    recancel: float = 5.0
+    """When a cancellation that shows no effect is repeated."""
+    tombstone: float = 60.0
+    """How long a cancelled job is watched: a killed slurmctld may bring it back."""
+    confirmations: int = 3
+    """How many polls in a row must miss a job before it counts as lost."""
+
+    def delay(self, remedy: Remedy, failures: int) -> float:
+        """Returns how long to wait before the next try, after so many failures in a row."""
+        base, longest = {Remedy.LATER: (1.0, 30.0), Remedy.OPERATOR: (2.0, 15.0)}.get(remedy, (0.1, 5.0))
+        return float(min(longest, base * 2 ** min(failures, 10)))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a decision is made with besides the record itself: when, by which rules, on which nodes."""
+
+    now: float
+    rules: Rules
+    view: ClusterView

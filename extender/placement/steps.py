@@ -1,0 +1,181 @@
+"""What moves a placeholder on: the effect that its record calls for, and what an outcome makes of it.
+
+A record always says by itself what is to be done next, so that a failure needs no memory of its own
+and a restart continues like any other moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from extender.placement.events import (
+    CancelJob,
+    Effect,
+    EvictPod,
+    Failure,
+    Outcome,
+    ReadJob,
+    Remedy,
+    ShowCause,
+    Submit,
+    WriteAllocation,
+    WriteAttempt,
+)
+from extender.placement.job_news import after_read
+from extender.placement.placeholder import Cause, Placeholder, State
+from extender.placement.pod_news import refused
+from extender.placement.rules import Moment
+
+_TOLD = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED, State.REFUSED})
+NO_NODE = Cause("NoEligibleNode", "no Node of the partition is open to this Pod")
+
+
+def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
+    """Returns the effect that moves a placeholder on now; None where something must happen first."""
+    uid, job_id = placeholder.pod.uid, placeholder.job_id
+    match placeholder.state:
+        case State.SUBMITTING if job_id is not None:
+            if placeholder.id_taken:
+                return ReadJob(uid, job_id)
+            return _submit(placeholder, job_id, at)
+        case State.QUEUED if job_id is not None:
+            return ReadJob(uid, job_id)
+        case State.ALLOCATED if not placeholder.written and job_id is not None:
+            return _write_allocation(placeholder) or ReadJob(uid, job_id)
+        case State.REPLACING if not placeholder.written:
+            return WriteAttempt(uid, placeholder.pod, placeholder.attempt + 1)
+        case State.REPLACING | State.RELEASING if job_id is not None and not placeholder.job_over:
+            return CancelJob(uid, job_id)
+        case State.EVICTING if placeholder.cause is not None:
+            return EvictPod(uid, placeholder.pod, placeholder.cause)
+    return None
+
+
+def _submit(placeholder: Placeholder, job_id: int, at: Moment) -> Submit:
+    request = placeholder.pod.request
+    partition = at.view.partition_name(request.job.partition)
+    avoid = frozenset(name for name, _ in placeholder.avoid)
+    excluded = at.view.excluded_nodes(request.constraints, partition, avoid)
+    job = replace(
+        request.job,
+        admin_comment=str(placeholder.key(at.rules.cluster)),
+        excluded_nodes=tuple(dict.fromkeys((*request.job.excluded_nodes, *excluded))),
+    )
+    return Submit(placeholder.pod.uid, job_id, job, placeholder.immediate)
+
+
+def has_no_node(placeholder: Placeholder, at: Moment) -> bool:
+    """Tells whether every node of the partition is closed to the Pod, so that asking is pointless."""
+    request = placeholder.pod.request
+    partition = at.view.partition_name(request.job.partition)
+    known = at.view.partitions.get(partition)
+    avoid = frozenset(name for name, _ in placeholder.avoid)
+    return known is not None and len(known.nodes) == len(
+        at.view.excluded_nodes(request.constraints, partition, avoid)
+    )
+
+
+def _write_allocation(placeholder: Placeholder) -> WriteAllocation | None:
+    allocation, pod = placeholder.allocation, placeholder.pod
+    if allocation is None:
+        return None
+    return WriteAllocation(pod.uid, pod, allocation, placeholder.attempt)
+
+
+def next_word(placeholder: Placeholder) -> ShowCause | None:
+    """Returns what is to be told to the Pod's author now, None where it has been told."""
+    cause = placeholder.cause
+    if placeholder.state not in _TOLD or cause is None or cause == placeholder.shown:
+        return None
+    job_id = placeholder.job_id if placeholder.state is State.QUEUED else None
+    was_refused = placeholder.state is State.REFUSED
+    return ShowCause(placeholder.pod.uid, placeholder.pod, cause, job_id, was_refused)
+
+
+def after_outcome(placeholder: Placeholder, outcome: Outcome, at: Moment) -> Placeholder:
+    """Returns the record after one of its effects was carried out, or failed."""
+    effect, result = outcome.effect, outcome.result
+    if isinstance(effect, ShowCause):
+        return _after_show(placeholder, effect, result)
+    placeholder = replace(placeholder, in_flight=False)
+    if isinstance(result, Failure):
+        return _after_failure(placeholder, effect, result, at)
+    return _after_success(placeholder, effect, result, at)
+
+
+def _after_show(placeholder: Placeholder, effect: ShowCause, result: Any) -> Placeholder:
+    """What could not be told is told with the next news: a message is not worth a retry loop."""
+    del result
+    return replace(placeholder, showing=False, shown=effect.cause)
+
+
+def _after_success(
+    placeholder: Placeholder,
+    effect: Effect,
+    result: Any,
+    at: Moment,
+) -> Placeholder:
+    if isinstance(effect, ReadJob):
+        return after_read(replace(placeholder, failures=0), result, at)
+    if isinstance(effect, CancelJob):
+        return replace(placeholder, cancelled=True, failures=0, not_before=at.now + at.rules.recancel)
+    if isinstance(effect, Submit):
+        return _taken(placeholder, effect, at)
+    if _stale(placeholder, effect):
+        return placeholder
+    until = at.rules.unbound_deadline if isinstance(effect, WriteAllocation) else 0.0
+    if isinstance(effect, EvictPod):
+        until = inf
+    return replace(placeholder, written=True, failures=0, not_before=at.now + until)
+
+
+def _stale(placeholder: Placeholder, effect: Effect) -> bool:
+    """Tells whether a write belongs to a state that the placeholder has left meanwhile."""
+    of = {
+        WriteAllocation: State.ALLOCATED,
+        WriteAttempt: State.REPLACING,
+        EvictPod: State.EVICTING,
+    }.get(type(effect))
+    return placeholder.state is not of
+
+
+def _taken(placeholder: Placeholder, effect: Submit, at: Moment) -> Placeholder:
+    if placeholder.state is not State.SUBMITTING:
+        return placeholder
+    if effect.immediate:
+        return placeholder.move(State.ALLOCATED, at.now)
+    return placeholder.move(State.QUEUED, at.now, not_before=at.now + at.rules.settle)
+
+
+def _after_failure(
+    placeholder: Placeholder, effect: Effect, failure: Failure, at: Moment
+) -> Placeholder:
+    if isinstance(effect, Submit) and placeholder.state is State.SUBMITTING:
+        match failure.remedy:
+            case Remedy.NO_ROOM:
+                following = placeholder.attempt_try + 1
+                numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
+                return replace(numbered, immediate=False)
+            case Remedy.ID_TAKEN:
+                return replace(placeholder, id_taken=True)
+            case Remedy.CHANGE:
+                return refused(placeholder, f"Slurm refuses the job: {failure.message}", at.now)
+    if failure.remedy in (Remedy.FRESHER, Remedy.GONE):
+        return replace(placeholder, not_before=at.now + 1.0)
+    later = at.now + at.rules.delay(failure.remedy, placeholder.failures)
+    held_up = replace(placeholder, failures=placeholder.failures + 1, not_before=later)
+    return replace(held_up, cause=_trouble(failure)) if _is_waiting(placeholder) else held_up
+
+
+def _is_waiting(placeholder: Placeholder) -> bool:
+    return placeholder.state is State.SUBMITTING
+
+
+def _trouble(failure: Failure) -> Cause:
+    reason = {
+        Remedy.LATER: f"{failure.system}Busy",
+        Remedy.OPERATOR: f"{failure.system}NeedsOperator",
+    }.get(failure.remedy, f"{failure.system}Unavailable")
+    return Cause(reason, f"{failure.message}; the Pod waits and the request is repeated")

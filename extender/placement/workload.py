@@ -1,0 +1,163 @@
+"""A Pod as placement sees it, and the job that it asks Slurm for.
+
+A `Pod` is a small snapshot of one version of the object: its manifest is not kept. The workload is the
+unit that gets a placeholder; today each Pod is a workload of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from extender.placement.annotations import DEFAULT_PREFIX, read_annotations
+from extender.placement.node_constraints import NodeConstraints
+from extender.placement.resources import effective_requests, mebibytes, whole
+from slurm_client.model import JobSpec
+
+Manifest = Mapping[str, Any]
+
+DOMAIN = "slurm-extender.io/"
+GATE = DOMAIN + "placeholder"
+ATTEMPT = DOMAIN + "attempt"
+JOB_ID = DOMAIN + "job-id"
+NODE = DOMAIN + "node"
+GRES = DOMAIN + "gres"
+
+_MANDATORY = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The names by which this installation reads Pods: all of them come from the settings."""
+
+    annotation_prefix: str = DEFAULT_PREFIX
+    scheduler_name: str = "slurm-scheduler"
+    gres: Mapping[str, str] = field(
+        default_factory=lambda: {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
+    )
+    """Extended resource name -> GRES name; what is not listed is kube-scheduler's alone."""
+
+    def manages(self, manifest: Manifest) -> bool:
+        """Tells whether a Pod is ours to place: it names our scheduler or has one of our annotations."""
+        named = manifest["spec"].get("schedulerName") == self.scheduler_name
+        annotations = manifest["metadata"].get("annotations") or {}
+        return named or any(key.startswith(self.annotation_prefix) for key in annotations)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What Slurm granted: the job, the Kubernetes Node that stands for its node, the device indices."""
+
+    job_id: int
+    node: str
+    gres: str = ""
+
+    def annotations(self) -> dict[str, str]:
+        """Returns the allocation as it stands on the Pod."""
+        found = {JOB_ID: str(self.job_id), NODE: self.node}
+        return found | {GRES: self.gres} if self.gres else found
+
+    @classmethod
+    def parse(cls, annotations: Mapping[str, str]) -> Allocation | None:
+        """Returns the allocation that a Pod carries, None where there is none or it is malformed."""
+        job_id, node = annotations.get(JOB_ID, ""), annotations.get(NODE, "")
+        if not job_id.isdecimal() or not node:
+            return None
+        return cls(int(job_id), node, annotations.get(GRES, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a Pod asks for. Where `problems` is not empty it cannot be placed, and they say why."""
+
+    job: JobSpec
+    constraints: NodeConstraints
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One version of a Pod."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    request: Request
+    created: str = ""
+    priority: int = 0
+    gates: tuple[str, ...] = ()
+    node: str | None = None
+    attempt: int = 1
+    job_id: int | None = None
+    allocation: Allocation | None = None
+    deleting: bool = False
+    finished: bool = False
+
+    @property
+    def gated(self) -> bool:
+        """Tells whether our own scheduling gate holds the Pod back."""
+        return GATE in self.gates
+
+    @property
+    def other_gates(self) -> tuple[str, ...]:
+        """Returns the gates that others put on the Pod, which stay."""
+        return tuple(gate for gate in self.gates if gate != GATE)
+
+
+def parse_pod(manifest: Manifest, dialect: Dialect) -> Pod:
+    """Returns the snapshot of a Pod's manifest. Never raises on what a user can write."""
+    metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    attempt, job_id = annotations.get(ATTEMPT, ""), annotations.get(JOB_ID, "")
+    return Pod(
+        uid=metadata.get("uid") or "",
+        namespace=metadata.get("namespace") or "default",
+        name=metadata.get("name") or metadata.get("generateName") or "",
+        resource_version=metadata.get("resourceVersion") or "",
+        request=read_request(manifest, dialect),
+        created=metadata.get("creationTimestamp") or "",
+        priority=spec.get("priority") or 0,
+        gates=tuple(gate["name"] for gate in spec.get("schedulingGates") or ()),
+        node=spec.get("nodeName") or None,
+        attempt=int(attempt) if attempt.isdecimal() and int(attempt) > 0 else 1,
+        job_id=int(job_id) if job_id.isdecimal() else None,
+        allocation=Allocation.parse(annotations),
+        deleting="deletionTimestamp" in metadata,
+        finished=status.get("phase") in ("Succeeded", "Failed"),
+    )
+
+
+def read_request(manifest: Manifest, dialect: Dialect) -> Request:
+    """Returns what a Pod asks Slurm for, with every problem that makes it impossible."""
+    metadata, spec = manifest["metadata"], manifest["spec"]
+    fields, wrong = read_annotations(metadata.get("annotations") or {}, dialect.annotation_prefix)
+    try:
+        amounts = effective_requests(spec)
+    except ValueError as error:
+        amounts, wrong = {}, (*wrong, str(error))
+    namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
+    job = JobSpec(
+        name=f"{namespace}/{name}",
+        cpus=whole(amounts.get("cpu", Decimal(0))),
+        memory_mb=mebibytes(amounts.get("memory", Decimal(0))),
+        gres=_gres(amounts, dialect),
+        **fields,
+    )
+    return Request(job, NodeConstraints.parse(spec), (*wrong, *_missing(amounts)))
+
+
+def _gres(amounts: Mapping[str, Decimal], dialect: Dialect) -> tuple[tuple[str, int], ...]:
+    asked = ((dialect.gres[name], whole(n)) for name, n in amounts.items() if name in dialect.gres)
+    return tuple(sorted((name, count) for name, count in asked if count > 0))
+
+
+def _missing(amounts: Mapping[str, Decimal]) -> tuple[str, ...]:
+    """Slurm places by CPUs and memory: a Pod that asks for none would be placed on top of others."""
+    return tuple(
+        f"the Pod requests no {name}: set resources.requests.{name} on its containers"
+        for name in _MANDATORY
+        if amounts.get(name, Decimal(0)) <= 0
+    )

@@ -1,0 +1,114 @@
+"""What is written onto a Pod: the patches, conditions and Events, as manifests. Nothing is sent here."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any
+
+from extender.placement.placeholder import Cause
+from extender.placement.workload import ATTEMPT, DOMAIN, GRES, JOB_ID, NODE, Allocation, Pod
+
+CONDITION = DOMAIN + "Placeholder"
+"""The Pod condition that says where its placeholder stands."""
+_COMPONENT = "slurm-extender"
+_LONGEST = 1024
+
+
+def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:
+    """Returns the status patch that makes kube-scheduler look at the allocated Node first."""
+    message = f"Slurm job {allocation.job_id} runs on Node {allocation.node}"
+    granted = _condition(CONDITION, "True", Cause("Allocated", message), now)
+    return {
+        "metadata": _as_seen(pod),
+        "status": {"nominatedNodeName": allocation.node, "conditions": [granted]},
+    }
+
+
+def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, Any]:
+    """Returns the patch that puts the allocation on the Pod and lifts our gate, both or neither."""
+    metadata = {"uid": pod.uid, "resourceVersion": resource_version}
+    patch: dict[str, Any] = {"metadata": metadata | {"annotations": allocation.annotations()}}
+    if pod.gated:
+        gates = [{"name": gate} for gate in pod.other_gates]
+        patch["spec"] = {"schedulingGates": gates or None}
+    return patch
+
+
+def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:
+    """Returns the patch that numbers the next attempt and takes the allocation off the Pod."""
+    annotations = {ATTEMPT: str(attempt), JOB_ID: None, NODE: None, GRES: None}
+    return {"metadata": _as_seen(pod) | {"annotations": annotations}}
+
+
+def no_nomination(pod: Pod) -> dict[str, Any]:
+    """Returns the status patch that takes the nomination back."""
+    return {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": None}}
+
+
+def waiting(pod: Pod, cause: Cause, job_id: int | None, now: datetime) -> dict[str, Any]:
+    """Returns the status patch that says why a Pod waits, with the job's id where it has one."""
+    metadata: dict[str, Any] = {"uid": pod.uid}
+    if job_id is not None:
+        metadata["annotations"] = {JOB_ID: str(job_id)}
+    return {
+        "metadata": metadata,
+        "status": {"conditions": [_condition(CONDITION, "False", cause, now)]},
+    }
+
+
+def disruption(pod: Pod, cause: Cause, now: datetime) -> dict[str, Any]:
+    """Returns the status patch that says why a Pod is about to be deleted (KEP-3329)."""
+    return {
+        "metadata": {"uid": pod.uid},
+        "status": {
+            "conditions": [
+                _condition("DisruptionTarget", "True", cause, now),
+                _condition(CONDITION, "False", cause, now),
+            ]
+        },
+    }
+
+
+def event(pod: Pod, cause: Cause, now: datetime, *, action: str) -> dict[str, Any]:
+    """Returns a warning Event about a Pod. The same words about the same Pod make the same name, so
+    that a repetition after a crash makes no second one."""
+    digest = blake2b(f"{pod.uid}{cause.reason}{cause.message}".encode(), digest_size=8).hexdigest()
+    stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{pod.name}.{digest}", "namespace": pod.namespace},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+        },
+        "type": "Warning",
+        "reason": cause.reason,
+        "message": cause.message[:_LONGEST],
+        "action": action,
+        "source": {"component": _COMPONENT},
+        "reportingComponent": _COMPONENT,
+        "reportingInstance": _COMPONENT,
+        "firstTimestamp": stamp[:19] + "Z",
+        "lastTimestamp": stamp[:19] + "Z",
+        "eventTime": stamp,
+        "count": 1,
+    }
+
+
+def _as_seen(pod: Pod) -> dict[str, Any]:
+    return {"uid": pod.uid, "resourceVersion": pod.resource_version}
+
+
+def _condition(kind: str, status: str, cause: Cause, now: datetime) -> dict[str, str]:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": cause.reason,
+        "message": cause.message[:_LONGEST],
+        "lastTransitionTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }

@@ -1,0 +1,23 @@
+"""/preempt: no victims, ever. Slurm preempts.
+
+kube-scheduler would evict a Pod for one that Slurm has not admitted: it asks no filter before.
+
+Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionResult.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from extender.orjson_response import reply
+
+
+def router() -> APIRouter:
+    """Returns the route."""
+    routes = APIRouter()
+
+    @routes.post("/preempt")
+    async def preempt() -> Response:
+        return reply({"NodeNameToMetaVictims": {}})
+
+    return routes

@@ -1,0 +1,85 @@
+"""Rebuilds the ledger from both systems at the start: what `placement.recovery` decides about.
+
+Every Pod of ours is listed, every job state in our range is listed, and the jobs that may matter are
+read: those under an id that a Pod could have used, and those that live. A live job whose Pod is proven
+gone is an orphan, and ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+
+import structlog
+
+from extender.dispatcher import Dispatcher
+from extender.kubernetes_api import KubernetesApi
+from extender.placement.events import OrphanFound, Recovered
+from extender.placement.identity import PlaceholderKey
+from extender.placement.recovery import possible_ids
+from extender.placement.rules import Rules
+from extender.placement.workload import Pod
+from slurm_client.model import Job
+from slurm_client.protocol import Slurm
+
+_READERS = 16
+
+log = structlog.get_logger()
+
+
+async def recover(
+    pods: Iterable[Pod], slurm: Slurm, kubernetes: KubernetesApi, rules: Rules, dispatcher: Dispatcher
+) -> None:
+    """Tells the dispatcher where every workload stands. Raises both systems' errors; may be repeated
+    only before anything else was fed."""
+    pods = tuple(pods)
+    jobs = await _jobs_that_matter(pods, slurm, rules)
+    by_uid: dict[str, list[Job]] = defaultdict(list)
+    for key, job in jobs:
+        by_uid[key.uid].append(job)
+    known = {pod.uid for pod in pods}
+    orphans = [
+        OrphanFound(key, job.id)
+        for key, job in jobs
+        if key.uid not in known and not job.state.ended and await _is_gone(key, kubernetes)
+    ]
+    for pod in pods:
+        dispatcher.feed(Recovered(pod, tuple(by_uid[pod.uid])))
+    for orphan in orphans:
+        dispatcher.feed(orphan)
+    log.info("recovered", pods=len(pods), jobs=len(jobs), orphans=len(orphans))
+
+
+async def _jobs_that_matter(
+    pods: tuple[Pod, ...], slurm: Slurm, rules: Rules
+) -> list[tuple[PlaceholderKey, Job]]:
+    states = await slurm.all_states()
+    possible = {job_id for pod in pods for job_id in possible_ids(pod, rules)}
+    wanted = [
+        job_id
+        for job_id, state in states.items()
+        if job_id in rules.ids and (job_id in possible or not state.ended)
+    ]
+    jobs = await _read_all(wanted, slurm)
+    keyed = ((PlaceholderKey.parse(job.admin_comment), job) for job in jobs)
+    return [(key, job) for key, job in keyed if key is not None and key.cluster == rules.cluster]
+
+
+async def _read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:
+    left, jobs = iter(job_ids), list[Job]()
+
+    async def read() -> None:
+        for job_id in left:
+            job = await slurm.job(job_id)
+            if job is not None:
+                jobs.append(job)
+
+    await asyncio.gather(*(read() for _ in range(_READERS)))
+    return jobs
+
+
+async def _is_gone(key: PlaceholderKey, kubernetes: KubernetesApi) -> bool:
+    """Absence from a list is not enough to end a job (invariant I5): the Pod is asked for by name."""
+    manifest = await kubernetes.read_pod(key.namespace, key.name)
+    return manifest is None or manifest["metadata"]["uid"] != key.uid

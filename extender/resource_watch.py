@@ -1,0 +1,127 @@
+"""A complete list and watch of one kind: what is, what changes, what is gone, without end.
+
+Outages, closed and half-open connections, bookmarks and expired versions (410) are dealt with here; who
+reads the changes sees each object's versions in order, and after a gap every object once more and the
+disappearance of those that went meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import structlog
+
+from extender.kubernetes_api import Expired, KubernetesApi, KubernetesError, Manifest
+
+_WATCH_S = 290
+_SILENCE_S = 100.0  # bookmarks come about once a minute: longer silence is a dead connection
+_BACKOFF_S = (0.1, 5.0)
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One object's new version, or (`gone`) its last."""
+
+    manifest: Manifest
+    gone: bool = False
+
+
+class ResourceWatch:
+    """Follows all objects of a kind ("pods", "nodes") that a field selector selects."""
+
+    def __init__(self, api: KubernetesApi, kind: str, field_selector: str | None = None) -> None:
+        self._api = api
+        self._kind = kind
+        self._selector = field_selector
+        self._version = ""
+        self._known: dict[str, Manifest] = {}
+        self.trouble: str | None = None
+        """What is wrong with the watch right now, None while it works."""
+
+    async def list(self) -> tuple[Manifest, ...]:
+        """Lists all objects; `changes` goes on from there. Raises KubernetesError."""
+        listed = await self._api.list(self._kind, self._selector)
+        items = tuple(listed.get("items") or ())
+        self._version = listed["metadata"]["resourceVersion"]
+        self._known = {item["metadata"]["uid"]: _stub(item) for item in items}
+        return items
+
+    async def changes(self) -> AsyncIterator[Change]:
+        """Yields changes for ever, after a `list`."""
+        delay = _BACKOFF_S[0]
+        while True:
+            try:
+                async for change in self._one_watch():
+                    delay = _BACKOFF_S[0]
+                    yield change
+            except Expired:
+                log.info("watch expired, listing again", kind=self._kind)
+                async for change in self._list_again():
+                    yield change
+            except (KubernetesError, TimeoutError, OSError) as error:
+                self.trouble = str(error) or type(error).__name__
+                log.warning("watch broke off", kind=self._kind, error=self.trouble)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, _BACKOFF_S[1])
+
+    async def _list_again(self) -> AsyncIterator[Change]:
+        before = self._known
+        for item in await self._list_until_answered():
+            yield Change(item)
+        for uid in before.keys() - self._known.keys():
+            yield Change(before[uid], gone=True)
+
+    async def _list_until_answered(self) -> tuple[Manifest, ...]:
+        while True:
+            try:
+                return await self.list()
+            except KubernetesError as error:
+                self.trouble = str(error)
+                await asyncio.sleep(_BACKOFF_S[1])
+
+    async def _one_watch(self) -> AsyncIterator[Change]:
+        watch = self._api.watch(self._kind, self._selector, self._version, _WATCH_S)
+        async with watch as pieces, asyncio.timeout(_SILENCE_S) as silence:
+            self.trouble = None
+            rest = b""
+            async for piece in pieces:
+                silence.reschedule(asyncio.get_running_loop().time() + _SILENCE_S)
+                *lines, rest = (rest + piece).split(b"\n")
+                for change in self._read(lines):
+                    yield change
+
+    def _read(self, lines: Iterable[bytes]) -> Iterable[Change]:
+        for line in lines:
+            event: dict[str, Any] = orjson.loads(line)
+            kind, item = event["type"], event["object"]
+            if kind == "ERROR":
+                raise _watch_error(item)
+            self._version = item["metadata"]["resourceVersion"]
+            if kind == "BOOKMARK":
+                continue
+            gone = kind == "DELETED"
+            uid = item["metadata"]["uid"]
+            if gone:
+                self._known.pop(uid, None)
+            else:
+                self._known[uid] = _stub(item)
+            yield Change(item, gone)
+
+
+def _watch_error(status: Manifest) -> KubernetesError:
+    code, message = int(status.get("code") or 0), str(status.get("message") or "watch failed")
+    return Expired(code, message) if code == 410 else KubernetesError(code, message)
+
+
+def _stub(manifest: Manifest) -> Manifest:
+    """Who an object is, which is all that its disappearance needs: manifests are not kept."""
+    metadata = manifest["metadata"]
+    return {
+        "metadata": {name: metadata[name] for name in ("uid", "name", "namespace") if name in metadata}
+    }

@@ -1,0 +1,79 @@
+"""Settings: read once from the environment, validated together, frozen, printed without secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from extender.placement.annotations import DEFAULT_PREFIX
+from extender.placement.identity import JobIdRange
+from extender.placement.rules import Rules
+from extender.placement.workload import Dialect
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Settings(BaseSettings):
+    """Every setting, each from SLURM_EXTENDER_<NAME>."""
+
+    model_config = SettingsConfigDict(env_prefix="SLURM_EXTENDER_", frozen=True)
+
+    cluster_name: str = Field(default="kubernetes", pattern=r"^[A-Za-z0-9._-]{1,63}$")
+    """Names this Kubernetes cluster in every job's key. Changing it orphans what is queued."""
+    kubeconfig: Path | None = None
+    """Absent: the Pod's own service account."""
+    scheduler_name: str = "slurm-scheduler"
+    annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
+    gres: dict[str, str] = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
+    """Extended resource name -> GRES name, as JSON."""
+    node_name_label: str = "slurm-extender.io/node"
+    """A label on a Node that names its Slurm node where the names differ."""
+
+    slurmrestd_url: str = "http://127.0.0.1:6820"
+    """http://host:port, or unix:///path."""
+    slurm_token_file: Path
+    """A JWT of root or SlurmUser; it is read again when the file changes."""
+    slurm_timeout_s: float = Field(default=15.0, gt=0)
+    slurm_concurrency: int = Field(default=16, ge=1, le=256)
+    job_id_first: int = Field(default=1 << 25, ge=1)
+    """Placeholders get ids from here up; Slurm's own sequence must end below."""
+    window: int = Field(default=1000, ge=1)
+    fast_path: bool = True
+    poll_interval_s: float = Field(default=0.25, gt=0)
+    unbound_deadline_s: float = Field(default=30.0, gt=0)
+
+    listen_address: str = "0.0.0.0"  # noqa: S104 -- admission and probes come from other hosts
+    scheduler_address: str = "127.0.0.1"
+    """kube-scheduler's verbs bind Pods: only what is on this host may call them."""
+    scheduler_port: Port = 8888
+    admission_port: Port = 8443
+    metrics_port: Port = 8080
+    health_port: Port = 8081
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+    log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
+
+    @model_validator(mode="after")
+    def _tls_comes_in_pairs(self) -> Settings:
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_cert_file and tls_key_file belong together")
+        return self
+
+    @property
+    def dialect(self) -> Dialect:
+        """Returns the names by which Pods are read."""
+        return Dialect(self.annotation_prefix, self.scheduler_name, self.gres)
+
+    def rules(self, max_job_id: int | None) -> Rules:
+        """Returns what placement goes by, under a Slurm whose ids end before `max_job_id`."""
+        ids = JobIdRange(self.job_id_first, max_job_id or JobIdRange().end)
+        return Rules(
+            cluster=self.cluster_name,
+            ids=ids,
+            window=self.window,
+            fast_path=self.fast_path,
+            unbound_deadline=self.unbound_deadline_s,
+        )

@@ -1,0 +1,128 @@
+"""Logs and metrics. It listens: what decides knows nothing of it."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from extender.placement.events import Effect, Failure
+from extender.placement.placeholder import Placeholder, State
+
+log = structlog.get_logger()
+
+_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+_LOUD = frozenset({State.EVICTING, State.REPLACING, State.REFUSED})
+
+
+def configure_logging(level: str) -> None:
+    """One JSON object a line on standard error; a Pod is named by `pod` and `uid`, a job by `job`."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level)),
+        logger_factory=structlog.WriteLoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+
+
+class Timing:
+    """An effect being carried out; `result` is set when it is done."""
+
+    result: Any = None
+
+
+class Telemetry:
+    """The project's own metrics, in one registry."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._moves = Counter(
+            "slurm_extender_moves",
+            "Placeholders that came into a state.",
+            ["state"],
+            registry=self.registry,
+        )
+        self._placement = Histogram(
+            "slurm_extender_placement_seconds",
+            "From a Pod first seen to its binding seen.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._effects = Histogram(
+            "slurm_extender_effect_seconds",
+            "Effects carried out on Slurm and Kubernetes, by how they ended.",
+            ["effect", "outcome"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._evictions = Counter(
+            "slurm_extender_evictions",
+            "Pods deleted because their job ended, by why it did.",
+            ["reason"],
+            registry=self.registry,
+        )
+
+    def observe(self, before: Placeholder | None, after: Placeholder) -> None:
+        """Takes note of a placeholder that came into another state."""
+        self._moves.labels(after.state).inc()
+        if after.state is State.BOUND and before is not None:
+            self._placement.observe(after.since - after.first_seen)
+        if after.state is State.EVICTING and after.cause is not None:
+            self._evictions.labels(after.cause.reason).inc()
+        tell = log.warning if after.state in _LOUD else log.info
+        tell(
+            "placeholder",
+            state=after.state,
+            before=before.state if before else None,
+            pod=f"{after.pod.namespace}/{after.pod.name}",
+            uid=after.pod.uid,
+            job=after.job_id,
+            node=after.allocation.node if after.allocation else None,
+            why=after.cause.message if after.cause else None,
+        )
+
+    @contextmanager
+    def timing(self, effect: Effect) -> Iterator[Timing]:
+        """Measures an effect; its failure, where it has one, is logged."""
+        timing, start = Timing(), perf_counter()
+        yield timing
+        failure = timing.result if isinstance(timing.result, Failure) else None
+        outcome = failure.remedy.name.lower() if failure else "done"
+        name = type(effect).__name__
+        self._effects.labels(name, outcome).observe(perf_counter() - start)
+        if failure is not None:
+            log.info(
+                "effect failed", effect=name, uid=effect.uid, outcome=outcome, error=failure.message
+            )
+
+    def count(self, placeholders: Callable[[], Iterable[Placeholder]]) -> None:
+        """Adds the gauge of placeholders by state, counted when it is read."""
+        self.registry.register(_States(placeholders))
+
+
+class _States(Collector):
+    def __init__(self, placeholders: Callable[[], Iterable[Placeholder]]) -> None:
+        self._placeholders = placeholders
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        tally = Tally(p.state for p in self._placeholders())
+        family = GaugeMetricFamily(
+            "slurm_extender_placeholders", "Placeholders by state.", labels=["state"]
+        )
+        for state in State:
+            family.add_metric([state], tally[state])
+        yield family
