@@ -44,6 +44,8 @@ def end_of(job_id: int | None, state: JobState) -> Cause:
 def after_poll(placeholder: Placeholder, state: JobState | None, at: Moment) -> Placeholder:
     """Returns the record after a poll said this state, or (None) did not know the job."""
     if state is None:
+        if placeholder.in_flight:  # it may be a submission that Slurm has not seen yet
+            return placeholder
         missed = replace(placeholder, misses=placeholder.misses + 1)
         return _lost(missed, at) if missed.misses >= at.rules.confirmations else missed
     if placeholder.misses:

@@ -189,6 +189,8 @@ class Ledger:
 
     def _settle(self, record: Placeholder) -> None:
         """Stores a record, after the moves that follow from it by itself, and asks for its effects."""
+        if record.state is State.REPLACING and record.written and record.job_over:
+            self._bury(record)
         record = self._follow(record)
         uid = record.pod.uid
         before = self._records.get(uid)
@@ -206,8 +208,8 @@ class Ledger:
         match record.state:
             case State.SEEN if record.pod.request.problems:
                 return refused(record, "; ".join(record.pod.request.problems), now)
-            case State.DONE if not record.not_before:
-                return replace(record, not_before=now + rules.tombstone)
+            case State.DONE if not record.not_before:  # no job was made: nothing can come back
+                return replace(record, not_before=now)
             case State.RELEASING if record.job_over and not record.in_flight:
                 return record.move(State.DONE, now, not_before=now + rules.tombstone)
             case State.REPLACING if record.written and record.job_over:
@@ -215,6 +217,12 @@ class Ledger:
             case State.ALLOCATED if record.written and now >= record.not_before:
                 return self._give_back(record)
         return record
+
+    def _bury(self, record: Placeholder) -> None:
+        """Leaves a tombstone for the job of an attempt that is over: it may come back."""
+        pod = replace(record.pod, uid=f"{record.pod.uid}#{record.job_id}")
+        until = self._now + self._rules.tombstone
+        self._settle(replace(record, pod=pod, state=State.DONE, since=self._now, not_before=until))
 
     def _give_back(self, record: Placeholder) -> Placeholder:
         assert record.allocation is not None

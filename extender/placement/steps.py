@@ -143,7 +143,7 @@ def _stale(placeholder: Placeholder, effect: Effect) -> bool:
 
 def _taken(placeholder: Placeholder, effect: Submit, at: Moment) -> Placeholder:
     if placeholder.state is not State.SUBMITTING:
-        return placeholder
+        return replace(placeholder, job_over=False, misses=0)
     if effect.immediate:
         return placeholder.move(State.ALLOCATED, at.now)
     return placeholder.move(State.QUEUED, at.now, not_before=at.now + at.rules.settle)

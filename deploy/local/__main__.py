@@ -1,0 +1,128 @@
+"""`python -m deploy.local`: a whole cluster on this machine, for a person."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError, MissingPrerequisitesError
+from deploy.local.layout import CHECKOUT
+from deploy.local.progress import Stopwatch
+from deploy.local.slurm_config import CLIENTS
+from deploy.local.spec import ClusterSpec
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
+# Without markup: logs are full of brackets.
+console = Console(highlight=False, soft_wrap=True, markup=False)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Directory = Annotated[
+    Path, typer.Option(help="Where the cluster keeps everything.", envvar="CLUSTER_DIRECTORY")
+]
+_DEFAULT_DIRECTORY = CHECKOUT / "build" / "cluster"
+
+
+def _explained(command: Callable[P, R]) -> Callable[P, R]:
+    """Errors that a person can act on are said without a trace: status 2 if something is missing."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except MissingPrerequisitesError as error:
+            for line in error.missing:
+                console.print(f"missing: {line}", style="red")
+            raise typer.Exit(2) from None
+        except ClusterError as error:
+            console.print(f"error: {error}", style="red")
+            raise typer.Exit(1) from None
+
+    return run
+
+
+@app.command()
+@_explained
+def up(  # noqa: PLR0913 - each is an option
+    *,
+    directory: Directory = _DEFAULT_DIRECTORY,
+    nodes: Annotated[int, typer.Option(help="Nodes with a slurmd.")] = 4,
+    external_nodes: Annotated[int, typer.Option(help="Nodes without one, for scale.")] = 0,
+    cpus: Annotated[int, typer.Option(help="Of each node.")] = 8,
+    memory: Annotated[int, typer.Option(help="Of each node, in MB.")] = 16_000,
+    gpus: Annotated[int, typer.Option(help="Of each node.")] = 4,
+    kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
+    extender: Annotated[bool, typer.Option(help="Or kube-scheduler without it.")] = True,
+) -> None:
+    """Start a cluster and leave it running."""
+    stopwatch = Stopwatch(console.print)
+    spec = ClusterSpec(
+        nodes=nodes,
+        external_nodes=external_nodes,
+        cpus_per_node=cpus,
+        memory_mb=memory,
+        gpus_per_node=gpus,
+        kubernetes=kubernetes,
+        extender=extender and kubernetes,
+    )
+    cluster = Cluster.up(spec, directory, tied=False, report=stopwatch)
+    stopwatch("the cluster is up")
+    _say_what_to_try(cluster)
+
+
+@app.command()
+@_explained
+def down(directory: Directory = _DEFAULT_DIRECTORY) -> None:
+    """Stop a cluster; its logs stay."""
+    cluster = Cluster.attach(directory)
+    cluster.down()
+    console.print(f"down; the logs are in {cluster.logs}")
+
+
+@app.command()
+@_explained
+def status(directory: Directory = _DEFAULT_DIRECTORY) -> None:
+    """Show what runs; exit status 1 if the cluster, or a part of it, does not."""
+    cluster = Cluster.attach(directory)
+    if not cluster.is_up():
+        raise ClusterError(f"the cluster in {cluster.directory} is not running")
+    table = Table("component", "process", "state")
+    known = cluster.status()
+    for name, component in known.items():
+        code = component.returncode
+        table.add_row(name, str(component.pid), "running" if code is None else f"ended ({code})")
+    console.print(table)
+    if any(component.returncode is not None for component in known.values()):
+        raise typer.Exit(1)
+
+
+@app.command()
+@_explained
+def prepare(
+    kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
+) -> None:
+    """Download and build what a first cluster needs, and start nothing."""
+    stopwatch = Stopwatch(console.print)
+    Cluster.prepare(ClusterSpec(kubernetes=kubernetes, extender=kubernetes), report=stopwatch)
+    stopwatch("everything is there")
+
+
+def _say_what_to_try(cluster: Cluster) -> None:
+    programs = [*(["kubectl"] if cluster.spec.kubernetes else []), *CLIENTS]
+    console.print(f"  programs    PATH={cluster.directory / 'bin'}:$PATH  ({', '.join(programs)})")
+    console.print("              SLURM_AS=alice (or bob) makes Slurm's run as that user")
+    if cluster.spec.kubernetes:
+        console.print(f"  KUBECONFIG  {cluster.kubeconfig}")
+    console.print(f"  slurmrestd  {cluster.slurmrestd_url}  (token in {cluster.token_file})")
+    console.print(f"  logs        {cluster.logs}")
+    console.print(f"  the end     python -m deploy.local down --directory {cluster.directory}")
+
+
+if __name__ == "__main__":
+    app()

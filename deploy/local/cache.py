@@ -1,0 +1,53 @@
+"""What is built once and kept: under the user's cache folder, keyed by version and recipe."""
+
+import fcntl
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deploy.local.progress import Report
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "slurm-extender"
+
+
+def recipe_hash(*parts: bytes) -> str:
+    """Short and stable: another recipe gets another place in the cache."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:12]
+
+
+def build_once(place: Path, build: Callable[[Path], None], report: Report) -> Path:
+    """`place`, built by whoever comes first; it appears complete or not at all.
+
+    `build` is given a path beside `place` that does not exist, and leaves the result there.
+    """
+    if place.exists():
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(place.with_name(place.name + ".lock"), report):
+        if not place.exists():
+            unfinished = place.with_name(place.name + ".unfinished")
+            # One file system: never through a mount that a killed build may have left in a tree.
+            subprocess.run(["rm", "-rf", "--one-file-system", str(unfinished)], check=True)
+            build(unfinished)
+            unfinished.rename(place)
+    return place
+
+
+@contextmanager
+def _locked(path: Path, report: Report) -> Iterator[None]:
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report(f"waiting: another process builds {path.stem}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,329 @@
+"""One cluster: brought up, worked with, taken down. See `Cluster.up`."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from deploy.local.blueprint import port_names, prepare_directory, start_phases
+from deploy.local.components import Component
+from deploy.local.errors import AlreadyRunningError, ClusterError
+from deploy.local.kubernetes_binaries import kubernetes_binaries
+from deploy.local.kubernetes_components import api_client, extender_environment
+from deploy.local.kubernetes_config import api_server_url, kubeconfig_of
+from deploy.local.kubernetes_objects import create_objects
+from deploy.local.layout import Layout, Record
+from deploy.local.ports import PortLease, lease_ports
+from deploy.local.prerequisites import check_prerequisites
+from deploy.local.progress import Report, silent
+from deploy.local.slurm_components import nodes_are_up
+from deploy.local.slurm_config import mint_token, slurm_binds
+from deploy.local.slurm_tree import slurm_tree
+from deploy.local.spec import ClusterSpec
+from deploy.local.supervision import ComponentStatus, Owner, Supervision, tail
+
+_POLL_S: Final = 0.03
+
+
+class Cluster:
+    """A cluster in a directory of its own. As a context manager it is taken down at the end.
+
+    Components are named etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok,
+    slurmctld, slurmrestd, slurmd-NODE and extender.
+    """
+
+    def __init__(self, layout: Layout, record: Record) -> None:
+        self._layout = layout
+        self._record = record
+        self._supervision = Supervision(layout)
+        self._supervisor: subprocess.Popen[str] | None = None
+        self._owner: Owner | None = None
+        self._phases = start_phases(layout, record)
+
+    @classmethod
+    def up(
+        cls,
+        spec: ClusterSpec,
+        directory: Path | str,
+        *,
+        tied: bool = True,
+        report: Report = silent,
+    ) -> Self:
+        """A fresh, serving cluster in `directory`; nothing is kept of an earlier one there.
+
+        If `tied`, the cluster ends with this process, however that ends. Raises
+        MissingPrerequisitesError, AlreadyRunningError, or ClusterError with the log of what failed.
+        """
+        layout = Layout(Path(directory).resolve())
+        layout.check()
+        if Supervision(layout).is_alive():
+            raise AlreadyRunningError(f"a cluster is already running in {layout.directory}")
+        tree, binaries = cls.prepare(spec, report=report)
+        lease = lease_ports(port_names(spec))
+        try:
+            record = Record(spec=spec, ports=lease.ports, tree=str(tree), binaries=binaries)
+            prepare_directory(layout, record)
+            cluster = cls(layout, record)
+            cluster._supervise(lease, tied=tied)
+        finally:
+            lease.close()
+        try:
+            cluster._bring_up(report)
+        except BaseException:
+            cluster.down()
+            raise
+        return cluster
+
+    @staticmethod
+    def prepare(spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
+        """Slurm's tree and the Kubernetes binaries, made now if this machine has not got them."""
+        check_prerequisites(spec)
+        binaries = kubernetes_binaries(report) if spec.kubernetes else {}
+        return slurm_tree(spec.release, report), binaries
+
+    @classmethod
+    def attach(cls, directory: Path | str) -> Self:
+        """The cluster that was brought up in `directory`, by whatever process, running or not."""
+        layout = Layout(Path(directory).resolve())
+        return cls(layout, Record.load(layout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.down()
+
+    # Where it is.
+
+    @property
+    def spec(self) -> ClusterSpec:
+        return self._record.spec
+
+    @property
+    def directory(self) -> Path:
+        return self._layout.directory
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the logs, one COMPONENT.log each."""
+        return self._layout.logs
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """Every port of the cluster by what it serves; all are on 127.0.0.1."""
+        return self._record.ports
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self._layout.kubeconfig
+
+    @property
+    def extender_kubeconfig(self) -> Path:
+        """Of the user slurm-extender, who may do what the extender needs and nothing else."""
+        return kubeconfig_of("slurm-extender", self._layout)
+
+    @property
+    def extender_environment(self) -> Mapping[str, str]:
+        """The settings under which an extender serves this cluster (it needs `extender=True`)."""
+        return extender_environment(self._record.ports, self._layout)
+
+    @property
+    def api_server_url(self) -> str:
+        return api_server_url(self._record.ports)
+
+    @property
+    def slurmrestd_url(self) -> str:
+        return f"http://127.0.0.1:{self.ports['slurmrestd']}"
+
+    @property
+    def slurmrestd_socket(self) -> Path:
+        return self._layout.slurmrestd_socket
+
+    @property
+    def token_file(self) -> Path:
+        """Holds a JWT for Slurm's root."""
+        return self._layout.token_file
+
+    def mint_token(self, user: str, lifetime_s: int = 3600) -> str:
+        """A JWT for `user`, signed with the cluster's key; already expired if `lifetime_s` < 0."""
+        return mint_token(self._layout, user, lifetime_s)
+
+    # Its components.
+
+    def start(
+        self,
+        name: str,
+        *,
+        argv: Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        wait: bool = True,
+    ) -> int:
+        """Starts a component that is not running and returns its process id.
+
+        `argv` replaces its command line; `env` is added to its environment. Unless `wait` is False
+        it serves when this returns; ClusterError tells the end of its log if it dies instead.
+        """
+        component = self._component(name)
+        pid = self._launch(component, argv or component.argv, env or {})
+        if wait:
+            self._await_ready(component)
+        return pid
+
+    def stop(self, name: str, number: signal.Signals = signal.SIGTERM, *, within_s: float = 15.0) -> int:
+        """Signals a component, waits until it has ended and returns its return code.
+
+        kube-apiserver lets its clients finish and needs up to a minute: better kill that one.
+        """
+        self._supervision.signal(name, number)
+        code = self._supervision.wait(name, within_s)
+        if code is None:
+            raise ClusterError(f"{name} still runs {within_s:.0f} s after {number.name}")
+        return code
+
+    def kill(self, name: str) -> None:
+        """kill -9."""
+        self.stop(name, signal.SIGKILL)
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP: it keeps its connections and answers nothing."""
+        self._supervision.signal(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        self._supervision.signal(name, signal.SIGCONT)
+
+    def wait_exit(self, name: str, timeout_s: float = 15.0) -> int | None:
+        """The return code of a component that ends by itself; None if it has not in time."""
+        return self._supervision.wait(name, timeout_s)
+
+    def pid(self, name: str) -> int:
+        """A running component's process id, as the whole machine sees it."""
+        known = self.status().get(name)
+        if known is None or known.returncode is not None:
+            raise ClusterError(f"{name} is not running")
+        return known.pid
+
+    def is_running(self, name: str) -> bool:
+        known = self.status().get(name)
+        return known is not None and known.returncode is None
+
+    def is_up(self) -> bool:
+        """Whether the cluster itself, that is its supervisor, is there."""
+        return self._supervision.is_alive()
+
+    def status(self) -> dict[str, ComponentStatus]:
+        """Every component that was started at least once."""
+        return self._supervision.status()
+
+    # Its client programs.
+
+    def run_slurm(
+        self, program: str, *arguments: str, user: str = "root", stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs squeue, sbatch, scontrol or the like as root, alice or bob; raises if it fails."""
+        command = [str(self._layout.bin / program), *arguments]
+        return _run(command, {**os.environ, "SLURM_AS": user}, stdin)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Runs kubectl as the administrator; raises if it fails."""
+        return _run([str(self._layout.bin / "kubectl"), *arguments], os.environ, stdin)
+
+    # Its end.
+
+    def down(self) -> None:
+        """Ends every process of the cluster and frees its ports; logs stay. Not running is fine."""
+        if self._supervision.is_alive():
+            self._supervision.shutdown()
+        if self._supervisor is not None:
+            self._supervisor.wait()
+        if self._owner is not None:
+            self._owner.let_go()
+            self._owner = None
+
+    # How it comes up.
+
+    def _supervise(self, lease: PortLease, *, tied: bool) -> None:
+        self._owner = Owner() if tied else None
+        self._supervision, self._supervisor = Supervision.begin(
+            self._layout,
+            slurm_binds(Path(self._record.tree), self._layout),
+            [Path("/proc"), self._layout.root / "proc"],
+            lease.filenos(),
+            self._owner,
+        )
+        if self._owner is not None:
+            self._owner.started()
+
+    def _bring_up(self, report: Report) -> None:
+        """Starts what can start together, then waits for it; the objects come when they can."""
+        daemons, *later = self._phases
+        self._start_together(daemons)
+        _poll(lambda: nodes_are_up(self._layout), 30.0, "Slurm's nodes did not register")
+        if not self.spec.kubernetes:
+            return
+        report("Slurm, etcd and the API server serve")
+        with api_client(self._record.ports, self._layout) as client:
+            create_objects(client, self.spec, self._record.ports, self._layout)
+        for phase in later:
+            self._start_together(phase)
+            report(f"{', '.join(component.name for component in phase)}: serving")
+
+    def _start_together(self, components: Sequence[Component]) -> None:
+        for component in components:
+            self._launch(component, component.argv, {})
+        for component in components:
+            self._await_ready(component)
+
+    def _component(self, name: str) -> Component:
+        components = {each.name: each for phase in self._phases for each in phase}
+        if name not in components:
+            raise ClusterError(f"no component {name}; there are {', '.join(components)}")
+        return components[name]
+
+    def _launch(self, component: Component, argv: Sequence[str], env: Mapping[str, str]) -> int:
+        environment = {**component.env, **env}
+        return self._supervision.start(component.name, argv, environment, component.cwd)
+
+    def _await_ready(self, component: Component) -> None:
+        def ready() -> bool:
+            code = self._supervision.wait(component.name, 0)
+            if code is not None:
+                raise ClusterError(f"{component.name} ended ({code}):\n{self._tail(component)}")
+            return component.is_ready()
+
+        failure = f"{component.name} does not serve"
+        try:
+            _poll(ready, component.ready_within_s, failure)
+        except TimeoutError:
+            raise ClusterError(f"{failure}:\n{self._tail(component)}") from None
+
+    def _tail(self, component: Component) -> str:
+        return tail(self._layout.log(component.name))
+
+
+def _run(
+    command: Sequence[str], env: Mapping[str, str], stdin: str | None
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command, env=env, input=stdin or "", capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ClusterError(f"{' '.join(command)} ({done.returncode}): {done.stderr.strip()}")
+    return done
+
+
+def _poll(condition: Callable[[], bool], within_s: float, failure: str) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(failure)
+        time.sleep(_POLL_S)

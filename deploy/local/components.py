@@ -1,0 +1,51 @@
+"""The programs of a cluster: how each is started, and how one sees that it serves."""
+
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from deploy.local.layout import CHECKOUT
+
+# What a component gets of the environment, when it is not our own code, which needs more.
+PLAIN_ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """One program. `is_ready` is asked again and again after its start, until it says yes."""
+
+    name: str
+    argv: tuple[str, ...]
+    is_ready: Callable[[], bool]
+    env: Mapping[str, str] = field(default_factory=lambda: PLAIN_ENVIRONMENT)
+    cwd: Path = CHECKOUT
+    ready_within_s: float = 60.0
+
+
+def accepts_connections(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def answers(url: str, headers: Mapping[str, str] | None = None) -> bool:
+    """Whether a GET on loopback is answered with 200, whatever the certificate says."""
+    with httpx.Client(verify=_any_certificate(), trust_env=False, timeout=2.0) as client:
+        try:
+            answer = client.get(url, headers=headers)
+        except httpx.HTTPError:
+            return False
+    return answer.status_code == httpx.codes.OK
+
+
+def _any_certificate() -> ssl.SSLContext:
+    """Kubernetes components make their own; this is only ever asked how they are."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

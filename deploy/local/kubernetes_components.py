@@ -1,0 +1,202 @@
+"""How the Kubernetes components and the extender are started, and how one sees that they serve."""
+
+import os
+import ssl
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from deploy.local.components import Component, answers
+from deploy.local.kubernetes_config import (
+    EXTENDER_LISTENERS,
+    admin_token,
+    api_server_url,
+    kubeconfig_of,
+)
+from deploy.local.layout import Layout
+from deploy.local.spec import ClusterSpec
+
+# What such a cluster needs, and nothing that costs when idle. Without node-lifecycle nothing judges
+# heartbeats, so that nobody has to send any.
+_CONTROLLERS: Final = (
+    "deployment-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "pod-garbage-collector-controller",
+    "replicaset-controller",
+)
+_OPEN_PATHS: Final = "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics"
+
+
+def store_components(
+    binaries: Mapping[str, str], ports: dict[str, int], layout: Layout
+) -> list[Component]:
+    """etcd and the API server, which waits for it by itself."""
+    return [_etcd(binaries["etcd"], ports, layout), _api_server(binaries, ports, layout)]
+
+
+def control_components(
+    binaries: Mapping[str, str], ports: dict[str, int], layout: Layout
+) -> list[Component]:
+    """What needs the API server to start."""
+    return [
+        _controller_manager(binaries["kube-controller-manager"], ports, layout),
+        _scheduler(binaries["kube-scheduler"], ports, layout),
+        _kwok(binaries["kwok"], ports, layout),
+    ]
+
+
+def extender_component(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
+    health = ports["extender-health"]
+    return Component(
+        name="extender",
+        argv=spec.extender_argv or (sys.executable, "-m", "extender"),
+        env={**os.environ, **extender_environment(ports, layout)},
+        is_ready=lambda: answers(f"http://127.0.0.1:{health}/readyz"),
+    )
+
+
+def extender_environment(ports: dict[str, int], layout: Layout) -> dict[str, str]:
+    """The settings under which an extender serves this cluster."""
+    settings = {
+        "KUBECONFIG": kubeconfig_of("slurm-extender", layout),
+        "SLURMRESTD_URL": f"http://127.0.0.1:{ports['slurmrestd']}",
+        "SLURM_TOKEN_FILE": layout.token_file,
+        "CLUSTER_NAME": "local",
+        "LISTEN_ADDRESS": "127.0.0.1",
+        "TLS_CERT_FILE": layout.kubernetes / "extender.crt",
+        "TLS_KEY_FILE": layout.kubernetes / "extender.key",
+        **{f"{name.upper()}_PORT": ports[f"extender-{name}"] for name in EXTENDER_LISTENERS},
+    }
+    return {f"SLURM_EXTENDER_{name}": str(value) for name, value in settings.items()}
+
+
+def api_client(ports: dict[str, int], layout: Layout) -> httpx.Client:
+    """A client of the API server as its administrator; the caller closes it."""
+    return httpx.Client(
+        base_url=api_server_url(ports),
+        headers={"Authorization": f"Bearer {admin_token(layout)}"},
+        trust_env=False,
+        verify=ssl.create_default_context(cafile=str(layout.kubernetes / "ca.crt")),
+        timeout=10.0,
+    )
+
+
+def _etcd(binary: str, ports: dict[str, int], layout: Layout) -> Component:
+    client = f"http://127.0.0.1:{ports['etcd']}"
+    peer = f"http://127.0.0.1:{ports['etcd-peer']}"
+    return Component(
+        name="etcd",
+        argv=(
+            binary,
+            "--name=local",
+            f"--data-dir={layout.kubernetes / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=local={peer}",
+            "--unsafe-no-fsync",  # the data is worth no more than this cluster
+            "--log-level=warn",
+        ),
+        is_ready=lambda: answers(f"{client}/health"),
+    )
+
+
+def _api_server(binaries: Mapping[str, str], ports: dict[str, int], layout: Layout) -> Component:
+    folder = layout.kubernetes
+    return Component(
+        name="kube-apiserver",
+        argv=(
+            binaries["kube-apiserver"],
+            f"--etcd-servers=http://127.0.0.1:{ports['etcd']}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={ports['kube-apiserver']}",
+            f"--tls-cert-file={folder / 'kube-apiserver.crt'}",
+            f"--tls-private-key-file={folder / 'kube-apiserver.key'}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={folder / 'service-account.key'}",
+            f"--service-account-signing-key-file={folder / 'service-account.key'}",
+            f"--token-auth-file={folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            # Nobody makes ServiceAccounts here, and nobody would lift a new Node's taint.
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            "--endpoint-reconciler-type=none",
+            "--profiling=false",
+        ),
+        is_ready=lambda: _api_server_serves(ports, layout),
+    )
+
+
+def _api_server_serves(ports: dict[str, int], layout: Layout) -> bool:
+    """Ready, and the namespace that everyone uses is there."""
+    with api_client(ports, layout) as client:
+        try:
+            asked = [client.get(path) for path in ("/readyz", "/api/v1/namespaces/default")]
+        except httpx.HTTPError:
+            return False
+    return all(answer.status_code == httpx.codes.OK for answer in asked)
+
+
+def _controller_manager(binary: str, ports: dict[str, int], layout: Layout) -> Component:
+    name = "kube-controller-manager"
+    return Component(
+        name=name,
+        argv=(
+            binary,
+            f"--kubeconfig={kubeconfig_of('system:' + name, layout)}",
+            f"--controllers={','.join(_CONTROLLERS)}",
+            "--leader-elect=false",
+            "--kube-api-qps=200",
+            "--kube-api-burst=400",
+            *_serving(name, ports, layout),
+        ),
+        is_ready=lambda: answers(f"https://127.0.0.1:{ports[name]}/healthz"),
+    )
+
+
+def _scheduler(binary: str, ports: dict[str, int], layout: Layout) -> Component:
+    name = "kube-scheduler"
+    return Component(
+        name=name,
+        argv=(
+            binary,
+            f"--config={layout.kubernetes / 'kube-scheduler.yaml'}",
+            "-v=2",
+            *_serving(name, ports, layout),
+        ),
+        is_ready=lambda: answers(f"https://127.0.0.1:{ports[name]}/readyz"),
+    )
+
+
+def _serving(name: str, ports: dict[str, int], layout: Layout) -> tuple[str, ...]:
+    certificates: Path = layout.kubernetes / f"{name}-certificates"
+    return (
+        "--bind-address=127.0.0.1",
+        f"--secure-port={ports[name]}",
+        f"--cert-dir={certificates}",
+        _OPEN_PATHS,
+    )
+
+
+def _kwok(binary: str, ports: dict[str, int], layout: Layout) -> Component:
+    address = f"127.0.0.1:{ports['kwok']}"
+    return Component(
+        name="kwok",
+        argv=(
+            binary,
+            f"--kubeconfig={kubeconfig_of('kwok', layout)}",
+            f"--config={layout.kubernetes / 'kwok.yaml'}",
+            # All, because watching some means a list and a watch of Pods for each of them.
+            "--manage-all-nodes",
+            "--node-lease-duration-seconds=0",
+            "--cidr=10.128.0.0/9",
+            f"--server-address={address}",
+        ),
+        is_ready=lambda: answers(f"http://{address}/healthz"),
+    )

@@ -1,0 +1,54 @@
+"""The objects that a cluster starts with: its Nodes, and what the extender needs to be asked."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Final
+
+import httpx
+import yaml
+
+from deploy.local.errors import ClusterError
+from deploy.local.kubernetes_config import ca_bundle
+from deploy.local.layout import Layout
+from deploy.local.rendering import render
+from deploy.local.spec import ClusterSpec
+
+_PATHS: Final = {
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "MutatingWebhookConfiguration": (
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+    ),
+    "Node": "/api/v1/nodes",
+}
+_CONNECTIONS: Final = 8
+
+
+def create_objects(
+    client: httpx.Client, spec: ClusterSpec, ports: dict[str, int], layout: Layout
+) -> None:
+    """Creates the Nodes and, if there is an extender, its role and its webhook."""
+    manifests = list(_nodes(spec))
+    if spec.extender:
+        extender = render("extender.yaml.j2", ports=ports, ca_bundle=ca_bundle(layout))
+        manifests += ((each["kind"], json.dumps(each)) for each in yaml.safe_load_all(extender))
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        for _ in pool.map(lambda manifest: _create(client, *manifest), manifests):
+            pass
+
+
+def _nodes(spec: ClusterSpec) -> Iterator[tuple[str, str]]:
+    """Kind and JSON of each Node. The template is parsed once: there may be thousands."""
+    now = datetime.now(UTC).strftime('"%Y-%m-%dT%H:%M:%SZ"')
+    node = json.dumps(yaml.safe_load(render("node.yaml.j2", spec=spec, name="@name@", now=now)))
+    for name in [*spec.node_names, *spec.external_names]:
+        yield "Node", node.replace("@name@", name)
+
+
+def _create(client: httpx.Client, kind: str, manifest: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = client.post(_PATHS[kind], content=manifest, headers=headers)
+    if not answer.is_success:
+        raise ClusterError(f"creating a {kind}: {answer.text}")

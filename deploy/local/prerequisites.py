@@ -1,0 +1,71 @@
+"""What a machine must have for a cluster, said all at once and before anything is done."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+from deploy.local.errors import MissingPrerequisitesError
+from deploy.local.kubernetes_binaries import GO_VERSION, needs_build
+from deploy.local.slurm_tree import tree_place
+from deploy.local.spec import ClusterSpec
+
+
+def check_prerequisites(spec: ClusterSpec) -> None:
+    """Raises MissingPrerequisitesError with everything that is missing, if anything is.
+
+    What only a first build needs (Go, apt) is not asked for once its result is cached.
+    """
+    missing = [
+        *_platform_problems(),
+        *_tool_problems(),
+        *(_apt_problems() if not tree_place(spec.release).exists() else ()),
+        *(_go_problems() if spec.kubernetes and needs_build() else ()),
+    ]
+    if missing:
+        raise MissingPrerequisitesError(missing)
+
+
+def _platform_problems() -> Iterator[str]:
+    if platform.system() != "Linux":
+        yield f"Linux is needed, this is {platform.system()}: use a Debian or Ubuntu machine."
+        return
+    if platform.machine() not in {"x86_64", "aarch64"}:
+        yield f"x86_64 or aarch64 is needed, this is {platform.machine()}: use another machine."
+    if os.geteuid() != 0:
+        yield (
+            "root is needed (for mounts and namespaces): run the same with sudo, "
+            "in a container with --privileged."
+        )
+
+
+def _tool_problems() -> Iterator[str]:
+    packages = {"nsenter": "util-linux", "unshare": "util-linux", "chroot": "coreutils"}
+    for tool, package in packages.items():
+        if not shutil.which(tool):
+            yield f"{tool} is needed: apt-get install {package}"
+
+
+def _apt_problems() -> Iterator[str]:
+    if not shutil.which("apt-get"):
+        yield "apt is needed (Slurm comes from Debian's packages): use Debian or Ubuntu."
+
+
+def _go_problems() -> Iterator[str]:
+    wanted = ".".join(map(str, GO_VERSION))
+    how = f"install Go {wanted} or later and put it on PATH."
+    if not shutil.which("go"):
+        yield f"Go is needed to build the Kubernetes binaries: {how}"
+    elif (found := _go_version()) < GO_VERSION:
+        yield f"Go {'.'.join(map(str, found))} is too old: {how}"
+
+
+def _go_version() -> tuple[int, ...]:
+    # GOTOOLCHAIN=local: the Go that is installed, not one that it might fetch to please go.mod.
+    local = {**os.environ, "GOTOOLCHAIN": "local"}
+    done = subprocess.run(
+        ["go", "env", "GOVERSION"], env=local, capture_output=True, text=True, check=False
+    )
+    return tuple(map(int, re.findall(r"\d+", done.stdout)[:2]))

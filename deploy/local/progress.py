@@ -1,0 +1,49 @@
+"""Says what is going on, with elapsed times: some of it takes minutes."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+# Takes one line for a person.
+Report = Callable[[str], None]
+
+_BEAT_S: Final = 15.0
+
+
+def silent(_line: str) -> None:
+    """A Report for those who only want the result."""
+
+
+class Stopwatch:
+    """Puts the time since its creation before each line."""
+
+    def __init__(self, write: Report) -> None:
+        self._write = write
+        self._begin = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._begin
+
+    def __call__(self, line: str) -> None:
+        self._write(f"{self.elapsed_s:7.1f} s  {line}")
+
+
+@contextmanager
+def heartbeat(report: Report, describe: Callable[[], str]) -> Iterator[None]:
+    """Reports `describe()` every 15 s while the block runs, so that one sees it lives."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(_BEAT_S):
+            report(describe())
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,74 @@
+"""How Slurm's daemons are started inside the tree, and how one sees that they serve."""
+
+import subprocess
+from typing import Final
+
+from deploy.local.components import PLAIN_ENVIRONMENT, Component, accepts_connections, answers
+from deploy.local.layout import Layout
+from deploy.local.slurm_config import run_folder
+from deploy.local.spec import ClusterSpec
+
+# v0.0.42 is the only version common to Slurm 24.11 and 26.05.
+_PING: Final = "/slurm/v0.0.42/ping/"
+# $0 is the tree, $1 what becomes its /run.
+_WITH_OWN_RUN: Final = 'run=$1; shift; mount --bind "$run" "$0/run" && exec chroot "$0" "$@"'
+
+
+def slurm_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
+    """slurmctld, slurmrestd and one slurmd for each node that has one; they start in any order."""
+    return [
+        _slurmctld(layout),
+        _slurmrestd(ports["slurmrestd"], layout),
+        *(_slurmd(node, ports, layout) for node in spec.slurmd_names),
+    ]
+
+
+def nodes_are_up(layout: Layout) -> bool:
+    """Whether every node has registered: none is down, unknown or silent (marked with a *)."""
+    states = _client(layout, "sinfo", "--noheader", "--Node", "--format=%T").split()
+    return bool(states) and not any(
+        state.startswith(("down", "unknown")) or state.endswith("*") for state in states
+    )
+
+
+def _slurmctld(layout: Layout) -> Component:
+    return Component(
+        name="slurmctld",
+        # -i: start also when its saved state is incomplete, as it is after kill -9.
+        argv=("chroot", str(layout.root), "/usr/sbin/slurmctld", "-D", "-i"),
+        is_ready=lambda: "is UP" in _client(layout, "scontrol", "ping"),
+    )
+
+
+def _slurmrestd(port: int, layout: Layout) -> Component:
+    user = "--userspec=slurmrestd"
+    program = ("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt")
+    listeners = (f"127.0.0.1:{port}", "unix:/run/slurmrestd/slurmrestd.sock")
+
+    def is_ready() -> bool:
+        token = layout.token_file.read_text()
+        return answers(f"http://127.0.0.1:{port}{_PING}", {"X-SLURM-USER-TOKEN": token})
+
+    return Component(
+        name="slurmrestd",
+        argv=("chroot", user, str(layout.root), *program, *listeners),
+        # SLURM_JWT=daemon: it needs neither a key nor a token of its own.
+        env={**PLAIN_ENVIRONMENT, "SLURM_JWT": "daemon", "SLURM_JSON": "compact"},
+        is_ready=is_ready,
+    )
+
+
+def _slurmd(node: str, ports: dict[str, int], layout: Layout) -> Component:
+    program = ("/usr/sbin/slurmd", "-D", "-N", node)
+    own_run = ("unshare", "--mount", "--propagation", "private", "sh", "-c", _WITH_OWN_RUN)
+    name = f"slurmd-{node}"
+    return Component(
+        name=name,
+        argv=(*own_run, str(layout.root), str(run_folder(layout, node)), *program),
+        is_ready=lambda: accepts_connections(ports[name]),
+    )
+
+
+def _client(layout: Layout, program: str, *arguments: str) -> str:
+    command = [str(layout.bin / program), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout

@@ -1,0 +1,126 @@
+"""Slurm's side of a cluster's directory: configuration, keys, state and what is mounted where."""
+
+import os
+import secrets
+import socket
+import stat
+import time
+from pathlib import Path
+from typing import Final
+
+import jwt
+
+from deploy.local.layout import Layout
+from deploy.local.namespaces import Bind
+from deploy.local.rendering import render
+from deploy.local.slurm_tree import JOB_USERS, SLURM_UID, SLURMRESTD_UID
+from deploy.local.spec import ClusterSpec
+
+CLIENTS: Final = ("salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
+
+_TOKEN_LIFETIME_S: Final = 30 * 24 * 3600
+_NULL_DEVICE: Final = os.makedev(1, 3)
+# These may be given more than once, so a second one does not replace the first.
+_REPEATABLE: Final = ("nodename", "nodeset", "partitionname", "downnodes", "include")
+
+
+def write_slurm_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
+    """Everything Slurm reads, and empty folders for everything it writes."""
+    _make_folders(spec, layout)
+    etc = layout.slurm / "etc"
+    conf = replace_parameters(render("slurm.conf.j2", spec=spec, ports=ports), spec.slurm_conf)
+    (etc / "slurm.conf").write_text(conf)
+    (etc / "gres.conf").write_text(render("gres.conf.j2", spec=spec))
+    (etc / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+    for key in ("slurm.key", "jwt_hs256.key"):
+        _write_key(etc / key)
+    hosts = f"127.0.0.1 localhost {socket.gethostname()}\n"
+    (layout.slurm / "hosts").write_text(hosts)
+    _make_gpus(spec, layout.slurm / "var/gpu")
+    layout.token_file.touch(mode=0o600)
+    layout.token_file.write_text(mint_token(layout, "root", _TOKEN_LIFETIME_S))
+
+
+def replace_parameters(conf: str, lines: tuple[str, ...]) -> str:
+    """`conf` and then `lines`, without those lines of `conf` whose parameter is given again."""
+    again = {_parameter(line) for line in lines} - set(_REPEATABLE)
+    kept = [line for line in conf.splitlines() if _parameter(line) not in again]
+    return "\n".join([*kept, *lines, ""])
+
+
+def _parameter(line: str) -> str:
+    return line.partition("=")[0].strip().lower()
+
+
+def mint_token(layout: Layout, user: str, lifetime_s: int) -> str:
+    """A JWT as Slurm's auth/jwt takes it (claims exp, iat, sun)."""
+    now = int(time.time())
+    key = (layout.slurm / "etc/jwt_hs256.key").read_bytes()
+    return jwt.encode({"exp": now + lifetime_s, "iat": now, "sun": user}, key, "HS256")
+
+
+def slurm_binds(tree: Path, layout: Layout) -> list[Bind]:
+    """The tree, read-only, with this cluster's own folders mounted over it."""
+    own = {
+        "etc/slurm": layout.slurm / "etc",
+        "etc/hosts": layout.slurm / "hosts",
+        "var/lib/slurm": layout.slurm / "var",
+        "run": layout.slurm / "run",
+        "run/slurmrestd": layout.slurmrestd_socket.parent,
+        "tmp": layout.slurm / "tmp",
+        "home": layout.home,
+    }
+    return [
+        Bind(str(tree), str(layout.root), read_only=True),
+        Bind("/dev", str(layout.root / "dev"), recursive=True),
+        *(Bind(str(source), str(layout.root / target)) for target, source in own.items()),
+    ]
+
+
+def write_clients(layout: Layout) -> None:
+    """Slurm's client programs, for a person's hands and for `Cluster.run_slurm`."""
+    layout.bin.mkdir(exist_ok=True)
+    wrapper = layout.bin / "slurm-client"
+    wrapper.write_text(render("slurm-client.sh.j2", layout=layout))
+    wrapper.chmod(0o755)
+    for client in CLIENTS:
+        (layout.bin / client).symlink_to(wrapper.name)
+
+
+def run_folder(layout: Layout, node: str) -> Path:
+    """A slurmd's own /run: two of them cannot share the socket that they open there."""
+    return layout.slurm / "run-of" / node
+
+
+def _make_folders(spec: ClusterSpec, layout: Layout) -> None:
+    layout.root.mkdir()
+    for folder in ("etc", "var/state", "var/spool", "var/gpu", "run/slurm", "run/slurmctld"):
+        (layout.slurm / folder).mkdir(parents=True)
+    for user, uid in JOB_USERS.items():
+        _make_folder(layout.home / user, owner=uid)
+    for node in spec.slurmd_names:
+        (layout.slurm / "var/spool" / node).mkdir()
+        (run_folder(layout, node) / "slurm").mkdir(parents=True)
+        (run_folder(layout, node) / "slurmd").mkdir()
+    _make_folder(layout.slurm / "tmp", mode=0o1777)
+    _make_folder(layout.slurmrestd_socket.parent, owner=SLURMRESTD_UID)
+    (layout.slurm / "run/slurmrestd").mkdir()
+    for folder in ("var/state", "run/slurmctld"):
+        os.chown(layout.slurm / folder, SLURM_UID, SLURM_UID)
+
+
+def _make_folder(path: Path, owner: int = 0, mode: int = 0o755) -> None:
+    path.mkdir(parents=True)
+    path.chmod(mode)
+    os.chown(path, owner, owner)
+
+
+def _write_key(path: Path) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(secrets.token_bytes(64))
+    os.chown(path, SLURM_UID, SLURM_UID)
+
+
+def _make_gpus(spec: ClusterSpec, folder: Path) -> None:
+    for index in range(spec.gpus_per_node):
+        os.mknod(folder / f"nvidia{index}", stat.S_IFCHR | 0o666, _NULL_DEVICE)

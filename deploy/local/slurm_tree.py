@@ -1,0 +1,141 @@
+"""Slurm as Debian packages it, unpacked into a folder: no installation, no service, no root file system.
+
+The tree is built once per machine and only ever mounted read-only. What the packages' maintainer
+scripts would have done for us (alternatives, users, mount points) is done here instead.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from deploy.local.cache import build_once, cache_folder, recipe_hash
+from deploy.local.errors import ClusterError
+from deploy.local.progress import Report, heartbeat
+from deploy.local.spec import DEBIAN_SUITES
+
+KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
+SLURM_UID: Final = 64030
+# slurmrestd refuses to run as root or as SlurmUser.
+SLURMRESTD_UID: Final = 64031
+# Everyone who can own a job, with a home of the same name under /home.
+JOB_USERS: Final = {"root": 0, "alice": 2001, "bob": 2002}
+
+_PACKAGES: Final = (
+    "base-files",
+    "bash",
+    "coreutils",
+    "dash",
+    "hostname",
+    "slurm-client",
+    "slurm-wlm-basic-plugins",
+    "slurm-wlm-jwt-plugin",
+    "slurmctld",
+    "slurmd",
+    "slurmrestd",
+)
+_APT_OPTIONS: Final = (
+    'APT::Install-Recommends "false"',
+    # A machine whose clock runs ahead of its mirror is not what this cluster is about.
+    'Acquire::Check-Valid-Until "false"',
+    # apt's own user cannot look into a cache folder under /root.
+    'APT::Sandbox::User "root"',
+)
+# Unpacked packages expect a merged /usr, which base-files' script would have made.
+_MERGE_USR: Final = 'for d in bin sbin lib lib64; do mkdir -p "$1/usr/$d"; ln -s "usr/$d" "$1/$d"; done'
+_MOUNT_POINTS: Final = ("dev", "etc/slurm", "home", "proc", "run", "tmp", "var/lib/slurm")
+
+
+def slurm_tree(release: str, report: Report) -> Path:
+    """The folder that holds this release of Slurm; the first call on a machine downloads 30 MB."""
+
+    def build(place: Path) -> None:
+        report(f"unpacking Slurm {release} from Debian {DEBIAN_SUITES[release]} (about 15 s)")
+        with heartbeat(report, lambda: "still unpacking Slurm"):
+            _unpack(DEBIAN_SUITES[release], place)
+        _finish(place)
+
+    return build_once(tree_place(release), build, report)
+
+
+def tree_place(release: str) -> Path:
+    """Where the tree is, or will be."""
+    recipe = recipe_hash(Path(__file__).read_bytes())
+    return cache_folder() / f"slurm-{release}-{DEBIAN_SUITES[release]}-{recipe}"
+
+
+def _unpack(suite: str, place: Path) -> None:
+    _install_tools()
+    with TemporaryDirectory(prefix="slurm-extender-") as scratch:
+        command = ["mmdebstrap", "--mode=root", "--variant=extract", "--format=directory"]
+        command += [f"--aptopt={option}" for option in _APT_OPTIONS]
+        command += [f"--setup-hook={_MERGE_USR}", f"--include={','.join(_PACKAGES)}"]
+        command += [suite, str(place), *_sources(suite)]
+        _run(command, env={**os.environ, "TMPDIR": scratch})
+
+
+def _sources(suite: str) -> list[str]:
+    """The Debian mirror that apt uses here; nothing, hence mmdebstrap's own default, elsewhere."""
+    listing = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)"]
+    done = subprocess.run(listing, capture_output=True, text=True, check=False)
+    for line in done.stdout.splitlines():
+        label, _, uri = line.partition(" ")
+        if label == "Debian":
+            return [f"deb [signed-by={KEYRING}] {uri} {suite} main"]
+    return []
+
+
+def _install_tools() -> None:
+    wanted = [] if shutil.which("mmdebstrap") else ["mmdebstrap"]
+    wanted += [] if KEYRING.exists() else ["debian-archive-keyring"]
+    if not wanted:
+        return
+    install = ["apt-get", "install", "-y", "--no-install-recommends", *wanted]
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    if subprocess.run(install, env=quiet, capture_output=True, check=False).returncode != 0:
+        _run(["apt-get", "update"], env=quiet)
+        _run(install, env=quiet)
+
+
+def _run(command: list[str], env: dict[str, str]) -> None:
+    done = subprocess.run(
+        command,
+        env=env,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    if done.returncode != 0:
+        last = "\n".join(done.stdout.splitlines()[-20:])
+        raise ClusterError(f"{command[0]} failed ({done.returncode}):\n{last}")
+
+
+def _finish(tree: Path) -> None:
+    for folder in _MOUNT_POINTS:
+        (tree / folder).mkdir(parents=True, exist_ok=True)
+    _choose_alternatives(tree)
+    _write_users(tree)
+    (tree / "etc/nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")
+    (tree / "etc/hosts").touch()  # a cluster's own is mounted over it
+
+
+def _choose_alternatives(tree: Path) -> None:
+    (tree / "usr/bin/sh").unlink(missing_ok=True)
+    (tree / "usr/bin/sh").symlink_to("dash")
+    for program in [*(tree / "usr/bin").glob("*-wlm"), *(tree / "usr/sbin").glob("*-wlm")]:
+        plain = program.with_name(program.name.removesuffix("-wlm"))
+        if not plain.exists():
+            plain.symlink_to(program.name)
+
+
+def _write_users(tree: Path) -> None:
+    users = {**JOB_USERS, "slurm": SLURM_UID, "slurmrestd": SLURMRESTD_UID}
+    passwd = [f"{name}:x:{uid}:{uid}::/home/{name}:/bin/sh" for name, uid in users.items()]
+    group = [f"{name}:x:{uid}:" for name, uid in users.items()]
+    (tree / "etc/passwd").write_text("\n".join(passwd) + "\n")
+    (tree / "etc/group").write_text("\n".join(group) + "\n")

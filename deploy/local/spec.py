@@ -1,0 +1,57 @@
+"""What a caller may choose about a cluster, and the names that follow from it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+# Slurm release -> the Debian suite whose packages hold it. 24.11 is trixie's, to come with the work
+# that tests it: it has no EXTERNAL nodes and needs slurmrestd -s slurmctld.
+DEBIAN_SUITES: Final = {"26.05": "forky"}
+
+# A slurmd that exists only so that signals to EXTERNAL nodes, which share its address, get an answer.
+SIGNAL_RELAY: Final = "signal-relay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """A cluster's size and shape. Memory is in MB as Slurm counts it, times are in seconds.
+
+    `nodes` have a slurmd each and run native jobs; `external_nodes` have none (Slurm State=EXTERNAL)
+    and are for scale. Both have a Kubernetes Node of the same name and size. Pods' default grace is
+    30 s, and Slurm must not give a node away while a Pod may still use it: hence `kill_wait`.
+    """
+
+    nodes: int = 4
+    external_nodes: int = 0
+    cpus_per_node: int = 8
+    memory_mb: int = 16_000
+    gpus_per_node: int = 4
+    kubernetes: bool = True
+    extender: bool = True
+    kill_wait: int = 40
+    release: str = "26.05"
+    slurm_conf: tuple[str, ...] = ()
+    """More lines for slurm.conf; one that names a parameter of ours replaces it."""
+    extender_argv: tuple[str, ...] = ()
+    """What to start instead of the extender of this checkout (tests wrap it)."""
+
+    def __post_init__(self) -> None:
+        if self.release not in DEBIAN_SUITES:
+            raise ValueError(f"Slurm {self.release}: known are {', '.join(DEBIAN_SUITES)}")
+        if self.nodes + self.external_nodes < 1:
+            raise ValueError("a cluster needs at least one node")
+        if self.extender and not self.kubernetes:
+            raise ValueError("the extender needs Kubernetes: give extender=False as well")
+
+    @property
+    def node_names(self) -> list[str]:
+        """The nodes that have a slurmd and run jobs."""
+        return [f"node-{number}" for number in range(1, self.nodes + 1)]
+
+    @property
+    def external_names(self) -> list[str]:
+        return [f"external-{number}" for number in range(1, self.external_nodes + 1)]
+
+    @property
+    def slurmd_names(self) -> list[str]:
+        """Every name a slurmd runs under, the relay's included."""
+        return self.node_names or [SIGNAL_RELAY]

@@ -1,0 +1,198 @@
+"""What went wrong, sorted by what the caller should do next.
+
+One table says for each of Slurm's error numbers which it is and why. What talks to the server
+(`rest`) makes these; nothing below it leaks through.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class SlurmError(Exception):
+    """A call to Slurm did not do what was asked. A subclass says what to do next.
+
+    `number` is Slurm's error number (slurm_errno.h) where it gave one, `http_status` the reply's,
+    `words` what the server said, `job_id` the id that the reply named, if any.
+    """
+
+    def __init__(
+        self,
+        words: str,
+        *,
+        number: int | None = None,
+        http_status: int | None = None,
+        job_id: int | None = None,
+    ) -> None:
+        super().__init__(words)
+        self.words = words
+        self.number = number
+        self.http_status = http_status
+        self.job_id = job_id
+
+    def __str__(self) -> str:
+        told = [f"Slurm error {self.number}"] if self.number is not None else []
+        if self.http_status is not None:
+            told.append(f"HTTP {self.http_status}")
+        return f"{self.words} ({', '.join(told)})" if told else self.words
+
+
+class NoRoomNow(SlurmError):
+    """An immediate allocation was refused. Nothing is queued and the job id is burnt: a record that
+    FAILED may hold it until MinJobAge. Submit under the next id, or ask again later."""
+
+
+class JobIdTaken(SlurmError):
+    """That job id is in use, or was by a job that Slurm remembers. Read it and compare its key."""
+
+
+class InvalidRequest(SlurmError):
+    """Slurm can never do this: change the request and tell who asked. Nothing was created."""
+
+
+class RetryLater(SlurmError):
+    """Slurm refuses for now (busy, a limit on jobs). Nothing was created: ask again later."""
+
+
+class Unreachable(RetryLater):
+    """No connection could be made, to slurmrestd or from it to slurmctld: nothing was sent."""
+
+
+class OutcomeUnknown(SlurmError):
+    """It may have been carried out, or not. Send the same again, under the same id."""
+
+
+class NeedsOperator(SlurmError):
+    """Neither waiting nor another request helps (token, permission, settings): tell a person."""
+
+
+class Cause(NamedTuple):
+    """One of Slurm's error numbers: its name in slurm_errno.h and what follows from it."""
+
+    name: str
+    error: type[SlurmError]
+    why: str
+
+
+# slurm/slurm_errno.h of 26.05, and 1 (EPERM) and 11 (EAGAIN) of the system's own.
+CAUSES: Final[dict[int, Cause]] = {
+    # the system's
+    # Not NeedsOperator: 26.05.5 answers a DELETE so (HTTP 403) also while slurmctld is down.
+    1: Cause("EPERM", OutcomeUnknown, "slurmctld is down, or the job is another user's"),
+    11: Cause("EAGAIN", RetryLater, "before 25.11: MaxJobCount is reached, or slurmctld is busy"),
+    # between slurmrestd and slurmctld
+    1000: Cause("SLURM_UNEXPECTED_MSG_ERROR", OutcomeUnknown, "the reply was not understood"),
+    1001: Cause("SLURM_COMMUNICATIONS_CONNECTION_ERROR", Unreachable, "slurmctld was not reached"),
+    1002: Cause("SLURM_COMMUNICATIONS_SEND_ERROR", OutcomeUnknown, "lost while sending"),
+    1003: Cause("SLURM_COMMUNICATIONS_RECEIVE_ERROR", OutcomeUnknown, "lost before the reply"),
+    1004: Cause("SLURM_COMMUNICATIONS_SHUTDOWN_ERROR", OutcomeUnknown, "lost before the reply"),
+    1005: Cause("SLURM_PROTOCOL_VERSION_ERROR", NeedsOperator, "slurmrestd does not fit slurmctld"),
+    1007: Cause(
+        "SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+        NeedsOperator,
+        "slurmctld does not take the token: expired, or signed with another key",
+    ),
+    1019: Cause("SLURM_COMMUNICATIONS_REJECTED", RetryLater, "slurmctld is overloaded"),
+    1025: Cause("SLURM_SHUTTING_DOWN", OutcomeUnknown, "slurmctld stops"),
+    1800: Cause("SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", Unreachable, "slurmctld is down"),
+    1801: Cause("SLURMCTLD_COMMUNICATIONS_SEND_ERROR", OutcomeUnknown, "lost while sending"),
+    1802: Cause("SLURMCTLD_COMMUNICATIONS_RECEIVE_ERROR", OutcomeUnknown, "lost before the reply"),
+    1803: Cause("SLURMCTLD_COMMUNICATIONS_SHUTDOWN_ERROR", OutcomeUnknown, "slurmctld stops"),
+    1804: Cause("SLURMCTLD_COMMUNICATIONS_BACKOFF", RetryLater, "slurmctld asks for a pause"),
+    5003: Cause("ESLURM_PROTOCOL_INCOMPLETE_PACKET", OutcomeUnknown, "lost before the reply"),
+    5004: Cause("SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT", OutcomeUnknown, "slurmctld did not answer"),
+    5005: Cause("SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT", OutcomeUnknown, "lost while sending"),
+    # authentication and permission
+    2002: Cause("ESLURM_ACCESS_DENIED", NeedsOperator, "only root or SlurmUser may do that"),
+    2010: Cause("ESLURM_USER_ID_MISSING", NeedsOperator, "the token's user may not act for others"),
+    2017: Cause("ESLURM_INVALID_JOB_ID", NeedsOperator, "the token's user may not choose job ids"),
+    2186: Cause("ESLURM_EXTERN_ONLY", NeedsOperator, "not for this kind of node"),
+    6000: Cause("ESLURM_AUTH_CRED_INVALID", NeedsOperator, "the token is not valid"),
+    6001: Cause("ESLURM_AUTH_EXPIRED", NeedsOperator, "the token expired"),
+    6004: Cause("ESLURM_AUTH_BADARG", NeedsOperator, "the token is not valid"),
+    6010: Cause("ESLURM_AUTH_NOBODY", NeedsOperator, "slurmctld cannot resolve the user"),
+    9008: Cause("ESLURM_REST_AUTH_FAIL", NeedsOperator, "slurmrestd takes no such token"),
+    # not now
+    2007: Cause("ESLURM_MAX_JOB_COUNT", RetryLater, "MaxJobCount jobs exist already"),
+    2020: Cause("ESLURM_TRANSITION_STATE_NO_UPDATE", RetryLater, "the job is completing"),
+    2027: Cause("ESLURM_IN_STANDBY_MODE", RetryLater, "a backup controller takes over"),
+    2050: Cause("ESLURM_ACCOUNTING_POLICY", RetryLater, "a submit limit of the QOS or account"),
+    2059: Cause("ESLURM_PORTS_BUSY", RetryLater, "no ports are free"),
+    2074: Cause("ESLURM_QOS_THRES", RetryLater, "the user's QOS usage is over its threshold"),
+    2105: Cause("ESLURM_SUBMISSIONS_DISABLED", RetryLater, "an administrator disabled submissions"),
+    2131: Cause("ESLURM_IN_STANDBY_USE_BACKUP", RetryLater, "the other controller is the primary"),
+    7000: Cause("ESLURM_DB_CONNECTION", RetryLater, "slurmdbd is not reached"),
+    # an immediate allocation cannot start now; submit queues these with a reason instead
+    2013: Cause("ESLURM_NOT_TOP_PRIORITY", NoRoomNow, "a job of at least its priority waits"),
+    2015: Cause("ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", NoRoomNow, "the partition lacks it now"),
+    2016: Cause("ESLURM_NODES_BUSY", NoRoomNow, "the nodes are busy"),
+    2035: Cause("ESLURM_FRAGMENTATION", NoRoomNow, "what is free is scattered"),
+    2038: Cause("ESLURM_DEPENDENCY", NoRoomNow, "it is held, or waits for another job"),
+    2040: Cause("ESLURM_LICENSES_UNAVAILABLE", NoRoomNow, "the licenses are taken"),
+    2042: Cause("ESLURM_JOB_HELD", NoRoomNow, "it is held"),
+    2055: Cause("ESLURM_RESERVATION_BUSY", NoRoomNow, "the reservation is full"),
+    2056: Cause("ESLURM_RESERVATION_NOT_USABLE", NoRoomNow, "the reservation is not active"),
+    2068: Cause("ESLURM_NODE_NOT_AVAIL", NoRoomNow, "a required node is down or drained"),
+    2070: Cause("ESLURM_PARTITION_NOT_AVAIL", NoRoomNow, "the partition does not start jobs"),
+    2078: Cause("ESLURM_CAN_NOT_START_IMMEDIATELY", NoRoomNow, "it cannot start now"),
+    2101: Cause("ESLURM_PARTITION_DOWN", NoRoomNow, "the partition is down"),
+    2118: Cause("ESLURM_RESERVATION_MAINT", NoRoomNow, "the nodes are in maintenance"),
+    2125: Cause("ESLURM_DEFER", NoRoomNow, "SchedulerParameters=defer: nothing starts at once"),
+    # a job id of ours
+    2011: Cause("ESLURM_DUPLICATE_JOB_ID", JobIdTaken, "Slurm remembers a job of that id"),
+    # never, as it was asked
+    2000: Cause("ESLURM_INVALID_PARTITION_NAME", InvalidRequest, "no such partition"),
+    2001: Cause("ESLURM_DEFAULT_PARTITION_NOT_SET", InvalidRequest, "no partition is the default"),
+    2003: Cause("ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP", InvalidRequest, "AllowGroups"),
+    2004: Cause("ESLURM_REQUESTED_NODES_NOT_IN_PARTITION", InvalidRequest, "not in the partition"),
+    2005: Cause("ESLURM_TOO_MANY_REQUESTED_CPUS", InvalidRequest, "more CPUs than a node has"),
+    2006: Cause("ESLURM_INVALID_NODE_COUNT", InvalidRequest, "more nodes than there are"),
+    2012: Cause("ESLURM_PATHNAME_TOO_LONG", InvalidRequest, "a path is too long"),
+    2014: Cause("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", InvalidRequest, "no node has that"),
+    2018: Cause("ESLURM_INVALID_NODE_NAME", InvalidRequest, "no such node"),
+    2021: Cause("ESLURM_ALREADY_DONE", InvalidRequest, "the job has ended"),
+    2029: Cause("ESLURM_INVALID_FEATURE", InvalidRequest, "no node has such a feature"),
+    2036: Cause("ESLURM_NOT_SUPPORTED", InvalidRequest, "this Slurm cannot do that"),
+    2037: Cause("ESLURM_DISABLED", InvalidRequest, "that is disabled"),
+    2044: Cause("ESLURM_INVALID_TASK_MEMORY", InvalidRequest, "more memory than allowed"),
+    2045: Cause("ESLURM_INVALID_ACCOUNT", InvalidRequest, "no such account, or not for this user"),
+    2051: Cause("ESLURM_INVALID_TIME_LIMIT", InvalidRequest, "more time than the partition allows"),
+    2052: Cause("ESLURM_RESERVATION_ACCESS", InvalidRequest, "the reservation is for others"),
+    2053: Cause("ESLURM_RESERVATION_INVALID", InvalidRequest, "no such reservation"),
+    2057: Cause("ESLURM_INVALID_WCKEY", InvalidRequest, "no such WCKey"),
+    2066: Cause("ESLURM_INVALID_QOS", InvalidRequest, "no such QOS, or not for this account"),
+    2069: Cause("ESLURM_INVALID_CPU_COUNT", InvalidRequest, "no such CPU count"),
+    2072: Cause("ESLURM_INVALID_GRES", InvalidRequest, "no such GRES"),
+    2073: Cause("ESLURM_JOB_NOT_PENDING", InvalidRequest, "the job does not wait any more"),
+    2083: Cause("ESLURM_JOB_STARTED", InvalidRequest, "the job has started"),
+    2084: Cause("ESLURM_JOB_FINISHED", InvalidRequest, "the job has ended"),
+    2115: Cause("ESLURM_INVALID_TRES", InvalidRequest, "no such TRES"),
+    2119: Cause("ESLURM_INVALID_GRES_TYPE", InvalidRequest, "no such GRES type"),
+    2122: Cause("ESLURM_UNSUPPORTED_GRES", InvalidRequest, "that GRES cannot be asked for so"),
+    2130: Cause("ESLURM_PARTITION_ASSOC", InvalidRequest, "the partition is not for this account"),
+    2133: Cause("ESLURM_INVALID_PREFER", InvalidRequest, "no node has the preferred feature"),
+    2134: Cause("ESLURM_INSUFFICIENT_GRES", InvalidRequest, "no node has that many"),
+    2189: Cause("ESLURM_INVALID_EXTERNAL_JOB", InvalidRequest, "not for an EXTERNAL_JOB"),
+    9000: Cause("ESLURM_REST_INVALID_QUERY", InvalidRequest, "slurmrestd did not understand it"),
+    9001: Cause("ESLURM_REST_FAIL_PARSING", InvalidRequest, "slurmrestd did not understand it"),
+    9002: Cause("ESLURM_REST_INVALID_JOBS_DESC", InvalidRequest, "slurmrestd did not understand it"),
+    9207: Cause("ESLURM_DATA_FLAGS_INVALID", InvalidRequest, "a value that is not in its list"),
+}
+
+
+def classify(number: int) -> type[SlurmError]:
+    """The class for one of Slurm's error numbers.
+
+    A number that the table lacks is judged by its range: communication (1000-1999, 5000-5999) may
+    have been carried out; slurmctld's own refusals (2000-2999) and what slurmrestd could not parse
+    (9000-9999) are about the request; the rest is for a person.
+    """
+    if number in CAUSES:
+        return CAUSES[number].error
+    match number // 1000:
+        case 1 | 5:
+            return OutcomeUnknown
+        case 2 | 9:
+            return InvalidRequest
+        case _:
+            return NeedsOperator

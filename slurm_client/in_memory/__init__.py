@@ -1,0 +1,13 @@
+"""A small Slurm in memory: `protocol.Slurm` without a network, for tests and load tests.
+
+It passes the same contract tests as the real one (tests/slurm_client/test_contract.py) and answers
+what those measured: FIFO by priority in each partition, GRES with indices, ids of the caller's
+choosing, refusals with Slurm's numbers, forgetting after MinJobAge. It leaves out what no test has
+needed: accounting, reservations, backfill, preemption by its own decision (`preempt` does it), cores
+and sockets.
+"""
+
+from slurm_client.in_memory.builders import node, partition
+from slurm_client.in_memory.slurm import DEFAULTS, InMemorySlurm
+
+__all__ = ["DEFAULTS", "InMemorySlurm", "node", "partition"]

@@ -1,0 +1,238 @@
+"""The synchronous heart of an `InMemorySlurm`: what slurmctld would do, at a time that is told.
+
+`advance(now)` carries out what has become due since: scheduling ticks, time limits, forgetting. The
+other methods assume that it was called just before with the same `now`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from slurm_client.in_memory import refusals, scheduler
+from slurm_client.in_memory.history import Journal
+from slurm_client.in_memory.jobs import Jobs
+from slurm_client.in_memory.machines import Machine
+from slurm_client.in_memory.record import RUNNING, Record
+from slurm_client.model import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slurm_client.in_memory.machines import Slot
+    from slurm_client.model import Job, JobChanges, JobSpec, Node, Partition
+
+_DEFAULT_PRIORITY = 1
+# Why an immediate allocation is refused, by the reason for which a job would wait.
+_REFUSED = {
+    scheduler.HELD: refusals.DEPENDENCY,
+    scheduler.NODE_NOT_AVAILABLE: refusals.NODE_NOT_AVAIL,
+    scheduler.PARTITION_CONFIG: refusals.PART_CONFIG_UNAVAILABLE,
+    scheduler.PARTITION_DOWN: refusals.PARTITION_DOWN,
+}
+
+
+class Controller:
+    """Jobs, nodes and partitions, and the rules between them. Times are seconds of one clock."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        partitions: Sequence[Partition],
+        *,
+        now: float,
+        tick_s: float,
+        min_job_age_s: float,
+    ) -> None:
+        self.partitions = {partition.name: partition for partition in partitions}
+        self.machines = {node.name: Machine(node, self._partitions_of(node)) for node in nodes}
+        self.journal = Journal()
+        self.jobs = Jobs(min_job_age_s, self.journal)
+        self._tick_s = tick_s
+        self._origin = now
+        self._last_tick = now
+        self._dirty = False
+        self._arrivals = 0
+
+    def advance(self, now: float) -> None:
+        """Up to `now`, one scheduling tick after the other; ticks with nothing to do are skipped."""
+        while (due := self._next_due()) <= now:
+            for record in self.jobs.past_deadline(due):
+                self.end(record, "TIMEOUT", record.deadline or due, reason="TimeLimit")
+            self._schedule(due)
+            self._last_tick = due
+        self.jobs.forget(now)
+
+    def submit(self, spec: JobSpec, job_id: int, now: float, *, external: bool) -> int:
+        """Queue it; the next tick may start it."""
+        record = self._record(spec, job_id, now, external=external)
+        partition = self.partitions[record.partition]
+        if scheduler.never(record, partition, self.machines):
+            self._refused(record, now)
+            raise refusals.refusal(refusals.NODE_CONFIG_UNAVAILABLE)
+        reason = scheduler.standing_reason(record, partition, self.machines) or ""
+        self.jobs.put(replace(record, reason=reason), now)
+        self._dirty = True
+        return job_id
+
+    def allocate(self, spec: JobSpec, job_id: int, now: float, *, external: bool) -> int:
+        """Start it now or refuse it; a refusal leaves a FAILED record that holds the id.
+
+        One whose time limit is over the partition's is neither: it waits, as in the real one.
+        """
+        record = self._record(spec, job_id, now, external=external)
+        outcome = self._try_now(record)
+        if outcome is None:
+            self.jobs.put(record, now)
+            self._dirty = True
+            return job_id
+        if isinstance(outcome, int):
+            self._refused(record, now)
+            raise refusals.refusal(outcome)
+        self._start(record, outcome, now)
+        return job_id
+
+    def update(self, job_id: int, changes: JobChanges, now: float) -> None:
+        record = self.jobs.get(job_id)
+        if record is None:
+            raise refusals.missing_job()
+        if record.state.ended:
+            raise refusals.refusal(refusals.JOB_FINISHED)
+        if record.held and changes.priority:
+            raise refusals.still_held()
+        refusals.check_names(changes.excluded_nodes or (), self.machines)
+        self.jobs.put(_changed(record, changes), now)
+        self._dirty = True
+
+    def cancel(self, job_id: int, now: float) -> None:
+        """End it; nothing to do for an unknown or an ended one."""
+        record = self.jobs.get(job_id)
+        if record and not record.state.ended:
+            self.end(record, "CANCELLED", now)
+
+    def end(self, record: Record, base: str, now: float, *, reason: str = "") -> None:
+        """To a terminal state; what it had is free."""
+        if record.has_nodes:
+            self._give_back(record)
+        started = record.started if record.started is not None else now
+        self.jobs.put(
+            replace(record, state=JobState(base), reason=reason, started=started, ended=now), now
+        )
+        self._dirty = True
+
+    def changed(self) -> None:
+        """Something else that the scheduler looks at is different: nodes, states."""
+        self._dirty = True
+
+    def rebuild_usage(self) -> None:
+        """What is taken on each node, from the jobs that have nodes: after going back in time."""
+        for machine in self.machines.values():
+            machine.clear()
+        for record in self.jobs:
+            if record.has_nodes:
+                self._take(record.slots)
+        self._dirty = True
+
+    def job(self, job_id: int) -> Job | None:
+        record = self.jobs.get(job_id)
+        return record.job() if record else None
+
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(machine.node() for machine in self.machines.values())
+
+    def _next_due(self) -> float:
+        """The next tick at which there is something to do; infinite when nothing is to come."""
+        since = self._last_tick if self._dirty else self.jobs.next_deadline()
+        if math.isinf(since):
+            return since
+        ticks = math.floor((since - self._origin) / self._tick_s) + 1
+        return self._origin + ticks * self._tick_s
+
+    def _schedule(self, now: float) -> None:
+        self._dirty = False
+        this_pass = scheduler.Pass(self.machines, self.partitions)
+        for record in scheduler.by_tier(self.jobs.pending(), self.partitions):
+            outcome = this_pass.consider(record)
+            if not isinstance(outcome, str):
+                self._start(record, outcome, now)
+            elif outcome != record.reason:
+                self.jobs.put(replace(record, reason=outcome), now)
+
+    def _try_now(self, record: Record) -> tuple[Slot, ...] | int | None:
+        """What it gets, or the number of the refusal; None when it waits after all."""
+        partition = self.partitions[record.partition]
+        reason = scheduler.standing_reason(record, partition, self.machines)
+        if reason == scheduler.TIME_LIMIT:
+            return None
+        if reason != scheduler.HELD and self._must_queue(record):
+            return refusals.NOT_TOP_PRIORITY
+        if scheduler.never(record, partition, self.machines):
+            return refusals.NODE_CONFIG_UNAVAILABLE
+        if reason is not None:
+            return _REFUSED[reason]
+        slots = scheduler.place(record, scheduler.allowed(record, partition, self.machines))
+        return slots or refusals.NODES_BUSY
+
+    def _must_queue(self, record: Record) -> bool:
+        """Whether a job that is not held waits before it: in its partition with at least its
+        priority, or in one of a higher tier that shares nodes."""
+        own = self.partitions[record.partition]
+        return any(
+            not other.held
+            and (
+                (other.partition == own.name and other.priority >= record.priority)
+                or self._above(self.partitions[other.partition], own)
+            )
+            for other in self.jobs.pending()
+        )
+
+    def _above(self, other: Partition, own: Partition) -> bool:
+        return other.priority_tier > own.priority_tier and bool({*other.nodes} & {*own.nodes})
+
+    def _record(self, spec: JobSpec, job_id: int, now: float, *, external: bool) -> Record:
+        if job_id <= 0:
+            raise refusals.refusal(refusals.INVALID_JOB_ID)
+        if job_id in self.jobs:
+            raise refusals.refusal(refusals.DUPLICATE_JOB_ID)
+        refusals.check_spec(spec, self.machines)
+        partition = refusals.partition_of(spec, self.partitions)
+        self._arrivals += 1
+        user_id = spec.user_id or 0
+        return Record(
+            id=job_id,
+            spec=spec,
+            partition=partition.name,
+            user_id=user_id,
+            group_id=user_id if spec.group_id is None else spec.group_id,
+            priority=_DEFAULT_PRIORITY if spec.priority is None else spec.priority,
+            order=self._arrivals,
+            submitted=now,
+            external=external,
+        )
+
+    def _refused(self, record: Record, now: float) -> None:
+        self.jobs.put(replace(record, state=JobState("FAILED"), reason="BadConstraints", ended=now), now)
+
+    def _start(self, record: Record, slots: tuple[Slot, ...], now: float) -> None:
+        self._take(slots)
+        self.jobs.put(replace(record, state=RUNNING, reason="", slots=slots, started=now), now)
+
+    def _take(self, slots: Sequence[Slot]) -> None:
+        for slot in slots:
+            self.machines[slot.node].take(slot)
+
+    def _give_back(self, record: Record) -> None:
+        for slot in record.slots:
+            self.machines[slot.node].give_back(slot)
+
+    def _partitions_of(self, node: Node) -> tuple[str, ...]:
+        return tuple(name for name, one in self.partitions.items() if node.name in one.nodes)
+
+
+def _changed(record: Record, changes: JobChanges) -> Record:
+    fields = ("excluded_nodes", "priority", "time_limit_minutes", "comment", "admin_comment")
+    given = {name: value for name in fields if (value := getattr(changes, name)) is not None}
+    spec = replace(record.spec, **given)
+    priority = record.priority if changes.priority is None else changes.priority
+    return replace(record, spec=spec, priority=priority)

@@ -1,0 +1,116 @@
+"""What an administrator, the hardware and bad luck do to an `InMemorySlurm`: for tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from slurm_client.errors import OutcomeUnknown
+from slurm_client.model import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slurm_client.errors import SlurmError
+    from slurm_client.in_memory.controller import Controller
+    from slurm_client.in_memory.record import Record
+
+
+class Controls:
+    """Mixed into `InMemorySlurm`. None of these fails, whatever `outage` says."""
+
+    _controller: Controller
+    _clock: Callable[[], float]
+
+    def __init__(self) -> None:
+        self._outage: SlurmError | None = None
+        self._lose_reply_of: list[str] = []
+
+    def outage(self, error: SlurmError | None) -> None:
+        """Every call raises `error` and does nothing, until `outage(None)`."""
+        self._outage = error
+
+    def lose_reply_of_next(self, method: str) -> None:
+        """The next call of that method ("submit") does its work and raises OutcomeUnknown."""
+        self._lose_reply_of.append(method)
+
+    def admin_cancel(self, job_id: int) -> None:
+        """scancel by an administrator."""
+        self._controller.cancel(job_id, self._now())
+
+    def preempt(self, job_id: int) -> None:
+        """Slurm takes the job's resources for a better one. Requeue is off: PREEMPTED."""
+        self._end(job_id, "PREEMPTED")
+
+    def end(self, job_id: int, base: str = "COMPLETED") -> None:
+        """The job ends in that terminal state."""
+        self._end(job_id, base)
+
+    def suspend(self, job_id: int) -> None:
+        """scontrol suspend: it keeps its nodes and does not run."""
+        self._set_state(job_id, "RUNNING", JobState("SUSPENDED"))
+
+    def resume(self, job_id: int) -> None:
+        """scontrol resume, after `suspend`."""
+        self._set_state(job_id, "SUSPENDED", JobState("RUNNING"))
+
+    def fail_node(self, name: str) -> None:
+        """The node goes DOWN; its jobs end as NODE_FAIL."""
+        now = self._now()
+        self._flag(name, {"DOWN", "NOT_RESPONDING"}, "Not responding", now)
+        for record in self._controller.jobs:
+            if record.has_nodes and any(slot.node == name for slot in record.slots):
+                self._controller.end(record, "NODE_FAIL", now, reason="NodeDown")
+
+    def drain(self, name: str, reason: str = "drained") -> None:
+        """No new jobs on the node; those that run go on."""
+        self._flag(name, {"DRAIN"}, reason, self._now())
+
+    def resume_node(self, name: str) -> None:
+        """Back to service, after `drain` or `fail_node`."""
+        self._flag(name, set(), "", self._now())
+
+    def forget_since(self, time: float) -> None:
+        """As after kill -9 of slurmctld: all that happened after `time` did not happen."""
+        self._now()
+        self._controller.journal.back_to(time)
+        self._controller.rebuild_usage()
+
+    def _now(self) -> float:
+        now = self._clock()
+        self._controller.advance(now)
+        return now
+
+    def _answer(self, method: str) -> None:
+        """Raise instead of answering, if that is what the test asked for."""
+        if method in self._lose_reply_of:
+            self._lose_reply_of.remove(method)
+            raise OutcomeUnknown(f"{method}: the reply was lost")
+
+    def _end(self, job_id: int, base: str) -> None:
+        now = self._now()
+        self._controller.end(self._record(job_id), base, now)
+
+    def _set_state(self, job_id: int, expected: str, state: JobState) -> None:
+        now = self._now()
+        record = self._record(job_id)
+        if record.state.base != expected:
+            raise ValueError(f"job {job_id} is {record.state}, not {expected}")
+        self._controller.jobs.put(replace(record, state=state), now)
+
+    def _record(self, job_id: int) -> Record:
+        record = self._controller.jobs.get(job_id)
+        if record is None or record.state.ended:
+            raise ValueError(f"job {job_id} does not exist or has ended")
+        return record
+
+    def _flag(self, name: str, flags: set[str], reason: str, now: float) -> None:
+        machine = self._controller.machines[name]
+        before = machine.flags, machine.reason
+
+        def undo() -> None:
+            machine.flags, machine.reason = before
+
+        self._controller.journal.add(now, undo)
+        machine.flags, machine.reason = frozenset(flags), reason
+        self._controller.changed()

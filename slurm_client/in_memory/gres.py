@@ -1,0 +1,106 @@
+"""Generic resources of one node: pools of numbered devices, taken and given back.
+
+A node's "gpu:h100:8,gpu:a100:2,shard:4" is three pools; the numbers run on within a name, as
+/dev/nvidia0 to 9 would.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slurm_client import hostlist
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_SOCKETS = re.compile(r"\([^)]*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """Devices of one pool that a job has."""
+
+    name: str
+    type: str
+    indices: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """As in a job's gres_detail: "gpu:h100:2(IDX:0-1)"."""
+        ranges = hostlist.compress(str(index) for index in self.indices).strip("[]")
+        kind = f"{self.name}:{self.type}" if self.type else self.name
+        return f"{kind}:{len(self.indices)}(IDX:{ranges})"
+
+
+class Pools:
+    """What a node has of each kind, and what of it is free."""
+
+    def __init__(self, configured: str) -> None:
+        self._free: dict[tuple[str, str], set[int]] = {}
+        counts: dict[str, int] = defaultdict(int)
+        for name, kind, count in parse(configured):
+            start = counts[name]
+            counts[name] += count
+            self._free[name, kind] = set(range(start, start + count))
+        self._all = {pool: frozenset(free) for pool, free in self._free.items()}
+
+    def total(self, wanted: str) -> int:
+        """How many there are of "gpu" or of "gpu:h100", free or not."""
+        return sum(len(self._all[pool]) for pool in self._matching(wanted))
+
+    def find(self, wanted: Sequence[tuple[str, int]]) -> tuple[Devices, ...] | None:
+        """Free devices for all that is wanted, lowest numbers first; None when there are not."""
+        found: list[Devices] = []
+        for name, count in wanted:
+            devices = self._find(name, count)
+            if devices is None:
+                return None
+            found += devices
+        return tuple(found)
+
+    def everything(self) -> tuple[Devices, ...] | None:
+        """All devices, for a job that has the whole node; None when one is taken."""
+        if any(self._free[pool] != self._all[pool] for pool in self._all):
+            return None
+        return tuple(Devices(*pool, tuple(sorted(held))) for pool, held in self._all.items())
+
+    def take(self, devices: Iterable[Devices]) -> None:
+        for one in devices:
+            self._free[one.name, one.type].difference_update(one.indices)
+
+    def give_back(self, devices: Iterable[Devices]) -> None:
+        for one in devices:
+            self._free[one.name, one.type].update(one.indices)
+
+    @property
+    def used(self) -> str:
+        """As in a node's gres_used: "gpu:h100:3"."""
+        return ",".join(
+            ":".join(filter(None, [*pool, str(len(self._all[pool]) - len(free))]))
+            for pool, free in self._free.items()
+        )
+
+    def _find(self, wanted: str, count: int) -> list[Devices] | None:
+        found = []
+        for pool in self._matching(wanted):
+            indices = tuple(sorted(self._free[pool])[:count])
+            count -= len(indices)
+            if indices:
+                found.append(Devices(*pool, indices))
+        return found if count == 0 else None
+
+    def _matching(self, wanted: str) -> list[tuple[str, str]]:
+        name, _, kind = wanted.partition(":")
+        return [pool for pool in self._all if pool[0] == name and kind in {"", pool[1]}]
+
+
+def parse(configured: str) -> list[tuple[str, str, int]]:
+    """ "gpu:h100:8(S:0-1),shard:4" as [("gpu", "h100", 8), ("shard", "", 4)]."""
+    parsed = []
+    for element in filter(None, _SOCKETS.sub("", configured).split(",")):
+        name, *kind, count = element.split(":")
+        parsed.append((name, ":".join(kind), int(count)))
+    return parsed

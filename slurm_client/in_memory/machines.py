@@ -1,0 +1,125 @@
+"""The nodes of an `InMemorySlurm`: what each has, what is free, and whether a job fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from slurm_client.in_memory import features
+from slurm_client.in_memory.gres import Devices, Pools
+from slurm_client.model import Sharing
+
+if TYPE_CHECKING:
+    from slurm_client.model import JobSpec, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What a job has on one node."""
+
+    node: str
+    cpus: int
+    memory_mb: int
+    devices: tuple[Devices, ...]
+    user_id: int
+    only_this_user: bool
+
+    @property
+    def gres(self) -> str:
+        return ",".join(devices.text for devices in self.devices)
+
+
+class Machine:
+    """One node and the slots on it."""
+
+    def __init__(self, node: Node, partitions: tuple[str, ...]) -> None:
+        self.configured = node
+        self._partitions = partitions
+        self.flags: frozenset[str] = frozenset()
+        """On top of what it was configured with: DRAIN, DOWN, NOT_RESPONDING."""
+        self.reason = node.reason
+        self.clear()
+
+    def clear(self) -> None:
+        """Nobody has anything here."""
+        self._slots: list[Slot] = []
+        self._pools = Pools(self.configured.gres)
+        self._cpus = self._memory_mb = 0
+
+    @property
+    def name(self) -> str:
+        return self.configured.name
+
+    @property
+    def schedulable(self) -> bool:
+        return replace(self.configured, states=self.configured.states | self.flags).schedulable
+
+    def could_ever(self, spec: JobSpec) -> bool:
+        """Whether the whole node, empty, would do."""
+        return (
+            spec.cpus <= self.configured.cpus
+            and spec.memory_mb <= self.configured.memory_mb
+            and all(self._pools.total(name) >= count for name, count in spec.gres)
+            and self._has_features(spec)
+        )
+
+    def has_gres_name(self, wanted: str) -> bool:
+        return self._pools.total(wanted.partition(":")[0]) > 0
+
+    def offer(self, spec: JobSpec, user_id: int) -> Slot | None:
+        """What the job would get here now; None when it does not fit. Nothing is taken."""
+        if not self.schedulable or not self._has_features(spec):
+            return None
+        if not self._companions_allow(spec, user_id):
+            return None
+        whole = spec.shared == Sharing.NONE
+        devices = self._pools.everything() if whole else self._pools.find(spec.gres)
+        cpus = self.configured.cpus if whole else spec.cpus
+        if devices is None or self._cpus + cpus > self.configured.cpus:
+            return None
+        if self._memory_mb + spec.memory_mb > self.configured.memory_mb:
+            return None
+        only_this_user = spec.shared == Sharing.USER
+        return Slot(self.name, cpus, spec.memory_mb, devices, user_id, only_this_user)
+
+    def take(self, slot: Slot) -> None:
+        self._slots.append(slot)
+        self._pools.take(slot.devices)
+        self._cpus += slot.cpus
+        self._memory_mb += slot.memory_mb
+
+    def give_back(self, slot: Slot) -> None:
+        self._slots.remove(slot)
+        self._pools.give_back(slot.devices)
+        self._cpus -= slot.cpus
+        self._memory_mb -= slot.memory_mb
+
+    def node(self) -> Node:
+        """As GET nodes/ shows it."""
+        return replace(
+            self.configured,
+            states=self._states(),
+            partitions=self._partitions,
+            reason=self.reason,
+            gres_used=self._pools.used,
+            cpus_allocated=self._cpus,
+            memory_allocated_mb=self._memory_mb,
+        )
+
+    def _states(self) -> frozenset[str]:
+        base = {"IDLE"} if not self._slots else {"MIXED"}
+        if self._slots and self._cpus == self.configured.cpus:
+            base = {"ALLOCATED"}
+        if "DOWN" in self.flags:
+            base = {"DOWN"}
+        return (self.configured.states - {"IDLE"}) | base | self.flags
+
+    def _companions_allow(self, spec: JobSpec, user_id: int) -> bool:
+        """Exclusiveness by user holds against every other user's job, whoever came first."""
+        others = any(slot.user_id != user_id for slot in self._slots)
+        reserved = any(slot.only_this_user and slot.user_id != user_id for slot in self._slots)
+        return not (reserved or (others and spec.shared == Sharing.USER))
+
+    def _has_features(self, spec: JobSpec) -> bool:
+        wanted = spec.constraints
+        return not wanted or features.satisfied(wanted, self.configured.features)

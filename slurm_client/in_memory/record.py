@@ -1,0 +1,97 @@
+"""One job of an `InMemorySlurm`: frozen, so that what was can be kept and put back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slurm_client.model import Job, JobState
+
+if TYPE_CHECKING:
+    from slurm_client.in_memory.machines import Slot
+    from slurm_client.model import JobSpec
+
+PENDING = JobState("PENDING")
+RUNNING = JobState("RUNNING")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A job. Times are seconds of the Slurm's clock."""
+
+    id: int
+    spec: JobSpec
+    partition: str
+    user_id: int
+    group_id: int
+    priority: int
+    order: int
+    """Rank of arrival: the older of two with the same priority goes first."""
+    submitted: float
+    external: bool
+    state: JobState = PENDING
+    reason: str = ""
+    slots: tuple[Slot, ...] = ()
+    started: float | None = None
+    ended: float | None = None
+    preempted: float | None = None
+
+    @property
+    def held(self) -> bool:
+        """Priority 0 is how Slurm holds a job."""
+        return self.priority == 0
+
+    @property
+    def has_nodes(self) -> bool:
+        return self.state.base in {"RUNNING", "SUSPENDED"}
+
+    @property
+    def deadline(self) -> float | None:
+        """When its time limit ends it."""
+        limit = self.spec.time_limit_minutes
+        return None if limit is None or self.started is None else self.started + 60 * limit
+
+    def job(self) -> Job:
+        """As GET job/{id} shows it."""
+        spec = self.spec
+        held_gres = tuple(slot.gres for slot in self.slots if slot.gres) if self.has_nodes else ()
+        end = self.ended if self.ended is not None else self.deadline
+        return Job(
+            id=self.id,
+            state=self.state,
+            name=spec.name,
+            partition=self.partition,
+            user_id=self.user_id,
+            group_id=self.group_id,
+            account=spec.account or "",
+            qos=spec.qos or "",
+            comment=spec.comment or "",
+            admin_comment=spec.admin_comment,
+            nodes=tuple(slot.node for slot in self.slots),
+            gres=held_gres,
+            cpus_allocated=sum(slot.cpus for slot in self.slots) or spec.cpus * spec.nodes,
+            reason=self.reason,
+            submit_time=int(self.submitted),
+            start_time=_seconds(self.started),
+            end_time=_seconds(end),
+            preempt_time=_seconds(self.preempted),
+            exit_code=0,
+            sluid=f"s{self.order:013X}",
+            external=self.external,
+            cpus_per_node=spec.cpus,
+            memory_mb=spec.memory_mb,
+            tres_per_node=",".join(f"gres/{name}:{count}" for name, count in spec.gres),
+            node_count=spec.nodes,
+            constraints=spec.constraints or "",
+            prefer=spec.prefer or "",
+            required_nodes=spec.required_nodes,
+            excluded_nodes=spec.excluded_nodes,
+            current_working_directory=spec.current_working_directory or "",
+            priority=self.priority,
+            time_limit_minutes=spec.time_limit_minutes,
+            held=self.held,
+        )
+
+
+def _seconds(time: float | None) -> int | None:
+    return None if time is None else int(time)

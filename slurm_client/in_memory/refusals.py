@@ -1,0 +1,94 @@
+"""What an `InMemorySlurm` refuses, with the numbers that the real one was seen to give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slurm_client import wire
+from slurm_client.errors import CAUSES, InvalidRequest, SlurmError
+from slurm_client.in_memory import features
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from slurm_client.in_memory.machines import Machine
+    from slurm_client.model import JobSpec, Partition
+
+INVALID_PARTITION = 2000
+DEFAULT_PARTITION_NOT_SET = 2001
+DUPLICATE_JOB_ID = 2011
+NOT_TOP_PRIORITY = 2013
+NODE_CONFIG_UNAVAILABLE = 2014
+PART_CONFIG_UNAVAILABLE = 2015
+NODES_BUSY = 2016
+INVALID_JOB_ID = 2017
+INVALID_NODE_NAME = 2018
+INVALID_FEATURE = 2029
+DEPENDENCY = 2038
+JOB_HELD = 2042
+RESERVATION_INVALID = 2053
+NODE_NOT_AVAIL = 2068
+INVALID_GRES = 2072
+JOB_FINISHED = 2084
+PARTITION_DOWN = 2101
+INVALID_GRES_TYPE = 2119
+INVALID_PREFER = 2133
+
+
+def refusal(number: int) -> SlurmError:
+    """The error of that number, as `rest` would raise it."""
+    cause = CAUSES[number]
+    return cause.error(f"{cause.name}: {cause.why}", number=number, http_status=422)
+
+
+def partition_of(spec: JobSpec, partitions: Mapping[str, Partition]) -> Partition:
+    """The partition that the job goes to."""
+    if spec.partition is None:
+        for partition in partitions.values():
+            if partition.default:
+                return partition
+        raise refusal(DEFAULT_PARTITION_NOT_SET)
+    if spec.partition not in partitions:
+        raise refusal(INVALID_PARTITION)
+    return partitions[spec.partition]
+
+
+def check_names(names: Iterable[str], known: Collection[str]) -> None:
+    """Unknown nodes are refused, in required_nodes as in excluded_nodes."""
+    if any(name not in known for name in names):
+        raise refusal(INVALID_NODE_NAME)
+
+
+def check_spec(spec: JobSpec, machines: Mapping[str, Machine]) -> None:
+    """What Slurm refuses before it makes a record."""
+    if spec.shared is not None:
+        wire.sharing(spec.shared)
+    check_names((*spec.required_nodes, *spec.excluded_nodes), machines)
+    if spec.reservation:
+        raise refusal(RESERVATION_INVALID)
+    everywhere = {feature for machine in machines.values() for feature in machine.configured.features}
+    if not features.names(spec.constraints or "") <= everywhere:
+        raise refusal(INVALID_FEATURE)
+    if not features.names(spec.prefer or "") <= everywhere:
+        raise refusal(INVALID_PREFER)
+    _check_gres(spec, machines)
+
+
+def _check_gres(spec: JobSpec, machines: Mapping[str, Machine]) -> None:
+    names = [name for name, _ in spec.gres]
+    for name in names:
+        if not any(machine.has_gres_name(name) for machine in machines.values()):
+            raise refusal(INVALID_GRES)
+        # One kind, asked for with its type and without it.
+        if ":" in name and name.partition(":")[0] in names:
+            raise refusal(INVALID_GRES_TYPE)
+
+
+def still_held() -> SlurmError:
+    """Of an update: a priority alone does not release a job that was submitted held."""
+    return InvalidRequest("Job is in held state", number=JOB_HELD, http_status=422)
+
+
+def missing_job() -> SlurmError:
+    """Of an update: 2017 there is a job that does not exist, not an id that may not be chosen."""
+    return InvalidRequest("Invalid job id specified", number=INVALID_JOB_ID, http_status=404)

@@ -1,0 +1,129 @@
+"""Where a job goes: which waits, which starts, and Slurm's name for why.
+
+Slurm's main scheduler, without backfill: strictly by priority in each partition; the first that finds
+no room blocks the ones behind it, unless it names its nodes, which are then kept for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from slurm_client.in_memory.machines import Machine, Slot
+    from slurm_client.in_memory.record import Record
+    from slurm_client.model import Partition
+
+RESOURCES = "Resources"
+PRIORITY = "Priority"
+NODE_NOT_AVAILABLE = "ReqNodeNotAvail"
+PARTITION_CONFIG = "PartitionConfig"
+PARTITION_DOWN = "PartitionDown"
+TIME_LIMIT = "PartitionTimeLimit"
+HELD = "JobHeldUser"
+
+
+class Pass:
+    """One pass of the scheduler over the waiting jobs, in their order."""
+
+    def __init__(self, machines: Mapping[str, Machine], partitions: Mapping[str, Partition]) -> None:
+        self._machines = machines
+        self._partitions = partitions
+        self._blocked: set[str] = set()
+        self._kept: set[str] = set()
+
+    def consider(self, record: Record) -> tuple[Slot, ...] | str:
+        """What the job gets, or the reason why it goes on waiting."""
+        partition = self._partitions[record.partition]
+        if reason := standing_reason(record, partition, self._machines):
+            return reason
+        if record.partition in self._blocked:
+            return PRIORITY
+        slots = place(record, self._candidates(record, partition))
+        if slots:
+            return slots
+        self._keep_place_for(record)
+        return RESOURCES
+
+    def _candidates(self, record: Record, partition: Partition) -> list[Machine]:
+        return [m for m in allowed(record, partition, self._machines) if m.name not in self._kept]
+
+    def _keep_place_for(self, record: Record) -> None:
+        if len(record.spec.required_nodes) >= record.spec.nodes:
+            self._kept.update(record.spec.required_nodes)
+        else:
+            self._blocked.add(record.partition)
+
+
+def by_tier(records: Iterable[Record], partitions: Mapping[str, Partition]) -> list[Record]:
+    """Partitions of a higher PriorityTier first; within one as the records come."""
+    return sorted(records, key=lambda record: -partitions[record.partition].priority_tier)
+
+
+def allowed(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> list[Machine]:
+    """The partition's nodes without the excluded ones."""
+    excluded = set(record.spec.excluded_nodes)
+    return [machines[name] for name in partition.nodes if name not in excluded]
+
+
+def never(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> bool:
+    """Whether even empty nodes would not do: Slurm refuses such a job (2014).
+
+    Of more than the whole partition has it is not said: Slurm lets that wait (PartitionConfig).
+    """
+    spec = record.spec
+    if _over_the_partition(record, partition, machines):
+        return False
+    able = [m.name for m in allowed(record, partition, machines) if m.could_ever(spec)]
+    return len(able) < spec.nodes or not set(spec.required_nodes) <= set(able)
+
+
+def standing_reason(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> str | None:
+    """Why it waits whatever is free; None when room is all that it may lack."""
+    spec = record.spec
+    if record.held:
+        return HELD
+    if not partition.up:
+        return PARTITION_DOWN
+    if over_time_limit(spec.time_limit_minutes, partition.max_time_minutes):
+        return TIME_LIMIT
+    if _over_the_partition(record, partition, machines):
+        return PARTITION_CONFIG
+    return None if _enough_are_up(record, partition, machines) else NODE_NOT_AVAILABLE
+
+
+def over_time_limit(limit: int | None, maximum: int | None) -> bool:
+    """Both in minutes, None is without limit."""
+    return maximum is not None and limit is not None and limit > maximum
+
+
+def _over_the_partition(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> bool:
+    spec = record.spec
+    cpus = sum(machines[name].configured.cpus for name in partition.nodes)
+    return spec.nodes > len(partition.nodes) or spec.cpus * spec.nodes > cpus
+
+
+def _enough_are_up(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> bool:
+    spec = record.spec
+    able = [m for m in allowed(record, partition, machines) if m.could_ever(spec)]
+    if not all(machines[name].schedulable for name in spec.required_nodes):
+        return False
+    return sum(machine.schedulable for machine in able) >= spec.nodes
+
+
+def place(record: Record, candidates: Sequence[Machine]) -> tuple[Slot, ...] | None:
+    """Slots on as many nodes as it asks for, the required ones among them; None when they lack."""
+    spec = record.spec
+    offers = {
+        machine.name: slot
+        for machine in candidates
+        if (slot := machine.offer(spec, record.user_id)) is not None
+    }
+    # Of more required nodes than the job has, Slurm takes the first ones (26.05.5).
+    required = spec.required_nodes[: spec.nodes]
+    if any(name not in offers for name in required):
+        return None
+    others = [name for name in offers if name not in required]
+    chosen = sorted([*required, *others[: spec.nodes - len(required)]])
+    return tuple(offers[name] for name in chosen) if len(chosen) == spec.nodes else None

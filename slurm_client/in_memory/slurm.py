@@ -1,0 +1,151 @@
+"""`protocol.Slurm` over a `Controller`: the calls, their refusals, and the tests' controls."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from slurm_client import ownership
+from slurm_client.in_memory.controller import Controller
+from slurm_client.in_memory.controls import Controls
+from slurm_client.model import Capabilities, Configuration, JobChanges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from slurm_client.model import (
+        Job,
+        JobSpec,
+        JobState,
+        Node,
+        Partition,
+    )
+
+
+DEFAULTS: Final = Configuration(
+    cluster_name="in-memory",
+    first_job_id=1,
+    max_job_id=67_043_328,
+    max_job_count=10_000,
+    kill_wait_s=30,
+    min_job_age_s=300,
+    preempt_type="",
+    preempt_mode=(),
+    slurm_user_id=0,
+    scheduler_parameters=(),
+    message_timeout_s=10,
+    next_job_id=1,
+)
+"""What `configuration` tells where the caller has no other wish: Slurm's own defaults."""
+
+
+class InMemorySlurm(Controls):
+    """A Slurm whose token speaks for root.
+
+    `clock` gives seconds; they are the UNIX seconds of its jobs. Submitted jobs start at ticks of
+    `tick_s` after its construction. Nothing runs by itself: each call first carries out what became
+    due by the clock. Of `configuration` it obeys min_job_age_s, the rest it only tells.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        partitions: Sequence[Partition],
+        *,
+        clock: Callable[[], float] = time.time,
+        tick_s: float = 0.25,
+        external_jobs: bool = True,
+        configuration: Configuration = DEFAULTS,
+    ) -> None:
+        super().__init__()
+        self._clock = clock
+        now = clock()
+        self._controller = Controller(
+            nodes,
+            partitions,
+            now=now,
+            tick_s=tick_s,
+            min_job_age_s=configuration.min_job_age_s or 0,
+        )
+        self._capabilities = Capabilities(
+            api_version="v0.0.45",
+            release="in memory",
+            cluster=configuration.cluster_name or "",
+            external_jobs=external_jobs,
+            configuration=True,
+        )
+        self._configuration = replace(configuration, boot_time=int(now))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    async def connect(self) -> Capabilities:
+        self._begin()
+        return self._capabilities
+
+    async def configuration(self) -> Configuration:
+        self._begin()
+        return self._configuration
+
+    async def ping(self) -> None:
+        self._begin()
+
+    async def allocate(self, spec: JobSpec, job_id: int) -> int:
+        ownership.check_allocation(spec, "root")
+        external = self._capabilities.external_jobs
+        created = self._controller.allocate(spec, job_id, self._begin(), external=external)
+        self._answer("allocate")
+        return created
+
+    async def submit(self, spec: JobSpec, job_id: int) -> int:
+        external = self._capabilities.external_jobs
+        created = self._controller.submit(spec, job_id, self._begin(), external=external)
+        self._answer("submit")
+        return created
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        self._begin()
+        self._answer("states")
+        found = ((job_id, self._controller.jobs.get(job_id)) for job_id in ids)
+        return {job_id: record.state for job_id, record in found if record}
+
+    async def all_states(self) -> Mapping[int, JobState]:
+        self._begin()
+        self._answer("all_states")
+        return {record.id: record.state for record in self._controller.jobs}
+
+    async def job(self, job_id: int) -> Job | None:
+        self._begin()
+        self._answer("job")
+        return self._controller.job(job_id)
+
+    async def update(self, job_id: int, changes: JobChanges) -> None:
+        now = self._begin()
+        if changes != JobChanges():
+            self._controller.update(job_id, changes, now)
+        self._answer("update")
+
+    async def cancel(self, job_id: int) -> None:
+        self._controller.cancel(job_id, self._begin())
+        self._answer("cancel")
+
+    async def nodes(self) -> tuple[Node, ...]:
+        self._begin()
+        self._answer("nodes")
+        return self._controller.nodes()
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        self._begin()
+        self._answer("partitions")
+        return tuple(self._controller.partitions.values())
+
+    async def aclose(self) -> None:
+        """Nothing to close: the same object can be used again, as a server would live on."""
+
+    def _begin(self) -> float:
+        """The time of this call, with everything that was due done; or the outage."""
+        if self._outage:
+            raise self._outage
+        return self._now()

@@ -1,0 +1,350 @@
+"""What Slurm has and does, as values: jobs, nodes, partitions, the controller's settings.
+
+Pure data: frozen, comparable, free of I/O and of the wire's shapes. How they travel is `wire` and
+`replies`; which call gives which is `protocol`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# JOB_STATE_BASE in Slurm's slurm.h (enum job_states): exactly one of these describes a job.
+_LIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
+_TERMINAL = frozenset(
+    {
+        "COMPLETED",
+        "CANCELLED",
+        "FAILED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+        "LAUNCH_FAILED",
+    }
+)
+# JOB_STATE_FLAGS under which a RUNNING job does not have its resources for use: not yet (its nodes
+# boot, a prolog runs), no longer (it completes), or not for now (stopped, being moved).
+_NOT_USABLE = frozenset(
+    {
+        "CONFIGURING",
+        "COMPLETING",
+        "STOPPED",
+        "POWER_UP_NODE",
+        "RECONFIG_FAIL",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "RESV_DEL_HOLD",
+        "REVOKED",
+        "SPECIAL_EXIT",
+        "LAUNCH_FAILED",
+    }
+)
+
+UNKNOWN_STATE = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """A job's state: one base state, and flags on top of it (RUNNING with CONFIGURING).
+
+    A name that this client does not know is kept as a flag; with no known base the base is
+    "UNKNOWN", of which every property below is false: nothing is concluded from it.
+    """
+
+    base: str
+    flags: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, names: Iterable[str] | str) -> JobState:
+        """From slurmrestd's list of strings, or from "RUNNING,CONFIGURING"."""
+        listed = names.split(",") if isinstance(names, str) else names
+        upper = [name.strip().upper() for name in listed if name.strip()]
+        base = next((name for name in upper if name in _LIVE or name in _TERMINAL), UNKNOWN_STATE)
+        return cls(base, frozenset(name for name in upper if name != base))
+
+    @property
+    def running(self) -> bool:
+        """Whether the job has its resources, for use, now."""
+        return self.base == "RUNNING" and not (self.flags & _NOT_USABLE)
+
+    @property
+    def pending(self) -> bool:
+        """Whether it waits for resources (also requeued, held, or still completing a last run)."""
+        return self.base == "PENDING"
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it was paused: by an administrator, by gang scheduling, or by a SIGSTOP."""
+        return self.base == "SUSPENDED" or (self.base == "RUNNING" and "STOPPED" in self.flags)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the base state is terminal; with COMPLETING its nodes may not be free yet."""
+        return self.base in _TERMINAL
+
+    @property
+    def completing(self) -> bool:
+        """Whether the nodes of the ended (or requeued) job are still being cleaned."""
+        return "COMPLETING" in self.flags
+
+    @property
+    def text(self) -> str:
+        """As squeue shows it, flags after the base: "RUNNING+CONFIGURING"."""
+        return "+".join([self.base, *sorted(self.flags)])
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Sharing(enum.StrEnum):
+    """How a job shares its nodes, in the words of slurmrestd's `shared` (sbatch(1) --exclusive).
+
+    Absent (None in a JobSpec) is what the partition says.
+    """
+
+    NONE = "none"  # the whole node for this job: every CPU and every GRES of it is allocated
+    ALLOWED = "oversubscribe"  # sbatch --oversubscribe: cores too may be shared where the partition may
+    USER = "user"  # only jobs of the same user beside it
+    MCS = "mcs"  # only jobs of the same MCS label beside it
+    TOPO = "topo"  # the whole topology segment for this job
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What is asked of Slurm for one placeholder. Requeue is always off."""
+
+    name: str
+    cpus: int
+    """Logical CPUs on each node."""
+    memory_mb: int
+    """MiB on each node."""
+    gres: tuple[tuple[str, int], ...] = ()
+    """Name (or name:type) and count on each node: (("gpu", 2),) or (("gpu:h100", 2),)."""
+    nodes: int = 1
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    reservation: str | None = None
+    comment: str | None = None
+    constraints: str | None = None
+    """Features that a node must have, in sbatch(1) --constraint's grammar."""
+    prefer: str | None = None
+    """Features that are preferred, in the same grammar."""
+    current_working_directory: str | None = None
+    priority: int | None = None
+    shared: str | None = None
+    """A value of `Sharing`; None is what the partition says."""
+    required_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+    user_id: int | None = None
+    """The owner; honoured by submit. Allocate ignores it: the job is the token's own user's."""
+    group_id: int | None = None
+    time_limit_minutes: int | None = None
+    admin_comment: str = ""
+    """Only root and SlurmUser may set it, so no user can forge what is written here."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanges:
+    """What to change of a job that exists; None leaves it as it is."""
+
+    excluded_nodes: tuple[str, ...] | None = None
+    """Replaces the list; () clears it."""
+    priority: int | None = None
+    time_limit_minutes: int | None = None
+    comment: str | None = None
+    admin_comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as Slurm tells of it. Times are UNIX seconds, None where Slurm has none yet.
+
+    A job that has not started may have an expected `start_time` and `end_time`. Users see
+    everything in here but `admin_comment` is only written by root and SlurmUser.
+    """
+
+    id: int
+    state: JobState
+    name: str = ""
+    partition: str = ""
+    user_id: int = 0
+    group_id: int = 0
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""
+    comment: str = ""
+    admin_comment: str = ""
+    nodes: tuple[str, ...] = ()
+    """What it has, or had; empty while it waits."""
+    gres: tuple[str, ...] = ()
+    """What it has on each of `nodes`, with indices: "gpu:h100:2(IDX:0-1)"; empty once ended."""
+    cpus_allocated: int | None = None
+    """Over all nodes; what was asked for while it waits."""
+    reason: str = ""
+    """Why it waits, or why it failed: Slurm's name, "Resources", "Priority"; empty for "None"."""
+    state_description: str = ""
+    """Slurm's longer text to the reason, where there is one."""
+    submit_time: int | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    preempt_time: int | None = None
+    """When it was told to leave, if it was: it may still run, for the partition's GraceTime."""
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    sluid: str = ""
+    """Slurm's own unique name of the job (25.11 and later), never used twice."""
+    external: bool = False
+    """An EXTERNAL_JOB placeholder: no script, no step, no node Epilog."""
+    restart_count: int = 0
+    # What was asked for, read back
+    cpus_per_node: int | None = None
+    memory_mb: int | None = None
+    tres_per_node: str = ""
+    node_count: int | None = None
+    constraints: str = ""
+    prefer: str = ""
+    required_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+    current_working_directory: str = ""
+    priority: int | None = None
+    time_limit_minutes: int | None = None
+    """None is without limit."""
+    requeue: bool = False
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Slurm node: what it has, where it is, and whether new jobs may come."""
+
+    name: str
+    states: frozenset[str]
+    cpus: int
+    memory_mb: int
+    gres: str = ""
+    """As configured: "gpu:h100:8,shard:4"."""
+    gres_used: str = ""
+    features: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    address: str = ""
+    hostname: str = ""
+    reason: str = ""
+    cpus_allocated: int = 0
+    memory_allocated_mb: int = 0
+    comment: str = ""
+    extra: str = ""
+
+    @property
+    def schedulable(self) -> bool:
+        """Whether Slurm would place a new job here once it has room."""
+        return not (self.states & _NODE_CLOSED)
+
+    @property
+    def external(self) -> bool:
+        """State=EXTERNAL: no slurmd, so that native jobs never run here (25.11 and later)."""
+        return "EXTERNAL" in self.states
+
+
+# NODE_STATE_* in slurm.h under which the scheduler does not consider a node. PLANNED, RESERVED and
+# COMPLETING are left out: the node is open, it is only (being) used.
+_NODE_CLOSED = frozenset(
+    {
+        "DOWN",
+        "DRAIN",
+        "DRAINED",
+        "DRAINING",
+        "ERROR",
+        "FAIL",
+        "FAILING",
+        "FUTURE",
+        "INVALID",
+        "INVALID_REG",
+        "MAINTENANCE",
+        "NOT_RESPONDING",
+        "POWERED_DOWN",
+        "POWERING_DOWN",
+        "POWER_DOWN",
+        "POWER_DRAIN",
+        "REBOOT_ISSUED",
+        "REBOOT_REQUESTED",
+        "UNKNOWN",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A Slurm partition: its nodes and its limits."""
+
+    name: str
+    nodes: tuple[str, ...]
+    default: bool = False
+    up: bool = True
+    """Whether it takes jobs and starts them (State=UP)."""
+    priority_tier: int = 1
+    preempt_mode: tuple[str, ...] = ()
+    """Its own PreemptMode; empty where Slurm tells of none: then the cluster's."""
+    max_time_minutes: int | None = None
+    """None is without limit."""
+    grace_time_s: int = 0
+    oversubscribe: str = ""
+    """As `scontrol show partition` has it: "NO", "YES:4", "FORCE:2"; empty where not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the server that answers can do, asked once when connecting."""
+
+    api_version: str
+    """The one used: "v0.0.45"."""
+    release: str
+    """"26.05.5"."""
+    cluster: str
+    external_jobs: bool
+    """EXTERNAL_JOB placeholders (job_desc_msg's flags)."""
+    configuration: bool = False
+    """GET /conf (v0.0.45)."""
+    resources: bool = False
+    """GET /resources/{job_id} (v0.0.44)."""
+    new_node: bool = False
+    """POST /new/node/ (v0.0.44)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """slurm.conf as slurmctld runs with it; every field None where the server does not tell."""
+
+    cluster_name: str | None = None
+    first_job_id: int | None = None
+    max_job_id: int | None = None
+    max_job_count: int | None = None
+    kill_wait_s: int | None = None
+    min_job_age_s: int | None = None
+    preempt_type: str | None = None
+    preempt_mode: tuple[str, ...] | None = None
+    slurm_user_id: int | None = None
+    scheduler_parameters: tuple[str, ...] | None = None
+    message_timeout_s: int | None = None
+    next_job_id: int | None = None
+    boot_time: int | None = None
+    """UNIX seconds when slurmctld started: it changes when slurmctld was restarted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a job was given on one node."""
+
+    node: str
+    memory_mb: int
+    core_bitmap: str
+    gres: tuple[tuple[str, str, int, str], ...] = field(default=())
+    """(name, type, count, indices): ("gpu", "h100", 2, "0-1")."""

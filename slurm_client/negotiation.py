@@ -1,0 +1,54 @@
+"""Which API version to speak with a server, and what it can do: read from its OpenAPI document.
+
+Capabilities are looked for one by one; nothing elsewhere compares versions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from slurm_client.errors import NeedsOperator
+from slurm_client.model import Capabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KNOWN: Final = ("v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42")
+"""The versions whose requests and replies `wire` and `replies` know, newest first."""
+
+
+def choose(openapi: Mapping[str, Any]) -> str:
+    """The newest version that both know. NeedsOperator when there is none."""
+    offered = {path.split("/")[2] for path in openapi.get("paths") or () if path.startswith("/slurm/v")}
+    for version in KNOWN:
+        if version in offered:
+            return version
+    has = ", ".join(sorted(offered)) or "none"
+    raise NeedsOperator(
+        f"slurmrestd offers the API versions {has}; this client knows {', '.join(KNOWN)}"
+    )
+
+
+def capabilities(openapi: Mapping[str, Any], version: str, meta: Mapping[str, Any]) -> Capabilities:
+    """What the server can do in `version`; `meta` is what any reply says of the server."""
+    paths = openapi.get("paths") or {}
+    slurm = meta.get("slurm") or {}
+    return Capabilities(
+        api_version=version,
+        release=str(slurm.get("release") or ""),
+        cluster=str(slurm.get("cluster") or ""),
+        external_jobs="EXTERNAL_JOB" in _job_flags(openapi, version),
+        configuration=f"/slurm/{version}/conf" in paths,
+        resources=f"/slurm/{version}/resources/{{job_id}}" in paths,
+        new_node=f"/slurm/{version}/new/node/" in paths,
+    )
+
+
+def _job_flags(openapi: Mapping[str, Any], version: str) -> list[str]:
+    """The values of job_desc_msg's `flags`: in place (v0.0.43 and later) or behind a $ref."""
+    schemas = (openapi.get("components") or {}).get("schemas") or {}
+    message = schemas.get(f"{version}_job_desc_msg") or {}
+    flags = (message.get("properties") or {}).get("flags") or {}
+    if reference := flags.get("$ref"):
+        flags = schemas.get(str(reference).rpartition("/")[2]) or {}
+    return list((flags.get("items") or {}).get("enum") or ())

@@ -1,0 +1,25 @@
+"""Whose a job will be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slurm_client.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from slurm_client.model import JobSpec
+
+
+def check_allocation(spec: JobSpec, speaker: str | None) -> None:
+    """Refuse a foreign owner: job/allocate ignores user_id and group_id in silence (24.11, 26.05).
+
+    `speaker` is the user that the token is for; only root's numbers are known without asking.
+    """
+    own = {None, 0} if speaker == "root" else {None}
+    if spec.user_id not in own or spec.group_id not in own:
+        raise InvalidRequest("an allocation is always the token's own user's: submit it instead")
+
+
+def group_of(spec: JobSpec) -> int | None:
+    """The group: the user's number where none is given, since Slurm would take the token's."""
+    return spec.user_id if spec.group_id is None else spec.group_id

@@ -1,0 +1,91 @@
+"""Which error a reply of slurmrestd is.
+
+Errors come as JSON with Slurm's numbers, as JSON without, or as text/plain, under HTTP statuses that
+differ between releases (24.11: 500 for all, 26.05: 422, 404, 511 ...). So Slurm's number decides
+when there is one, and the status only otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from slurm_client.errors import (
+    InvalidRequest,
+    NeedsOperator,
+    OutcomeUnknown,
+    RetryLater,
+    SlurmError,
+    Unreachable,
+    classify,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PROTOCOL_AUTHENTICATION_ERROR: Final = 1007
+_WORDS_KEPT: Final = 500
+_NOT_SAID = {0, -1}  # SLURM_SUCCESS, SLURM_ERROR: no number at all
+
+
+def document(content: bytes) -> dict[str, Any]:
+    """The reply's JSON object; {} when it is anything else."""
+    try:
+        parsed = orjson.loads(content)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmError | None:
+    """The error that this reply is; None when it is none."""
+    errors = parsed.get("errors") or ()
+    for error in errors:
+        number = error.get("error_number")
+        if isinstance(number, int) and number not in _NOT_SAID:
+            return make(classify(number), _words(error), number, status, parsed)
+    if 200 <= status < 300 and not errors:
+        return None
+    words = _words(errors[0]) if errors else _plain(content)
+    return make(by_status(status), words, None, status, parsed)
+
+
+def by_status(status: int) -> type[SlurmError]:
+    """The class of a reply without a Slurm error number."""
+    if status in {401, 403, 511}:
+        return NeedsOperator
+    if status in {429, 503}:
+        return RetryLater
+    if 400 <= status < 500:
+        return InvalidRequest
+    return OutcomeUnknown
+
+
+def not_responding(statuses: Sequence[str]) -> SlurmError:
+    """From what slurmrestd says of each slurmctld in GET ping/, when none of them responds."""
+    words = "; ".join(filter(None, statuses)) or "no slurmctld responds"
+    if any("authentication" in status.lower() for status in statuses):
+        return NeedsOperator(words, number=PROTOCOL_AUTHENTICATION_ERROR)
+    return Unreachable(words)
+
+
+def make(
+    kind: type[SlurmError],
+    words: str,
+    number: int | None,
+    status: int | None,
+    parsed: Mapping[str, Any],
+) -> SlurmError:
+    job_id = parsed.get("job_id")
+    told = job_id if isinstance(job_id, int) and job_id > 0 else None
+    return kind(words, number=number, http_status=status, job_id=told)
+
+
+def _words(error: Mapping[str, Any]) -> str:
+    said = [str(error[key]) for key in ("description", "error") if error.get(key)]
+    return ": ".join(dict.fromkeys(said)) or "no description"
+
+
+def _plain(content: bytes) -> str:
+    return content[:_WORDS_KEPT].decode("utf-8", errors="replace").strip() or "an empty reply"

@@ -1,0 +1,81 @@
+"""What a Slurm can be asked: the one interface of `rest.SlurmRest` and `in_memory.InMemorySlurm`.
+
+Every method may raise `Unreachable`, `OutcomeUnknown`, `RetryLater` and `NeedsOperator` (see
+`errors`); the others that a method raises are named at it. Every method may be called again after
+any error: creating needs the same job id again for that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from slurm_client.model import (
+        Capabilities,
+        Configuration,
+        Job,
+        JobChanges,
+        JobSpec,
+        JobState,
+        Node,
+        Partition,
+    )
+
+
+class Slurm(Protocol):
+    """A Slurm controller, through whatever speaks for it."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What `connect` learned; RuntimeError before it."""
+
+    async def connect(self) -> Capabilities:
+        """Ask the server which API and which capabilities it has. Idempotent.
+
+        NeedsOperator when it speaks no API version that this client knows.
+        """
+
+    async def configuration(self) -> Configuration:
+        """slurm.conf as slurmctld has it; fields are None where the server does not tell."""
+
+    async def ping(self) -> None:
+        """Return when slurmctld answers and takes our token, raise otherwise."""
+
+    async def allocate(self, spec: JobSpec, job_id: int) -> int:
+        """Allocate at once, or not at all; returns the job id.
+
+        What was got is read with `job`, and so is whether it runs: with a time limit over the
+        partition's, Slurm 26.05.5 takes the job and lets it wait (EnforcePartLimits=NO).
+        The job is the token's own user's: `spec.user_id` and `group_id` of anyone else are refused
+        by InvalidRequest, since Slurm would ignore them. NoRoomNow: refused, and `job_id` is burnt.
+        JobIdTaken: compare. InvalidRequest: never.
+        """
+
+    async def submit(self, spec: JobSpec, job_id: int) -> int:
+        """Queue a placeholder; returns the job id. JobIdTaken: compare. InvalidRequest: never."""
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        """The states of these jobs; ids that Slurm does not know are absent. 38 bytes a job."""
+
+    async def all_states(self) -> Mapping[int, JobState]:
+        """The states of all jobs that Slurm remembers (0.13 s and 0.4 MB at 10,000)."""
+
+    async def job(self, job_id: int) -> Job | None:
+        """One job; None when Slurm does not know it."""
+
+    async def update(self, job_id: int, changes: JobChanges) -> None:
+        """Change a job that has not ended. InvalidRequest: no such job, it ended, unknown nodes."""
+
+    async def cancel(self, job_id: int) -> None:
+        """End a job. Idempotent: an unknown or an ended job is success."""
+
+    async def nodes(self) -> tuple[Node, ...]:
+        """All nodes."""
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        """All partitions, with their nodes."""
+
+    async def aclose(self) -> None:
+        """Close all connections."""

@@ -1,0 +1,227 @@
+"""`protocol.Slurm` through slurmrestd.
+
+What is asked and what comes back; the exchange itself is `connections`, the shapes are `wire` and
+`replies`. slurmrestd 26.05 and 24.11 are what it was measured against.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from slurm_client import negotiation, ownership, problems, replies, tokens, wire
+from slurm_client.connections import Connections, Request
+from slurm_client.errors import (
+    InvalidRequest,
+    JobIdTaken,
+    NeedsOperator,
+    NoRoomNow,
+    OutcomeUnknown,
+    SlurmError,
+    classify,
+)
+from slurm_client.model import Configuration
+from slurm_client.tokens import TokenFile, TokenSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from slurm_client.connections import Reply
+    from slurm_client.model import (
+        Capabilities,
+        Job,
+        JobChanges,
+        JobSpec,
+        JobState,
+        Node,
+        Partition,
+        Resources,
+    )
+
+_STATES_A_CALL: Final = 400
+"""job ids in one query: 17 bytes each, and slurmrestd takes URLs far beyond these 7 kB."""
+
+_NO_SUCH_JOB: Final = 2017
+_ALREADY_DONE: Final = 2021
+
+
+class SlurmRest:
+    """A `protocol.Slurm`. Safe for use by many tasks of one event loop.
+
+    `url` is "http://127.0.0.1:6820" or "unix:///path"; `token_source` a TokenSource, or the path of
+    a file that holds the token. A call waits at most `timeout_s` for one of `concurrency` connections
+    and as long for the reply; slurmrestd itself gives up on a silent slurmctld after Slurm's
+    MessageTimeout (10 s by default), so `timeout_s` should be above that.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token_source: TokenSource | Path | str,
+        *,
+        timeout_s: float = 15.0,
+        concurrency: int = 16,
+    ) -> None:
+        if isinstance(token_source, Path | str):
+            token_source = TokenFile(Path(token_source))
+        self._tokens = token_source
+        self._connections = Connections(url, token_source, timeout_s=timeout_s, concurrency=concurrency)
+        self._capabilities: Capabilities | None = None
+        self._connecting = asyncio.Lock()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        if self._capabilities is None:
+            raise RuntimeError("connect() has not been called, or did not succeed")
+        return self._capabilities
+
+    async def connect(self) -> Capabilities:
+        async with self._connecting:
+            if self._capabilities is None:
+                self._capabilities = await self._negotiate()
+            return self._capabilities
+
+    async def configuration(self) -> Configuration:
+        if not (await self.connect()).configuration:
+            return Configuration()
+        return replies.configuration((await self._get("conf")).document)
+
+    async def ping(self) -> None:
+        # HTTP 200 whatever the token is and whether slurmctld answers or not; the reply tells, and
+        # at once (any other call waits for a slurmctld that is down for MessageTimeout).
+        pings = (await self._get("ping/")).document.get("pings") or ()
+        if any(one.get("responding") for one in pings):
+            return
+        error = problems.not_responding([str(one.get("status") or "") for one in pings])
+        if not isinstance(error, NeedsOperator):
+            raise error
+        # The token: a call that is refused for it reads the file again, and says what is wrong.
+        await self.states([1])
+
+    async def allocate(self, spec: JobSpec, job_id: int) -> int:
+        ownership.check_allocation(spec, tokens.user(self._tokens.token()))
+        external = (await self.connect()).external_jobs
+        return await self._create("job/allocate", wire.allocation(spec, job_id, external=external))
+
+    async def submit(self, spec: JobSpec, job_id: int) -> int:
+        external = (await self.connect()).external_jobs
+        return await self._create("job/submit", wire.submission(spec, job_id, external=external))
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        found: dict[int, JobState] = {}
+        for chunk in _chunks(sorted(set(ids)), _STATES_A_CALL):
+            found |= await self._states([("job_id", str(one)) for one in chunk])
+        return found
+
+    async def all_states(self) -> Mapping[int, JobState]:
+        return await self._states(())
+
+    async def job(self, job_id: int) -> Job | None:
+        try:
+            reply = await self._get(f"job/{job_id}")
+        except SlurmError as error:
+            if error.number == _NO_SUCH_JOB:
+                return None
+            raise
+        entries = reply.document.get("jobs") or ()
+        return replies.job(entries[0]) if entries else None
+
+    async def update(self, job_id: int, changes: JobChanges) -> None:
+        body = wire.update(changes)
+        if not body:
+            return
+        try:
+            await self._send("POST", f"job/{job_id}", body=body)
+        except SlurmError as error:
+            # No such job, or one that stays held: numbers that mean another thing when creating.
+            if error.number == _NO_SUCH_JOB or isinstance(error, NoRoomNow):
+                raise _as(InvalidRequest, error) from error
+            raise
+
+    async def cancel(self, job_id: int) -> None:
+        try:
+            reply = await self._send("DELETE", f"job/{job_id}")
+        except SlurmError as error:
+            if error.number in {_NO_SUCH_JOB, _ALREADY_DONE}:
+                return
+            raise
+        # HTTP 200 whatever happened: what happened is said for each job.
+        for status in reply.document.get("status") or ():
+            _check_cancelled(status)
+
+    async def nodes(self) -> tuple[Node, ...]:
+        reply = await self._get("nodes/")
+        return tuple(replies.node(entry) for entry in reply.document.get("nodes") or ())
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        reply = await self._get("partitions/")
+        return tuple(replies.partition(entry) for entry in reply.document.get("partitions") or ())
+
+    async def resources(self, job_id: int) -> tuple[Resources, ...]:
+        """What a running job has on each node; () where the server cannot tell or it has none."""
+        if not (await self.connect()).resources:
+            return ()
+        return replies.resources((await self._get(f"resources/{job_id}")).document)
+
+    async def aclose(self) -> None:
+        await self._connections.aclose()
+
+    async def _negotiate(self) -> Capabilities:
+        openapi = (await self._connections.send(Request("GET", "/openapi/v3"))).document
+        version = negotiation.choose(openapi)
+        ping = await self._connections.send(Request("GET", f"/slurm/{version}/ping/"))
+        return negotiation.capabilities(openapi, version, ping.document.get("meta") or {})
+
+    async def _create(self, path: str, body: dict[str, Any]) -> int:
+        try:
+            document = (await self._send("POST", path, body=body)).document
+        except JobIdTaken:
+            raise
+        except SlurmError as error:
+            # An error with a job id: the job exists all the same, and not as it was asked for (a
+            # value that slurmrestd could not parse, 26.05.5). It must not stay.
+            if error.job_id is not None:
+                await self.cancel(error.job_id)
+            raise
+        created = document.get("job_id")
+        if not isinstance(created, int) or created <= 0:
+            raise OutcomeUnknown(f"POST {path}: a reply without a job id")
+        return created
+
+    async def _states(self, query: Sequence[tuple[str, str]]) -> dict[int, JobState]:
+        # An error is never taken for "no jobs": 26.05 answers 200 with an empty list while there are
+        # none, and 500 "Unspecified error" while slurmctld is down.
+        return replies.states((await self._get("jobs/state/", query)).document)
+
+    async def _get(self, path: str, query: Sequence[tuple[str, str]] = ()) -> Reply:
+        return await self._send("GET", path, query=query)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        body: dict[str, Any] | None = None,
+    ) -> Reply:
+        version = (await self.connect()).api_version
+        return await self._connections.send(
+            Request(method, f"/slurm/{version}/{path}", query=query, body=body)
+        )
+
+
+def _check_cancelled(status: Mapping[str, Any]) -> None:
+    error = status.get("error") or {}
+    number = error.get("code")
+    if not number or number in {_NO_SUCH_JOB, _ALREADY_DONE}:
+        return
+    raise problems.make(classify(number), str(error.get("message") or ""), number, 200, {})
+
+
+def _as(kind: type[SlurmError], error: SlurmError) -> SlurmError:
+    return kind(error.words, number=error.number, http_status=error.http_status)
+
+
+def _chunks(ids: Sequence[int], size: int) -> Iterable[Sequence[int]]:
+    return (ids[at : at + size] for at in range(0, len(ids), size))

@@ -1,0 +1,135 @@
+"""The JWT that is sent to slurmrestd, and what a person needs to know when it is refused.
+
+A token in a file is read again when the file changes (a rotation by rename, or in place); nothing
+here checks the signature: that is slurmctld's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import orjson
+
+from slurm_client.errors import NeedsOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class TokenSource(Protocol):
+    """Where the token comes from."""
+
+    def token(self) -> str:
+        """The token to send now. NeedsOperator when there is none."""
+
+    def refresh(self) -> bool:
+        """Look again at once, after a refusal; whether the token is another one now."""
+
+    def describe(self) -> str:
+        """What a person should know of it, for an error: where it is, since when it is expired."""
+
+
+class StaticToken:
+    """A token that was given as text: for tests and tools."""
+
+    def __init__(self, token: str, clock: Callable[[], float] = time.time) -> None:
+        self._token = token.strip()
+        self._clock = clock
+
+    def token(self) -> str:
+        return self._token
+
+    def refresh(self) -> bool:
+        return False
+
+    def describe(self) -> str:
+        return _describe("the token", self._token, self._clock())
+
+
+class TokenFile:
+    """A token in a file, read again whenever the file's identity, size or time of change differs.
+
+    `clock` gives UNIX seconds; it is only used to say how long ago a token expired.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+        self._stamp: tuple[int, int, int] | None = None
+        self._token = ""
+
+    def token(self) -> str:
+        try:
+            if self._stamp != self._look():
+                self._read()
+        except OSError as error:
+            raise NeedsOperator(f"the token file {self._path} cannot be read: {error}") from error
+        if not self._token:
+            raise NeedsOperator(f"the token file {self._path} is empty")
+        return self._token
+
+    def refresh(self) -> bool:
+        before = self._token
+        self._stamp = None
+        return self.token() != before
+
+    @property
+    def expires_at(self) -> float | None:
+        """UNIX seconds; None when the token does not say."""
+        return expiry(self.token())
+
+    def describe(self) -> str:
+        return _describe(f"the token in {self._path}", self._token, self._clock())
+
+    def _look(self) -> tuple[int, int, int]:
+        stat = self._path.stat()
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+    def _read(self) -> None:
+        # The stamp first: a change in between is seen as a change at the next call.
+        self._stamp = self._look()
+        self._token = self._path.read_text(encoding="ascii", errors="replace").strip()
+
+
+def expiry(token: str) -> float | None:
+    """The `exp` claim (RFC 7519 4.1.4), UNIX seconds; None when it is no JWT or has none."""
+    value = _claims(token).get("exp")
+    return float(value) if isinstance(value, int | float) else None
+
+
+def user(token: str) -> str | None:
+    """The `sun` claim: the Slurm user that the token speaks for."""
+    value = _claims(token).get("sun")
+    return value if isinstance(value, str) else None
+
+
+def _claims(token: str) -> dict[str, Any]:
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        claims = orjson.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, ValueError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _describe(which: str, token: str, now: float) -> str:
+    if not _claims(token):
+        return f"{which} is not a JWT"
+    expires = expiry(token)
+    if expires is not None and expires <= now:
+        return f"{which} expired {_ago(now - expires)} ago"
+    return f"{which} (user {user(token) or 'unknown'}) is not expired: is it signed with Slurm's key?"
+
+
+def _ago(seconds: float) -> str:
+    for size, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {name}{'s' if count > 1 else ''}"
+    return f"{int(seconds)} seconds"

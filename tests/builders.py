@@ -1,0 +1,128 @@
+"""Builds what the two systems would send: Pods, Nodes, jobs, with everything but the point left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from extender.placement.cluster import ClusterView
+from extender.placement.identity import PlaceholderKey
+from extender.placement.node_constraints import Node
+from extender.placement.rules import Moment, Rules
+from extender.placement.workload import GATE, Dialect, Pod, parse_pod
+from slurm_client.model import Job, JobState, Partition
+
+Manifest = dict[str, Any]
+
+DIALECT = Dialect()
+RULES = Rules()
+PREFIX = DIALECT.annotation_prefix
+
+
+def pod_manifest(
+    name: str = "p",
+    cpu: str | None = "1",
+    memory: str | None = "1Gi",
+    gpus: int = 0,
+    annotations: Mapping[str, str] | None = None,
+    gates: Sequence[str] = (GATE,),
+    node: str | None = None,
+    uid: str | None = None,
+    namespace: str = "default",
+    version: str = "100",
+    phase: str = "Pending",
+    deleting: bool = False,
+    **spec: Any,
+) -> Manifest:
+    """A Pod as the API server gives it after our webhook; other keywords are fields of its spec."""
+    requests = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None}
+    metadata: Manifest = {
+        "name": name,
+        "namespace": namespace,
+        "uid": uid or f"uid-{name}",
+        "resourceVersion": version,
+        "creationTimestamp": "2026-11-21T08:00:00Z",
+    }
+    if annotations is not None:
+        metadata["annotations"] = dict(annotations)
+    if deleting:
+        metadata |= {"deletionTimestamp": "2026-11-21T09:00:00Z", "deletionGracePeriodSeconds": 30}
+    body: Manifest = {
+        "schedulerName": DIALECT.scheduler_name,
+        "containers": [container(**{name: text for name, text in requests.items() if text})],
+    }
+    if gates:
+        body["schedulingGates"] = [{"name": gate} for gate in gates]
+    if node is not None:
+        body["nodeName"] = node
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": body | spec,
+        "status": {"phase": phase},
+    }
+
+
+def container(
+    *, name: str = "c", limits: Mapping[str, str] | None = None, sidecar: bool = False, **requests: str
+) -> Manifest:
+    """A container that requests these amounts; a sidecar belongs among the initContainers."""
+    resources: Manifest = {"requests": requests} if requests else {}
+    if limits is not None:
+        resources["limits"] = dict(limits)
+    built: Manifest = {"name": name, "image": "registry.example/app", "resources": resources}
+    return built | {"restartPolicy": "Always"} if sidecar else built
+
+
+def pod(**given: Any) -> Pod:
+    """The snapshot of `pod_manifest(...)`."""
+    return parse_pod(pod_manifest(**given), DIALECT)
+
+
+def node_manifest(
+    name: str = "n1",
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Mapping[str, str]] = (),
+    *,
+    unschedulable: bool = False,
+) -> Manifest:
+    """A Node as the API server gives it."""
+    spec: Manifest = {"taints": [dict(taint) for taint in taints]} if taints else {}
+    if unschedulable:
+        spec["unschedulable"] = True
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": {"kubernetes.io/hostname": name}}
+    metadata["labels"] |= dict(labels or {})  # type: ignore[operator]
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+
+
+def kube_node(name: str = "n1", labels: Mapping[str, str] | None = None, **given: Any) -> Node:
+    """The snapshot of `node_manifest(...)`, its Slurm node named by the label `slurm` if there is one."""
+    return Node.parse(node_manifest(name, labels, **given), "slurm")
+
+
+def view(*nodes: Node, partitions: Sequence[Partition] = (), preemption: bool = True) -> ClusterView:
+    """A cluster of these Nodes, all in the default partition unless partitions are given."""
+    whole = Partition("main", tuple(node.slurm_name for node in nodes), default=True)
+    listed = partitions or (whole,)
+    return ClusterView({n.name: n for n in nodes}, {p.name: p for p in listed}, preemption)
+
+
+def moment(*nodes: Node, now: float = 1000.0) -> Moment:
+    """Now, on these Nodes, by the rules' defaults."""
+    return Moment(now, RULES, view(*nodes))
+
+
+def placeholder_job(
+    of: Pod,
+    state: str = "RUNNING",
+    *,
+    attempt: int = 1,
+    attempt_try: int = 0,
+    node: str | None = None,
+    **given: Any,
+) -> Job:
+    """The job of a Pod's attempt and try, under the id and key that are its own."""
+    key = PlaceholderKey(RULES.cluster, of.namespace, of.name, of.uid, attempt, attempt_try)
+    fields: Manifest = {"admin_comment": str(key), "nodes": (node,) if node else ()}
+    return Job(key.job_id(RULES.ids), JobState.parse(state), **(fields | given))

@@ -1,0 +1,249 @@
+"""Both systems, reduced to what the ledger can tell of them: a world for it to be wrong about.
+
+Every effect may be lost, or done with its reply lost; what the ledger is told may come late. The world
+itself keeps the books on what must never happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from extender.bind.binder import NotBound, verified
+from extender.placement.cluster import ClusterView
+from extender.placement.events import (
+    CancelJob,
+    ClusterObserved,
+    Effect,
+    Event,
+    EvictPod,
+    Failure,
+    JobsPolled,
+    OrphanFound,
+    Outcome,
+    PodObserved,
+    PodVanished,
+    ReadJob,
+    Recovered,
+    Remedy,
+    ShowCause,
+    Submit,
+    Tick,
+    WriteAllocation,
+    WriteAttempt,
+)
+from extender.placement.identity import PlaceholderKey
+from extender.placement.ledger import Ledger
+from extender.placement.node_constraints import Node, NodeConstraints
+from extender.placement.recovery import possible_ids
+from extender.placement.rules import Rules
+from extender.placement.workload import GATE, Allocation, Pod, Request
+from slurm_client.model import Job, JobSpec, JobState, Partition
+
+NODES = ("n1", "n2")
+VIEW = ClusterView(
+    nodes={name: Node(name, name, {}) for name in NODES},
+    partitions={"main": Partition("main", NODES, default=True)},
+    preemption=False,
+)
+REQUEST = Request(JobSpec("default/p", 1, 1), NodeConstraints({}, None, ()))
+LOST = Failure(Remedy.AGAIN, "the reply was lost")
+
+
+def job_state(base: str) -> JobState:
+    return JobState(base)
+
+
+@dataclass
+class World:
+    """Kubernetes, Slurm, a kube-scheduler, and one ledger between them."""
+
+    rules: Rules = field(default_factory=lambda: Rules(unbound_deadline=30.0, tombstone=60.0))
+    now: float = 0.0
+    pods: dict[str, Pod] = field(default_factory=dict)
+    jobs: dict[int, Job] = field(default_factory=dict)
+    saved: dict[int, Job] = field(default_factory=dict)
+    effects: list[Effect] = field(default_factory=list)
+    news: list[Event] = field(default_factory=list)
+    poll: JobsPolled | None = None
+    made: int = 0
+    version: int = 0
+    evicted: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    # The ledger
+
+    def tell(self, event: Event) -> None:
+        self.effects.extend(self.ledger.apply(event, self.now))
+        self.no_two_live_jobs()
+
+    def restart(self) -> None:
+        """A new extender, which knows nothing, reads both systems."""
+        self.effects, self.news, self.poll = [], [], None
+        self.ledger = Ledger(self.rules)
+        self.tell(ClusterObserved(VIEW))
+        keys = {job.id: PlaceholderKey.parse(job.admin_comment) for job in self.jobs.values()}
+        for pod in tuple(self.pods.values()):
+            ids = set(possible_ids(pod, self.rules))
+            mine = (
+                j
+                for j in self.jobs.values()
+                if (key := keys[j.id]) and key.uid == pod.uid and (j.id in ids or not j.state.ended)
+            )
+            self.tell(Recovered(pod, tuple(mine)))
+        for job in tuple(self.jobs.values()):
+            key = keys[job.id]
+            if key is not None and key.uid not in self.pods and not job.state.ended:
+                self.tell(OrphanFound(key, job.id))
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.tell(Tick())
+
+    # Kubernetes
+
+    def create_pod(self, priority: int = 0) -> str:
+        self.made += 1
+        uid = f"u{self.made}"
+        pod = Pod(uid, "default", f"p{self.made}", "0", REQUEST, f"{self.made:04}", priority, (GATE,))
+        self.write(pod)
+        return uid
+
+    def write(self, pod: Pod) -> None:
+        self.version += 1
+        pod = replace(pod, resource_version=str(self.version))
+        self.pods[pod.uid] = pod
+        self.news.append(PodObserved(pod))
+
+    def remove_pod(self, uid: str) -> None:
+        if self.pods.pop(uid, None) is not None:
+            self.news.append(PodVanished(uid))
+
+    def hear(self) -> None:
+        """The watch delivers its oldest undelivered change."""
+        if self.news:
+            self.tell(self.news.pop(0))
+
+    def bind(self, uid: str) -> None:
+        """kube-scheduler binds, through what /bind checks."""
+        pod = self.pods.get(uid)
+        if pod is None or pod.gated or pod.node or pod.allocation is None:
+            return
+        job = self.jobs.get(pod.allocation.job_id)
+        try:
+            granted = verified(pod, job, pod.allocation.node, self.rules.cluster, VIEW)
+        except NotBound:
+            return
+        self.write(replace(pod, node=granted.node))
+
+    # Slurm
+
+    def schedule(self) -> None:
+        """Slurm starts what fits: one job a node."""
+        for job in sorted(self.jobs.values(), key=lambda j: j.submit_time or 0):
+            free = self.free_nodes()
+            if job.state.pending and free:
+                self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=(free[0],))
+
+    def free_nodes(self) -> list[str]:
+        used = {job.nodes[0] for job in self.jobs.values() if not job.state.ended and job.nodes}
+        return [name for name in NODES if name not in used]
+
+    def end_job(self, job_id: int, base: str) -> None:
+        job = self.jobs.get(job_id)
+        if job is not None and not job.state.ended:
+            self.jobs[job_id] = replace(job, state=job_state(base))
+
+    def save(self) -> None:
+        self.saved = dict(self.jobs)
+
+    def kill_slurmctld(self) -> None:
+        """What was done since the state was saved is forgotten."""
+        self.jobs = dict(self.saved)
+
+    def ask(self) -> None:
+        """A poll reads the states; they are told later."""
+        asked = self.ledger.watched_jobs()
+        states = {i: self.jobs[i].state for i in asked if i in self.jobs}
+        self.poll = JobsPolled(asked, states, self.now)
+
+    def answer(self) -> None:
+        if self.poll is not None:
+            poll, self.poll = self.poll, None
+            self.tell(poll)
+
+    # Effects
+
+    def do(self, effect: Effect) -> object:
+        """Carries an effect out and returns its result, as the dispatcher would."""
+        match effect:
+            case Submit():
+                return self._submit(effect)
+            case ReadJob():
+                return self.jobs.get(effect.job_id)
+            case CancelJob():
+                return self.end_job(effect.job_id, "CANCELLED")
+            case WriteAllocation():
+                return self._patch(effect.pod, self._granted(effect.pod, effect.allocation))
+            case WriteAttempt():
+                anew = replace(effect.pod, attempt=effect.attempt, allocation=None, job_id=None)
+                return self._patch(effect.pod, anew)
+            case EvictPod():
+                self.evicted.append((effect.uid, effect.cause.reason))
+                return self.remove_pod(effect.pod.uid)
+            case ShowCause():
+                return None
+
+    def _submit(self, effect: Submit) -> object:
+        if effect.job_id in self.jobs:
+            return Failure(Remedy.ID_TAKEN, "duplicate job id")
+        job = Job(
+            effect.job_id,
+            job_state("PENDING"),
+            admin_comment=effect.job.admin_comment,
+            submit_time=self.version,
+        )
+        self.version += 1
+        if not effect.immediate:
+            self.jobs[job.id] = job
+            return None
+        free = self.free_nodes()
+        if not free or any(j.state.pending for j in self.jobs.values()):
+            self.jobs[job.id] = replace(job, state=job_state("FAILED"))
+            return Failure(Remedy.NO_ROOM, "no room")
+        self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=(free[0],))
+        return None
+
+    def _granted(self, pod: Pod, allocation: Allocation) -> Pod:
+        return replace(pod, gates=pod.other_gates, allocation=allocation, job_id=allocation.job_id)
+
+    def _patch(self, seen: Pod, wanted: Pod) -> object:
+        current = self.pods.get(seen.uid)
+        if current is None:
+            return Failure(Remedy.GONE, "not found")
+        if current.resource_version != seen.resource_version:
+            return Failure(Remedy.FRESHER, "the object has been modified")
+        return self.write(wanted)
+
+    def finish(self, effect: Effect, result: object) -> None:
+        self.tell(Outcome(effect, result))
+
+    # What must hold
+
+    def live_jobs(self, uid: str) -> list[Job]:
+        keyed = ((PlaceholderKey.parse(j.admin_comment), j) for j in self.jobs.values())
+        return [j for key, j in keyed if key and key.uid == uid and not j.state.ended]
+
+    def uids(self) -> set[str]:
+        keys = (PlaceholderKey.parse(j.admin_comment) for j in self.jobs.values())
+        return {key.uid for key in keys if key}
+
+    def no_two_live_jobs(self) -> None:
+        for uid in self.uids():
+            live = self.live_jobs(uid)
+            assert len(live) <= 1, f"invariant I1: {uid} has {[j.id for j in live]}"
+
+    def unbound(self) -> Iterator[Pod]:
+        return (pod for pod in self.pods.values() if pod.node is None)

@@ -1,0 +1,151 @@
+"""The Slurm that the contract tests run against: the same two nodes and three partitions, twice.
+
+`main` is the default, `short` allows five minutes, `closed` is down. Both nodes have 8 CPUs, 16,000 MB
+and 4 GPUs of type h100; node-1 has the feature "ib" as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from slurm_client.model import JobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from deploy.local.cluster import Cluster
+    from slurm_client.model import Job, JobState
+    from slurm_client.protocol import Slurm
+
+NODES = ("node-1", "node-2")
+CPUS = 8
+MEMORY_MB = 16_000
+GPUS = 4
+FEATURES = {"node-1": ("h100", "ib"), "node-2": ("h100",)}
+EXTRA_CONF = (
+    "PartitionName=short Nodes=node-[1-2] MaxTime=5 State=UP",
+    "PartitionName=closed Nodes=node-[1-2] State=DOWN",
+    # How long slurmrestd tries to reach a slurmctld that is down, in seconds.
+    "MessageTimeout=2",
+)
+WITHIN_S = 15.0
+
+# Far above what Slurm counts up to by itself, and never used twice in a run.
+_ids = itertools.count(30_000_000 + int(time.time()) % 1_000_000 * 10)
+
+
+@dataclass
+class Bench:
+    """A Slurm, fresh job ids, and the wait for what takes Slurm a moment."""
+
+    slurm: Slurm
+    ids: Iterator[int] = field(default_factory=lambda: _ids)
+
+    async def drain(self, name: str) -> None:
+        raise NotImplementedError
+
+    async def resume(self, name: str) -> None:
+        raise NotImplementedError
+
+    async def allocate(self, **wanted: Any) -> Job:
+        return await self.read(await self.slurm.allocate(spec(**wanted), next(self.ids)))
+
+    async def submit(self, **wanted: Any) -> int:
+        return await self.slurm.submit(spec(**wanted), next(self.ids))
+
+    async def fill(self) -> list[int]:
+        """Every GPU taken."""
+        return [(await self.allocate(gres=(("gpu", GPUS),))).id for _ in NODES]
+
+    async def read(self, job_id: int) -> Job:
+        job = await self.slurm.job(job_id)
+        assert job is not None
+        return job
+
+    async def state(self, job_id: int) -> JobState:
+        return (await self.slurm.states([job_id]))[job_id]
+
+    async def until_running(self, job_id: int) -> Job:
+        async def running() -> bool:
+            return (await self.state(job_id)).running
+
+        await eventually(running)
+        return await self.read(job_id)
+
+    async def until_waiting_for(self, job_id: int, *reasons: str) -> None:
+        async def said() -> bool:
+            return (await self.read(job_id)).reason in reasons
+
+        await eventually(said)
+
+    async def clear(self) -> None:
+        """No job left, every node idle again."""
+        states = await self.slurm.all_states()
+        for job_id in [job_id for job_id, state in states.items() if not state.ended]:
+            await self.slurm.cancel(job_id)
+
+        async def idle() -> bool:
+            nodes = await self.slurm.nodes()
+            return all("IDLE" in one.states and one.schedulable for one in nodes)
+
+        await eventually(idle)
+
+
+class InMemoryBench(Bench):
+    """Ticks come fast, since the tests wait for them."""
+
+    def __init__(self) -> None:
+        self.controls = InMemorySlurm(
+            [
+                node(name, cpus=CPUS, memory_mb=MEMORY_MB, gres=f"gpu:h100:{GPUS}", features=has)
+                for name, has in FEATURES.items()
+            ],
+            [
+                partition("main", NODES, default=True),
+                partition("short", NODES, max_time_minutes=5),
+                partition("closed", NODES, up=False),
+            ],
+            tick_s=0.02,
+        )
+        super().__init__(self.controls)
+
+    async def drain(self, name: str) -> None:
+        self.controls.drain(name)
+
+    async def resume(self, name: str) -> None:
+        self.controls.resume_node(name)
+
+
+class RealBench(Bench):
+    """slurmctld, slurmrestd and two slurmds of this machine."""
+
+    def __init__(self, slurm: Slurm, cluster: Cluster) -> None:
+        super().__init__(slurm)
+        self.cluster = cluster
+
+    async def drain(self, name: str) -> None:
+        self._scontrol("update", f"NodeName={name}", "State=DRAIN", "Reason=test")
+
+    async def resume(self, name: str) -> None:
+        self._scontrol("update", f"NodeName={name}", "State=RESUME")
+
+    def _scontrol(self, *arguments: str) -> None:
+        self.cluster.run_slurm("scontrol", *arguments)
+
+
+def spec(**wanted: Any) -> JobSpec:
+    """A small job, but for what is said."""
+    return replace(JobSpec("contract", cpus=1, memory_mb=100), **wanted)
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], within_s: float = WITHIN_S) -> None:
+    """Return once it holds; AssertionError when it does not in time."""
+    deadline = time.monotonic() + within_s
+    while not await holds():
+        assert time.monotonic() < deadline, f"not within {within_s:g} s"
+        await asyncio.sleep(0.01)

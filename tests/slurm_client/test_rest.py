@@ -1,0 +1,220 @@
+"""`SlurmRest` against the real slurmrestd: what only the real one can show."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slurm_client.errors import (
+    InvalidRequest,
+    NeedsOperator,
+    OutcomeUnknown,
+    RetryLater,
+    Unreachable,
+)
+from slurm_client.rest import SlurmRest
+from slurm_client.tokens import StaticToken
+from tests.slurm_client.bench import GPUS, spec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from deploy.local.cluster import Cluster
+    from tests.slurm_client.bench import RealBench
+
+pytestmark = pytest.mark.real
+
+
+async def test_a_unix_socket_works_as_tcp_does(cluster: Cluster, real_bench: RealBench) -> None:
+    slurm = SlurmRest(f"unix://{cluster.slurmrestd_socket}", cluster.token_file)
+    job_id = await slurm.allocate(spec(gres=(("gpu", 1),)), next(real_bench.ids))
+    job = await slurm.job(job_id)
+    assert job is not None
+    assert job.state.running
+    await slurm.aclose()
+
+
+async def test_the_newest_common_api_and_its_capabilities_are_found(rest: SlurmRest) -> None:
+    capabilities = await rest.connect()
+    assert capabilities.api_version == "v0.0.45"
+    assert capabilities.release.startswith("26.05")
+    assert capabilities.cluster == "local"
+    assert capabilities.external_jobs
+    assert capabilities.configuration
+    assert capabilities.resources
+    assert capabilities.new_node
+
+
+async def test_before_connecting_there_are_no_capabilities(rest: SlurmRest) -> None:
+    with pytest.raises(RuntimeError, match="connect"):
+        _ = rest.capabilities
+
+
+async def test_resources_name_cores_and_devices(rest: SlurmRest, real_bench: RealBench) -> None:
+    job = await real_bench.allocate(cpus=2, gres=(("gpu", 2),), memory_mb=300)
+    (resources,) = await rest.resources(job.id)
+    assert (resources.node, resources.memory_mb) == (job.nodes[0], 300)
+    assert resources.gres == (("gpu", "h100", 2, "0-1"),)
+    assert int(resources.core_bitmap, 16).bit_count() == 2
+
+
+# -- tokens
+
+
+async def test_a_garbage_token_needs_an_operator_and_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("garbage\n")
+    slurm = SlurmRest(cluster.slurmrestd_url, file)
+    for call in (slurm.ping(), slurm.states([1]), slurm.submit(spec(), 29_000_001)):
+        with pytest.raises(NeedsOperator, match=f"the token in {file} is not a JWT"):
+            await call
+    await slurm.aclose()
+
+
+async def test_an_expired_token_says_since_when(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(cluster.mint_token("root", -200))
+    slurm = SlurmRest(cluster.slurmrestd_url, file)
+    for call in (slurm.ping(), slurm.nodes()):
+        with pytest.raises(NeedsOperator, match=f"the token in {file} expired 3 minutes ago"):
+            await call
+    await slurm.aclose()
+
+
+async def test_a_token_signed_with_another_key_is_told_from_an_expired_one(
+    cluster: Cluster,
+) -> None:
+    head, claims, signature = cluster.mint_token("root").split(".")
+    slurm = SlurmRest(cluster.slurmrestd_url, StaticToken(f"{head}.{claims}.{signature[::-1]}"))
+    with pytest.raises(NeedsOperator, match="signed with Slurm's key"):
+        await slurm.ping()
+    await slurm.aclose()
+
+
+async def test_a_rotated_token_is_taken_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(cluster.mint_token("root", -200))
+    slurm = SlurmRest(cluster.slurmrestd_url, file)
+    with pytest.raises(NeedsOperator):
+        await slurm.ping()
+    fresh = tmp_path / "fresh"
+    fresh.write_text(cluster.mint_token("root") + "\n")
+    fresh.replace(file)
+    await slurm.ping()
+    await slurm.aclose()
+
+
+async def test_a_refused_token_is_read_again_even_if_the_file_looks_the_same(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    good = cluster.mint_token("root")
+    file.write_text("x" * len(good))
+    stamp = file.stat().st_mtime_ns
+    slurm = SlurmRest(cluster.slurmrestd_url, file)
+    with pytest.raises(NeedsOperator):
+        await slurm.ping()
+    file.write_text(good)
+    os.utime(file, ns=(stamp, stamp))
+    await slurm.ping()
+    await slurm.aclose()
+
+
+async def test_the_token_of_slurm_user_is_enough(cluster: Cluster, real_bench: RealBench) -> None:
+    slurm = SlurmRest(cluster.slurmrestd_url, StaticToken(cluster.mint_token("slurm")))
+    asked = spec(user_id=2001, admin_comment="key")
+    job_id = await slurm.submit(asked, next(real_bench.ids))
+    job = await slurm.job(job_id)
+    assert job is not None
+    assert (job.user_id, job.admin_comment) == (2001, "key")
+    await slurm.aclose()
+
+
+async def test_the_token_of_a_plain_user_needs_an_operator(
+    cluster: Cluster, real_bench: RealBench
+) -> None:
+    slurm = SlurmRest(cluster.slurmrestd_url, StaticToken(cluster.mint_token("alice")))
+    for asked in (spec(), spec(admin_comment="key"), spec(user_id=2002)):
+        with pytest.raises(NeedsOperator):
+            await slurm.submit(asked, next(real_bench.ids))
+    await slurm.aclose()
+
+
+# -- errors and connections
+
+
+async def test_an_error_reply_does_not_disturb_the_next_call(real_bench: RealBench) -> None:
+    # 26.05 sends it twice and closes the connection.
+    for _ in range(20):
+        with pytest.raises(InvalidRequest, match="Invalid partition name"):
+            await real_bench.submit(partition="nowhere")
+        await real_bench.slurm.ping()
+
+
+async def test_an_error_tells_slurms_number_status_and_words(real_bench: RealBench) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        await real_bench.submit(partition="nowhere")
+    error = refused.value
+    assert (error.number, error.http_status) == (2000, 422)
+    assert "Invalid partition name specified" in str(error)
+    assert "2000" in str(error)
+
+
+async def test_nobody_listening_is_unreachable(cluster: Cluster) -> None:
+    slurm = SlurmRest("http://127.0.0.1:1", cluster.token_file)
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
+        await slurm.connect()
+    gone = SlurmRest("unix:///nowhere/slurmrestd.sock", cluster.token_file)
+    with pytest.raises(Unreachable):
+        await gone.connect()
+
+
+# -- slurmctld down
+
+
+@pytest.fixture
+async def without_slurmctld(cluster: Cluster, real_bench: RealBench) -> AsyncIterator[RealBench]:
+    """A bench that was used, and then lost its slurmctld; it comes back afterwards."""
+    await real_bench.slurm.connect()
+    cluster.kill("slurmctld")
+    yield real_bench
+    cluster.start("slurmctld")
+    await real_bench.slurm.ping()
+
+
+async def test_a_ping_tells_at_once_that_slurmctld_is_down(without_slurmctld: RealBench) -> None:
+    with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
+        await without_slurmctld.slurm.ping()
+
+
+async def test_a_slurmctld_that_is_down_is_never_taken_for_no_jobs(
+    without_slurmctld: RealBench,
+) -> None:
+    slurm = without_slurmctld.slurm
+    for call in (slurm.states([1]), slurm.all_states(), slurm.job(1), slurm.nodes()):
+        with pytest.raises((RetryLater, OutcomeUnknown)):
+            await call
+
+
+async def test_nothing_is_created_or_cancelled_without_slurmctld(
+    without_slurmctld: RealBench,
+) -> None:
+    slurm, job_id = without_slurmctld.slurm, next(without_slurmctld.ids)
+    with pytest.raises(Unreachable):
+        await slurm.submit(spec(), job_id)
+    with pytest.raises(Unreachable):
+        await slurm.allocate(spec(), job_id)
+    with pytest.raises(OutcomeUnknown):
+        await slurm.cancel(job_id)
+
+
+async def test_jobs_survive_a_restart_of_slurmctld(cluster: Cluster, real_bench: RealBench) -> None:
+    job = await real_bench.allocate(gres=(("gpu", GPUS),))
+    before = (await real_bench.slurm.configuration()).boot_time
+    cluster.stop("slurmctld")
+    cluster.start("slurmctld")
+    assert (await real_bench.state(job.id)).running
+    assert (await real_bench.slurm.configuration()).boot_time != before
