@@ -1,0 +1,50 @@
+"""One real cluster for all end-to-end tests; each test starts the extender that it wants."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from tests.end_to_end.people import People
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Four nodes of 8 CPUs and 4 GPUs."""
+    with (
+        tempfile.TemporaryDirectory(prefix="e2e-") as directory,
+        Cluster.up(ClusterSpec(nodes=4), Path(directory)) as running,
+    ):
+        yield running
+
+
+@pytest.fixture(scope="session")
+def everybody(cluster: Cluster) -> Iterator[People]:
+    people = People(cluster)
+    yield people
+    people.close()
+
+
+@pytest.fixture
+def people(everybody: People) -> Iterator[People]:
+    """The people of a cluster with a running extender; they leave it empty."""
+    if not everybody.cluster.is_running("extender"):
+        everybody.cluster.start("extender")
+    yield everybody
+    everybody.clean_up()
+
+
+@pytest.fixture
+def quiet(everybody: People) -> Iterator[People]:
+    """The people of a cluster on which no extender runs yet."""
+    if everybody.cluster.is_running("extender"):
+        everybody.cluster.stop("extender")
+    yield everybody
+    if not everybody.cluster.is_running("extender"):
+        everybody.cluster.start("extender")
+    everybody.clean_up()

@@ -1,0 +1,174 @@
+"""What people do with both systems, and what they see: a Pod author at kubectl, an admin at squeue."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from subprocess import CompletedProcess
+from typing import Any, TypeVar
+
+import httpx
+import yaml
+
+from deploy.local.cluster import Cluster
+
+Manifest = dict[str, Any]
+Result = TypeVar("Result")
+
+PREFIX = "sunk.coreweave.com/"
+CONDITION = "slurm-extender.io/Placeholder"
+
+
+def eventually(see: Callable[[], Result], what: str, within: float = 20.0) -> Result:
+    """Returns the first true answer. Fails with the last one once the time is over."""
+    deadline = time.monotonic() + within
+    while not (seen := see()):
+        assert time.monotonic() < deadline, f"{what}: not within {within} s, but {seen!r}"
+        time.sleep(0.03)
+    return seen
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A line of squeue."""
+
+    id: int
+    name: str
+    state: str
+    node: str
+    reason: str
+    comment: str
+
+
+@dataclass
+class People:
+    """Everybody who works with one cluster."""
+
+    cluster: Cluster
+
+    def __post_init__(self) -> None:
+        kubeconfig = yaml.safe_load(self.cluster.kubeconfig.read_text())
+        ca = kubeconfig["clusters"][0]["cluster"]["certificate-authority"]
+        self._api = httpx.Client(
+            base_url=f"{self.cluster.api_server_url}/api/v1/namespaces/default",
+            headers={"Authorization": f"Bearer {kubeconfig['users'][0]['user']['token']}"},
+            verify=ssl.create_default_context(cafile=ca),
+            timeout=20,
+        )
+
+    # The Pod author
+
+    def create(self, name: str, **given: Any) -> Manifest:
+        """Creates a Pod; see `pod` for what may be given."""
+        created = self._api.post("/pods", json=pod(name, **given)).raise_for_status()
+        return dict(created.json())
+
+    def apply(self, manifest: Manifest) -> CompletedProcess[str]:
+        return self.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
+
+    def delete(self, name: str) -> None:
+        self._api.delete(f"/pods/{name}").raise_for_status()
+
+    def pods(self) -> dict[str, Manifest]:
+        listed = self._api.get("/pods").raise_for_status().json()
+        return {item["metadata"]["name"]: item for item in listed["items"]}
+
+    def see(self, name: str) -> Manifest | None:
+        return self.pods().get(name)
+
+    def node_of(self, name: str) -> str | None:
+        seen = self.see(name)
+        return seen["spec"].get("nodeName") if seen else None
+
+    def bound(self, name: str, within: float = 20.0) -> str:
+        """Waits until the Pod is bound, and returns its Node."""
+        return str(eventually(lambda: self.node_of(name), f"{name} bound", within))
+
+    def condition(self, name: str, kind: str = CONDITION) -> Mapping[str, str]:
+        conditions = ((self.see(name) or {}).get("status") or {}).get("conditions") or []
+        return next((c for c in conditions if c["type"] == kind), {})
+
+    def events(self, name: str) -> dict[str, str]:
+        """The reasons and messages of the Events about a Pod."""
+        listed = self._api.get("/events", params={"fieldSelector": f"involvedObject.name={name}"})
+        return {e["reason"]: e["message"] for e in listed.raise_for_status().json()["items"]}
+
+    def gone(self, name: str, within: float = 20.0) -> None:
+        eventually(lambda: self.see(name) is None, f"{name} gone", within)
+
+    # The Slurm admin
+
+    def squeue(self) -> dict[str, QueuedJob]:
+        """Live jobs by name. Two jobs of one name are a defect: no Pod may have two."""
+        lines = self.cluster.run_slurm("squeue", "-h", "-o", "%i|%j|%T|%N|%r|%k").stdout.splitlines()
+        jobs = [QueuedJob(int(part[0]), *part[1:]) for part in (line.split("|") for line in lines)]
+        live = [job for job in jobs if job.state != "COMPLETING"]
+        named = {job.name: job for job in live}
+        assert len(named) == len(live), f"two live jobs of one name: {live}"
+        return named
+
+    def job_of(self, name: str) -> QueuedJob | None:
+        return self.squeue().get(f"default/{name}")
+
+    def queued(self, name: str) -> QueuedJob:
+        """Waits until the Pod's job waits in Slurm."""
+
+        def see() -> QueuedJob | None:
+            job = self.job_of(name)
+            return job if job and job.state == "PENDING" else None
+
+        return eventually(see, f"{name} queued")  # type: ignore[return-value]
+
+    def scancel(self, name: str) -> None:
+        self.cluster.run_slurm("scancel", "--name", f"default/{name}")
+
+    def scontrol(self, name: str) -> dict[str, str]:
+        """What scontrol shows of a Pod's job, field by field."""
+        job = self.job_of(name)
+        assert job is not None, f"{name} has no job"
+        shown = self.cluster.run_slurm("scontrol", "show", "job", str(job.id)).stdout
+        return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+    # The SRE
+
+    def ready(self) -> tuple[int, Manifest]:
+        answer = httpx.get(f"http://127.0.0.1:{self.cluster.ports['health']}/readyz", timeout=5)
+        return answer.status_code, answer.json()
+
+    def clean_up(self) -> None:
+        self.cluster.kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
+        eventually(lambda: not self.pods(), "no Pods left", 30)
+        eventually(lambda: not self.squeue(), "no jobs left", 30)
+
+    def close(self) -> None:
+        self._api.close()
+
+
+def pod(
+    name: str,
+    *,
+    cpu: str | None = "1",
+    memory: str | None = "100Mi",
+    gpus: int = 0,
+    annotations: Mapping[str, str] | None = None,
+    scheduler: str = "slurm-scheduler",
+    **spec: Any,
+) -> Manifest:
+    """A Pod that asks for Slurm; `annotations` without their prefix."""
+    asked = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None}
+    requests = {resource: amount for resource, amount in asked.items() if amount}
+    container = {"name": "c", "image": "busybox", "resources": {"requests": requests}}
+    if gpus:
+        container["resources"] = {"requests": requests, "limits": {"nvidia.com/gpu": str(gpus)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "annotations": {PREFIX + key: value for key, value in (annotations or {}).items()},
+        },
+        "spec": {"schedulerName": scheduler, "containers": [container], **spec},
+    }

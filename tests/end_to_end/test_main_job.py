@@ -1,0 +1,192 @@
+"""A Pod lands on the Node that Slurm chose, and each system learns what happens in the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.end_to_end.people import CONDITION, PREFIX, People, eventually, pod
+
+pytestmark = pytest.mark.real
+
+
+def same_node(people: People, name: str) -> bool:
+    job = people.job_of(name)
+    return job is not None and job.state == "RUNNING" and job.node == people.node_of(name)
+
+
+def test_a_pod_is_bound_to_the_node_that_slurm_chose(people: People) -> None:
+    people.create("p", cpu="2", gpus=1)
+    node = people.bound("p")
+    job = people.job_of("p")
+    assert job is not None
+    assert (job.state, job.node) == ("RUNNING", node)
+    annotations = (people.see("p") or {})["metadata"]["annotations"]
+    assert annotations["slurm-extender.io/job-id"] == str(job.id)
+    assert annotations["slurm-extender.io/gres"].startswith("gpu:h100:1(IDX:")
+    assert people.condition("p")["status"] == "True"
+
+
+def test_an_annotation_alone_is_enough(people: People) -> None:
+    people.apply(pod("p", scheduler="default-scheduler", annotations={"comment": "hello"}))
+    people.bound("p")
+    job = people.job_of("p")
+    assert job is not None
+    assert job.comment == "hello"
+
+
+def test_annotations_and_requests_become_the_jobs(people: People) -> None:
+    asked = {
+        "comment": "a b",
+        "user-id": "2001",
+        "timeout": "90",
+        "priority": "77",
+        "excluded-nodes": "node-1,node-2",
+        "current-working-dir": "/tmp",
+        "partition": "main",
+    }
+    people.create("p", cpu="1500m", memory="1000001Ki", gpus=2, annotations=asked)
+    people.bound("p")
+    shown = people.scontrol("p")
+    assert shown["UserId"] == "alice(2001)"
+    assert shown["GroupId"] == "alice(2001)"
+    assert shown["TimeLimit"] == "00:02:00"
+    assert shown["Priority"] == "77"
+    assert shown["ExcNodeList"] == "node-[1-2]"
+    assert shown["WorkDir"] == "/tmp"
+    assert "cpu=2," in shown["AllocTRES"]
+    assert "mem=977M" in shown["AllocTRES"]
+    assert shown["TresPerNode"] == "gres/gpu:2"
+    assert shown["Requeue"] == "0"
+
+
+def test_the_whole_node_is_granted_to_an_exclusive_pod(people: People) -> None:
+    people.create("p", annotations={"exclusive": "none"})
+    people.bound("p")
+    assert people.scontrol("p")["NumCPUs"] == "8"
+
+
+def test_a_pod_that_waits_says_why_and_starts_when_a_node_is_freed(people: People) -> None:
+    for number in range(4):
+        people.create(f"big-{number}", cpu="8")
+    for number in range(4):
+        people.bound(f"big-{number}")
+    people.create("next", cpu="8")
+    waiting = people.queued("next")
+    eventually(lambda: people.condition("next").get("reason") == "Resources", "reason shown")
+    condition = people.condition("next")
+    assert condition["status"] == "False"
+    assert f"Slurm job {waiting.id} waits in partition main" in condition["message"]
+    annotations = (people.see("next") or {})["metadata"]["annotations"]
+    assert annotations["slurm-extender.io/job-id"] == str(waiting.id)
+    freed = people.node_of("big-2")
+    people.delete("big-2")
+    assert people.bound("next") == freed
+    assert same_node(people, "next")
+    assert people.condition("next")["status"] == "True"
+
+
+def test_a_deleted_pod_ends_its_job(people: People) -> None:
+    people.create("p")
+    people.bound("p")
+    people.delete("p")
+    people.gone("p")
+    eventually(lambda: people.job_of("p") is None, "job ended")
+
+
+def test_a_pod_deleted_while_it_waits_ends_its_job(people: People) -> None:
+    people.create("all", annotations={"required-nodes": "node-1"}, cpu="8")
+    people.bound("all")
+    people.create("p", annotations={"required-nodes": "node-1"})
+    people.queued("p")
+    people.delete("p")
+    eventually(lambda: people.job_of("p") is None, "job ended")
+
+
+def test_a_pod_that_succeeds_ends_its_job(people: People) -> None:
+    done = pod("p")
+    people.apply(done)
+    people.bound("p")
+    people.cluster.kubectl(
+        "patch", "pod", "p", "--subresource=status", "-p", '{"status": {"phase": "Succeeded"}}'
+    )
+    eventually(lambda: people.job_of("p") is None, "job ended")
+
+
+def test_a_cancelled_job_evicts_its_pod(people: People) -> None:
+    people.create("p")
+    people.bound("p")
+    people.scancel("p")
+    people.gone("p", within=45)
+    assert "was cancelled in Slurm" in people.events("p")["SlurmJobCancelled"]
+
+
+def test_an_evicted_pod_carries_the_reason_while_it_ends(people: People) -> None:
+    people.create("p", annotations={}, terminationGracePeriodSeconds=20)
+    people.cluster.kubectl(
+        "patch", "pod", "p", "-p", '{"metadata": {"finalizers": ["example.com/hold"]}}'
+    )
+    people.bound("p")
+    people.scancel("p")
+    eventually(lambda: people.condition("p", "DisruptionTarget"), "condition")
+    condition = people.condition("p", "DisruptionTarget")
+    assert (condition["status"], condition["reason"]) == ("True", "SlurmJobCancelled")
+    people.cluster.kubectl("patch", "pod", "p", "-p", '{"metadata": {"finalizers": null}}')
+    people.gone("p")
+
+
+def test_a_job_cancelled_in_the_queue_ends_its_pod(people: People) -> None:
+    people.create("all", annotations={"required-nodes": "node-1"}, cpu="8")
+    people.bound("all")
+    people.create("p", annotations={"required-nodes": "node-1"})
+    people.queued("p")
+    people.scancel("p")
+    people.gone("p")
+
+
+def test_slurm_is_not_asked_for_nodes_that_kubernetes_refuses(people: People) -> None:
+    people.create("p", nodeSelector={"kubernetes.io/hostname": "node-3"})
+    assert people.bound("p") == "node-3"
+    assert same_node(people, "p")
+
+
+def test_a_pod_that_no_node_is_open_to_waits_and_says_so(people: People) -> None:
+    people.create("p", nodeSelector={"disk": "none"})
+    eventually(lambda: people.condition("p").get("reason") == "NoEligibleNode", "reason shown")
+    people.cluster.kubectl("label", "node", "node-2", "disk=none")
+    try:
+        assert people.bound("p") == "node-2"
+    finally:
+        people.cluster.kubectl("label", "node", "node-2", "disk-")
+
+
+def test_native_jobs_and_pods_share_a_node(people: People) -> None:
+    sbatch = (
+        "sbatch",
+        "-w",
+        "node-1",
+        "-n",
+        "1",
+        "-c",
+        "5",
+        "--gres=gpu:2",
+        "--mem=1000",
+        "-J",
+        "native",
+    )
+    people.cluster.run_slurm(*sbatch, "--wrap", "sleep 600", user="alice")
+    eventually(lambda: people.squeue()["native"].state == "RUNNING", "native job runs")
+    people.create("fits", cpu="3", gpus=2, annotations={"required-nodes": "node-1"})
+    assert people.bound("fits") == "node-1"
+    people.create("waits", cpu="1", gpus=1, annotations={"required-nodes": "node-1"})
+    people.queued("waits")
+    people.cluster.run_slurm("scancel", "--name", "native")
+    assert people.bound("waits") == "node-1"
+
+
+def test_a_pod_that_is_not_ours_is_left_alone(people: People) -> None:
+    people.create("p", scheduler="default-scheduler")
+    people.bound("p")
+    assert people.squeue() == {}
+    metadata = (people.see("p") or {})["metadata"]
+    assert not [key for key in metadata.get("annotations", {}) if key.startswith(PREFIX)]
+    assert CONDITION not in {c["type"] for c in (people.see("p") or {})["status"]["conditions"]}
