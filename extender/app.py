@@ -21,6 +21,7 @@ from fastapi.exceptions import RequestValidationError
 from prometheus_client import make_asgi_app
 from prometheus_fastapi_instrumentator import Instrumentator
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from extender import health as probes
 from extender import recovery
@@ -221,8 +222,11 @@ def main() -> None:
         settings = Settings()
     except ValidationError as error:
         for wrong in error.errors():
-            name = "_".join(str(part) for part in wrong["loc"]) or "settings"
-            print(f"SLURM_EXTENDER_{name.upper()}: {wrong['msg']}", file=sys.stderr)  # noqa: T201
+            name = str(wrong["loc"][0]).upper() if wrong["loc"] else "*"
+            print(f"SLURM_EXTENDER_{name}: {wrong['msg']}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(2) from None
+    except SettingsError as error:  # a variable that should hold JSON and does not
+        print(f"SLURM_EXTENDER_*: {error}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
     configure_logging(settings.log_level)
     log.info("starting", **settings.model_dump(mode="json"))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from extender.placement.annotations import DEFAULT_PREFIX
 from extender.placement.identity import JobIdRange
 from extender.placement.rules import Rules
-from extender.placement.workload import Dialect
+from extender.placement.workload import DOMAIN, Dialect
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
@@ -32,13 +32,13 @@ class Settings(BaseSettings):
     node_name_label: str = "slurm-extender.io/node"
     """A label on a Node that names its Slurm node where the names differ."""
 
-    slurmrestd_url: str = "http://127.0.0.1:6820"
+    slurmrestd_url: str = Field(default="http://127.0.0.1:6820", pattern=r"^(https?|unix)://")
     """http://host:port, or unix:///path."""
     slurm_token_file: Path
     """A JWT of root or SlurmUser; it is read again when the file changes."""
     slurm_timeout_s: float = Field(default=15.0, gt=0)
     slurm_concurrency: int = Field(default=16, ge=1, le=256)
-    job_id_first: int = Field(default=1 << 25, ge=1)
+    job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
     """Placeholders get ids from here up; Slurm's own sequence must end below."""
     window: int = Field(default=1000, ge=1)
     fast_path: bool = True
@@ -59,8 +59,15 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _tls_comes_in_pairs(self) -> Settings:
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
-            raise ValueError("tls_cert_file and tls_key_file belong together")
+            raise ValueError("TLS_CERT_FILE and TLS_KEY_FILE belong together")
         return self
+
+    @field_validator("annotation_prefix")
+    @classmethod
+    def _prefix_is_not_ours(cls, prefix: str) -> str:
+        if prefix == DOMAIN:
+            raise ValueError(f"{DOMAIN} is kept for what the extender itself writes")
+        return prefix
 
     @property
     def dialect(self) -> Dialect:

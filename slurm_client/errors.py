@@ -47,7 +47,10 @@ class JobIdTaken(SlurmError):
 
 
 class InvalidRequest(SlurmError):
-    """Slurm can never do this: change the request and tell who asked. Nothing was created."""
+    """Slurm can never do this: change the request and tell who asked.
+
+    Nothing waits or runs, but a FAILED record may hold the job id until MinJobAge (2014 leaves one).
+    """
 
 
 class RetryLater(SlurmError):
@@ -160,6 +163,7 @@ CAUSES: Final[dict[int, Cause]] = {
     2052: Cause("ESLURM_RESERVATION_ACCESS", InvalidRequest, "the reservation is for others"),
     2053: Cause("ESLURM_RESERVATION_INVALID", InvalidRequest, "no such reservation"),
     2057: Cause("ESLURM_INVALID_WCKEY", InvalidRequest, "no such WCKey"),
+    2063: Cause("ESLURM_MISSING_WORK_DIR", InvalidRequest, "no working directory"),
     2066: Cause("ESLURM_INVALID_QOS", InvalidRequest, "no such QOS, or not for this account"),
     2069: Cause("ESLURM_INVALID_CPU_COUNT", InvalidRequest, "no such CPU count"),
     2072: Cause("ESLURM_INVALID_GRES", InvalidRequest, "no such GRES"),

@@ -7,7 +7,7 @@ Pure data: frozen, comparable, free of I/O and of the wire's shapes. How they tr
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -168,8 +168,7 @@ class JobChanges:
 class Job:
     """A job as Slurm tells of it. Times are UNIX seconds, None where Slurm has none yet.
 
-    A job that has not started may have an expected `start_time` and `end_time`. Users see
-    everything in here but `admin_comment` is only written by root and SlurmUser.
+    A job that has not started may have an expected `start_time` and `end_time`.
     """
 
     id: int
@@ -346,5 +345,5 @@ class Resources:
     node: str
     memory_mb: int
     core_bitmap: str
-    gres: tuple[tuple[str, str, int, str], ...] = field(default=())
+    gres: tuple[tuple[str, str, int, str], ...] = ()
     """(name, type, count, indices): ("gpu", "h100", 2, "0-1")."""

@@ -6,6 +6,7 @@ odd reply must not stop the extender. What is an error, and which, is decided in
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from slurm_client import hostlist
@@ -18,17 +19,23 @@ if TYPE_CHECKING:
 def states(document: Mapping[str, Any]) -> dict[int, JobState]:
     """Of GET jobs/state/."""
     return {
-        int(entry["job_id"]): JobState.parse(entry.get("state") or ())
+        int(entry["job_id"]): _state(tuple(entry.get("state") or ()))
         for entry in document.get("jobs") or ()
         if entry.get("job_id") is not None
     }
+
+
+@functools.lru_cache(maxsize=256)
+def _state(names: tuple[str, ...]) -> JobState:
+    """Thousands of jobs are in a handful of states."""
+    return JobState.parse(names)
 
 
 def job(entry: Mapping[str, Any]) -> Job:
     """One of `jobs` in GET job/{id}."""
     return Job(
         id=int(entry["job_id"]),
-        state=JobState.parse(entry.get("job_state") or ()),
+        state=_state(tuple(entry.get("job_state") or ())),
         name=_text(entry, "name"),
         partition=_text(entry, "partition"),
         user_id=int(entry.get("user_id") or 0),

@@ -77,10 +77,10 @@ class SlurmRest:
         return self._capabilities
 
     async def connect(self) -> Capabilities:
-        async with self._connecting:
-            if self._capabilities is None:
-                self._capabilities = await self._negotiate()
-            return self._capabilities
+        if self._capabilities is None:
+            async with self._connecting:
+                self._capabilities = self._capabilities or await self._negotiate()
+        return self._capabilities
 
     async def configuration(self) -> Configuration:
         if not (await self.connect()).configuration:

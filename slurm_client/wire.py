@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _SLEEPS: Final = "#!/bin/sh\nexec sleep infinity\n"
 """A batch placeholder's script, where there is no EXTERNAL_JOB: it holds the allocation."""
 
+_SOMEWHERE: Final = {"current_working_directory": "/"}
+"""Slurm wants a working directory of every job that is not an EXTERNAL_JOB (2063)."""
+
 # JobSpec field -> job_desc_msg field, of those that travel as they are.
 _TEXTS: Final = (
     ("partition", "partition"),
@@ -47,7 +50,7 @@ def allocation(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
     gives up leaves the job behind.
     """
     job = _job(spec, job_id) | {"immediate": True}
-    return {"job": job | {"flags": ["EXTERNAL_JOB"]} if external else job}
+    return {"job": job | {"flags": ["EXTERNAL_JOB"]} if external else _SOMEWHERE | job}
 
 
 def update(changes: JobChanges) -> dict[str, Any]:
@@ -125,13 +128,16 @@ def _owner(spec: JobSpec) -> dict[str, Any]:
 
 
 def _with_script(job: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "current_working_directory": "/",
-        "environment": ["PATH=/usr/bin:/bin"],
-        "standard_output": "/dev/null",
-        "standard_error": "/dev/null",
-        "script": _SLEEPS,
-    } | job
+    return (
+        _SOMEWHERE
+        | {
+            "environment": ["PATH=/usr/bin:/bin"],
+            "standard_output": "/dev/null",
+            "standard_error": "/dev/null",
+            "script": _SLEEPS,
+        }
+        | job
+    )
 
 
 def _node_list(names: Iterable[str]) -> list[str]:

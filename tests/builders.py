@@ -21,6 +21,7 @@ PREFIX = DIALECT.annotation_prefix
 
 def pod_manifest(
     name: str = "p",
+    *,
     cpu: str | None = "1",
     memory: str | None = "1Gi",
     gpus: int = 0,
@@ -35,7 +36,7 @@ def pod_manifest(
     **spec: Any,
 ) -> Manifest:
     """A Pod as the API server gives it after our webhook; other keywords are fields of its spec."""
-    requests = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None}
+    asked = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None}
     metadata: Manifest = {
         "name": name,
         "namespace": namespace,
@@ -49,7 +50,7 @@ def pod_manifest(
         metadata |= {"deletionTimestamp": "2026-11-21T09:00:00Z", "deletionGracePeriodSeconds": 30}
     body: Manifest = {
         "schedulerName": DIALECT.scheduler_name,
-        "containers": [container(**{name: text for name, text in requests.items() if text})],
+        "containers": [container({resource: text for resource, text in asked.items() if text})],
     }
     if gates:
         body["schedulingGates"] = [{"name": gate} for gate in gates]
@@ -65,13 +66,18 @@ def pod_manifest(
 
 
 def container(
-    *, name: str = "c", limits: Mapping[str, str] | None = None, sidecar: bool = False, **requests: str
+    requests: Mapping[str, str] | None = None,
+    *,
+    limits: Mapping[str, str] | None = None,
+    sidecar: bool = False,
 ) -> Manifest:
-    """A container that requests these amounts; a sidecar belongs among the initContainers."""
-    resources: Manifest = {"requests": requests} if requests else {}
-    if limits is not None:
-        resources["limits"] = dict(limits)
-    built: Manifest = {"name": name, "image": "registry.example/app", "resources": resources}
+    """A container; a sidecar belongs among the initContainers."""
+    resources = {"requests": requests, "limits": limits}
+    built: Manifest = {
+        "name": "c",
+        "image": "registry.example/app",
+        "resources": {kind: dict(amounts) for kind, amounts in resources.items() if amounts},
+    }
     return built | {"restartPolicy": "Always"} if sidecar else built
 
 
@@ -91,13 +97,13 @@ def node_manifest(
     spec: Manifest = {"taints": [dict(taint) for taint in taints]} if taints else {}
     if unschedulable:
         spec["unschedulable"] = True
-    metadata = {"name": name, "uid": f"uid-{name}", "labels": {"kubernetes.io/hostname": name}}
-    metadata["labels"] |= dict(labels or {})  # type: ignore[operator]
+    every = {"kubernetes.io/hostname": name} | dict(labels or {})
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "labels": every}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
 
 
 def kube_node(name: str = "n1", labels: Mapping[str, str] | None = None, **given: Any) -> Node:
-    """The snapshot of `node_manifest(...)`, its Slurm node named by the label `slurm` if there is one."""
+    """The snapshot of `node_manifest(...)`; the label `slurm`, where given, names its Slurm node."""
     return Node.parse(node_manifest(name, labels, **given), "slurm")
 
 

@@ -46,7 +46,7 @@ def start_phases(layout: Layout, record: Record) -> list[list[Component]]:
     if not spec.kubernetes:
         return [daemons]
     store = store_components(binaries, ports, layout)
-    phases = [[*store, *daemons], control_components(binaries, ports, layout)]
+    control = control_components(binaries, ports, layout)
     if spec.extender:
-        phases.append([extender_component(spec, ports, layout)])
-    return phases
+        control.append(extender_component(spec, ports, layout))
+    return [[*store, *daemons], control]

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -13,7 +14,7 @@ from deploy.local.blueprint import port_names, prepare_directory, start_phases
 from deploy.local.components import Component
 from deploy.local.errors import AlreadyRunningError, ClusterError
 from deploy.local.kubernetes_binaries import kubernetes_binaries
-from deploy.local.kubernetes_components import api_client, extender_environment
+from deploy.local.kubernetes_components import extender_environment
 from deploy.local.kubernetes_config import api_server_url, kubeconfig_of
 from deploy.local.kubernetes_objects import create_objects
 from deploy.local.layout import Layout, Record
@@ -55,8 +56,9 @@ class Cluster:
     ) -> Self:
         """A fresh, serving cluster in `directory`; nothing is kept of an earlier one there.
 
-        If `tied`, the cluster ends with this process, however that ends. Raises
-        MissingPrerequisitesError, AlreadyRunningError, or ClusterError with the log of what failed.
+        The cluster ends with this process, however that ends; unless `tied`, only until it serves.
+        Raises MissingPrerequisitesError, AlreadyRunningError, or ClusterError with the log of what
+        failed.
         """
         layout = Layout(Path(directory).resolve())
         layout.check()
@@ -64,18 +66,19 @@ class Cluster:
             raise AlreadyRunningError(f"a cluster is already running in {layout.directory}")
         tree, binaries = cls.prepare(spec, report=report)
         lease = lease_ports(port_names(spec))
+        record = Record(spec=spec, ports=lease.ports, tree=str(tree), binaries=binaries)
+        cluster = cls(layout, record)
         try:
-            record = Record(spec=spec, ports=lease.ports, tree=str(tree), binaries=binaries)
             prepare_directory(layout, record)
-            cluster = cls(layout, record)
-            cluster._supervise(lease, tied=tied)
-        finally:
-            lease.close()
-        try:
+            cluster._supervise(lease)
             cluster._bring_up(report)
+            if not tied:
+                cluster._supervision.release()
         except BaseException:
             cluster.down()
             raise
+        finally:
+            lease.close()  # the supervisor has its own hold on the ports
         return cluster
 
     @staticmethod
@@ -241,7 +244,7 @@ class Cluster:
 
     def down(self) -> None:
         """Ends every process of the cluster and frees its ports; logs stay. Not running is fine."""
-        if self._supervision.is_alive():
+        with suppress(ClusterError):  # it is not running
             self._supervision.shutdown()
         if self._supervisor is not None:
             self._supervisor.wait()
@@ -251,28 +254,29 @@ class Cluster:
 
     # How it comes up.
 
-    def _supervise(self, lease: PortLease, *, tied: bool) -> None:
-        self._owner = Owner() if tied else None
-        self._supervision, self._supervisor = Supervision.begin(
-            self._layout,
-            slurm_binds(Path(self._record.tree), self._layout),
-            [Path("/proc"), self._layout.root / "proc"],
-            lease.filenos(),
-            self._owner,
-        )
-        if self._owner is not None:
-            self._owner.started()
+    def _supervise(self, lease: PortLease) -> None:
+        self._owner = Owner()
+        try:
+            self._supervision, self._supervisor = Supervision.begin(
+                self._layout,
+                slurm_binds(Path(self._record.tree), self._layout),
+                [Path("/proc"), self._layout.root / "proc"],
+                lease.filenos(),
+                self._owner,
+            )
+        finally:
+            self._owner.handed_over()
 
     def _bring_up(self, report: Report) -> None:
         """Starts what can start together, then waits for it; the objects come when they can."""
         daemons, *later = self._phases
         self._start_together(daemons)
-        _poll(lambda: nodes_are_up(self._layout), 30.0, "Slurm's nodes did not register")
+        if not _poll(lambda: nodes_are_up(self._layout), 30.0):
+            raise ClusterError(f"Slurm's nodes did not register: see the logs in {self.logs}")
         if not self.spec.kubernetes:
             return
         report("Slurm, etcd and the API server serve")
-        with api_client(self._record.ports, self._layout) as client:
-            create_objects(client, self.spec, self._record.ports, self._layout)
+        create_objects(self.spec, self._record.ports, self._layout)
         for phase in later:
             self._start_together(phase)
             report(f"{', '.join(component.name for component in phase)}: serving")
@@ -300,11 +304,8 @@ class Cluster:
                 raise ClusterError(f"{component.name} ended ({code}):\n{self._tail(component)}")
             return component.is_ready()
 
-        failure = f"{component.name} does not serve"
-        try:
-            _poll(ready, component.ready_within_s, failure)
-        except TimeoutError:
-            raise ClusterError(f"{failure}:\n{self._tail(component)}") from None
+        if not _poll(ready, component.ready_within_s):
+            raise ClusterError(f"{component.name} does not serve:\n{self._tail(component)}")
 
     def _tail(self, component: Component) -> str:
         return tail(self._layout.log(component.name))
@@ -321,9 +322,11 @@ def _run(
     return done
 
 
-def _poll(condition: Callable[[], bool], within_s: float, failure: str) -> None:
+def _poll(condition: Callable[[], bool], within_s: float) -> bool:
+    """Whether the condition came true in time."""
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(failure)
+            return False
         time.sleep(_POLL_S)
+    return True

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Final
 
 import trustme
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from deploy.local.layout import Layout
 from deploy.local.rendering import render, source
@@ -64,16 +62,14 @@ def ca_bundle(layout: Layout) -> str:
 
 
 def _write_certificates(folder: Path) -> None:
+    """One authority and a pair for each server; of the ServiceAccounts' only the key is used."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
-    for name in ("kube-apiserver", "extender"):
+    for name in ("kube-apiserver", "extender", "service-account"):
         issued = authority.issue_cert("127.0.0.1", "localhost")
         issued.private_key_pem.write_to_path(folder / f"{name}.key")
         for blob in issued.cert_chain_pems:
             blob.write_to_path(folder / f"{name}.crt", append=True)
-    key = ec.generate_private_key(ec.SECP256R1())
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
-    (folder / "service-account.key").write_bytes(pem)
 
 
 def _write_users(ports: dict[str, int], layout: Layout) -> None:

@@ -10,6 +10,7 @@ import httpx
 import yaml
 
 from deploy.local.errors import ClusterError
+from deploy.local.kubernetes_components import api_client
 from deploy.local.kubernetes_config import ca_bundle
 from deploy.local.layout import Layout
 from deploy.local.rendering import render
@@ -23,20 +24,23 @@ _PATHS: Final = {
     ),
     "Node": "/api/v1/nodes",
 }
-_CONNECTIONS: Final = 8
+_CONNECTIONS: Final = 4
 
 
-def create_objects(
-    client: httpx.Client, spec: ClusterSpec, ports: dict[str, int], layout: Layout
-) -> None:
+def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     """Creates the Nodes and, if there is an extender, its role and its webhook."""
     manifests = list(_nodes(spec))
     if spec.extender:
         extender = render("extender.yaml.j2", ports=ports, ca_bundle=ca_bundle(layout))
         manifests += ((each["kind"], json.dumps(each)) for each in yaml.safe_load_all(extender))
+
+    def create(share: list[tuple[str, str]]) -> None:
+        with api_client(ports, layout) as client:  # its own: a shared one costs twice as much
+            for kind, manifest in share:
+                _create(client, kind, manifest)
+
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
-        for _ in pool.map(lambda manifest: _create(client, *manifest), manifests):
-            pass
+        list(pool.map(create, (manifests[first::_CONNECTIONS] for first in range(_CONNECTIONS))))
 
 
 def _nodes(spec: ClusterSpec) -> Iterator[tuple[str, str]]:

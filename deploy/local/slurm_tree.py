@@ -5,6 +5,7 @@ scripts would have done for us (alternatives, users, mount points) is done here 
 """
 
 import os
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -71,6 +72,7 @@ def _unpack(suite: str, place: Path) -> None:
     _install_tools()
     with TemporaryDirectory(prefix="slurm-extender-") as scratch:
         command = ["mmdebstrap", "--mode=root", "--variant=extract", "--format=directory"]
+        command += [f"--keyring={KEYRING}"]
         command += [f"--aptopt={option}" for option in _APT_OPTIONS]
         command += [f"--setup-hook={_MERGE_USR}", f"--include={','.join(_PACKAGES)}"]
         command += [suite, str(place), *_sources(suite)]
@@ -79,12 +81,15 @@ def _unpack(suite: str, place: Path) -> None:
 
 def _sources(suite: str) -> list[str]:
     """The Debian mirror that apt uses here; nothing, hence mmdebstrap's own default, elsewhere."""
-    listing = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)"]
-    done = subprocess.run(listing, capture_output=True, text=True, check=False)
-    for line in done.stdout.splitlines():
-        label, _, uri = line.partition(" ")
-        if label == "Debian":
-            return [f"deb [signed-by={KEYRING}] {uri} {suite} main"]
+    here = platform.freedesktop_os_release()
+    if here["ID"] != "debian":
+        return []
+    listing = ["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)"]
+    targets = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
+    for line in targets.splitlines():
+        release, component, uri = line.split()
+        if (release, component) == (here.get("VERSION_CODENAME"), "main"):
+            return [f"deb {uri} {suite} main"]
     return []
 
 

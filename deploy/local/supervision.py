@@ -3,12 +3,13 @@
 import json
 import os
 import select
+import signal
 import socket
 import struct
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,8 @@ from deploy.local.namespaces import Bind
 
 # The supervisor answers at once, "wait" aside, which brings its own time.
 _ANSWER_TIMEOUT_S: Final = 30.0
+
+_SHUTDOWN_TIMEOUT_S: Final = 20.0
 
 _UCRED: Final = struct.Struct("3i")  # pid, uid, gid (unix(7) SO_PEERCRED)
 
@@ -37,8 +40,8 @@ class Owner:
     def __init__(self) -> None:
         self.theirs, self._ours = os.pipe()
 
-    def started(self) -> None:
-        """The supervisor has its end: keep only ours."""
+    def handed_over(self) -> None:
+        """The supervisor has its end, or never will: keep only ours."""
         os.close(self.theirs)
 
     def let_go(self) -> None:
@@ -58,28 +61,30 @@ class Supervision:
         binds: Sequence[Bind],
         procs: Sequence[Path],
         keep: Sequence[int],
-        owner: Owner | None,
+        owner: Owner,
     ) -> tuple["Supervision", "subprocess.Popen[str]"]:
-        """Starts a supervisor, which holds the descriptors `keep` for as long as it lives."""
+        """Starts a supervisor. It holds the descriptors `keep`, and lives as long as `owner`."""
         plan = {
-            "directory": str(layout.directory),
             "binds": [asdict(bind) for bind in binds],
             "procs": [str(proc) for proc in procs],
-            "owner": owner.theirs if owner else None,
+            "owner": owner.theirs,
         }
         with layout.log("supervisor").open("a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "deploy.local.supervisor", json.dumps(plan)],
+                [sys.executable, "-m", "deploy.local.supervisor", str(layout.directory)],
                 cwd=CHECKOUT,
-                pass_fds=[*keep, *([owner.theirs] if owner else [])],
-                stdin=subprocess.DEVNULL,
+                pass_fds=[*keep, owner.theirs],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 start_new_session=True,  # so that a terminal's Ctrl-C reaches only its owner
             )
+        assert process.stdin is not None
         assert process.stdout is not None
-        with process.stdout as told:
+        with process.stdin as tell, process.stdout as told:
+            tell.write(json.dumps(plan) + "\n")
+            tell.flush()
             if told.readline() != "ready\n":
                 process.wait()
                 log_tail = tail(layout.log("supervisor"))
@@ -110,14 +115,17 @@ class Supervision:
     def status(self) -> dict[str, ComponentStatus]:
         return {name: ComponentStatus(**known) for name, known in self._ask("status").items()}
 
+    def release(self) -> None:
+        """From now on the supervisor outlives its owner."""
+        self._ask("release")
+
     def shutdown(self) -> None:
-        """Asks the supervisor to end everything; returns when it has, itself included."""
+        """Has the supervisor end everything; returns when it has, itself included."""
         with self._connect() as link:
             credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-            supervisor = os.pidfd_open(_UCRED.unpack(credentials)[0])
             link.sendall(b'{"op": "shutdown"}\n')
-            select.select([supervisor], [], [])
-            os.close(supervisor)
+            with suppress(ProcessLookupError):  # gone meanwhile
+                _await_end(_UCRED.unpack(credentials)[0])
 
     def _ask(self, op: str, **arguments: Any) -> dict[str, Any]:
         with self._connect() as link, link.makefile("rwb") as lines:
@@ -135,8 +143,20 @@ class Supervision:
             link.connect(bytes(self._layout.control))
         except OSError:
             link.close()
-            raise
+            message = f"the cluster in {self._layout.directory} is not running"
+            raise ClusterError(message) from None
         return closing(link)
+
+
+def _await_end(pid: int) -> None:
+    """Waits for a supervisor to end, in the end by killing it: that takes everything along too."""
+    process = os.pidfd_open(pid)
+    try:
+        if not select.select([process], [], [], _SHUTDOWN_TIMEOUT_S)[0]:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            select.select([process], [], [])
+    finally:
+        os.close(process)
 
 
 def tail(log: Path, lines: int = 15) -> str:

@@ -1,9 +1,9 @@
-"""The process that holds a cluster together: `python -m deploy.local.supervisor PLAN`.
+"""The process that holds a cluster together: `python -m deploy.local.supervisor DIRECTORY`.
 
 All components are its children, in namespaces of the cluster's own (see namespaces.py). It answers one
 JSON object a line on a UNIX socket in the cluster's directory and decides nothing: what to start, in
 which order and when a component is ready is its client's business (supervision.py). It ends, and
-everything with it, on "shutdown", on SIGTERM, with its init, and with its owner if it has one.
+everything with it, on "shutdown", on SIGTERM, with its init, and with its owner until released.
 
 It must stay single-threaded (see fork_init), so exits are watched through pidfds.
 """
@@ -34,20 +34,20 @@ class _Child:
 class Supervisor:
     """The components by name, and the operations on them."""
 
-    def __init__(self, directory: Path, init_pid: int) -> None:
+    def __init__(self, directory: Path, init_pid: int, owner: int) -> None:
         self._directory = directory
         self._init_pid = init_pid
+        self._owner = owner  # a pipe whose other end the owner holds
         self._children: dict[str, _Child] = {}
         self._done = asyncio.Event()
 
-    async def run(self, owner: int | None) -> None:
+    async def run(self) -> None:
         """Serves until it is time to end. The caller kills the init afterwards."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._done.set)
         self._when_exited(self._init_pid, self._done.set)
-        if owner is not None:  # a pipe whose other end the owner holds: readable means end of file
-            loop.add_reader(owner, self._done.set)
+        loop.add_reader(self._owner, self._done.set)  # readable means end of file
         server = await asyncio.start_unix_server(self._serve, "control.sock", limit=_LINE_LIMIT)
         print("ready", flush=True)
         await self._done.wait()
@@ -57,7 +57,7 @@ class Supervisor:
         while not self._done.is_set() and (line := await reader.readline()):
             try:
                 reply = await self._answer(json.loads(line))
-            except (OSError, KeyError) as error:
+            except (OSError, LookupError) as error:
                 reply = {"error": f"{type(error).__name__}: {error}"}
             writer.write(json.dumps(reply).encode() + b"\n")
         writer.close()
@@ -72,6 +72,9 @@ class Supervisor:
                 return await self._wait(**request)
             case "status":
                 return self._status()
+            case "release":
+                asyncio.get_running_loop().remove_reader(self._owner)
+                return {}
             case _:
                 self._done.set()
                 return {}
@@ -94,14 +97,19 @@ class Supervisor:
         return {"pid": process.pid}
 
     def _signal(self, name: str, number: int) -> dict[str, Any]:
-        self._children[name].process.send_signal(number)  # sends nothing once it was reaped
+        self._child(name).process.send_signal(number)  # sends nothing once it was reaped
         return {}
 
     async def _wait(self, name: str, timeout_s: float) -> dict[str, Any]:
-        child = self._children[name]
+        child = self._child(name)
         if not child.exited.is_set():
             await asyncio.wait({asyncio.ensure_future(child.exited.wait())}, timeout=timeout_s)
         return {"returncode": child.process.returncode}
+
+    def _child(self, name: str) -> _Child:
+        if name not in self._children:
+            raise LookupError(f"{name} was never started")
+        return self._children[name]
 
     def _status(self) -> dict[str, Any]:
         return {
@@ -138,15 +146,15 @@ def _end_namespace(init_pid: int) -> None:
 
 def main() -> None:
     """Reads the plan, makes the namespaces, serves."""
-    plan = json.loads(sys.argv[1])
-    directory = Path(plan["directory"])
+    directory = Path(sys.argv[1])
+    plan = json.loads(sys.stdin.readline())
     os.chdir(directory)  # so that the socket's path is short
     enter_mount_namespace([Bind(**bind) for bind in plan["binds"]])
     namespace = Path("/proc/self/ns/mnt").readlink()  # before /proc shows the inner processes only
     init_pid = fork_init([Path(proc) for proc in plan["procs"]])
     Path("init").write_text(f"{init_pid} {namespace}\n")
     try:
-        asyncio.run(Supervisor(directory, init_pid).run(plan["owner"]))
+        asyncio.run(Supervisor(directory, init_pid, plan["owner"]).run())
     finally:
         _end_namespace(init_pid)
         Path("control.sock").unlink(missing_ok=True)

@@ -36,36 +36,40 @@ class AdmissionReview(BaseModel):
 
 
 def patch_of(pod: Manifest, dialect: Dialect) -> list[dict[str, Any]]:
-    """Returns the JSON Patch that makes a Pod wait for Slurm.
-
-    Annotations under our own domain are the extender's to write: those a user brought are dropped.
-    """
-    metadata, spec = pod["metadata"], pod["spec"]
-    annotations = {
-        name: value
-        for name, value in (metadata.get("annotations") or {}).items()
-        if not name.startswith(DOMAIN)
-    }
-    gates = [gate for gate in spec.get("schedulingGates") or () if gate["name"] != GATE]
+    """Returns the JSON Patch that makes a Pod wait for Slurm."""
+    gates = [gate for gate in pod["spec"].get("schedulingGates") or () if gate["name"] != GATE]
     return [
         _add("/spec/schedulerName", dialect.scheduler_name),
         _add("/spec/schedulingGates", [*gates, {"name": GATE}]),
-        _add("/metadata/annotations", annotations | {ATTEMPT: "1"}),
+        _add("/metadata/annotations", _without_ours(pod) | {ATTEMPT: "1"}),
     ]
+
+
+def _without_ours(pod: Manifest) -> dict[str, str]:
+    """Annotations under our own domain are the extender's to write: those a user brought are dropped."""
+    annotations = pod["metadata"].get("annotations") or {}
+    return {name: value for name, value in annotations.items() if not name.startswith(DOMAIN)}
 
 
 def review(request: AdmissionRequest, dialect: Dialect) -> dict[str, Any]:
     """Returns the AdmissionResponse to a Pod's creation."""
     pod = request.object
     pod.setdefault("metadata", {}).setdefault("namespace", request.namespace)
-    if not dialect.manages(pod) or pod["spec"].get("nodeName"):
+    if not dialect.manages(pod):
         return {"uid": request.uid, "allowed": True}
+    if pod["spec"].get("nodeName"):  # bound already, by whoever created it
+        return _allowed(request, [_add("/metadata/annotations", _without_ours(pod))])
     problems = read_request(pod, dialect).problems
     if problems:
-        status = {"code": 422, "reason": "Invalid", "message": _message(problems)}
+        message = "Slurm cannot run this Pod: " + "; ".join(problems)
+        status = {"code": 422, "reason": "Invalid", "message": message}
         return {"uid": request.uid, "allowed": False, "status": status}
-    patch = b64encode(orjson.dumps(patch_of(pod, dialect))).decode()
-    return {"uid": request.uid, "allowed": True, "patchType": "JSONPatch", "patch": patch}
+    return _allowed(request, patch_of(pod, dialect))
+
+
+def _allowed(request: AdmissionRequest, patch: list[dict[str, Any]]) -> dict[str, Any]:
+    encoded = b64encode(orjson.dumps(patch)).decode()
+    return {"uid": request.uid, "allowed": True, "patchType": "JSONPatch", "patch": encoded}
 
 
 def router(dialect: Dialect) -> APIRouter:
@@ -84,7 +88,3 @@ def router(dialect: Dialect) -> APIRouter:
 
 def _add(path: str, value: Any) -> dict[str, Any]:
     return {"op": "add", "path": path, "value": value}
-
-
-def _message(problems: tuple[str, ...]) -> str:
-    return "Slurm cannot run this Pod: " + "; ".join(problems)

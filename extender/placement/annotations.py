@@ -5,10 +5,12 @@ Their meaning is sbatch(1)'s. The prefix is configurable; who may ask for what i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from extender.placement.identity import whole_number
 from slurm_client.model import Sharing
 
 DEFAULT_PREFIX = "sunk.coreweave.com/"
@@ -25,28 +27,37 @@ _SHARED = {
 }
 
 
+_LARGEST = 0xFFFF_FFFD
+"""Slurm's numbers have 32 bits, and the two largest mean "infinite" and "not set"."""
+_SHOWN = 80
+_HOST = re.compile(r"[\w.-]*(?:\[[0-9,-]+\][\w.-]*)*", re.ASCII)
+
+
 def _text(value: str) -> str:
-    if not value.strip():
+    text = value.strip()  # a YAML block ends with a newline
+    if not text:
         raise ValueError("a text that is not empty")
-    return value
+    return text
 
 
 def _number(value: str) -> int:
-    if not value.isdecimal():
-        raise ValueError("a whole number, 0 or more")
-    return int(value)
+    number = whole_number(value.strip())
+    if number is None or number > _LARGEST:
+        raise ValueError(f"a whole number from 0 to {_LARGEST}")
+    return number
 
 
 def _names(value: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in value.split(",") if part.strip())
-    if not names:
-        raise ValueError("node names with commas between them")
+    """Names or hostlist expressions as Slurm takes them: "gpu[01-04,09],x5"."""
+    names = tuple(part.strip() for part in re.split(r",(?![^\[]*\])", value) if part.strip())
+    if not names or not all(_HOST.fullmatch(name) for name in names):
+        raise ValueError("a list of node names, like gpu[01-04],x5")
     return names
 
 
 def _shared(value: str) -> Sharing:
     try:
-        return _SHARED[value]
+        return _SHARED[value.strip()]
     except KeyError:
         raise ValueError("one of none, ok, user, mcs, topo, true, false") from None
 
@@ -54,7 +65,7 @@ def _shared(value: str) -> Sharing:
 def _absolute_path(value: str) -> str:
     if not value.startswith("/"):
         raise ValueError("an absolute path")
-    return value
+    return value.strip()
 
 
 def _minutes(value: str) -> int:
@@ -106,7 +117,7 @@ def read_annotations(
         try:
             fields[row.field] = row.read(value)
         except ValueError as allowed:
-            problems.append(f"annotation {prefix}{row.name}: {value!r} is not {allowed}")
+            problems.append(f"annotation {prefix}{row.name}: {value[:_SHOWN]!r} is not {allowed}")
     if "user_id" in fields:
         fields.setdefault("group_id", fields["user_id"])
     return fields, tuple(problems)

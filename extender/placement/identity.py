@@ -12,8 +12,18 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 _KEY_PREFIX = "slurm-extender"
+_LONGEST_NUMBER = 10
 TRIES_AT_RECOVERY = 4
 """How many tries of an attempt recovery asks Slurm about before it sends anything."""
+
+
+def whole_number(text: str) -> int | None:
+    """Returns the number that a text is, None where it is none that Slurm or we would have written.
+
+    Annotations are open to anybody who may edit the Pod: nothing in one may raise.
+    """
+    plain = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
+    return int(text) if plain else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ class PlaceholderKey:
         """Returns the key that an `admin_comment` holds, or None where it is not one of ours."""
         match admin_comment.split("/"):
             case [prefix, cluster, namespace, name, uid, numbers] if prefix == _KEY_PREFIX:
-                attempt, _, attempt_try = numbers.partition(".")
-                if attempt.isdecimal() and attempt_try.isdecimal():
-                    return cls(cluster, namespace, name, uid, int(attempt), int(attempt_try))
+                attempt, attempt_try = map(whole_number, (numbers + ".").split(".")[:2])
+                if attempt is not None and attempt_try is not None:
+                    return cls(cluster, namespace, name, uid, attempt, attempt_try)
         return None

@@ -60,7 +60,7 @@ class NodeConstraints:
         )
         return cls(
             spec.get("nodeSelector") or {},
-            None if required is None else tuple(required["nodeSelectorTerms"]),
+            None if required is None else tuple(required.get("nodeSelectorTerms") or ()),
             tuple(spec.get("tolerations") or ()),
         )
 

@@ -12,20 +12,20 @@ from extender.placement.identity import TRIES_AT_RECOVERY, PlaceholderKey
 from extender.placement.job_news import adopt, burnt, end_of
 from extender.placement.placeholder import Placeholder, State
 from extender.placement.rules import Moment, Rules
-from extender.placement.workload import Pod
+from extender.placement.workload import Allocation, Pod
 from slurm_client.model import Job
 
 
 def possible_ids(pod: Pod, rules: Rules) -> tuple[int, ...]:
     """Returns the ids under which a Pod may have a job: the first tries of this attempt and the last."""
-    keys = (
-        PlaceholderKey(rules.cluster, pod.namespace, pod.name, pod.uid, attempt, attempt_try)
+    return tuple(
+        PlaceholderKey(rules.cluster, pod.namespace, pod.name, pod.uid, attempt, attempt_try).job_id(
+            rules.ids
+        )
         for attempt in (pod.attempt - 1, pod.attempt)
         for attempt_try in range(TRIES_AT_RECOVERY)
         if attempt > 0
     )
-    written = () if pod.job_id is None or pod.job_id not in rules.ids else (pod.job_id,)
-    return tuple(dict.fromkeys((*(key.job_id(rules.ids) for key in keys), *written)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,18 @@ class _Found:
 
 def recovered(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[Placeholder | None, tuple[Job, ...]]:
     """Returns the record of a Pod found at the start (None where it needs none) and its live jobs
-    that are no longer wanted."""
+    that are no longer wanted. What a Pod's annotations say of its job is believed only where the job
+    itself, or the id that follows from the Pod's uid, bears it out."""
     found = _ours(pod, jobs, at)
-    chosen = _choose(pod, found)
-    stray = tuple(f.job for f in found if f.live and f is not chosen)
+    chosen = _of_bound(pod, found) if pod.node is not None else _of_unbound(pod, found)
     if pod.finished or (pod.deleting and pod.node is None):
-        return None, tuple(f.job for f in found if f.live)
-    if pod.node is not None:
-        return _bound(pod, chosen, at), stray
-    return _unbound(pod, found, chosen, at), stray
+        record = None
+    elif pod.node is not None:
+        record = _bound(pod, chosen, at)
+    else:
+        record = _unbound(pod, found, chosen, at)
+    kept = chosen if record is not None else None
+    return record, tuple(f.job for f in found if f.live and f is not kept)
 
 
 def _ours(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[_Found, ...]:
@@ -61,43 +64,42 @@ def _ours(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[_Found, ...]:
     return tuple(sorted(ours, key=lambda f: (f.key.attempt, f.key.attempt_try)))
 
 
-def _choose(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
-    """The job that counts: the one that a bound Pod names, else a live one (running before waiting,
-    an old attempt's before this one's), else the last that was more than a burnt id."""
-    if pod.node is not None:
-        return next((f for f in found if f.job.id == pod.job_id), None)
+def _of_bound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
+    """The job that a bound Pod names, else the one that runs for it."""
+    named = (f for f in found if f.job.id == pod.job_id)
+    running = (f for f in found if f.job.state.running)
+    return next(named, next(running, None))
+
+
+def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
+    """A live job (running before waiting, an old attempt's before this one's), else the last of this
+    attempt that was more than a burnt id."""
     live = sorted((f for f in found if f.live), key=lambda f: not f.job.state.running)
     current = [f for f in found if f.key.attempt == pod.attempt and not burnt(f.job)]
     return next(iter(live), current[-1] if current else None)
 
 
 def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
-    """A bound Pod without a job of ours is somebody else's; one whose job is unknown runs on (I5)."""
-    if pod.allocation is None or pod.allocation.node != pod.node:
+    """A bound Pod without a job of ours is somebody else's, and so is one on another Node than its
+    job's; one whose own job Slurm does not know runs on (invariant I5)."""
+    record = Placeholder(pod, State.BOUND, since=at.now, first_seen=at.now, attempt=pod.attempt)
+    if chosen is None:
+        own = pod.allocation is not None and pod.allocation.job_id in possible_ids(pod, at.rules)
+        return replace(record, job_id=pod.job_id, allocation=pod.allocation) if own else None
+    key, job = chosen.key, chosen.job
+    node = at.view.node_of(job.nodes[0]) if job.nodes else None
+    if node is not None and node.name != pod.node:
         return None
-    attempt_try = chosen.key.attempt_try if chosen else 0
-    record = Placeholder(
-        pod,
-        State.BOUND,
-        since=at.now,
-        first_seen=at.now,
-        attempt=pod.attempt,
-        attempt_try=attempt_try,
-        job_id=pod.allocation.job_id,
-        allocation=pod.allocation,
+    allocation = Allocation(job.id, pod.node or "", ",".join(job.gres))
+    record = replace(
+        record, attempt=key.attempt, attempt_try=key.attempt_try, job_id=job.id, allocation=allocation
     )
-    if chosen is None or chosen.live:
+    if chosen.live:
         return record
-    cause = end_of(chosen.job.id, chosen.job.state)
-    return record.move(State.EVICTING, at.now, job_over=True, cause=cause)
+    return record.move(State.EVICTING, at.now, job_over=True, cause=end_of(job.id, job.state))
 
 
-def _unbound(
-    pod: Pod,
-    found: tuple[_Found, ...],
-    chosen: _Found | None,
-    at: Moment,
-) -> Placeholder:
+def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Moment) -> Placeholder:
     blank = Placeholder(pod, since=at.now, first_seen=at.now, attempt=pod.attempt)
     if chosen is None:
         tried = [f.key.attempt_try for f in found if f.key.attempt == pod.attempt]

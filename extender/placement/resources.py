@@ -16,7 +16,10 @@ from typing import Any
 
 Manifest = Mapping[str, Any]
 
-_QUANTITY = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?$")
+_QUANTITY = re.compile(
+    r"([+-]?(?:\d{1,30}\.?\d{0,30}|\.\d{1,30}))([eE][+-]?\d{1,2}|[KMGTPE]i|[numkMGTPE])?", re.ASCII
+)
+_LARGEST = Decimal(2**63 - 1)  # apimachinery's own bound
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 MEBIBYTE = 1 << 20
@@ -27,10 +30,16 @@ def parse_quantity(text: str | float) -> Decimal:
 
     Raises ValueError where the text is not a quantity.
     """
-    found = _QUANTITY.match(str(text))
+    found = _QUANTITY.fullmatch(str(text))
     if found is None:
-        raise ValueError(f"{text!r} is not a quantity")
-    number, suffix = Decimal(found[1]), found[2] or ""
+        raise ValueError(f"{str(text)[:40]!r} is not a quantity")
+    amount = _scaled(Decimal(found[1]), found[2] or "")
+    if amount > _LARGEST:
+        raise ValueError(f"{str(text)[:40]!r} is too large a quantity")
+    return amount
+
+
+def _scaled(number: Decimal, suffix: str) -> Decimal:
     if suffix in _BINARY:
         return number * (1 << _BINARY[suffix])
     if suffix in _DECIMAL:

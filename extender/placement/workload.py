@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from extender.placement.annotations import DEFAULT_PREFIX, read_annotations
+from extender.placement.identity import whole_number
 from extender.placement.node_constraints import NodeConstraints
 from extender.placement.resources import effective_requests, mebibytes, whole
 from slurm_client.model import JobSpec
@@ -62,10 +63,10 @@ class Allocation:
     @classmethod
     def parse(cls, annotations: Mapping[str, str]) -> Allocation | None:
         """Returns the allocation that a Pod carries, None where there is none or it is malformed."""
-        job_id, node = annotations.get(JOB_ID, ""), annotations.get(NODE, "")
-        if not job_id.isdecimal() or not node:
+        job_id, node = whole_number(annotations.get(JOB_ID, "")), annotations.get(NODE, "")
+        if job_id is None or not node:
             return None
-        return cls(int(job_id), node, annotations.get(GRES, ""))
+        return cls(job_id, node, annotations.get(GRES, ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,6 @@ def parse_pod(manifest: Manifest, dialect: Dialect) -> Pod:
     """Returns the snapshot of a Pod's manifest. Never raises on what a user can write."""
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
     annotations = metadata.get("annotations") or {}
-    attempt, job_id = annotations.get(ATTEMPT, ""), annotations.get(JOB_ID, "")
     return Pod(
         uid=metadata.get("uid") or "",
         namespace=metadata.get("namespace") or "default",
@@ -122,8 +122,8 @@ def parse_pod(manifest: Manifest, dialect: Dialect) -> Pod:
         priority=spec.get("priority") or 0,
         gates=tuple(gate["name"] for gate in spec.get("schedulingGates") or ()),
         node=spec.get("nodeName") or None,
-        attempt=int(attempt) if attempt.isdecimal() and int(attempt) > 0 else 1,
-        job_id=int(job_id) if job_id.isdecimal() else None,
+        attempt=whole_number(annotations.get(ATTEMPT, "")) or 1,
+        job_id=whole_number(annotations.get(JOB_ID, "")),
         allocation=Allocation.parse(annotations),
         deleting="deletionTimestamp" in metadata,
         finished=status.get("phase") in ("Succeeded", "Failed"),

@@ -51,8 +51,7 @@ class Controller:
         self.jobs = Jobs(min_job_age_s, self.journal)
         self._tick_s = tick_s
         self._origin = now
-        self._last_tick = now
-        self._dirty = False
+        self._changed_at: float | None = None
         self._arrivals = 0
 
     def advance(self, now: float) -> None:
@@ -61,7 +60,6 @@ class Controller:
             for record in self.jobs.past_deadline(due):
                 self.end(record, "TIMEOUT", record.deadline or due, reason="TimeLimit")
             self._schedule(due)
-            self._last_tick = due
         self.jobs.forget(now)
 
     def submit(self, spec: JobSpec, job_id: int, now: float, *, external: bool) -> int:
@@ -73,7 +71,7 @@ class Controller:
             raise refusals.refusal(refusals.NODE_CONFIG_UNAVAILABLE)
         reason = scheduler.standing_reason(record, partition, self.machines) or ""
         self.jobs.put(replace(record, reason=reason), now)
-        self._dirty = True
+        self.changed(now)
         return job_id
 
     def allocate(self, spec: JobSpec, job_id: int, now: float, *, external: bool) -> int:
@@ -85,7 +83,7 @@ class Controller:
         outcome = self._try_now(record)
         if outcome is None:
             self.jobs.put(record, now)
-            self._dirty = True
+            self.changed(now)
             return job_id
         if isinstance(outcome, int):
             self._refused(record, now)
@@ -103,7 +101,7 @@ class Controller:
             raise refusals.still_held()
         refusals.check_names(changes.excluded_nodes or (), self.machines)
         self.jobs.put(_changed(record, changes), now)
-        self._dirty = True
+        self.changed(now)
 
     def cancel(self, job_id: int, now: float) -> None:
         """End it; nothing to do for an unknown or an ended one."""
@@ -119,20 +117,20 @@ class Controller:
         self.jobs.put(
             replace(record, state=JobState(base), reason=reason, started=started, ended=now), now
         )
-        self._dirty = True
+        self.changed(now)
 
-    def changed(self) -> None:
-        """Something else that the scheduler looks at is different: nodes, states."""
-        self._dirty = True
+    def changed(self, now: float) -> None:
+        """What the scheduler looks at is different: it has to look at the next tick."""
+        self._changed_at = now
 
-    def rebuild_usage(self) -> None:
+    def rebuild_usage(self, now: float) -> None:
         """What is taken on each node, from the jobs that have nodes: after going back in time."""
         for machine in self.machines.values():
             machine.clear()
         for record in self.jobs:
             if record.has_nodes:
                 self._take(record.slots)
-        self._dirty = True
+        self.changed(now)
 
     def job(self, job_id: int) -> Job | None:
         record = self.jobs.get(job_id)
@@ -143,14 +141,14 @@ class Controller:
 
     def _next_due(self) -> float:
         """The next tick at which there is something to do; infinite when nothing is to come."""
-        since = self._last_tick if self._dirty else self.jobs.next_deadline()
+        since = self.jobs.next_deadline() if self._changed_at is None else self._changed_at
         if math.isinf(since):
             return since
         ticks = math.floor((since - self._origin) / self._tick_s) + 1
         return self._origin + ticks * self._tick_s
 
     def _schedule(self, now: float) -> None:
-        self._dirty = False
+        self._changed_at = None
         this_pass = scheduler.Pass(self.machines, self.partitions)
         for record in scheduler.by_tier(self.jobs.pending(), self.partitions):
             outcome = this_pass.consider(record)

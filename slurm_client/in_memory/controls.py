@@ -72,9 +72,9 @@ class Controls:
 
     def forget_since(self, time: float) -> None:
         """As after kill -9 of slurmctld: all that happened after `time` did not happen."""
-        self._now()
+        now = self._now()
         self._controller.journal.back_to(time)
-        self._controller.rebuild_usage()
+        self._controller.rebuild_usage(now)
 
     def _now(self) -> float:
         now = self._clock()
@@ -113,4 +113,4 @@ class Controls:
 
         self._controller.journal.add(now, undo)
         machine.flags, machine.reason = frozenset(flags), reason
-        self._controller.changed()
+        self._controller.changed(now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,3 +48,16 @@ def quiet(everybody: People) -> Iterator[People]:
     if not everybody.cluster.is_running("extender"):
         everybody.cluster.start("extender")
     everybody.clean_up()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure comes with the end of the extender's log."""
+    report = yield
+    people = getattr(item, "funcargs", {}).get("everybody")
+    if report.failed and isinstance(people, People):
+        log = people.cluster.logs / "extender.log"
+        report.sections.append(("extender.log", log.read_text()[-6000:]))
+    return report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -66,7 +67,10 @@ class People:
         return dict(created.json())
 
     def apply(self, manifest: Manifest) -> CompletedProcess[str]:
-        return self.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
+        kubectl = [str(self.cluster.directory / "bin" / "kubectl"), "apply", "-f", "-"]
+        return subprocess.run(
+            kubectl, input=yaml.safe_dump(manifest), text=True, capture_output=True, check=False
+        )
 
     def delete(self, name: str) -> None:
         self._api.delete(f"/pods/{name}").raise_for_status()
@@ -134,7 +138,7 @@ class People:
     # The SRE
 
     def ready(self) -> tuple[int, Manifest]:
-        answer = httpx.get(f"http://127.0.0.1:{self.cluster.ports['health']}/readyz", timeout=5)
+        answer = httpx.get(f"http://127.0.0.1:{self.cluster.ports['extender-health']}/readyz", timeout=5)
         return answer.status_code, answer.json()
 
     def clean_up(self) -> None:

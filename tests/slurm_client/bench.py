@@ -31,7 +31,7 @@ EXTRA_CONF = (
     "PartitionName=short Nodes=node-[1-2] MaxTime=5 State=UP",
     "PartitionName=closed Nodes=node-[1-2] State=DOWN",
     # How long slurmrestd tries to reach a slurmctld that is down, in seconds.
-    "MessageTimeout=2",
+    "MessageTimeout=3",
 )
 WITHIN_S = 15.0
 

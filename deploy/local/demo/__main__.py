@@ -1,0 +1,127 @@
+"""The main job told on a terminal, on a cluster of its own. Exit status 0: all of it was observed."""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import httpx
+import typer
+from rich.console import Console
+
+from deploy.local.cluster import Cluster
+from deploy.local.demo.findings import Findings
+from deploy.local.demo.pods import Pods
+from deploy.local.demo.screen import make_console, make_screen, summary_table, things_to_try
+from deploy.local.demo.slurm import Slurm
+from deploy.local.demo.story import CPUS_PER_NODE, GPUS_PER_NODE, Stage, tell
+from deploy.local.errors import AlreadyRunningError, ClusterError, MissingPrerequisitesError
+from deploy.local.layout import CHECKOUT, Layout
+from deploy.local.progress import Report, Stopwatch
+from deploy.local.spec import ClusterSpec
+from deploy.local.supervision import tail
+
+_BUILD: Final = CHECKOUT / "build"
+_LONGEST_SOCKET_PATH: Final = 107  # bytes of sockaddr_un.sun_path, see unix(7)
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(help=__doc__)
+def demo(
+    *,
+    nodes: Annotated[int, typer.Option(envvar="NODES", min=2, help="Nodes of the cluster.")] = 4,
+    keep: Annotated[bool, typer.Option(envvar="KEEP", help="Leave the cluster up.")] = False,
+    directory: Annotated[Path, typer.Option(help="Where the cluster lives.")] = _BUILD / "demo-cluster",
+    figures: Annotated[Path, typer.Option(help="Where the figures go.")] = _BUILD / "demo.json",
+) -> None:
+    console = make_console()
+    spec = ClusterSpec(nodes=nodes, cpus_per_node=CPUS_PER_NODE, gpus_per_node=GPUS_PER_NODE)
+    place = _short_enough(directory.resolve())
+    try:
+        findings = _play(spec, place, console, keep=keep)
+    except KeyboardInterrupt:
+        console.print("interrupted; the cluster is down", style="red")
+        raise typer.Exit(130) from None
+    except MissingPrerequisitesError as error:
+        for line in error.missing:
+            console.print(f"missing: {line}", style="red")
+        raise typer.Exit(2) from None
+    except (ClusterError, OSError, httpx.HTTPError, ExceptionGroup) as error:
+        _explain(error, place, console)
+        raise typer.Exit(1) from None
+    findings.write(figures)
+    _conclude(findings, figures, console)
+    raise typer.Exit(0 if findings.all_observed else 1)
+
+
+def _play(spec: ClusterSpec, place: Path, console: Console, *, keep: bool) -> Findings:
+    findings = Findings()
+    stopwatch = Stopwatch(console.print)
+    Cluster.prepare(spec, report=stopwatch)
+    with _cluster(spec, place, stopwatch, findings, keep=keep) as cluster:
+        asyncio.run(_perform(cluster, findings, console))
+        if keep:
+            things_to_try(cluster, console)
+    return findings
+
+
+@contextmanager
+def _cluster(
+    spec: ClusterSpec, place: Path, report: Report, findings: Findings, *, keep: bool
+) -> Iterator[Cluster]:
+    """A cluster that outlives the block if it is to be kept, and the block went well."""
+    up = Stopwatch(report)
+    cluster = Cluster.up(spec, place, tied=not keep, report=report)
+    findings.cluster_up_s = up.elapsed_s
+    report(f"a cluster of {spec.nodes} nodes is up in {cluster.directory}")
+    try:
+        yield cluster
+    except BaseException:
+        cluster.down()
+        raise
+    if not keep:
+        cluster.down()
+
+
+async def _perform(cluster: Cluster, findings: Findings, console: Console) -> None:
+    screen = make_screen(console)
+    with screen.shown():
+        async with Pods.of(cluster, screen.news) as pods:
+            await tell(Stage(cluster, pods, Slurm(cluster), screen, findings))
+
+
+def _conclude(findings: Findings, figures: Path, console: Console) -> None:
+    console.print()
+    console.print(summary_table(findings))
+    compared, differed = len(findings.compared), len(findings.differences)
+    console.print(f"\n{compared} bound Pods compared with squeue, {differed} differences.")
+    for verdict in findings.failed:
+        console.print(f"not observed: {verdict.expected}: {verdict.seen}", style="red")
+    console.print(f"The figures are in {figures}.")
+
+
+def _short_enough(directory: Path) -> Path:
+    """The directory, or a short one of our own where the cluster's sockets would not fit in it."""
+    if len(bytes(Layout(directory).slurmrestd_socket)) <= _LONGEST_SOCKET_PATH:
+        return directory
+    return Path(tempfile.mkdtemp(prefix="slurm-demo-"))
+
+
+def _explain(error: Exception, place: Path, console: Console) -> None:
+    """Says what went wrong, with the end of the log that was written last unless a log is quoted."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    console.print(f"error: {error}", style="red")
+    if isinstance(error, AlreadyRunningError):
+        console.print(f"take it down: python -m deploy.local down --directory {place}")
+        return
+    logs = sorted(Layout(place).logs.glob("*.log"), key=lambda log: log.stat().st_mtime)
+    if logs and "\n" not in str(error):
+        console.print(f"the end of {logs[-1]}:\n{tail(logs[-1])}")
+
+
+if __name__ == "__main__":
+    app()

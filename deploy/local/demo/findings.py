@@ -1,0 +1,118 @@
+"""What came of the story: comparisons, what was observed, the figures, and what is written of them."""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from deploy.local.demo.pods import Sighting
+from deploy.local.demo.slurm import NodeUse, Queue
+
+
+def percentile(values: Collection[float], percent: float) -> float | None:
+    """By nearest rank: the smallest of the values that at least `percent` % of them do not exceed.
+
+    It is always one of the values; None if there are none.
+    """
+    rank = max(1, ceil(len(values) * percent / 100))
+    return sorted(values)[rank - 1] if values else None
+
+
+def difference(pod: Sighting, queue: Queue) -> str | None:
+    """What squeue says otherwise of a bound Pod; None where both agree.
+
+    They agree if the Pod's job, and no other of its name, is RUNNING on the node of the Pod's Node.
+    """
+    job = queue.get(pod.job_id or 0)
+    if job is None:
+        return f"{pod.name} is bound to {pod.node}, but squeue does not list its job {pod.job_id}"
+    if (job.name, job.state, job.node) != (f"default/{pod.name}", "RUNNING", pod.node):
+        return f"{pod.name} is bound to {pod.node}, but squeue says {job}"
+    if others := [each.id for each in queue.values() if each.name == job.name and each.id != job.id]:
+        return f"{pod.name} has job {job.id} and also {others}"
+    return None
+
+
+def reason_difference(pod: Sighting, queue: Queue) -> str | None:
+    """What squeue says otherwise of a Pod that waits; None where its condition has squeue's %r."""
+    job = queue.get(pod.job_id or 0)
+    if job is not None and (job.state, job.reason) == ("PENDING", pod.reason):
+        return None
+    return f"{pod.name} waits for {pod.reason}, but squeue says {job}"
+
+
+def overcommitment(node: NodeUse, pods: Sequence[Sighting], cpus: int = 0, gpus: int = 0) -> str | None:
+    """What is wrong on a node: more given away than it has, or its users hold more than was given.
+
+    Its users are the Pods that are bound to it, and native jobs with that many CPUs and GPUs of it.
+    """
+    cpus += sum(pod.cpus for pod in pods if pod.node == node.name)
+    gpus += sum(pod.gpus for pod in pods if pod.node == node.name)
+    if cpus <= node.cpus_used <= node.cpus and gpus <= node.gpus_used <= node.gpus:
+        return None
+    return f"{cpus} CPUs and {gpus} GPUs are in use there, but Slurm says {node}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One thing that was to be observed, whether it was, and what was seen."""
+
+    step: str
+    expected: str
+    observed: bool
+    seen: str
+
+
+@dataclass(slots=True)
+class Findings:
+    """Grows with the story. Times in milliseconds unless a name says otherwise."""
+
+    cluster_up_s: float = 0.0
+    idle_ms: list[float] = field(default_factory=list)
+    compared: set[str] = field(default_factory=set)
+    """The names of the bound Pods that were compared with squeue."""
+    differences: list[str] = field(default_factory=list)
+    """One for each comparison that differed."""
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    def compare(self, pod: Sighting, queue: Queue) -> None:
+        """Compares a bound Pod with what squeue says of it."""
+        self.compared.add(pod.name)
+        self.note(difference(pod, queue))
+
+    def note(self, found: str | None) -> None:
+        """Takes in the outcome of a comparison: what differed, or None."""
+        if found is not None:
+            self.differences.append(found)
+
+    @property
+    def failed(self) -> list[Verdict]:
+        return [verdict for verdict in self.verdicts if not verdict.observed]
+
+    @property
+    def all_observed(self) -> bool:
+        """Whether there was a story, and all of it was observed, without one difference."""
+        return bool(self.verdicts) and not self.failed and not self.differences
+
+    def figures(self) -> dict[str, Any]:
+        """What build/demo.json holds."""
+        return {
+            "idle_pods": len(self.idle_ms),
+            "idle_bound_ms_p50": _tenths(percentile(self.idle_ms, 50)),
+            "idle_bound_ms_p99": _tenths(percentile(self.idle_ms, 99)),
+            "idle_bound_ms_max": _tenths(percentile(self.idle_ms, 100)),
+            "pods": len(self.compared),
+            "mismatches": len(self.differences),
+            "cluster_up_s": _tenths(self.cluster_up_s),
+            "observed": {verdict.step: verdict.observed for verdict in self.verdicts},
+        }
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.figures(), indent=2) + "\n")
+
+
+def _tenths(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)

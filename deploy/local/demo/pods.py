@@ -1,0 +1,207 @@
+"""Pods as their author sees them: created, watched and deleted through the API server."""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import aiohttp
+import yaml
+
+from deploy.local.cluster import Cluster
+from deploy.local.demo.errors import NotObserved
+
+Manifest = Mapping[str, Any]
+Result = TypeVar("Result")
+
+JOB_ID: Final = "slurm-extender.io/job-id"
+CONDITION: Final = "slurm-extender.io/Placeholder"
+GPU: Final = "nvidia.com/gpu"
+
+_PODS: Final = "/api/v1/namespaces/default/pods"
+_EVENTS: Final = "/api/v1/namespaces/default/events"
+_LONGEST_S: Final = 3600
+
+
+@dataclass(slots=True)
+class Sighting:
+    """What is known of one Pod: its newest version. Times are of `time.perf_counter`, in seconds."""
+
+    name: str
+    cpus: int
+    gpus: int
+    created: float
+    """Just before the create call."""
+    bound: float | None = None
+    """When the watch delivered the first version with a Node."""
+    gone: bool = False
+    manifest: Manifest | None = None
+
+    @property
+    def node(self) -> str | None:
+        found = self._read("spec", "nodeName")
+        return str(found) if found else None
+
+    @property
+    def job_id(self) -> int | None:
+        found = self._read("metadata", "annotations", JOB_ID)
+        return int(found) if found else None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it waits, as the extender's condition on the Pod says; None when it does not wait."""
+        conditions: list[Manifest] = self._read("status", "conditions") or []
+        waits = (c["reason"] for c in conditions if c["type"] == CONDITION and c["status"] == "False")
+        return None if self.node or self.gone else next(waits, None)
+
+    @property
+    def state(self) -> str:
+        """waiting, bound, running, ending or gone."""
+        if self.gone:
+            return "gone"
+        if self._read("metadata", "deletionTimestamp"):
+            return "ending"
+        if self.node is None:
+            return "waiting"
+        return "running" if self._read("status", "phase") == "Running" else "bound"
+
+    @property
+    def holds_node(self) -> bool:
+        """Whether it is bound and nobody has asked it to end."""
+        return self.state in {"bound", "running"}
+
+    @property
+    def bound_ms(self) -> float | None:
+        """From just before its creation to its binding seen."""
+        return None if self.bound is None else (self.bound - self.created) * 1000
+
+    def _read(self, *path: str) -> Any:
+        found: Any = self.manifest
+        for key in path:
+            found = (found or {}).get(key)
+        return found
+
+
+def pod_manifest(name: str, cpus: int, gpus: int) -> dict[str, Any]:
+    """A Pod that names the extender's scheduler; all else is as anyone would write it."""
+    limits = {"cpu": str(cpus), "memory": f"{cpus}Gi", **({GPU: str(gpus)} if gpus else {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": "slurm-scheduler",
+            "containers": [{"name": "main", "image": "busybox", "resources": {"limits": limits}}],
+        },
+    }
+
+
+class Pods:
+    """The Pods of the story, in order of creation, kept up to date by a watch of our own."""
+
+    def __init__(self, session: aiohttp.ClientSession, on_news: Callable[[Sighting], None]) -> None:
+        self._session = session
+        self._on_news = on_news
+        self._news = asyncio.Event()
+        self._seen: dict[str, Sighting] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, cluster: Cluster, on_news: Callable[[Sighting], None]) -> AsyncIterator["Pods"]:
+        """Watches until the end of the block; a watch that breaks off ends the block with its error."""
+        async with _session(cluster) as session, asyncio.TaskGroup() as tasks:
+            pods = cls(session, on_news)
+            watch = tasks.create_task(pods._watch(await pods._version()))
+            try:
+                yield pods
+            finally:
+                watch.cancel()
+
+    def __iter__(self) -> Iterator[Sighting]:
+        return iter(self._seen.values())
+
+    @property
+    def waiting(self) -> list[Sighting]:
+        return [pod for pod in self if pod.state == "waiting"]
+
+    @property
+    def running(self) -> list[Sighting]:
+        """Those that hold a Node."""
+        return [pod for pod in self if pod.holds_node]
+
+    async def create(self, name: str, cpus: int, gpus: int = 0) -> Sighting:
+        """Creates a Pod; the clock of its binding starts here, before the call."""
+        manifest = pod_manifest(name, cpus, gpus)
+        pod = self._seen[name] = Sighting(name, cpus, gpus, time.perf_counter())
+        await self._ask("POST", _PODS, json=manifest)
+        return pod
+
+    async def delete(self, pod: Sighting) -> None:
+        """Asks for a Pod's end, with the grace it has."""
+        await self._ask("DELETE", f"{_PODS}/{pod.name}")
+
+    async def events(self, pod: Sighting) -> dict[str, str]:
+        """The Events about a Pod: reason -> message."""
+        about = {"fieldSelector": f"involvedObject.name={pod.name}"}
+        listed = await self._ask("GET", _EVENTS, params=about)
+        return {event["reason"]: event["message"] for event in listed["items"]}
+
+    async def until(self, see: Callable[[], Result | None], what: str, within_s: float = 20.0) -> Result:
+        """The first true answer of `see`, which is asked after each news. Raises NotObserved."""
+        try:
+            async with asyncio.timeout(within_s):
+                while not (seen := see()):
+                    await self._news.wait()
+        except TimeoutError:
+            raise NotObserved(f"{what}: not within {within_s:.0f} s") from None
+        return seen
+
+    async def _version(self) -> str:
+        """Where the watch begins. It also leaves a connection open for the first create call."""
+        listed = await self._ask("GET", _PODS)
+        return str(listed["metadata"]["resourceVersion"])
+
+    async def _watch(self, version: str) -> None:
+        asked = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(_LONGEST_S)}
+        async with self._session.get(_PODS, params=asked) as stream:
+            async for line in stream.content:
+                self._observe(json.loads(line), time.perf_counter())
+        raise ConnectionError("the API server ended the watch of Pods")
+
+    def _observe(self, event: Manifest, now: float) -> None:
+        manifest = event["object"]
+        pod = self._seen.get(manifest.get("metadata", {}).get("name"))
+        if pod is None:
+            return
+        pod.manifest, pod.gone = manifest, event["type"] == "DELETED"
+        if pod.bound is None and pod.node is not None:
+            pod.bound = now
+        self._on_news(pod)
+        self._news, news = asyncio.Event(), self._news
+        news.set()
+
+    async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        try:
+            async with self._session.request(method, path, **options) as answer:
+                body: dict[str, Any] = json.loads(await answer.read())
+        except aiohttp.ClientError as error:
+            raise NotObserved(f"{method} {path}: {error}") from error
+        if answer.status >= 400:
+            raise NotObserved(f"{method} {path}: {body.get('message')}")
+        return body
+
+
+def _session(cluster: Cluster) -> aiohttp.ClientSession:
+    """The administrator's."""
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
+    certificate = kubeconfig["clusters"][0]["cluster"]["certificate-authority"]
+    return aiohttp.ClientSession(
+        cluster.api_server_url,
+        headers={"Authorization": f"Bearer {kubeconfig['users'][0]['user']['token']}"},
+        connector=aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=certificate)),
+        timeout=aiohttp.ClientTimeout(sock_connect=5),
+    )

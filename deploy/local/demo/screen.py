@@ -1,0 +1,164 @@
+"""What a person sees: on a terminal a live table, elsewhere plain lines, one for each event."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.box import ROUNDED
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from deploy.local.cluster import Cluster
+from deploy.local.demo.findings import Findings
+from deploy.local.demo.pods import Sighting
+
+_PLAIN_WIDTH: Final = 120
+_REPAINT_S: Final = 0.1
+_AROUND_TABLE: Final = 8  # lines of a terminal that are kept for headings and for what is said
+_STYLES: Final = {"waiting": "yellow", "bound": "cyan", "running": "green", "ending": "magenta"}
+
+
+def make_console() -> Console:
+    """Wide enough for the tables also where nobody says how wide; markup off, for the logs' sake."""
+    width = None if Console().is_terminal else _PLAIN_WIDTH
+    return Console(highlight=False, markup=False, width=width)
+
+
+def pods_table(pods: Iterable[Sighting]) -> Table:
+    """One row for each Pod."""
+    table = Table("Pod", "job", "state", "Slurm's pending reason", "Node", box=None, pad_edge=False)
+    table.add_column("ms", justify="right")
+    for pod in pods:
+        milliseconds = "" if pod.bound_ms is None else f"{pod.bound_ms:.1f}"
+        cells = (str(pod.job_id or ""), pod.state, pod.reason or "", pod.node or "", milliseconds)
+        table.add_row(f"{pod.name}{_size(pod)}", *cells, style=_STYLES.get(pod.state, "dim"))
+    return table
+
+
+def event_line(pod: Sighting) -> str | None:
+    """What is new about a Pod, in a line; None while there is nothing to tell."""
+    job = f"job {pod.job_id}"
+    if pod.gone:
+        return f"{pod.name} is gone"
+    if pod.bound_ms is not None:
+        return f"{pod.name} is bound to {pod.node} ({job}) after {pod.bound_ms:.1f} ms"
+    if pod.reason is not None:
+        return f"{pod.name} waits ({job}): {pod.reason}"
+    return None
+
+
+def _size(pod: Sighting) -> str:
+    return f" ({pod.cpus} CPU{f', {pod.gpus} GPU' if pod.gpus else ''})"
+
+
+class Screen:
+    """Plain lines: for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._pods: dict[str, Sighting] = {}
+        self._lines: dict[str, str | None] = {}
+
+    def say(self, sentence: str) -> None:
+        """Tells what happens next."""
+        self._console.print(f"\n{sentence}", style="bold")
+
+    def tell(self, line: str) -> None:
+        """Tells what came of it."""
+        self._console.print(f"  {line}")
+
+    def news(self, pod: Sighting) -> None:
+        """Takes in a new version of a Pod."""
+        self._pods[pod.name] = pod
+        line = event_line(pod)
+        if line is not None and line != self._lines.get(pod.name):
+            self._lines[pod.name] = line
+            self.tell(line)
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Shows the Pods while the block runs, and all of them once at its end."""
+        yield
+        self._console.print()
+        self._console.print(pods_table(self._pods.values()))
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Nothing is painted meanwhile: it would take time from what is being measured."""
+        yield
+
+
+class LiveScreen(Screen):
+    """A table that follows the Pods, below what has been said."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live = Live(
+            get_renderable=self._newest, console=console, auto_refresh=False, transient=True
+        )
+        self._repaint: asyncio.TimerHandle | None = None
+        self._painting = True
+
+    def news(self, pod: Sighting) -> None:
+        self._pods[pod.name] = pod
+        if self._repaint is None:
+            self._repaint = asyncio.get_running_loop().call_later(_REPAINT_S, self._paint)
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        with super().shown(), self._live:
+            yield
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        self._painting = False
+        try:
+            yield
+        finally:
+            self._painting = True
+
+    def _paint(self) -> None:
+        self._repaint = None
+        if self._painting:
+            self._live.refresh()
+        else:
+            self._repaint = asyncio.get_running_loop().call_later(_REPAINT_S, self._paint)
+
+    def _newest(self) -> Table:
+        """What fits: a terminal cannot scroll what is painted again and again."""
+        rows = max(5, self._console.height - _AROUND_TABLE)
+        return pods_table(list(self._pods.values())[-rows:])
+
+
+def make_screen(console: Console) -> Screen:
+    return LiveScreen(console) if console.is_terminal else Screen(console)
+
+
+def summary_table(findings: Findings) -> Table:
+    """What was to be observed, and whether it was."""
+    table = Table("to be observed", "observed", "what was seen", box=ROUNDED)
+    for verdict in findings.verdicts:
+        observed, style = ("yes", "green") if verdict.observed else ("no", "red")
+        table.add_row(verdict.expected, observed, verdict.seen, style=style)
+    return table
+
+
+def things_to_try(cluster: Cluster, console: Console) -> None:
+    """Prints the commands that a person may try on a cluster that is left up."""
+    programs = cluster.directory / "bin"
+    console.print("\nThe cluster is left up. Try:", style="bold")
+    for command in (
+        f"{programs}/kubectl get pods --output wide --watch",
+        f"{programs}/kubectl describe pod NAME",
+        f"{programs}/kubectl delete pod NAME",
+        f"{programs}/squeue",
+        f"{programs}/scontrol show job ID",
+        f"{programs}/scancel ID",
+        f"{programs}/sbatch --wrap 'sleep 60'    (as alice: SLURM_AS=alice)",
+    ):
+        console.print(f"  {command}", soft_wrap=True)
+    console.print(f"Logs: {cluster.logs}", soft_wrap=True)
+    down = f"python -m deploy.local down --directory {cluster.directory}"
+    console.print(f"Take it down: {down}", soft_wrap=True)

@@ -1,0 +1,276 @@
+"""The story, step by step. Each step acts as a person would, and returns what it saw, in words."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from deploy.local.cluster import Cluster
+from deploy.local.demo.errors import NotObserved
+from deploy.local.demo.findings import (
+    Findings,
+    Verdict,
+    overcommitment,
+    percentile,
+    reason_difference,
+)
+from deploy.local.demo.pods import Pods, Sighting
+from deploy.local.demo.screen import Screen
+from deploy.local.demo.slurm import Slurm
+from deploy.local.errors import ClusterError
+
+CPUS_PER_NODE: Final = 8
+GPUS_PER_NODE: Final = 4
+
+_IDLE_PODS: Final = 24
+# CPUs and GPUs; for each node of the cluster one of each, which is half as much again as fits.
+_SIZES: Final = {"train": (4, 2), "serve": (2, 1), "tune": (4, 2), "web": (1, 0), "batch": (1, 1)}
+# The reason on a Pod is renewed every 10 s.
+_REASON_WITHIN_S: Final = 25.0
+_NATIVE: Final = (3, 1)  # CPUs and GPUs of each node
+_BESIDE_NATIVE: Final = (4, 2)
+# It ends when its user says so, and nothing else is left of it then.
+_NATIVE_SCRIPT: Final = "#!/bin/sh\nuntil [ -e finish ]; do sleep 0.1; done\nrm finish\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where a story plays."""
+
+    cluster: Cluster
+    pods: Pods
+    slurm: Slurm
+    screen: Screen
+    findings: Findings
+
+    async def compare(self) -> None:
+        """Compares each bound Pod that has not been compared yet with squeue."""
+        # First the Pods, then squeue: a Pod that is bound has a job that ran before.
+        bound = [pod for pod in self.pods.running if pod.name not in self.findings.compared]
+        queue = await self.slurm.queue()
+        for pod in bound:
+            self.findings.compare(pod, queue)
+
+    async def account(self, cpus: int = 0, gpus: int = 0) -> None:
+        """Compares what Slurm gave away on each node with what is used there, by Pods and natively."""
+        for node in await self.slurm.nodes():
+            self.findings.note(overcommitment(node, self.pods.running, cpus, gpus))
+
+    async def end(self, pods: Sequence[Sighting]) -> None:
+        """Deletes Pods and waits until they and their jobs are gone."""
+        for pod in pods:
+            await self.pods.delete(pod)
+        await self.pods.until(lambda: all(pod.gone for pod in pods), "deleted Pods gone")
+        jobs = {pod.job_id for pod in pods}
+        await self.slurm.until(lambda queue: not jobs & queue.keys(), "jobs of deleted Pods gone")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: its name in the figures, what is said before, what is to be observed, and how."""
+
+    name: str
+    sentence: str
+    expected: str
+    act: Callable[[Stage], Awaitable[str]]
+
+
+async def place_on_idle_cluster(stage: Stage) -> str:
+    """Pods one at a time; the measured time is from before the create call to the binding seen."""
+    times = stage.findings.idle_ms
+    for number in range(1, _IDLE_PODS + 1):
+        with stage.screen.still():
+            pod = await stage.pods.create(f"idle-{number}", 1 + number % 4, number % 3)
+            times.append(await _bound(stage, pod))
+        await stage.compare()
+        await stage.end([pod])
+    p50, p99 = (percentile(times, percent) or 0.0 for percent in (50, 99))
+    return f"{len(times)} Pods, p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {max(times):.1f} ms"
+
+
+async def _bound(stage: Stage, pod: Sighting) -> float:
+    """Waits for the binding and returns how long it took, in milliseconds."""
+    return await stage.pods.until(lambda: pod.bound_ms, f"{pod.name} bound")
+
+
+async def queue_more_than_fits(stage: Stage) -> str:
+    nodes = range(1, stage.cluster.spec.nodes + 1)
+    asked = [(f"{kind}-{node}", *size) for node in nodes for kind, size in _SIZES.items()]
+    pods = await asyncio.gather(*(stage.pods.create(*each) for each in asked))
+    waiting = await _reasons_agree(stage, pods)
+    await stage.compare()
+    await stage.account()
+    bound = [pod for pod in pods if pod.holds_node]
+    if not waiting or not any(pod.gpus for pod in bound):
+        raise NotObserved(f"{len(bound)} bound, {len(waiting)} waiting: some of both should be")
+    reasons = ", ".join(sorted({str(pod.reason) for pod in waiting}))
+    return f"{len(bound)} of {len(pods)} Pods bound, {len(waiting)} wait in Slurm ({reasons})"
+
+
+async def _reasons_agree(stage: Stage, pods: Sequence[Sighting]) -> list[Sighting]:
+    """The Pods that wait, once each other one is bound and theirs tell what squeue's %r tells.
+
+    If that does not come to be in time, each one that differs is a difference found.
+    """
+
+    def waiting() -> list[Sighting]:
+        return [pod for pod in pods if pod.node is None]
+
+    try:
+        await stage.slurm.until(
+            lambda queue: not any(reason_difference(pod, queue) for pod in waiting()),
+            "the reasons on the Pods are squeue's",
+            _REASON_WITHIN_S,
+        )
+    except NotObserved:
+        queue = await stage.slurm.queue()
+        for pod in waiting():
+            stage.findings.note(reason_difference(pod, queue))
+    return waiting()
+
+
+async def start_queued_pod(stage: Stage) -> str:
+    """Frees the Node that has the fewest Pods; what waits first fits there."""
+    running = stage.pods.running
+    nodes = [str(pod.node) for pod in running]
+    freed = min(nodes, key=nodes.count, default="")
+    queued = stage.pods.waiting
+    leaving = [pod for pod in running if pod.node == freed]
+    if not leaving or not queued:
+        raise NotObserved("there is no Pod to delete, or none that waits")
+    await stage.end(leaving)
+    started = await stage.pods.until(
+        lambda: [pod for pod in queued if pod.node == freed], f"a waiting Pod bound to {freed}"
+    )
+    await stage.compare()
+    return f"{', '.join(pod.name for pod in started)} started on {freed}"
+
+
+async def cancel_job(stage: Stage) -> str:
+    pod = _some_running(stage)
+    assert pod.job_id is not None
+    await stage.slurm.cancel(pod.job_id)
+    await stage.pods.until(lambda: pod.gone, f"{pod.name} deleted", 45.0)
+    events = await stage.pods.events(pod)
+    message = events.get("SlurmJobCancelled")
+    if message is None:
+        raise NotObserved(f"{pod.name} has no Event SlurmJobCancelled, but {list(events)}")
+    return f"{pod.name}: {message}"
+
+
+async def delete_pods(stage: Stage) -> str:
+    """One that runs and, if there is one, one that waits."""
+    pods = [_some_running(stage), *stage.pods.waiting[:1]]
+    jobs = [pod.job_id for pod in pods]
+    await stage.end(pods)
+    return f"jobs {', '.join(map(str, jobs))} of {', '.join(pod.name for pod in pods)} are over"
+
+
+def _some_running(stage: Stage) -> Sighting:
+    if not stage.pods.running:
+        raise NotObserved("no Pod runs")
+    return stage.pods.running[0]
+
+
+async def share_with_native_job(stage: Stage) -> str:
+    """A native job takes a part of every node; the Pods get the rest, and never more."""
+    await stage.end([pod for pod in stage.pods if not pod.gone])
+    native = await _start_native(stage)
+    count = stage.cluster.spec.nodes
+    names = [f"beside-{number}" for number in range(1, count + 2)]
+    pods = await asyncio.gather(*(stage.pods.create(name, *_BESIDE_NATIVE) for name in names))
+    await stage.pods.until(
+        lambda: len([pod for pod in pods if pod.node]) == count, f"{count} Pods bound"
+    )
+    (late,) = (pod for pod in pods if pod.node is None)
+    await stage.slurm.until(
+        lambda queue: (job := queue.get(late.job_id or 0)) and job.state == "PENDING",
+        f"{late.name} waits",
+    )
+    await stage.account(*_NATIVE)
+    await stage.compare()
+    await _finish_native(stage, native)
+    await stage.pods.until(lambda: late.node, f"{late.name} bound after job {native}")
+    await stage.compare()
+    await stage.account()
+    return f"job {native} beside {count} Pods on {count} nodes; {late.name} had to wait for its end"
+
+
+async def _start_native(stage: Stage) -> int:
+    cpus, gpus = _NATIVE
+    size = ("--nodes", str(stage.cluster.spec.nodes), "--ntasks-per-node=1", f"--cpus-per-task={cpus}")
+    gres = (f"--gres=gpu:{gpus}", "--mem=1000")
+    options = (*size, *gres, "--job-name=native", "--output=/dev/null")
+    job = await stage.slurm.submit(_NATIVE_SCRIPT, *options, user="alice")
+    await stage.slurm.until(lambda queue: queue[job].state == "RUNNING", f"native job {job} runs")
+    stage.screen.tell(f"native job {job} of alice runs on every node")
+    return job
+
+
+async def _finish_native(stage: Stage, job: int) -> None:
+    (stage.cluster.directory / "home/alice/finish").touch()
+    await stage.slurm.until(lambda queue: job not in queue, f"native job {job} over")
+    state = await stage.slurm.final_state(job)
+    if state != "COMPLETED":
+        raise NotObserved(f"native job {job} ended {state}")
+    stage.screen.tell(f"native job {job} is completed")
+
+
+STORY: Final = (
+    Step(
+        "idle_pods",
+        f"{_IDLE_PODS} Pods, one at a time on an idle cluster: Slurm chooses, kube-scheduler binds.",
+        "each Pod is bound to the Node that squeue names",
+        place_on_idle_cluster,
+    ),
+    Step(
+        "queued_pods",
+        "Pods of different sizes at once, many with GPUs, more than fits: Slurm queues the rest.",
+        "some Pods wait, each with Slurm's reason; no node is overcommitted",
+        queue_more_than_fits,
+    ),
+    Step(
+        "freed_node",
+        "The Pods of one Node are deleted: Slurm starts there what waits.",
+        "a freed Node starts a queued Pod",
+        start_queued_pod,
+    ),
+    Step(
+        "cancelled_job",
+        "scancel ends the job of a running Pod: the Pod is evicted, and an Event says why.",
+        "a cancelled job evicts its Pod, with an Event",
+        cancel_job,
+    ),
+    Step(
+        "deleted_pod",
+        "A running Pod and a waiting one are deleted: their jobs end.",
+        "a deleted Pod ends its job",
+        delete_pods,
+    ),
+    Step(
+        "native_job",
+        "alice's native Slurm job takes a part of every node, and Pods the rest.",
+        "a native job and Pods share nodes; none is overcommitted",
+        share_with_native_job,
+    ),
+)
+
+
+async def tell(stage: Stage) -> None:
+    """Tells the whole story; what goes wrong in a step is written down, and the next one begins."""
+    for number, step in enumerate(STORY, 1):
+        stage.screen.say(f"{number}. {step.sentence}")
+        verdict = await _verdict(step, stage)
+        stage.findings.verdicts.append(verdict)
+        stage.screen.tell(f"{'observed' if verdict.observed else 'NOT OBSERVED'}: {verdict.seen}")
+
+
+async def _verdict(step: Step, stage: Stage) -> Verdict:
+    known = len(stage.findings.differences)
+    try:
+        seen = await step.act(stage)
+    except (NotObserved, ClusterError) as failure:
+        return Verdict(step.name, step.expected, observed=False, seen=str(failure))
+    if differences := stage.findings.differences[known:]:
+        return Verdict(step.name, step.expected, observed=False, seen="; ".join(differences))
+    return Verdict(step.name, step.expected, observed=True, seen=seen)

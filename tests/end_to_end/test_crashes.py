@@ -1,0 +1,81 @@
+"""kill -9 of the extender at each effect of the flow: one placeholder a Pod, and every Pod bound."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+
+from tests.end_to_end.people import People, eventually
+
+pytestmark = pytest.mark.real
+
+CALLS = (
+    "SlurmRest.allocate",
+    "SlurmRest.submit",
+    "SlurmRest.job",
+    "SlurmRest.cancel",
+    "KubernetesApi.patch_pod_status",
+    "KubernetesApi.patch_pod",
+    "KubernetesApi.bind_pod",
+    "KubernetesApi.create_event",
+    "KubernetesApi.delete_pod",
+)
+
+
+def start_doomed(people: People, point: str) -> None:
+    argv = [sys.executable, "-m", "tests.end_to_end.crashing_extender"]
+    people.cluster.start("extender", argv=argv, env={"SLURM_EXTENDER_CRASH_AT": point})
+
+
+def restart_if_dead(people: People) -> bool:
+    """Starts a healthy extender in the place of one that was killed."""
+    if people.cluster.is_running("extender"):
+        return False
+    assert people.cluster.wait_exit("extender") == -signal.SIGKILL
+    people.cluster.start("extender")
+    return True
+
+
+def jobs_ever_granted(people: People, name: str) -> int:
+    """How many jobs of this Pod ran at all, the ended ones that Slurm still remembers included."""
+    shown = people.cluster.run_slurm(
+        "squeue", "-h", "-t", "all", "-o", "%j|%T|%N", "--name", name
+    ).stdout
+    return sum(1 for line in shown.splitlines() if line.split("|")[2])
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_crash_makes_no_second_placeholder_and_loses_no_pod(
+    quiet: People, call: str, side: str
+) -> None:
+    people, died = quiet, False
+    start_doomed(people, f"{call}:{side}")
+    tag = f"{call.split('.')[1].replace('_', '-')}-{side}"
+    names = [f"{tag}-{number}" for number in range(5)]
+
+    def settled(*bound: str) -> bool:
+        nonlocal died
+        died = restart_if_dead(people) or died
+        people.squeue()  # fails on two live jobs of one name
+        return all(people.node_of(name) for name in bound)
+
+    for name in names[:4]:  # fill all nodes; the fifth has to wait in Slurm's queue
+        people.create(name, cpu="8")
+        eventually(lambda: settled(name), f"{name} bound", 40)  # noqa: B023 -- called at once
+    people.create(names[4], cpu="8")
+    eventually(lambda: settled() or people.condition(names[4]), "the fifth is told why it waits", 40)
+    people.delete(names[0])  # the first gives its node back: the fifth takes it
+    eventually(lambda: settled(names[4]), "the fifth bound", 40)
+    people.scancel(names[1])  # the second is evicted
+    eventually(lambda: settled() or people.see(names[1]) is None, "the second gone", 40)
+
+    assert died, f"nothing called {call}: this crash was not tested"
+    for name in names[2:]:
+        job = people.job_of(name)
+        assert job is not None
+        assert (job.state, job.node) == ("RUNNING", people.node_of(name))
+        assert jobs_ever_granted(people, f"default/{name}") == 1
+    eventually(lambda: set(people.squeue()) == {f"default/{n}" for n in names[2:]}, "no job left over")

@@ -1,0 +1,68 @@
+"""Which of a machine's own Kubernetes binaries make one supported cluster."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.local.kubernetes_binaries import (
+    BINARIES,
+    CONTROL_PLANE,
+    Version,
+    choose,
+    find_binaries,
+)
+
+
+def plane(*minors: int) -> dict[str, Version]:
+    return {name: (1, minor) for name, minor in zip(CONTROL_PLANE, minors, strict=False)}
+
+
+def test_nothing_found_means_everything_is_built() -> None:
+    assert choose({}) == set()
+
+
+@pytest.mark.parametrize("minor", [31, 34, 36])
+def test_a_whole_supported_set_is_used(minor: int) -> None:
+    found = {**plane(minor, minor, minor), "etcd": (3, 5), "kubectl": (1, minor), "kwok": (0, 8)}
+    assert choose(found) == set(BINARIES)
+
+
+@pytest.mark.parametrize("minor", [30, 37])
+def test_an_unsupported_control_plane_is_not_used(minor: int) -> None:
+    assert choose({**plane(minor, minor, minor), "etcd": (3, 6)}) == {"etcd"}
+
+
+def test_a_control_plane_of_two_versions_is_not_used() -> None:
+    assert choose(plane(35, 35, 36)) == set()
+
+
+def test_a_part_of_a_control_plane_is_used_only_beside_a_built_rest_of_its_version() -> None:
+    assert choose({"kube-apiserver": (1, 36)}) == {"kube-apiserver"}
+    assert choose({"kube-apiserver": (1, 35)}) == set()
+
+
+def test_kubectl_may_be_one_minor_away_from_the_control_plane() -> None:
+    assert choose({"kubectl": (1, 35)}) == {"kubectl"}
+    assert choose({"kubectl": (1, 32)}) == set()
+    assert "kubectl" in choose({**plane(33, 33, 33), "kubectl": (1, 32)})
+
+
+@pytest.mark.parametrize("found", [{"etcd": (3, 4)}, {"kwok": (0, 5)}, {"etcd": (4, 0)}])
+def test_etcd_and_kwok_of_other_versions_are_not_used(found: dict[str, Version]) -> None:
+    assert choose(found) == set()
+
+
+def test_binaries_are_looked_for_in_kubebuilder_assets_before_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assets, path = tmp_path / "assets", tmp_path / "path"
+    for folder, version in ((assets, "3.6.8"), (path, "3.5.1")):
+        folder.mkdir()
+        (folder / "etcd").write_text(f"#!/bin/sh\necho etcd Version: {version}\n")
+        (folder / "etcd").chmod(0o755)
+    (path / "kwok").write_text("#!/bin/sh\nexit 1\n")
+    (path / "kwok").chmod(0o755)
+    monkeypatch.setenv("PATH", str(path))
+    assert find_binaries() == {"etcd": (path / "etcd", (3, 5))}
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+    assert find_binaries() == {"etcd": (assets / "etcd", (3, 6))}

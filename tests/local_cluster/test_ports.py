@@ -1,0 +1,52 @@
+"""Ports that a second cluster on the machine cannot get."""
+
+import socket
+from contextlib import closing
+
+import pytest
+
+from deploy.local import ports
+from deploy.local.errors import ClusterError
+from deploy.local.ports import BLOCK_SIZE, lease_ports
+
+
+@pytest.fixture(autouse=True)
+def _range_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three blocks where no cluster looks for ports."""
+    monkeypatch.setattr(ports, "FIRST_PORT", 18_000)
+    monkeypatch.setattr(ports, "LAST_PORT", 18_000 + 3 * BLOCK_SIZE - 1)
+
+
+def test_two_leases_share_no_port() -> None:
+    with closing(lease_ports(["a", "b"])) as first, closing(lease_ports(["a", "b"])) as second:
+        assert set(first.ports) == set(second.ports) == {"a", "b"}
+        assert not set(first.ports.values()) & set(second.ports.values())
+
+
+def test_a_closed_lease_can_be_had_again() -> None:
+    with closing(lease_ports(["a"])) as first:
+        taken = first.ports
+    with closing(lease_ports(["a"])) as second:
+        assert second.ports == taken
+
+
+def test_a_port_that_someone_listens_on_is_left_out() -> None:
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 18_000))
+        listener.listen()
+        with closing(lease_ports(["a"])) as lease:
+            assert lease.ports == {"a": 18_001}
+
+
+def test_many_ports_take_several_blocks() -> None:
+    names = [f"slurmd-{number}" for number in range(BLOCK_SIZE + 1)]
+    with closing(lease_ports(names)) as lease:
+        assert len(set(lease.ports.values())) == len(names)
+        assert len(lease.locks) == 2
+
+
+def test_more_ports_than_there_are_is_an_error_that_holds_nothing() -> None:
+    with pytest.raises(ClusterError, match="no 301 free ports"):
+        lease_ports([str(number) for number in range(3 * BLOCK_SIZE + 1)])
+    with closing(lease_ports(["a"])) as lease:
+        assert lease.ports == {"a": 18_000}

@@ -1,0 +1,55 @@
+"""slurm.conf for a spec, and a caller's own lines in it."""
+
+import pytest
+
+from deploy.local.blueprint import port_names
+from deploy.local.rendering import render
+from deploy.local.slurm_config import replace_parameters
+from deploy.local.spec import SIGNAL_RELAY, ClusterSpec
+
+
+def slurm_conf(spec: ClusterSpec) -> list[str]:
+    ports = {name: 20_000 + index for index, name in enumerate(port_names(spec))}
+    return render("slurm.conf.j2", spec=spec, ports=ports).splitlines()
+
+
+def starting(conf: list[str], prefix: str) -> list[str]:
+    return [line for line in conf if line.startswith(prefix)]
+
+
+def test_nodes_with_a_slurmd_make_the_default_partition() -> None:
+    conf = slurm_conf(ClusterSpec(nodes=2, external_nodes=3))
+    assert len(starting(conf, "NodeName=node-")) == 2
+    (main,) = starting(conf, "PartitionName=main")
+    assert "Nodes=node-[1-2] Default=YES" in main
+    (ext,) = starting(conf, "PartitionName=ext")
+    assert "Default=NO Nodes=external-[1-3]" in ext
+
+
+def test_external_nodes_alone_are_the_default_partition_and_answer_signals_through_a_relay() -> None:
+    conf = slurm_conf(ClusterSpec(nodes=0, external_nodes=3))
+    (main,) = starting(conf, "PartitionName=")
+    assert main.startswith("PartitionName=main Default=YES Nodes=external-[1-3]")
+    assert len(starting(conf, f"NodeName={SIGNAL_RELAY}")) == 1
+
+
+def test_nodes_without_gpus_have_no_gres() -> None:
+    assert "Gres=" not in "".join(slurm_conf(ClusterSpec(gpus_per_node=0)))
+
+
+def test_a_callers_line_replaces_the_parameter_of_the_same_name() -> None:
+    conf = replace_parameters("KillWait=40\nMinJobAge=60\n", ("killwait=5", "Prolog=/p"))
+    assert conf.splitlines() == ["MinJobAge=60", "killwait=5", "Prolog=/p"]
+
+
+def test_a_callers_partition_is_one_more() -> None:
+    conf = replace_parameters("PartitionName=main Nodes=ALL\n", ("PartitionName=low Nodes=ALL",))
+    assert len(conf.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "choices", [{"release": "1.0"}, {"nodes": 0}, {"kubernetes": False, "extender": True}]
+)
+def test_a_spec_that_makes_no_sense_is_refused(choices: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"known are|at least one|needs Kubernetes"):
+        ClusterSpec(**choices)  # type: ignore[arg-type]

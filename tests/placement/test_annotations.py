@@ -1,0 +1,166 @@
+"""What each annotation asks of Slurm, and what is said where its value is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.placement.annotations import ANNOTATIONS, DEFAULT_PREFIX, read_annotations
+from slurm_client.model import JobSpec, Sharing
+
+NAMES = [row.name for row in ANNOTATIONS]
+SLURM_LARGEST = 0xFFFFFFFD  # uint32; 0xfffffffe and 0xffffffff are NO_VAL and INFINITE
+
+
+def fields(name: str, value: str) -> dict[str, Any]:
+    found, problems = read_annotations({DEFAULT_PREFIX + name: value}, DEFAULT_PREFIX)
+    assert not problems
+    return found
+
+
+def problem(name: str, value: str) -> str:
+    found, problems = read_annotations({DEFAULT_PREFIX + name: value}, DEFAULT_PREFIX)
+    assert found == {}
+    assert len(problems) == 1
+    return problems[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "asked"),
+    [
+        ("account", "physics", {"account": "physics"}),
+        ("comment", "it is mine", {"comment": "it is mine"}),
+        ("constraints", "a100&nvme", {"constraints": "a100&nvme"}),
+        ("current-working-dir", "/home/x", {"current_working_directory": "/home/x"}),
+        ("excluded-nodes", "a, b", {"excluded_nodes": ("a", "b")}),
+        ("group-id", "7", {"group_id": 7}),
+        ("partition", "main", {"partition": "main"}),
+        ("prefer", "h100", {"prefer": "h100"}),
+        ("priority", "0", {"priority": 0}),
+        ("qos", "high", {"qos": "high"}),
+        ("required-nodes", "a", {"required_nodes": ("a",)}),
+        ("reservation", "maint", {"reservation": "maint"}),
+        ("user-id", "1000", {"user_id": 1000, "group_id": 1000}),
+    ],
+)
+def test_a_value_becomes_the_jobs_field(name: str, value: str, asked: dict[str, Any]) -> None:
+    assert fields(name, value) == asked
+
+
+@pytest.mark.parametrize(
+    ("value", "sharing"),
+    [
+        ("none", Sharing.NONE),
+        ("true", Sharing.NONE),
+        ("ok", Sharing.ALLOWED),
+        ("false", Sharing.ALLOWED),
+        ("user", Sharing.USER),
+        ("mcs", Sharing.MCS),
+        ("topo", Sharing.TOPO),
+    ],
+)
+def test_exclusive_is_read_in_both_forms(value: str, sharing: Sharing) -> None:
+    assert fields("exclusive", value) == {"shared": sharing}
+
+
+def test_without_annotations_nothing_is_asked() -> None:
+    assert read_annotations({}, DEFAULT_PREFIX) == ({}, ())
+
+
+@pytest.mark.parametrize(("seconds", "minutes"), [("1", 1), ("60", 1), ("61", 2), ("3600", 60)])
+def test_a_timeout_is_rounded_up_to_slurms_minutes(seconds: str, minutes: int) -> None:
+    assert fields("timeout", seconds) == {"time_limit_minutes": minutes}
+
+
+@given(st.integers(1, 10**8))
+def test_a_pod_never_gets_less_time_than_it_asked_nor_a_minute_more(seconds: int) -> None:
+    granted = 60 * fields("timeout", str(seconds))["time_limit_minutes"]
+    assert seconds <= granted < seconds + 60
+
+
+def test_the_group_is_the_users_own_unless_it_is_named() -> None:
+    both = {DEFAULT_PREFIX + "user-id": "7", DEFAULT_PREFIX + "group-id": "8"}
+    assert read_annotations(both, DEFAULT_PREFIX)[0] == {"user_id": 7, "group_id": 8}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("account", ""),
+        ("partition", "  "),
+        ("current-working-dir", "home/x"),
+        ("excluded-nodes", " , "),
+        ("exclusive", "maybe"),
+        ("exclusive", "TRUE"),
+        ("priority", "-1"),
+        ("priority", "1.5"),
+        ("timeout", "0"),
+        ("timeout", "10m"),
+        ("user-id", "root"),
+        ("user-id", ""),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_annotation_and_what_is_allowed(name: str, value: str) -> None:
+    told = problem(name, value)
+    assert told.startswith(f"annotation {DEFAULT_PREFIX}{name}: {value!r} is not ")
+    assert not told.endswith("is not ")
+
+
+@pytest.mark.parametrize("name", ["priority", "user-id", "group-id", "timeout"])
+@pytest.mark.parametrize("digits", [11, 40, 5000])
+def test_a_number_beyond_slurms_own_is_refused_in_our_words(name: str, digits: int) -> None:
+    assert "int_max_str_digits" not in problem(name, "9" * digits)
+
+
+def test_the_largest_number_that_slurm_takes_is_taken() -> None:
+    assert fields("priority", str(SLURM_LARGEST)) == {"priority": SLURM_LARGEST}
+    assert problem("priority", str(SLURM_LARGEST + 1))
+
+
+def test_a_very_long_wrong_value_is_not_repeated_in_full() -> None:
+    assert len(problem("exclusive", "x" * 200_000)) < 1000
+
+
+@pytest.mark.parametrize("name", ["excluded-nodes", "required-nodes"])
+def test_a_hostlist_is_expanded_or_refused_but_never_torn(name: str) -> None:
+    found, problems = read_annotations({DEFAULT_PREFIX + name: "gpu[1,3]"}, DEFAULT_PREFIX)
+    assert problems or tuple(found.values()) == (("gpu1", "gpu3"),)
+
+
+@pytest.mark.parametrize("name", ["account", "partition", "qos", "reservation"])
+def test_a_name_loses_the_line_end_of_a_yaml_block(name: str) -> None:
+    assert fields(name, "main\n") == {name: "main"}
+
+
+def test_all_problems_are_found_at_once() -> None:
+    wrong = {DEFAULT_PREFIX + name: "" for name in NAMES}
+    _, problems = read_annotations(wrong, DEFAULT_PREFIX)
+    assert [
+        told.split(": ")[0].removeprefix("annotation " + DEFAULT_PREFIX) for told in problems
+    ] == NAMES
+
+
+def test_another_prefix_is_read_and_the_default_one_is_not() -> None:
+    both = {"x.example/partition": "mine", DEFAULT_PREFIX + "partition": "theirs"}
+    assert read_annotations(both, "x.example/") == ({"partition": "mine"}, ())
+
+
+def test_what_others_annotate_is_left_alone() -> None:
+    foreign = {"kubectl.kubernetes.io/x": "1", DEFAULT_PREFIX + "unheard-of": "1", "partition": "x"}
+    assert read_annotations(foreign, DEFAULT_PREFIX) == ({}, ())
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.text()))
+def test_any_text_is_either_a_job_or_a_problem(values: dict[str, str]) -> None:
+    annotations = {DEFAULT_PREFIX + name: value for name, value in values.items()}
+    found, problems = read_annotations(annotations, DEFAULT_PREFIX)
+    JobSpec("p", 1, 1, **found)
+    read = {row.name for row in ANNOTATIONS if row.field in found} - (
+        {"group-id"} if "group-id" not in values else set()
+    )
+    wrong = {told.split(": ")[0].removeprefix("annotation " + DEFAULT_PREFIX) for told in problems}
+    assert read | wrong >= values.keys()
+    assert len(problems) == len(wrong)

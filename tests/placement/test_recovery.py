@@ -1,0 +1,348 @@
+"""Where a placeholder stands, told from a Pod and the jobs found under its ids alone."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import pytest
+
+from extender.placement.identity import TRIES_AT_RECOVERY, PlaceholderKey
+from extender.placement.placeholder import Placeholder, State
+from extender.placement.recovery import possible_ids, recovered
+from extender.placement.workload import ATTEMPT, JOB_ID, NODE, Allocation, Pod
+from slurm_client.model import Job, JobState
+from tests.builders import RULES, kube_node, moment, placeholder_job, pod
+
+AT = moment(kube_node("n1"), kube_node("n2"))
+NATIVE = Job(4711, JobState("RUNNING"), name="train.sh", nodes=("n1",))
+GATED = pod(uid="u1", annotations={ATTEMPT: "1"})
+SECOND = pod(uid="u1", annotations={ATTEMPT: "2"})
+
+
+def find(of: Pod, *jobs: Job) -> tuple[Placeholder | None, tuple[Job, ...]]:
+    return recovered(of, jobs, AT)
+
+
+def record_of(of: Pod, *jobs: Job) -> Placeholder:
+    """The record, where no job is to be ended."""
+    record, stray = find(of, *jobs)
+    assert record is not None
+    assert stray == ()
+    return record
+
+
+def burnt(of: Pod, attempt_try: int, attempt: int = 1) -> Job:
+    """What an immediate allocation that was refused leaves behind."""
+    return placeholder_job(of, "FAILED", attempt=attempt, attempt_try=attempt_try)
+
+
+def bound(job: Job, *, node: str = "n1", says: str | None = None, attempt: int = 1) -> Pod:
+    """A Pod on a Node, whose annotations name a job (and perhaps another Node)."""
+    annotations = {ATTEMPT: str(attempt), JOB_ID: str(job.id), NODE: says or node}
+    return pod(uid="u1", gates=(), node=node, phase="Running", annotations=annotations)
+
+
+# Pods that wait
+
+
+def test_a_pod_without_jobs_waits_for_its_turn() -> None:
+    record = record_of(GATED)
+    assert (record.state, record.attempt, record.attempt_try) == (State.SEEN, 1, 0)
+    assert (record.job_id, record.first_seen, record.since) == (None, AT.now, AT.now)
+
+
+def test_a_pod_goes_on_from_the_attempt_that_it_carries() -> None:
+    record = record_of(SECOND)
+    assert (record.state, record.attempt, record.attempt_try) == (State.SEEN, 2, 0)
+
+
+def test_after_burnt_ids_the_next_try_is_made() -> None:
+    record = record_of(GATED, burnt(GATED, 0), burnt(GATED, 1))
+    assert (record.state, record.attempt_try) == (State.SEEN, 2)
+
+
+def test_ids_burnt_by_an_earlier_attempt_are_no_try_of_this_one() -> None:
+    record = record_of(SECOND, burnt(SECOND, 0, attempt=1))
+    assert (record.attempt, record.attempt_try) == (2, 0)
+
+
+def test_an_earlier_attempts_ended_job_means_nothing() -> None:
+    record = record_of(SECOND, placeholder_job(SECOND, "CANCELLED", attempt=1, node="n1"))
+    assert (record.state, record.attempt, record.attempt_try) == (State.SEEN, 2, 0)
+
+
+def test_a_waiting_job_is_waited_for() -> None:
+    job = placeholder_job(GATED, "PENDING")
+    record = record_of(GATED, job)
+    assert (record.state, record.job_id, record.attempt_try) == (State.QUEUED, job.id, 0)
+
+
+def test_a_waiting_job_of_a_later_try_is_waited_for() -> None:
+    job = placeholder_job(GATED, "PENDING", attempt_try=1)
+    record = record_of(GATED, burnt(GATED, 0), job)
+    assert (record.state, record.job_id, record.attempt_try) == (State.QUEUED, job.id, 1)
+
+
+@pytest.mark.parametrize(
+    "state", ["RUNNING,CONFIGURING", "SUSPENDED", "RUNNING,COMPLETING", "UNHEARD-OF"]
+)
+def test_a_live_job_that_does_not_run_yet_is_waited_for(state: str) -> None:
+    assert record_of(GATED, placeholder_job(GATED, state, node="n1")).state is State.QUEUED
+
+
+def test_a_running_job_is_an_allocation_that_has_to_be_written() -> None:
+    job = placeholder_job(GATED, node="n2", gres=("gpu:2(IDX:0-1)",))
+    record = record_of(GATED, job)
+    assert (record.state, record.written) == (State.ALLOCATED, False)
+    assert record.allocation == Allocation(job.id, "n2", "gpu:2(IDX:0-1)")
+
+
+def test_a_running_job_on_a_node_that_no_node_stands_for_is_given_back() -> None:
+    record = record_of(GATED, placeholder_job(GATED, node="native-01"))
+    assert record.state is State.REPLACING
+    assert record.job_id is not None
+    assert not record.job_over
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "COMPLETED", "DEADLINE"])
+def test_a_job_that_ended_ends_its_pod(state: str) -> None:
+    job = placeholder_job(GATED, state, node="n1")
+    record = record_of(GATED, job)
+    assert (record.state, record.job_over) == (State.EVICTING, True)
+    assert record.cause is not None
+    assert str(job.id) in record.cause.message
+
+
+@pytest.mark.parametrize("state", ["PREEMPTED", "NODE_FAIL", "BOOT_FAIL"])
+def test_a_job_that_slurm_took_away_is_replaced(state: str) -> None:
+    """As it is when a live ledger hears of it: a Pod that has not started is placed again."""
+    record = record_of(GATED, placeholder_job(GATED, state, node="n1"))
+    assert (record.state, record.job_over) == (State.REPLACING, True)
+
+
+def test_an_ended_job_counts_and_the_burnt_id_after_it_does_not() -> None:
+    ended = placeholder_job(GATED, "CANCELLED", attempt_try=0)
+    assert record_of(GATED, ended, burnt(GATED, 1)).state is State.EVICTING
+
+
+def test_a_live_job_counts_before_an_ended_one() -> None:
+    ended, live = placeholder_job(GATED, "CANCELLED"), placeholder_job(GATED, "PENDING", attempt_try=1)
+    record = record_of(GATED, ended, live)
+    assert (record.state, record.job_id) == (State.QUEUED, live.id)
+
+
+def test_the_ungated_pod_of_a_running_job_is_no_different() -> None:
+    job = placeholder_job(GATED, node="n1")
+    ungated = pod(uid="u1", gates=(), annotations={ATTEMPT: "1", JOB_ID: str(job.id), NODE: "n1"})
+    record = record_of(ungated, job)
+    assert (record.state, record.allocation) == (State.ALLOCATED, Allocation(job.id, "n1"))
+
+
+def test_an_old_attempts_live_job_is_ended_before_the_next_begins() -> None:
+    old = placeholder_job(SECOND, "PENDING", attempt=1, attempt_try=1)
+    record = record_of(SECOND, old)
+    assert (record.state, record.job_id, record.attempt) == (State.REPLACING, old.id, 1)
+    assert record.written, "the Pod is numbered already"
+    assert not record.job_over
+
+
+# Two live jobs, which only a controller that forgot something can have
+
+
+def test_of_two_live_jobs_the_running_one_is_kept() -> None:
+    waits, runs = placeholder_job(GATED, "PENDING"), placeholder_job(GATED, attempt_try=1, node="n1")
+    record, stray = find(GATED, waits, runs)
+    assert record is not None
+    assert (record.state, record.job_id, stray) == (State.ALLOCATED, runs.id, (waits,))
+
+
+def test_of_two_attempts_live_jobs_this_attempts_is_kept() -> None:
+    """Were it ended by us, its end would be taken for a person's, and evict the Pod."""
+    for old_state, state in product(("PENDING", "RUNNING"), repeat=2):
+        old = placeholder_job(SECOND, old_state, attempt=1, node="n1")
+        job = placeholder_job(SECOND, state, attempt=2, node="n2")
+        record, stray = find(SECOND, old, job)
+        assert record is not None
+        assert (record.job_id, stray) == (job.id, (old,)), (old_state, state)
+
+
+# Bound Pods
+
+
+def test_a_bound_pod_whose_job_runs_is_bound() -> None:
+    job = placeholder_job(GATED, attempt_try=1, node="n1")
+    record = record_of(bound(job), job)
+    assert (record.state, record.job_id, record.attempt_try) == (State.BOUND, job.id, 1)
+    assert record.allocation == Allocation(job.id, "n1")
+
+
+def test_a_bound_pod_whose_job_ended_is_evicted() -> None:
+    job = placeholder_job(GATED, "PREEMPTED", node="n1")
+    record = record_of(bound(job), job)
+    assert (record.state, record.job_over) == (State.EVICTING, True)
+    assert record.cause is not None
+    assert record.cause.reason == "SlurmJobPreempted"
+
+
+def test_a_bound_pod_whose_job_slurm_does_not_know_runs_on() -> None:
+    job = placeholder_job(GATED, node="n1")
+    record = record_of(bound(job))
+    assert (record.state, record.job_id) == (State.BOUND, job.id)
+
+
+def test_a_bound_pods_second_live_job_is_ended() -> None:
+    job, second = placeholder_job(GATED, node="n1"), placeholder_job(GATED, "PENDING", attempt_try=1)
+    record, stray = find(bound(job), job, second)
+    assert record is not None
+    assert (record.job_id, stray) == (job.id, (second,))
+
+
+def test_a_pod_that_was_bound_without_us_is_none_of_ours() -> None:
+    assert find(pod(uid="u1", gates=(), node="n1")) == (None, ())
+
+
+def test_a_pod_that_another_bound_gives_its_job_back() -> None:
+    waits = placeholder_job(GATED, "PENDING")
+    assert find(pod(uid="u1", gates=(), node="n1"), waits) == (None, (waits,))
+
+
+def test_a_bound_pod_that_is_being_deleted_keeps_its_job_until_it_is_gone() -> None:
+    job = placeholder_job(GATED, node="n1")
+    annotations = {JOB_ID: str(job.id), NODE: "n1"}
+    leaving = pod(uid="u1", gates=(), node="n1", deleting=True, annotations=annotations)
+    assert record_of(leaving, job).state is State.BOUND
+
+
+def test_a_forged_job_id_on_a_bound_pod_is_not_taken_over() -> None:
+    """The record's job is cancelled when the Pod goes: it must be ours (invariant I6)."""
+    other = placeholder_job(pod(uid="another"), node="n1")
+    for foreign in (NATIVE, other):
+        for jobs in ((), (foreign,)):
+            record, stray = find(bound(foreign), *jobs)
+            assert stray == ()
+            assert record is None or record.job_id != foreign.id
+
+
+def test_a_running_pods_job_survives_a_removed_annotation() -> None:
+    job = placeholder_job(GATED, node="n1")
+    tampered = pod(uid="u1", gates=(), node="n1", phase="Running")
+    record = record_of(tampered, job)
+    assert (record.state, record.job_id) == (State.BOUND, job.id)
+
+
+def test_a_changed_node_annotation_does_not_hide_a_running_pods_job() -> None:
+    job = placeholder_job(GATED, node="n1")
+    record = record_of(bound(job, says="n2"), job)
+    assert (record.state, record.job_id) == (State.BOUND, job.id)
+
+
+# Pods that are over
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_finished_pods_live_jobs_are_ended(phase: str) -> None:
+    job, second = placeholder_job(GATED, node="n1"), placeholder_job(GATED, "PENDING", attempt_try=1)
+    annotations = {JOB_ID: str(job.id), NODE: "n1"}
+    over = pod(uid="u1", gates=(), node="n1", phase=phase, annotations=annotations)
+    assert find(over, job, second) == (None, (job, second))
+
+
+def test_a_finished_pods_ended_job_is_left_alone() -> None:
+    over = pod(uid="u1", gates=(), node="n1", phase="Succeeded")
+    assert find(over, placeholder_job(GATED, "COMPLETED", node="n1")) == (None, ())
+
+
+def test_a_pod_deleted_before_it_was_bound_ends_its_jobs() -> None:
+    job = placeholder_job(GATED, "PENDING")
+    assert find(pod(uid="u1", deleting=True), job) == (None, (job,))
+
+
+# Jobs that are not ours
+
+
+FOREIGN = [
+    pytest.param({"admin_comment": ""}, id="no key"),
+    pytest.param({"admin_comment": "by hand"}, id="another comment"),
+    pytest.param(
+        {"admin_comment": str(PlaceholderKey("elsewhere", "default", "p", "u1", 1))}, id="other cluster"
+    ),
+    pytest.param(
+        {"admin_comment": str(PlaceholderKey(RULES.cluster, "default", "p", "u2", 1))}, id="other Pod"
+    ),
+]
+
+
+@pytest.mark.parametrize("comment", FOREIGN)
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "CANCELLED", "FAILED"])
+def test_a_foreign_job_under_our_id_is_neither_adopted_nor_ended(
+    comment: dict[str, str], state: str
+) -> None:
+    record = record_of(GATED, placeholder_job(GATED, state, node="n1", **comment))
+    assert (record.state, record.job_id, record.attempt_try) == (State.SEEN, None, 0)
+
+
+# Whatever is found
+
+PODS = {
+    "gated": lambda job: GATED,
+    "second attempt": lambda job: SECOND,
+    "ungated": lambda job: pod(uid="u1", gates=(), annotations={JOB_ID: str(job.id), NODE: "n1"}),
+    "bound": bound,
+    "bound, second attempt": lambda job: bound(job, attempt=2),
+    "bound, node forged": lambda job: bound(job, says="n2"),
+    "bound, job forged": lambda job: bound(NATIVE),
+    "bound, bare": lambda job: pod(uid="u1", gates=(), node="n1"),
+    "bound, leaving": lambda job: pod(uid="u1", node="n1", deleting=True),
+    "leaving": lambda job: pod(uid="u1", deleting=True),
+    "over": lambda job: pod(uid="u1", node="n1", phase="Failed"),
+}
+JOBS = [
+    placeholder_job(GATED, state, attempt=attempt, attempt_try=attempt_try, node="n1")
+    for state in ("PENDING", "RUNNING", "CANCELLED", "FAILED")
+    for attempt in (1, 2)
+    for attempt_try in (0, 1)
+] + [burnt(GATED, 0), NATIVE]
+
+
+@pytest.mark.parametrize("kind", PODS)
+def test_every_live_job_is_either_kept_or_ended(kind: str) -> None:
+    """None is left without anybody to end it, none is ended under the record that holds it, and what
+    is not ours is neither."""
+    for jobs in combinations(JOBS, 2):
+        if jobs[0].id == jobs[1].id:
+            continue
+        record, stray = find(PODS[kind](jobs[0]), *jobs)
+        held = set() if record is None or record.job_id is None else {record.job_id}
+        live = {job.id for job in jobs if not job.state.ended and job is not NATIVE}
+        ended = {job.id for job in stray}
+        assert ended <= live, jobs
+        assert live <= held | ended, jobs
+        assert not held & ended, jobs
+        assert NATIVE.id not in held, jobs
+
+
+# Ids to ask about
+
+
+def test_the_first_tries_of_this_attempt_and_the_last_are_asked_about() -> None:
+    keys = [
+        PlaceholderKey(RULES.cluster, "default", "p", "u1", attempt, attempt_try)
+        for attempt in (1, 2)
+        for attempt_try in range(TRIES_AT_RECOVERY)
+    ]
+    assert set(possible_ids(SECOND, RULES)) == {key.job_id(RULES.ids) for key in keys}
+
+
+def test_before_the_first_attempt_there_was_none() -> None:
+    assert len(possible_ids(GATED, RULES)) == TRIES_AT_RECOVERY
+
+
+def test_the_id_on_the_pod_is_asked_about_once() -> None:
+    later = placeholder_job(GATED, attempt_try=9).id
+    assert possible_ids(pod(uid="u1", annotations={JOB_ID: str(later)}), RULES)[-1] == later
+    first = placeholder_job(GATED).id
+    assert len(possible_ids(pod(uid="u1", annotations={JOB_ID: str(first)}), RULES)) == TRIES_AT_RECOVERY
+
+
+def test_an_id_outside_our_range_is_not_asked_about() -> None:
+    assert NATIVE.id not in possible_ids(pod(uid="u1", annotations={JOB_ID: str(NATIVE.id)}), RULES)

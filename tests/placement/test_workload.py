@@ -1,0 +1,260 @@
+"""A manifest as placement sees it."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.placement.workload import (
+    ATTEMPT,
+    GATE,
+    GRES,
+    JOB_ID,
+    NODE,
+    Allocation,
+    Dialect,
+    parse_pod,
+    read_request,
+)
+from slurm_client.model import JobSpec, Sharing
+from tests.builders import DIALECT, PREFIX, container, pod, pod_manifest
+
+FILTER_CALL = Path(__file__).parent.parent / "verbs" / "bodies" / "filter.json"
+HUGE = "1" * 5000
+
+
+# Snapshots
+
+
+def test_a_pod_that_waits_behind_our_gate() -> None:
+    snapshot = pod(name="train", namespace="ml", uid="u1", version="7", priority=1000)
+    assert (snapshot.uid, snapshot.namespace, snapshot.name) == ("u1", "ml", "train")
+    assert (snapshot.resource_version, snapshot.created) == ("7", "2026-11-21T08:00:00Z")
+    assert (snapshot.priority, snapshot.gated, snapshot.node) == (1000, True, None)
+    assert (snapshot.attempt, snapshot.job_id, snapshot.allocation) == (1, None, None)
+    assert not snapshot.deleting
+    assert not snapshot.finished
+
+
+def test_a_pod_as_kube_scheduler_sends_it() -> None:
+    manifest = json.loads(FILTER_CALL.read_text())["Pod"]
+    snapshot = parse_pod(manifest, DIALECT)
+    assert snapshot.uid == "4bdf6d45-03c1-446f-97f1-6397df445d62"
+    assert snapshot.request.job.cpus == 1
+    assert not snapshot.gated
+
+
+def test_a_pod_at_admission_has_no_uid_nor_name_yet() -> None:
+    manifest = {
+        "metadata": {"generateName": "job-", "creationTimestamp": None, "annotations": None},
+        "spec": {"containers": [{"name": "c", "resources": {}}], "schedulingGates": None},
+    }
+    snapshot = parse_pod(manifest, DIALECT)
+    assert (snapshot.uid, snapshot.namespace, snapshot.name) == ("", "default", "job-")
+    assert (snapshot.created, snapshot.gates) == ("", ())
+
+
+def test_the_gates_of_others_are_told_apart_from_ours() -> None:
+    snapshot = pod(gates=("example.com/a", GATE, "example.com/b"))
+    assert snapshot.gated
+    assert snapshot.other_gates == ("example.com/a", "example.com/b")
+    assert not pod(gates=("example.com/a",)).gated
+
+
+@pytest.mark.parametrize(
+    ("phase", "finished"),
+    [("Pending", False), ("Running", False), ("Unknown", False), ("Succeeded", True), ("Failed", True)],
+)
+def test_a_pod_is_finished_when_its_phase_is_final(phase: str, finished: bool) -> None:
+    assert pod(phase=phase).finished is finished
+
+
+def test_a_pod_that_is_bound_and_being_deleted() -> None:
+    snapshot = pod(node="n1", deleting=True)
+    assert (snapshot.node, snapshot.deleting) == ("n1", True)
+
+
+def test_our_own_annotations_are_read_back() -> None:
+    written = {ATTEMPT: "3", JOB_ID: "40000000", NODE: "n1", GRES: "gpu:h100:2(IDX:0-1)"}
+    snapshot = pod(annotations=written)
+    assert (snapshot.attempt, snapshot.job_id) == (3, 40_000_000)
+    assert snapshot.allocation == Allocation(40_000_000, "n1", "gpu:h100:2(IDX:0-1)")
+
+
+@pytest.mark.parametrize("attempt", ["", "0", "-1", "x", "1.5", HUGE])
+def test_a_forged_attempt_counts_as_the_first(attempt: str) -> None:
+    assert pod(annotations={ATTEMPT: attempt}).attempt == 1
+
+
+@pytest.mark.parametrize("job_id", ["", "-1", "x", "1.5", "0x10", HUGE])
+def test_a_forged_job_id_is_none(job_id: str) -> None:
+    assert pod(annotations={JOB_ID: job_id, NODE: "n1"}).job_id is None
+    assert pod(annotations={JOB_ID: job_id, NODE: "n1"}).allocation is None
+
+
+@given(st.dictionaries(st.sampled_from([ATTEMPT, JOB_ID, NODE, GRES]), st.text()))
+def test_any_text_in_our_own_annotations_is_read(annotations: dict[str, str]) -> None:
+    snapshot = pod(annotations=annotations)
+    assert snapshot.attempt > 0
+    assert snapshot.allocation is None or snapshot.allocation.node
+
+
+# Allocations
+
+
+@pytest.mark.parametrize("gres", ["", "gpu:2(IDX:0-1)"])
+def test_an_allocation_comes_back_from_its_annotations(gres: str) -> None:
+    allocation = Allocation(40_000_000, "n1", gres)
+    assert Allocation.parse(allocation.annotations()) == allocation
+
+
+@pytest.mark.parametrize(
+    "annotations", [{}, {JOB_ID: "7"}, {NODE: "n1"}, {JOB_ID: "7", NODE: ""}, {JOB_ID: "", NODE: "n1"}]
+)
+def test_half_an_allocation_is_none(annotations: dict[str, str]) -> None:
+    assert Allocation.parse(annotations) is None
+
+
+# What is asked of Slurm
+
+
+def test_requests_and_annotations_become_the_job() -> None:
+    asked = {PREFIX + "partition": "gpu", PREFIX + "timeout": "90", PREFIX + "exclusive": "user"}
+    request = pod(namespace="ml", cpu="1500m", memory="2Gi", gpus=2, annotations=asked).request
+    assert request.problems == ()
+    assert request.job == JobSpec(
+        name="ml/p",
+        cpus=2,
+        memory_mb=2048,
+        gres=(("gpu", 2),),
+        partition="gpu",
+        time_limit_minutes=2,
+        shared=Sharing.USER,
+    )
+
+
+def test_an_extended_resource_that_is_not_mapped_is_kube_schedulers_alone() -> None:
+    asked = container({"cpu": "1", "memory": "1Gi", "rdma/ib": "1", "ephemeral-storage": "1Gi"})
+    assert pod(containers=[asked]).request.job.gres == ()
+
+
+def test_a_mapping_may_name_a_type() -> None:
+    dialect = Dialect(gres={"example.com/a100": "gpu:a100", "example.com/fpga": "fpga"})
+    asked = container({"cpu": "1", "memory": "1Gi", "example.com/fpga": "1", "example.com/a100": "4"})
+    manifest = pod_manifest(containers=[asked])
+    assert read_request(manifest, dialect).job.gres == (("fpga", 1), ("gpu:a100", 4))
+
+
+def test_two_resources_of_one_gres_add_up() -> None:
+    asked = container({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1", "amd.com/gpu": "2"})
+    assert pod(containers=[asked]).request.job.gres == (("gpu", 3),)
+
+
+def test_zero_gpus_are_no_gres() -> None:
+    asked = container({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "0"})
+    assert pod(containers=[asked]).request.job.gres == ()
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "missing"),
+    [
+        (None, "1Gi", ["cpu"]),
+        ("1", None, ["memory"]),
+        (None, None, ["cpu", "memory"]),
+        ("0", "1Gi", ["cpu"]),
+        ("-1", "1Gi", ["cpu"]),
+    ],
+)
+def test_what_a_pod_must_request_is_told_by_name(
+    cpu: str | None, memory: str | None, missing: list[str]
+) -> None:
+    problems = pod(cpu=cpu, memory=memory).request.problems
+    assert len(problems) == len(missing)
+    for name, problem in zip(missing, problems, strict=True):
+        assert f"requests no {name}" in problem
+        assert f"resources.requests.{name}" in problem
+
+
+def test_a_limit_is_a_request() -> None:
+    limited = container(limits={"cpu": "2", "memory": "1Gi"})
+    request = pod(containers=[limited]).request
+    assert request.problems == ()
+    assert (request.job.cpus, request.job.memory_mb) == (2, 1024)
+
+
+def test_a_quantity_that_is_none_is_told() -> None:
+    assert any("'lots' is not a quantity" in problem for problem in pod(cpu="lots").request.problems)
+
+
+def test_every_problem_is_told_at_once() -> None:
+    wrong = {PREFIX + "timeout": "soon", PREFIX + "exclusive": "maybe"}
+    problems = pod(cpu=None, annotations=wrong).request.problems
+    assert len(problems) == 3
+
+
+QUANTITY = st.from_regex(
+    r"[0-9]{1,4}(\.[0-9]{1,3})?(e[0-9]{1,9}|[munkMGTPE]|[KMGTPE]i)?", fullmatch=True
+)
+
+
+@given(QUANTITY | st.text(max_size=8), QUANTITY | st.text(max_size=8))
+def test_whatever_is_requested_is_a_job_that_can_be_sent_or_a_problem(cpu: str, memory: str) -> None:
+    request = pod(cpu=cpu, memory=memory).request
+    assert request.problems or 0 < request.job.cpus < 2**63 > request.job.memory_mb > 0
+
+
+def test_no_quantity_becomes_a_number_that_cannot_be_sent() -> None:
+    for cpu in ("1e30", "1e999999", "1e9999999"):
+        request = pod(cpu=cpu).request
+        assert request.problems or request.job.cpus < 2**63
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}},
+        {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": None}
+            }
+        },
+        {"nodeAffinity": None},
+        None,
+    ],
+)
+def test_a_spec_that_is_not_validated_yet_does_not_break_the_reader(affinity: Any) -> None:
+    assert pod(affinity=affinity).request.job.cpus == 1
+
+
+# Whose a Pod is
+
+
+def test_our_scheduler_or_one_of_our_annotations_makes_a_pod_ours() -> None:
+    assert DIALECT.manages(pod_manifest())
+    annotated = pod_manifest(schedulerName="default-scheduler", annotations={PREFIX + "qos": "x"})
+    assert DIALECT.manages(annotated)
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"kubectl.kubernetes.io/x": "1"}, {JOB_ID: "7"}])
+def test_a_pod_of_another_scheduler_is_not_ours(annotations: dict[str, str] | None) -> None:
+    foreign = pod_manifest(schedulerName="default-scheduler", annotations=annotations)
+    assert not DIALECT.manages(foreign)
+
+
+def test_a_pod_whose_annotations_are_null_is_read() -> None:
+    manifest = pod_manifest(schedulerName="x")
+    manifest["metadata"]["annotations"] = None
+    assert not DIALECT.manages(manifest)
+
+
+def test_requests_are_compared_by_value() -> None:
+    """A changed request is news to the ledger; a changed label is not."""
+    assert pod(version="1").request == pod(version="2").request
+    assert pod(cpu="1").request == pod(cpu=str(Decimal(1))).request
+    assert pod(cpu="1").request != pod(cpu="2").request

@@ -1,0 +1,195 @@
+"""Lost replies, odd replies and busy connections, against a scripted peer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from slurm_client.errors import (
+    InvalidRequest,
+    JobIdTaken,
+    NeedsOperator,
+    NoRoomNow,
+    OutcomeUnknown,
+    RetryLater,
+    SlurmError,
+)
+from slurm_client.rest import SlurmRest
+from slurm_client.tokens import StaticToken
+from tests.slurm_client.bench import spec
+from tests.slurm_client.peer import Act, lost, peer, reply, slurm_error
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.slurm_client.peer import Peer
+
+CREATED = Act(reply(200, {"job_id": 7, "errors": []}))
+NO_JOBS = Act(reply(200, {"jobs": [], "errors": []}))
+
+
+@contextlib.asynccontextmanager
+async def client_of(served: Peer, **options: Any) -> AsyncIterator[SlurmRest]:
+    slurm = SlurmRest(served.url, StaticToken("token"), **options)
+    yield slurm
+    await slurm.aclose()
+
+
+async def test_a_connection_that_closed_before_the_reply_is_tried_again_at_once() -> None:
+    async with peer(lost(), CREATED) as served, client_of(served) as slurm:
+        assert await slurm.submit(spec(), 7) == 7
+        assert len(served.seen) == 2
+
+
+async def test_a_reply_lost_twice_leaves_the_outcome_unknown() -> None:
+    async with peer(lost(), lost()) as served, client_of(served) as slurm:
+        with pytest.raises(OutcomeUnknown, match=r"POST /slurm/v0\.0\.45/job/submit"):
+            await slurm.submit(spec(), 7)
+
+
+async def test_a_retried_creation_that_had_been_carried_out_says_that_the_id_is_taken() -> None:
+    taken = Act(reply(422, slurm_error(2011)), closes=True)
+    async with peer(lost(), taken) as served, client_of(served) as slurm:
+        with pytest.raises(JobIdTaken):
+            await slurm.submit(spec(), 7)
+
+
+async def test_half_a_reply_is_a_lost_one() -> None:
+    half = Act(reply(200, {"job_id": 7})[:-3], closes=True)
+    async with peer(half, CREATED) as served, client_of(served) as slurm:
+        assert await slurm.submit(spec(), 7) == 7
+
+
+async def test_an_error_sent_twice_is_read_once_and_the_next_call_works() -> None:
+    twice = Act(reply(422, slurm_error(2000), times=2), closes=True)
+    async with peer(twice, NO_JOBS, twice, NO_JOBS) as served, client_of(served) as slurm:
+        for _ in range(2):
+            with pytest.raises(InvalidRequest):
+                await slurm.submit(spec(), 7)
+            assert await slurm.states([1]) == {}
+
+
+async def test_an_error_sent_twice_that_stays_open_does_not_answer_the_next_call() -> None:
+    twice = Act(reply(422, slurm_error(2000), times=2))
+    async with peer(twice, NO_JOBS, NO_JOBS) as served, client_of(served) as slurm:
+        with pytest.raises(InvalidRequest):
+            await slurm.submit(spec(), 7)
+        assert await slurm.states([1]) == {}
+
+
+async def test_no_reply_in_time_leaves_the_outcome_unknown() -> None:
+    never = asyncio.Event()
+    served_by = peer(Act(after=never, closes=True))
+    async with served_by as served, client_of(served, timeout_s=0.1) as slurm:
+        with pytest.raises(OutcomeUnknown, match=r"no reply within 0\.1 s"):
+            await slurm.submit(spec(), 7)
+
+
+async def test_connections_are_bounded_and_one_too_many_is_asked_to_retry() -> None:
+    gate = asyncio.Event()
+    slow = Act(reply(200, {"jobs": []}), after=gate)
+    async with peer([slow] * 2) as served, client_of(served, concurrency=2) as slurm:
+        await slurm.connect()
+        calls = [asyncio.create_task(slurm.states([1])) for _ in range(2)]
+        await served.until_open(2)
+        slurm._connections._timeout_s = 0.05
+        with pytest.raises(RetryLater, match="busy"):
+            await slurm.states([1])
+        gate.set()
+        assert await asyncio.gather(*calls) == [{}, {}]
+        assert served.most_at_once == 2
+
+
+async def test_a_cancelled_call_gives_its_connection_back() -> None:
+    never = asyncio.Event()
+    script = [Act(after=never, closes=True), NO_JOBS]
+    async with peer(script) as served, client_of(served, concurrency=1) as slurm:
+        await slurm.connect()
+        call = asyncio.create_task(slurm.states([1]))
+        await served.until_open(1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert await slurm.states([1]) == {}
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (reply(502, b"Bad gateway"), OutcomeUnknown),
+        (reply(500, b"Unspecified error"), OutcomeUnknown),
+        (reply(500, slurm_error(-1, "Unspecified error")), OutcomeUnknown),
+        (reply(200, b"not JSON"), OutcomeUnknown),
+        (reply(200, {"errors": []}), OutcomeUnknown),
+        (reply(503, b"busy"), RetryLater),
+        (reply(404, b"Unable to find requested URL"), InvalidRequest),
+        (reply(401, b"Authentication failure"), NeedsOperator),
+        (reply(200, slurm_error(2000)), InvalidRequest),
+        (reply(500, slurm_error(2011)), JobIdTaken),
+        (reply(422, slurm_error(2016)), NoRoomNow),
+        (reply(504, slurm_error(5004)), OutcomeUnknown),
+        (reply(500, slurm_error(11)), RetryLater),
+    ],
+)
+async def test_what_a_reply_to_a_creation_means(sent: bytes, error: type[SlurmError]) -> None:
+    async with peer(Act(sent, closes=True)) as served, client_of(served) as slurm:
+        with pytest.raises(error) as raised:
+            await slurm.submit(spec(), 7)
+        assert type(raised.value) is error
+
+
+async def test_a_job_that_an_error_created_all_the_same_is_cancelled() -> None:
+    # 26.05.5, for a value that slurmrestd cannot parse: HTTP 500, an error, and a running job.
+    both = Act(reply(500, slurm_error(9207, job_id=7)), closes=True)
+    done = Act(reply(200, {"status": [], "errors": []}))
+    async with peer(both, done) as served, client_of(served) as slurm:
+        with pytest.raises(InvalidRequest):
+            await slurm.submit(spec(), 7)
+        assert served.seen[1] == "DELETE /slurm/v0.0.45/job/7"
+
+
+async def test_a_cancel_that_failed_inside_a_200_is_an_error() -> None:
+    denied = {"status": [{"error": {"code": 2010, "message": "denied"}}], "errors": []}
+    async with peer(Act(reply(200, denied))) as served, client_of(served) as slurm:
+        with pytest.raises(NeedsOperator, match="denied"):
+            await slurm.cancel(7)
+
+
+async def test_many_ids_are_asked_for_in_parts_and_once_each() -> None:
+    parts = [
+        Act(reply(200, {"jobs": [{"job_id": 1, "state": ["RUNNING"]}]})),
+        Act(reply(200, {"jobs": [{"job_id": 600, "state": ["PENDING"]}]})),
+    ]
+    async with peer(parts) as served, client_of(served) as slurm:
+        states = await slurm.states([*range(1, 601), *range(1, 601)])
+        assert set(states) == {1, 600}
+    asked = [line.count("job_id=") for line in served.seen]
+    assert sum(asked) == 600
+
+
+async def test_no_common_api_version_needs_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    old: dict[str, Any] = {"paths": {"/slurm/v0.0.40/ping/": {}, "/slurmdb/v0.0.45/jobs/": {}}}
+    monkeypatch.setattr("tests.slurm_client.peer.OPENAPI", old)
+    async with peer() as served, client_of(served) as slurm:
+        with pytest.raises(NeedsOperator, match=r"offers the API versions v0\.0\.40"):
+            await slurm.connect()
+
+
+async def test_without_external_jobs_a_placeholder_is_a_script_that_sleeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain: dict[str, Any] = {"paths": {"/slurm/v0.0.42/job/submit": {}}}
+    monkeypatch.setattr("tests.slurm_client.peer.OPENAPI", plain)
+    async with peer(CREATED) as served, client_of(served) as slurm:
+        assert not (await slurm.connect()).external_jobs
+        await slurm.submit(spec(), 7)
+        assert served.seen == ["POST /slurm/v0.0.42/job/submit"]
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:6820", "unix://host/path", "ftp://x", "http://"])
+def test_a_url_that_cannot_be_one_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="slurmrestd's URL"):
+        SlurmRest(url, StaticToken("token"))

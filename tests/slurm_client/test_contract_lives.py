@@ -1,0 +1,164 @@
+"""The contract: jobs that are read, changed and ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slurm_client.errors import InvalidRequest
+from slurm_client.model import JobChanges
+from tests.slurm_client.bench import GPUS, eventually
+
+if TYPE_CHECKING:
+    from tests.slurm_client.bench import Bench
+
+
+# -- reading
+
+
+async def test_unknown_ids_are_absent_from_states(bench: Bench) -> None:
+    job = await bench.allocate()
+    states = await bench.slurm.states([job.id, next(bench.ids)])
+    assert set(states) == {job.id}
+    assert states[job.id].running
+
+
+async def test_states_of_no_ids_are_none(bench: Bench) -> None:
+    await bench.allocate()
+    assert await bench.slurm.states([]) == {}
+
+
+async def test_states_of_many_ids_come_together(bench: Bench) -> None:
+    job_ids = [await bench.submit(priority=0) for _ in range(20)]
+    many = [*job_ids, *(next(bench.ids) for _ in range(580))]
+    states = await bench.slurm.states(many)
+    assert set(states) == set(job_ids)
+    assert all(state.pending for state in states.values())
+
+
+async def test_all_states_have_ended_jobs_too(bench: Bench) -> None:
+    job = await bench.allocate()
+    await bench.slurm.cancel(job.id)
+    assert (await bench.slurm.all_states())[job.id].ended
+
+
+async def test_an_unknown_job_is_none(bench: Bench) -> None:
+    assert await bench.slurm.job(next(bench.ids)) is None
+
+
+# -- update
+
+
+async def test_the_exclusions_of_a_waiting_job_can_be_replaced_and_cleared(bench: Bench) -> None:
+    await bench.fill()
+    job_id = await bench.submit(gres=(("gpu", 1),), excluded_nodes=("node-1",))
+    await bench.slurm.update(job_id, JobChanges(excluded_nodes=("node-2",)))
+    assert (await bench.read(job_id)).excluded_nodes == ("node-2",)
+    await bench.slurm.update(job_id, JobChanges(excluded_nodes=()))
+    assert (await bench.read(job_id)).excluded_nodes == ()
+
+
+async def test_new_exclusions_decide_where_a_waiting_job_starts(bench: Bench) -> None:
+    await bench.drain("node-2")
+    try:
+        job_id = await bench.submit(excluded_nodes=("node-1",))
+        await bench.slurm.update(job_id, JobChanges(excluded_nodes=("node-2",)))
+        assert (await bench.until_running(job_id)).nodes == ("node-1",)
+    finally:
+        await bench.resume("node-2")
+
+
+async def test_priority_limit_and_comments_of_a_waiting_job_can_be_changed(bench: Bench) -> None:
+    await bench.fill()
+    job_id = await bench.submit(gres=(("gpu", 1),))
+    changes = JobChanges(
+        priority=77, time_limit_minutes=9, comment="for all", admin_comment="for admins"
+    )
+    await bench.slurm.update(job_id, changes)
+    job = await bench.read(job_id)
+    assert (job.priority, job.time_limit_minutes) == (77, 9)
+    assert (job.comment, job.admin_comment) == ("for all", "for admins")
+
+
+async def test_a_priority_alone_does_not_release_a_held_job(bench: Bench) -> None:
+    job_id = await bench.submit(priority=0)
+    with pytest.raises(InvalidRequest):
+        await bench.slurm.update(job_id, JobChanges(priority=77))
+    assert (await bench.read(job_id)).held
+
+
+async def test_an_update_with_an_unknown_node_is_refused(bench: Bench) -> None:
+    job_id = await bench.submit(priority=0, excluded_nodes=("node-1",))
+    with pytest.raises(InvalidRequest) as refused:
+        await bench.slurm.update(job_id, JobChanges(excluded_nodes=("ghost",)))
+    assert refused.value.number == 2018
+    assert (await bench.read(job_id)).excluded_nodes == ("node-1",)
+
+
+async def test_an_unknown_or_an_ended_job_cannot_be_updated(bench: Bench) -> None:
+    with pytest.raises(InvalidRequest):
+        await bench.slurm.update(next(bench.ids), JobChanges(comment="x"))
+    job = await bench.allocate()
+    await bench.slurm.cancel(job.id)
+    with pytest.raises(InvalidRequest):
+        await bench.slurm.update(job.id, JobChanges(comment="x"))
+
+
+async def test_an_update_of_nothing_does_nothing(bench: Bench) -> None:
+    await bench.slurm.update(next(bench.ids), JobChanges())
+
+
+# -- cancel
+
+
+async def test_a_cancelled_job_ends_and_its_node_is_free(bench: Bench) -> None:
+    held = await bench.fill()
+    await bench.slurm.cancel(held[0])
+    assert (await bench.state(held[0])).base == "CANCELLED"
+
+    async def free() -> bool:
+        return any("IDLE" in node.states for node in await bench.slurm.nodes())
+
+    await eventually(free)
+    assert (await bench.allocate(gres=(("gpu", GPUS),))).state.running
+
+
+async def test_a_waiting_job_can_be_cancelled(bench: Bench) -> None:
+    job_id = await bench.submit(priority=0)
+    await bench.slurm.cancel(job_id)
+    state = await bench.state(job_id)
+    assert state.base == "CANCELLED"
+    assert state.ended
+
+
+async def test_cancelling_again_or_what_never_was_is_success(bench: Bench) -> None:
+    job = await bench.allocate()
+    for _ in range(2):
+        await bench.slurm.cancel(job.id)
+    await bench.slurm.cancel(next(bench.ids))
+
+
+async def test_an_ended_job_says_when_and_has_no_gpus(bench: Bench) -> None:
+    job = await bench.allocate(gres=(("gpu", 1),))
+    await bench.slurm.cancel(job.id)
+
+    async def read() -> bool:
+        ended = await bench.read(job.id)
+        return ended.gres == () and ended.end_time is not None and not ended.state.completing
+
+    await eventually(read)
+
+
+async def test_many_tasks_may_use_one_client(bench: Bench) -> None:
+    job_ids = await asyncio.gather(*(bench.submit(priority=0) for _ in range(40)))
+    await asyncio.gather(*(bench.slurm.cancel(job_id) for job_id in job_ids))
+    states = await bench.slurm.states(job_ids)
+    assert {state.base for state in states.values()} == {"CANCELLED"}
+    assert len(states) == 40
+
+
+async def test_closing_twice_is_harmless(bench: Bench) -> None:
+    await bench.slurm.aclose()
+    await bench.slurm.aclose()

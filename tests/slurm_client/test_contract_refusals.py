@@ -1,0 +1,121 @@
+"""The contract: what Slurm refuses, and what it lets wait although it cannot start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow
+from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, spec
+
+if TYPE_CHECKING:
+    from tests.slurm_client.bench import Bench
+
+
+# -- job ids of ours
+
+
+async def test_a_duplicate_id_is_refused_while_the_job_runs(bench: Bench) -> None:
+    job = await bench.allocate()
+    with pytest.raises(JobIdTaken):
+        await bench.slurm.allocate(spec(), job.id)
+    with pytest.raises(JobIdTaken):
+        await bench.slurm.submit(spec(), job.id)
+
+
+async def test_a_duplicate_id_is_refused_also_after_the_job_ended(bench: Bench) -> None:
+    job = await bench.allocate(admin_comment="first")
+    await bench.slurm.cancel(job.id)
+    with pytest.raises(JobIdTaken):
+        await bench.slurm.submit(spec(admin_comment="second"), job.id)
+    assert (await bench.read(job.id)).admin_comment == "first"
+
+
+# -- what can never be
+
+
+@pytest.mark.parametrize(
+    ("wanted", "number"),
+    [
+        ({"partition": "nowhere"}, 2000),
+        ({"required_nodes": ("ghost",)}, 2018),
+        ({"excluded_nodes": ("ghost", "node-1")}, 2018),
+        ({"constraints": "quantum"}, 2029),
+        ({"constraints": "h100|quantum"}, 2029),
+        ({"prefer": "quantum"}, 2133),
+        ({"reservation": "nowhere"}, 2053),
+        ({"gres": (("qpu", 1),)}, 2072),
+        ({"gres": (("gpu", 1), ("gpu:h100", 1))}, 2119),
+        ({"gres": (("gpu:a100", 1),)}, 2014),
+        ({"gres": (("gpu", GPUS + 1),)}, 2014),
+        ({"memory_mb": MEMORY_MB + 1}, 2014),
+        ({"cpus": CPUS + 1}, 2014),
+        ({"nodes": 2, "constraints": "h100&ib"}, 2014),
+        ({"excluded_nodes": NODES}, 2014),
+    ],
+    ids=str,
+)
+async def test_what_can_never_be_is_an_invalid_request(
+    bench: Bench, wanted: dict[str, object], number: int
+) -> None:
+    with pytest.raises(InvalidRequest) as submitted:
+        await bench.submit(**wanted)
+    assert submitted.value.number == number
+    with pytest.raises(InvalidRequest) as allocated:
+        await bench.allocate(**wanted)
+    assert allocated.value.number == number
+
+
+async def test_an_impossible_job_leaves_a_failed_record_under_its_id(bench: Bench) -> None:
+    job_id = next(bench.ids)
+    with pytest.raises(InvalidRequest):
+        await bench.slurm.submit(spec(memory_mb=MEMORY_MB + 1), job_id)
+    job = await bench.read(job_id)
+    assert job.state.base == "FAILED"
+    assert job.reason == "BadConstraints"
+
+
+async def test_a_value_of_shared_that_slurm_lacks_is_refused_here(bench: Bench) -> None:
+    job_id = next(bench.ids)
+    with pytest.raises(InvalidRequest, match="none, oversubscribe, user, mcs, topo"):
+        await bench.slurm.submit(spec(shared="ok"), job_id)
+    assert await bench.slurm.job(job_id) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        ({"cpus": 2 * CPUS + 1}, "PartitionConfig"),
+        ({"nodes": 3}, "PartitionConfig"),
+        ({"partition": "closed"}, "PartitionDown"),
+    ],
+    ids=str,
+)
+async def test_what_the_partition_cannot_give_waits_and_is_not_allocated(
+    bench: Bench, wanted: dict[str, object], reason: str
+) -> None:
+    job_id = await bench.submit(**wanted)
+    await bench.until_waiting_for(job_id, reason)
+    await bench.slurm.cancel(job_id)
+    with pytest.raises(NoRoomNow):
+        await bench.allocate(**wanted)
+
+
+async def test_a_time_limit_over_the_partitions_waits_even_when_allocated(bench: Bench) -> None:
+    for create in (bench.slurm.submit, bench.slurm.allocate):
+        asked = spec(partition="short", time_limit_minutes=6)
+        job_id = await create(asked, next(bench.ids))
+        assert (await bench.state(job_id)).pending
+        await bench.until_waiting_for(job_id, "PartitionTimeLimit")
+        await bench.slurm.cancel(job_id)
+
+
+async def test_a_job_for_a_drained_node_waits_for_it(bench: Bench) -> None:
+    await bench.drain("node-1")
+    try:
+        job_id = await bench.submit(required_nodes=("node-1",))
+        await bench.until_waiting_for(job_id, "ReqNodeNotAvail")
+    finally:
+        await bench.resume("node-1")
+    await bench.until_running(job_id)

@@ -1,0 +1,72 @@
+"""The table of Slurm's error numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_client.errors import (
+    CAUSES,
+    InvalidRequest,
+    JobIdTaken,
+    NeedsOperator,
+    NoRoomNow,
+    OutcomeUnknown,
+    RetryLater,
+    SlurmError,
+    Unreachable,
+    classify,
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (2011, JobIdTaken),
+        (2013, NoRoomNow),
+        (2016, NoRoomNow),
+        (2000, InvalidRequest),
+        (2018, InvalidRequest),
+        (2007, RetryLater),
+        (2050, RetryLater),
+        (1800, Unreachable),
+        (1802, OutcomeUnknown),
+        (5004, OutcomeUnknown),
+        (1007, NeedsOperator),
+        (2002, NeedsOperator),
+        (2010, NeedsOperator),
+        (2017, NeedsOperator),
+    ],
+)
+def test_a_number_says_what_to_do_next(number: int, error: type[SlurmError]) -> None:
+    assert classify(number) is error
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (1099, OutcomeUnknown),
+        (2999, InvalidRequest),
+        (5999, OutcomeUnknown),
+        (9299, InvalidRequest),
+        (7005, NeedsOperator),
+    ],
+)
+def test_an_unlisted_number_is_judged_by_its_range(number: int, error: type[SlurmError]) -> None:
+    assert number not in CAUSES
+    assert classify(number) is error
+
+
+def test_every_number_has_a_name_and_a_reason_of_its_own() -> None:
+    names = [cause.name for cause in CAUSES.values()]
+    assert len(set(names)) == len(names)
+    assert all(cause.why for cause in CAUSES.values())
+
+
+def test_unreachable_may_be_handled_as_retry_later() -> None:
+    assert issubclass(Unreachable, RetryLater)
+
+
+def test_an_error_reads_with_its_number_and_status() -> None:
+    error = InvalidRequest("Invalid partition", number=2000, http_status=422)
+    assert str(error) == "Invalid partition (Slurm error 2000, HTTP 422)"
+    assert str(RetryLater("busy")) == "busy"

@@ -1,0 +1,52 @@
+"""Hostlist expressions, both ways."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_client import hostlist
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("", ()),
+        ("(null)", ()),
+        ("gpu01", ("gpu01",)),
+        ("gpu[01-03,07],x5", ("gpu01", "gpu02", "gpu03", "gpu07", "x5")),
+        ("gpu[8-11]", ("gpu8", "gpu9", "gpu10", "gpu11")),
+        ("gpu[08-11]", ("gpu08", "gpu09", "gpu10", "gpu11")),
+        ("a[1-2].example.org", ("a1.example.org", "a2.example.org")),
+        ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
+        ("a1, b2", ("a1", "b2")),
+        ("lone", ("lone",)),
+    ],
+)
+def test_an_expression_stands_for_its_names(expression: str, names: tuple[str, ...]) -> None:
+    assert hostlist.expand(expression) == names
+
+
+@pytest.mark.parametrize(
+    ("names", "expression"),
+    [
+        ((), ""),
+        (("gpu07", "x5", "gpu01", "gpu03", "gpu02"), "gpu[01-03,07],x5"),
+        (("n9", "n10", "n11"), "n9,n[10-11]"),
+        (("a", "b"), "a,b"),
+        (("n1", "n1"), "n1"),
+        (("a1.org", "a2.org"), "a1.org,a2.org"),
+    ],
+)
+def test_names_are_compressed(names: tuple[str, ...], expression: str) -> None:
+    assert hostlist.compress(names) == expression
+
+
+def test_thousands_of_names_are_a_few_bytes() -> None:
+    assert hostlist.compress(f"node-{n:04d}" for n in range(5000)) == "node-[0000-4999]"
+
+
+@given(st.sets(st.from_regex(r"[a-z]{1,3}-?[0-9]{0,3}(x[0-9]{1,2})?", fullmatch=True)))
+def test_compressing_loses_nothing(names: set[str]) -> None:
+    assert set(hostlist.expand(hostlist.compress(names))) == names

@@ -1,0 +1,277 @@
+"""What tests make an `InMemorySlurm` do: time, failures, lost work and lost replies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_client.errors import JobIdTaken, NoRoomNow, OutcomeUnknown, Unreachable
+from slurm_client.in_memory import DEFAULTS, InMemorySlurm, features, node, partition
+from slurm_client.in_memory.gres import Pools
+from slurm_client.model import JobChanges
+from tests.slurm_client.bench import spec
+
+GPU = (("gpu", 4),)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def slurm(clock: Clock) -> InMemorySlurm:
+    return InMemorySlurm(
+        [node(name, cpus=8, gres="gpu:h100:4") for name in ("n1", "n2")],
+        [
+            partition("main", "n[1-2]", default=True),
+            partition("urgent", "n[1-2]", priority_tier=9),
+        ],
+        clock=clock,
+        configuration=replace(DEFAULTS, min_job_age_s=60),
+    )
+
+
+async def base(slurm: InMemorySlurm, job_id: int) -> str:
+    return (await slurm.states([job_id]))[job_id].base
+
+
+async def test_a_submitted_job_starts_at_the_next_tick_and_not_before(
+    slurm: InMemorySlurm, clock: Clock
+) -> None:
+    clock.pass_(0.1)
+    await slurm.submit(spec(), 1)
+    clock.pass_(0.1)
+    assert await base(slurm, 1) == "PENDING"
+    clock.pass_(0.1)
+    assert await base(slurm, 1) == "RUNNING"
+
+
+async def test_a_time_limit_ends_a_job_and_the_next_one_starts(
+    slurm: InMemorySlurm, clock: Clock
+) -> None:
+    for job_id in (1, 2):
+        await slurm.allocate(spec(gres=GPU, time_limit_minutes=1), job_id)
+    await slurm.submit(spec(gres=GPU), 3)
+    clock.pass_(100)
+    assert [await base(slurm, job_id) for job_id in (1, 2, 3)] == ["TIMEOUT", "TIMEOUT", "RUNNING"]
+    first = await slurm.job(1)
+    third = await slurm.job(3)
+    assert first
+    assert third
+    assert (first.end_time, third.start_time) == (1060, 1060)
+
+
+async def test_an_ended_job_is_forgotten_after_min_job_age(slurm: InMemorySlurm, clock: Clock) -> None:
+    await slurm.allocate(spec(), 1)
+    await slurm.cancel(1)
+    clock.pass_(59)
+    with pytest.raises(JobIdTaken):
+        await slurm.submit(spec(), 1)
+    clock.pass_(1)
+    assert await slurm.states([1]) == {}
+    assert await slurm.submit(spec(), 1) == 1
+
+
+async def test_a_higher_tier_goes_first_and_blocks_immediate_allocations_below(
+    slurm: InMemorySlurm, clock: Clock
+) -> None:
+    for job_id in (1, 2):
+        await slurm.allocate(spec(gres=GPU), job_id)
+    await slurm.submit(spec(gres=GPU, priority=100), 3)
+    await slurm.submit(spec(gres=GPU, partition="urgent"), 4)
+    with pytest.raises(NoRoomNow):
+        await slurm.allocate(spec(priority=1000), 5)
+    await slurm.cancel(1)
+    clock.pass_(1)
+    assert [await base(slurm, job_id) for job_id in (3, 4)] == ["PENDING", "RUNNING"]
+
+
+async def test_a_job_with_required_nodes_does_not_block_the_others(
+    slurm: InMemorySlurm, clock: Clock
+) -> None:
+    await slurm.allocate(spec(gres=GPU, required_nodes=("n1",)), 1)
+    await slurm.submit(spec(gres=GPU, required_nodes=("n1",)), 2)
+    await slurm.submit(spec(gres=GPU), 3)
+    clock.pass_(1)
+    assert [await base(slurm, job_id) for job_id in (2, 3)] == ["PENDING", "RUNNING"]
+
+
+async def test_a_preempted_job_ends_and_frees_its_node(slurm: InMemorySlurm) -> None:
+    await slurm.allocate(spec(gres=GPU, required_nodes=("n1",)), 1)
+    slurm.preempt(1)
+    assert await base(slurm, 1) == "PREEMPTED"
+    await slurm.allocate(spec(gres=GPU, required_nodes=("n1",)), 2)
+
+
+async def test_a_failed_node_takes_its_jobs_along(slurm: InMemorySlurm) -> None:
+    await slurm.allocate(spec(required_nodes=("n1",)), 1)
+    await slurm.allocate(spec(required_nodes=("n2",)), 2)
+    slurm.fail_node("n1")
+    assert [await base(slurm, job_id) for job_id in (1, 2)] == ["NODE_FAIL", "RUNNING"]
+    by_name = {one.name: one for one in await slurm.nodes()}
+    assert not by_name["n1"].schedulable
+    slurm.resume_node("n1")
+    await slurm.allocate(spec(required_nodes=("n1",)), 3)
+
+
+async def test_a_suspended_job_keeps_its_node(slurm: InMemorySlurm) -> None:
+    await slurm.allocate(spec(gres=GPU, required_nodes=("n1",)), 1)
+    slurm.suspend(1)
+    assert (await slurm.states([1]))[1].suspended
+    with pytest.raises(NoRoomNow):
+        await slurm.allocate(spec(gres=GPU, required_nodes=("n1",)), 2)
+    slurm.resume(1)
+    assert (await slurm.states([1]))[1].running
+
+
+async def test_an_administrator_may_cancel(slurm: InMemorySlurm) -> None:
+    await slurm.allocate(spec(), 1)
+    slurm.admin_cancel(1)
+    assert await base(slurm, 1) == "CANCELLED"
+
+
+async def test_an_outage_does_nothing_until_it_is_over(slurm: InMemorySlurm) -> None:
+    slurm.outage(Unreachable("down"))
+    for call in (slurm.ping(), slurm.submit(spec(), 1), slurm.states([1]), slurm.nodes()):
+        with pytest.raises(Unreachable):
+            await call
+    slurm.outage(None)
+    assert await slurm.states([1]) == {}
+
+
+async def test_a_lost_reply_hides_work_that_was_done(slurm: InMemorySlurm) -> None:
+    slurm.lose_reply_of_next("submit")
+    with pytest.raises(OutcomeUnknown):
+        await slurm.submit(spec(), 1)
+    with pytest.raises(JobIdTaken):
+        await slurm.submit(spec(), 1)
+
+
+async def test_a_killed_slurmctld_forgets_submissions_cancels_and_drains(
+    slurm: InMemorySlurm, clock: Clock
+) -> None:
+    await slurm.allocate(spec(gres=GPU, required_nodes=("n1",)), 1)
+    clock.pass_(10)
+    await slurm.cancel(1)
+    await slurm.submit(spec(gres=GPU, required_nodes=("n1",)), 2)
+    slurm.drain("n2")
+    clock.pass_(1)
+    assert await base(slurm, 2) == "RUNNING"
+    slurm.forget_since(clock.now - 2)
+    assert await slurm.states([1, 2]) == {1: (await slurm.states([1]))[1]}
+    assert await base(slurm, 1) == "RUNNING"
+    by_name = {one.name: one for one in await slurm.nodes()}
+    assert by_name["n1"].gres_used == "gpu:h100:4"
+    assert by_name["n2"].schedulable
+
+
+@pytest.mark.parametrize(
+    ("expression", "holds"),
+    [
+        ("a", True),
+        ("c", False),
+        ("a&b", True),
+        ("a&c", False),
+        ("c|a", True),
+        ("c|a&b", True),
+        ("(c|a)&b", True),
+        ("(c|d)&b", False),
+        ("a,b", True),
+    ],
+)
+def test_feature_expressions(expression: str, holds: bool) -> None:
+    assert features.satisfied(expression, {"a", "b"}) is holds
+
+
+def test_devices_of_several_types_are_numbered_through() -> None:
+    pools = Pools("gpu:h100:2,gpu:a100:2(S:0),shard:8")
+    found = pools.find([("gpu", 3), ("shard", 1)])
+    assert found is not None
+    assert [one.text for one in found] == [
+        "gpu:h100:2(IDX:0-1)",
+        "gpu:a100:1(IDX:2)",
+        "shard:1(IDX:0)",
+    ]
+
+
+# Random lives: nothing is ever given twice, and everything comes back.
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["allocate", "submit", "cancel", "preempt", "exclude", "tick", "forget"]),
+        st.integers(1, 12),
+        st.integers(1, 4),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(STEPS)
+async def test_no_gpu_is_ever_given_twice(steps: list[tuple[str, int, int]]) -> None:
+    clock = Clock()
+    slurm = InMemorySlurm(
+        [node(name, cpus=8, gres="gpu:h100:4") for name in ("n1", "n2")],
+        [partition("main", "n[1-2]", default=True)],
+        clock=clock,
+    )
+    for action, job_id, count in steps:
+        await _step(slurm, clock, action, job_id, count)
+        await _check_books(slurm)
+
+
+async def _step(slurm: InMemorySlurm, clock: Clock, action: str, job_id: int, count: int) -> None:
+    asked = spec(gres=(("gpu", count),), cpus=count)
+    state = (await slurm.states([job_id])).get(job_id)
+    live = state is not None and not state.ended
+    match action:
+        case "allocate" | "submit" if state is None:
+            create = slurm.allocate if action == "allocate" else slurm.submit
+            try:
+                await create(asked, job_id)
+            except NoRoomNow:
+                assert action == "allocate"
+        case "cancel":
+            await slurm.cancel(job_id)
+        case "preempt" if live:
+            slurm.preempt(job_id)
+        case "exclude" if live:
+            await slurm.update(job_id, JobChanges(excluded_nodes=("n1",)))
+        case "forget":
+            slurm.forget_since(clock.now - count)
+        case _:
+            clock.pass_(count * 0.3)
+
+
+async def _check_books(slurm: InMemorySlurm) -> None:
+    """Each node's use is the sum of its running jobs', with no device twice."""
+    jobs = [await slurm.job(job_id) for job_id in await slurm.all_states()]
+    running = [job for job in jobs if job and job.state.running]
+    for one in await slurm.nodes():
+        here = [job for job in running if one.name in job.nodes]
+        assert one.cpus_allocated == sum(job.cpus_per_node or 0 for job in here)
+        records = [slurm._controller.jobs.get(job.id) for job in here]
+        devices = [
+            index
+            for record in records
+            if record
+            for slot in record.slots
+            for held in slot.devices
+            for index in held.indices
+        ]
+        assert len(devices) == len(set(devices))
+        assert one.gres_used == f"gpu:h100:{len(devices)}"

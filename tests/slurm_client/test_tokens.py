@@ -1,0 +1,96 @@
+"""Tokens in files: rotation, and what is said of one that is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slurm_client.errors import NeedsOperator
+from slurm_client.tokens import StaticToken, TokenFile, expiry, user
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = 1_800_000_000.0
+
+
+def jwt(**claims: object) -> str:
+    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"e30.{payload}.c2ln"
+
+
+def at_now() -> float:
+    return NOW
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "token"
+
+
+def test_a_token_is_stripped(file: Path) -> None:
+    file.write_text("  abc\n")
+    assert TokenFile(file).token() == "abc"
+
+
+def test_a_file_that_was_replaced_is_read_again(file: Path, tmp_path: Path) -> None:
+    file.write_text("first")
+    source = TokenFile(file)
+    assert source.token() == "first"
+    fresh = tmp_path / "fresh"
+    fresh.write_text("other")
+    fresh.replace(file)
+    assert source.token() == "other"
+
+
+def test_a_refresh_tells_whether_the_token_is_another_one(file: Path) -> None:
+    file.write_text("first")
+    source = TokenFile(file)
+    source.token()
+    assert not source.refresh()
+    file.write_text("second")
+    assert source.refresh()
+
+
+def test_a_missing_or_empty_file_needs_an_operator(file: Path) -> None:
+    with pytest.raises(NeedsOperator, match=f"{file} cannot be read"):
+        TokenFile(file).token()
+    file.write_text("\n")
+    with pytest.raises(NeedsOperator, match="is empty"):
+        TokenFile(file).token()
+
+
+@pytest.mark.parametrize(
+    ("ago", "words"),
+    [(5, "5 seconds"), (60, "1 minute"), (200, "3 minutes"), (7300, "2 hours"), (2e5, "2 days")],
+)
+def test_an_expired_token_says_since_when(file: Path, ago: float, words: str) -> None:
+    file.write_text(jwt(exp=NOW - ago, sun="root"))
+    source = TokenFile(file, at_now)
+    source.token()
+    assert source.describe() == f"the token in {file} expired {words} ago"
+
+
+def test_a_token_that_is_not_expired_says_whose_it_is() -> None:
+    text = StaticToken(jwt(exp=NOW + 5, sun="slurm"), at_now).describe()
+    assert "user slurm" in text
+    assert "Slurm's key" in text
+
+
+def test_claims_are_read_without_checking_the_signature() -> None:
+    assert expiry(jwt(exp=12.5)) == 12.5
+    assert user(jwt(sun="alice")) == "alice"
+
+
+@pytest.mark.parametrize("token", ["", "garbage", "a.b.c", "a.####.c", "e30.W10.x"])
+def test_what_is_no_jwt_has_no_claims(token: str) -> None:
+    assert expiry(token) is None
+    assert user(token) is None
+
+
+def test_when_a_token_expires_can_be_asked(file: Path) -> None:
+    file.write_text(jwt(exp=NOW))
+    assert TokenFile(file).expires_at == NOW
