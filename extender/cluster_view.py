@@ -36,8 +36,12 @@ class ClusterViewKeeper:
         """Reads both systems once. Raises their errors."""
         nodes = [self._parse(manifest) for manifest in await self._watch.list()]
         configuration = await self._slurm.configuration()
-        preempts = configuration.preempt_type not in ("", "none", "preempt/none")
-        self.view = replace(self.view, nodes={node.name: node for node in nodes}, preemption=preempts)
+        self.view = replace(
+            self.view,
+            nodes={node.name: node for node in nodes},
+            preemption=configuration.preempt_type not in ("", "none", "preempt/none"),
+            qos_preemption=configuration.preempt_type == "preempt/qos",
+        )
         await self._read_partitions()
         return self.view
 

@@ -21,6 +21,8 @@ class ClusterView:
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     preemption: bool = True
     """Whether this Slurm may preempt at all; True until it is known not to."""
+    qos_preemption: bool = False
+    """Whether it preempts by QOS, whatever the partitions' tiers are."""
 
     def node_of(self, slurm_name: str) -> Node | None:
         """Returns the Node that stands for a Slurm node."""
@@ -43,7 +45,7 @@ class ClusterView:
         own = self.partitions.get(partition)
         if not self.preemption:
             return False
-        if own is None:
+        if own is None or self.qos_preemption:
             return True
         shared = (p for p in self.partitions.values() if set(p.nodes) & set(own.nodes))
         return any(p.priority_tier < own.priority_tier for p in shared)
@@ -55,10 +57,16 @@ class ClusterView:
 
         `avoid` names Nodes that refused this Pod of late.
         """
-        known = self.partitions[partition].nodes if partition in self.partitions else ()
         usable = {
             node.slurm_name
             for node in self.nodes.values()
             if node.name not in avoid and constraints.admit(node)
         }
-        return tuple(name for name in known if name not in usable)
+        return tuple(name for name in self.slurm_nodes(partition) if name not in usable)
+
+    def slurm_nodes(self, partition: str) -> tuple[str, ...]:
+        """Returns the nodes of a partition, or of a list of them ("a,b", which sbatch takes)."""
+        listed = (
+            self.partitions[name].nodes for name in partition.split(",") if name in self.partitions
+        )
+        return tuple(dict.fromkeys(node for nodes in listed for node in nodes))

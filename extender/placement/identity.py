@@ -73,7 +73,8 @@ class PlaceholderKey:
         """Returns the key that an `admin_comment` holds, or None where it is not one of ours."""
         match admin_comment.split("/"):
             case [prefix, cluster, namespace, name, uid, numbers] if prefix == _KEY_PREFIX:
-                attempt, attempt_try = map(whole_number, (numbers + ".").split(".")[:2])
+                before, _, after = numbers.partition(".")
+                attempt, attempt_try = whole_number(before), whole_number(after)
                 if attempt is not None and attempt_try is not None:
                     return cls(cluster, namespace, name, uid, attempt, attempt_try)
         return None

@@ -71,7 +71,7 @@ def _while_live(placeholder: Placeholder, state: JobState, at: Moment) -> Placeh
 
 def _ended(placeholder: Placeholder, state: JobState, at: Moment) -> Placeholder:
     cause = end_of(placeholder.job_id, state)
-    unbound = placeholder.state is State.ALLOCATED
+    unbound = placeholder.state is not State.BOUND
     again = unbound and (state.base in _PLACE_AGAIN or not state.ended)
     to = State.REPLACING if again else State.EVICTING
     return placeholder.move(to, at.now, job_over=state.ended, cause=cause)
@@ -151,7 +151,7 @@ def burnt(job: Job) -> bool:
 def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
     """Returns a record in SUBMITTING after its job turned out to exist."""
     if job.state.ended:
-        return placeholder.move(State.EVICTING, at.now, job_over=True, cause=end_of(job.id, job.state))
+        return _ended(placeholder, job.state, at)
     if job.state.running:
         return _granted(placeholder.move(State.ALLOCATED, at.now), job, at)
     return placeholder.move(State.QUEUED, at.now, not_before=at.now + at.rules.settle)

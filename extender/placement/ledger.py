@@ -127,7 +127,7 @@ class Ledger:
         if record is None:
             return
         if _found_no_room(event):
-            self._window(record).had_no_room(self._now)
+            self._windows[self._partition(record)].had_no_room(self._now)
         self._settle(after_outcome(record, event, self._moment()))
 
     def _recovered(self, event: Recovered) -> None:
@@ -196,11 +196,12 @@ class Ledger:
         before = self._records.get(uid)
         if record.state is State.DONE and self._now >= record.not_before:
             self._records.pop(uid, None)
+            self._windows.forget(uid)
             return
         if self._observer is not None and (before is None or before.state is not record.state):
             self._observer(before, record)
         self._records[uid] = self._emit(record)
-        self._window(record).follow(self._records[uid])
+        self._windows.follow(self._partition(record), self._records[uid])
         self._wake(self._records[uid])
 
     def _follow(self, record: Placeholder) -> Placeholder:
@@ -257,8 +258,8 @@ class Ledger:
 
     # Turns
 
-    def _window(self, record: Placeholder) -> Window:
-        return self._windows[self._view.partition_name(record.pod.request.job.partition)]
+    def _partition(self, record: Placeholder) -> str:
+        return self._view.partition_name(record.pod.request.job.partition)
 
     def _take_turns(self) -> None:
         for partition, window in self._windows:

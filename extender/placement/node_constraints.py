@@ -6,6 +6,7 @@ What depends on other Pods (anti-affinity, spread, ports, volumes) is kube-sched
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -90,9 +91,11 @@ def _tolerates(toleration: Manifest, taint: Taint) -> bool:
         return False
     if toleration.get("key") and toleration["key"] != taint.key:
         return False
-    if toleration.get("operator") == "Exists":
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Exists":
         return True
-    return bool(toleration.get("key")) and (toleration.get("value") or "") == taint.value
+    same = (toleration.get("value") or "") == taint.value
+    return operator == "Equal" and bool(toleration.get("key")) and same
 
 
 def _term_matches(term: Manifest, node: Node) -> bool:
@@ -124,7 +127,13 @@ def _expression_matches(expression: Manifest, labels: Mapping[str, str]) -> bool
 
 
 def _compares(operator: str, value: str, bound: str) -> bool:
-    try:
-        return int(value) > int(bound) if operator == "Gt" else int(value) < int(bound)
-    except ValueError:
+    mine, limit = _integer(value), _integer(bound)
+    if mine is None or limit is None:
         return False
+    return mine > limit if operator == "Gt" else mine < limit
+
+
+def _integer(text: str) -> int | None:
+    """As strconv.ParseInt: ASCII digits with a sign, in 64 bits."""
+    number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None

@@ -50,7 +50,8 @@ _MOVES: dict[State, frozenset[State]] = {
             State.QUEUED,  # Slurm took it
             State.ALLOCATED,  # Slurm granted it at once, or had granted it before a crash of ours
             State.REFUSED,  # Slurm says: never
-            State.EVICTING,  # it had been taken, and ended before we learned of it
+            State.EVICTING,  # it had been taken, and was cancelled before we learned of it
+            State.REPLACING,  # it had been taken, and Slurm took its node away again
             State.RELEASING,  # the Pod is gone; the job may exist
         }
     ),
@@ -59,6 +60,7 @@ _MOVES: dict[State, frozenset[State]] = {
             State.ALLOCATED,  # Slurm started it
             State.SUBMITTING,  # a killed slurmctld forgot it
             State.EVICTING,  # it was cancelled while it waited
+            State.REPLACING,  # it started, and Slurm took its node away again
             State.RELEASING,  # the Pod is gone
         }
     ),

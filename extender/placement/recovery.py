@@ -17,7 +17,14 @@ from slurm_client.model import Job
 
 
 def possible_ids(pod: Pod, rules: Rules) -> tuple[int, ...]:
-    """Returns the ids under which a Pod may have a job: the first tries of this attempt and the last."""
+    """Returns the ids under which a Pod may have a job: the first tries of this attempt and the last,
+    and the one that is written on it."""
+    written = () if pod.job_id is None or pod.job_id not in rules.ids else (pod.job_id,)
+    return tuple(dict.fromkeys((*_own_ids(pod, rules), *written)))
+
+
+def _own_ids(pod: Pod, rules: Rules) -> tuple[int, ...]:
+    """These follow from the Pod's uid, which nobody can forge."""
     return tuple(
         PlaceholderKey(rules.cluster, pod.namespace, pod.name, pod.uid, attempt, attempt_try).job_id(
             rules.ids
@@ -72,9 +79,10 @@ def _of_bound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
 
 
 def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
-    """A live job (running before waiting, an old attempt's before this one's), else the last of this
+    """A live job (this attempt's before an old one's, running before waiting), else the last of this
     attempt that was more than a burnt id."""
-    live = sorted((f for f in found if f.live), key=lambda f: not f.job.state.running)
+    live = [f for f in found if f.live]
+    live.sort(key=lambda f: (f.key.attempt != pod.attempt, not f.job.state.running))
     current = [f for f in found if f.key.attempt == pod.attempt and not burnt(f.job)]
     return next(iter(live), current[-1] if current else None)
 
@@ -84,11 +92,12 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
     job's; one whose own job Slurm does not know runs on (invariant I5)."""
     record = Placeholder(pod, State.BOUND, since=at.now, first_seen=at.now, attempt=pod.attempt)
     if chosen is None:
-        own = pod.allocation is not None and pod.allocation.job_id in possible_ids(pod, at.rules)
+        own = pod.allocation is not None and pod.allocation.job_id in _own_ids(pod, at.rules)
         return replace(record, job_id=pod.job_id, allocation=pod.allocation) if own else None
     key, job = chosen.key, chosen.job
     node = at.view.node_of(job.nodes[0]) if job.nodes else None
-    if node is not None and node.name != pod.node:
+    never_granted = not job.nodes and pod.allocation is None
+    if never_granted or (node is not None and node.name != pod.node):
         return None
     allocation = Allocation(job.id, pod.node or "", ",".join(job.gres))
     record = replace(

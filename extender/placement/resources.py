@@ -60,7 +60,8 @@ def effective_requests(spec: Manifest) -> dict[str, Decimal]:
             start_up = _largest(start_up, _sum(sidecars, own))
     apps = (_requests(container) for container in spec.get("containers") or ())
     total = _largest(_sum(sidecars, *apps), start_up)
-    total.update(_requests(spec))
+    whole_pod = spec.get("resources") or {}
+    total = _quantities(whole_pod.get("limits")) | total | _quantities(whole_pod.get("requests"))
     return _sum(total, _quantities(spec.get("overhead")))
 
 
@@ -75,7 +76,7 @@ def mebibytes(amount: Decimal) -> int:
 
 
 def _requests(holder: Manifest) -> dict[str, Decimal]:
-    """A limit without a request is a request; the API server fills that in, but only for containers."""
+    """A limit without a request is a request: the API server fills that in, webhooks may come first."""
     resources = holder.get("resources") or {}
     return _quantities(resources.get("limits")) | _quantities(resources.get("requests"))
 

@@ -70,9 +70,9 @@ def has_no_node(placeholder: Placeholder, at: Moment) -> bool:
     """Tells whether every node of the partition is closed to the Pod, so that asking is pointless."""
     request = placeholder.pod.request
     partition = at.view.partition_name(request.job.partition)
-    known = at.view.partitions.get(partition)
+    known = at.view.slurm_nodes(partition)
     avoid = frozenset(name for name, _ in placeholder.avoid)
-    return known is not None and len(known.nodes) == len(
+    return bool(known) and len(known) == len(
         at.view.excluded_nodes(request.constraints, partition, avoid)
     )
 

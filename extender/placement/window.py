@@ -46,6 +46,11 @@ class Window:
         _put(self._asking, uid, asking)
         _put(self._queued, uid, queued)
 
+    def forget(self, uid: str) -> None:
+        """Takes a placeholder out that has gone to another partition, or is over."""
+        for members in (self._waiting, self._queued, self._asking):
+            members.discard(uid)
+
     def had_no_room(self, now: float) -> None:
         """An immediate allocation was refused: the fast path rests."""
         self._resting_until = now + self._rest
@@ -71,13 +76,27 @@ def _put(members: set[str], uid: str, belongs: bool) -> None:
 
 
 class Windows:
-    """The windows of all partitions, made as they are needed."""
+    """The windows of all partitions, made as they are needed; a placeholder is in one of them."""
 
     def __init__(self, size: int, rest: float) -> None:
         self._by_partition: dict[str, Window] = defaultdict(lambda: Window(size, rest))
+        self._of: dict[str, str] = {}
 
     def __getitem__(self, partition: str) -> Window:
         return self._by_partition[partition]
 
     def __iter__(self) -> Iterator[tuple[str, Window]]:
         return iter(tuple(self._by_partition.items()))
+
+    def follow(self, partition: str, placeholder: Placeholder) -> None:
+        """Takes note of the state and the partition that a placeholder is in now."""
+        uid = placeholder.pod.uid
+        before = self._of.get(uid, partition)
+        if before != partition:
+            self._by_partition[before].forget(uid)
+        self._of[uid] = partition
+        self._by_partition[partition].follow(placeholder)
+
+    def forget(self, uid: str) -> None:
+        """Takes out a placeholder that is over."""
+        self._by_partition[self._of.pop(uid, "")].forget(uid)

@@ -6,6 +6,7 @@ unit that gets a placeholder; today each Pod is a workload of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -150,8 +151,11 @@ def read_request(manifest: Manifest, dialect: Dialect) -> Request:
 
 
 def _gres(amounts: Mapping[str, Decimal], dialect: Dialect) -> tuple[tuple[str, int], ...]:
-    asked = ((dialect.gres[name], whole(n)) for name, n in amounts.items() if name in dialect.gres)
-    return tuple(sorted((name, count) for name, count in asked if count > 0))
+    asked: Counter[str] = Counter()
+    for name, amount in amounts.items():
+        if name in dialect.gres:
+            asked[dialect.gres[name]] += whole(amount)
+    return tuple(sorted((name, count) for name, count in asked.items() if count > 0))
 
 
 def _missing(amounts: Mapping[str, Decimal]) -> tuple[str, ...]:

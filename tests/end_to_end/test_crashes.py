@@ -66,11 +66,11 @@ def test_a_crash_makes_no_second_placeholder_and_loses_no_pod(
         people.create(name, cpu="8")
         eventually(lambda: settled(name), f"{name} bound", 40)  # noqa: B023 -- called at once
     people.create(names[4], cpu="8")
-    eventually(lambda: settled() or people.condition(names[4]), "the fifth is told why it waits", 40)
+    eventually(lambda: settled() and people.condition(names[4]), "the fifth is told why it waits", 40)
     people.delete(names[0])  # the first gives its node back: the fifth takes it
     eventually(lambda: settled(names[4]), "the fifth bound", 40)
     people.scancel(names[1])  # the second is evicted
-    eventually(lambda: settled() or people.see(names[1]) is None, "the second gone", 40)
+    eventually(lambda: settled() and people.see(names[1]) is None, "the second gone", 40)
 
     assert died, f"nothing called {call}: this crash was not tested"
     for name in names[2:]:

@@ -124,10 +124,21 @@ def test_a_very_long_wrong_value_is_not_repeated_in_full() -> None:
     assert len(problem("exclusive", "x" * 200_000)) < 1000
 
 
-@pytest.mark.parametrize("name", ["excluded-nodes", "required-nodes"])
-def test_a_hostlist_is_expanded_or_refused_but_never_torn(name: str) -> None:
-    found, problems = read_annotations({DEFAULT_PREFIX + name: "gpu[1,3]"}, DEFAULT_PREFIX)
-    assert problems or tuple(found.values()) == (("gpu1", "gpu3"),)
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        ("gpu[1,3]", ("gpu[1,3]",)),
+        ("a1, gpu[01-04,09] ,x5,", ("a1", "gpu[01-04,09]", "x5")),
+        ("rack[1-2]node[1-4],b", ("rack[1-2]node[1-4]", "b")),
+    ],
+)
+def test_a_hostlist_is_handed_on_as_slurm_reads_it(value: str, names: tuple[str, ...]) -> None:
+    assert fields("required-nodes", value) == {"required_nodes": names}
+
+
+@pytest.mark.parametrize("value", ["gpu[1", "gpu1]", "gpu[1[2]]", "a b", "a;b", "gpu[x]", "[", "a\nb"])
+def test_what_is_no_hostlist_is_told(value: str) -> None:
+    assert problem("excluded-nodes", value)
 
 
 @pytest.mark.parametrize("name", ["account", "partition", "qos", "reservation"])

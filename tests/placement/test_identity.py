@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from extender.placement.identity import JobIdRange, PlaceholderKey
 
 IDS = JobIdRange()
-PART = st.text(
-    alphabet=st.characters(blacklist_characters="/", blacklist_categories=("Cs",)), max_size=20
-)
+PART = st.text(alphabet=st.characters(exclude_characters="/", exclude_categories=["Cs"]), max_size=20)
 KEYS = st.builds(PlaceholderKey, PART, PART, PART, PART, st.integers(1, 10**6), st.integers(0, 10**3))
 KEY = PlaceholderKey("prod", "default", "p", "4bdf6d45-03c1-446f-97f1-6397df445d62", 2, 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations, product
 
 import pytest
@@ -202,8 +203,23 @@ def test_a_pod_that_was_bound_without_us_is_none_of_ours() -> None:
 
 
 def test_a_pod_that_another_bound_gives_its_job_back() -> None:
+    """The id of a job that waits is on the Pod, an allocation is not."""
     waits = placeholder_job(GATED, "PENDING")
-    assert find(pod(uid="u1", gates=(), node="n1"), waits) == (None, (waits,))
+    for on_the_pod in ({}, {JOB_ID: str(waits.id)}):
+        hijacked = pod(uid="u1", gates=(), node="n1", annotations=on_the_pod)
+        assert find(hijacked, waits) == (None, (waits,)), on_the_pod
+
+
+def test_a_pod_that_another_bound_elsewhere_gives_its_job_back() -> None:
+    runs = placeholder_job(GATED, node="n2")
+    assert find(bound(runs, says="n2"), runs) == (None, (runs,))
+
+
+def test_a_bound_pods_requeued_job_is_still_its_own() -> None:
+    """The next poll tells that it waits again, and ends the Pod."""
+    requeued = placeholder_job(GATED, "PENDING")
+    record = record_of(bound(requeued), requeued)
+    assert (record.state, record.job_id) == (State.BOUND, requeued.id)
 
 
 def test_a_bound_pod_that_is_being_deleted_keeps_its_job_until_it_is_gone() -> None:
@@ -260,41 +276,37 @@ def test_a_pod_deleted_before_it_was_bound_ends_its_jobs() -> None:
 # Jobs that are not ours
 
 
-FOREIGN = [
-    pytest.param({"admin_comment": ""}, id="no key"),
-    pytest.param({"admin_comment": "by hand"}, id="another comment"),
-    pytest.param(
-        {"admin_comment": str(PlaceholderKey("elsewhere", "default", "p", "u1", 1))}, id="other cluster"
-    ),
-    pytest.param(
-        {"admin_comment": str(PlaceholderKey(RULES.cluster, "default", "p", "u2", 1))}, id="other Pod"
-    ),
-]
+FOREIGN = {
+    "no key": "",
+    "another comment": "by hand",
+    "another cluster": str(PlaceholderKey("elsewhere", "default", "p", "u1", 1)),
+    "another Pod": str(PlaceholderKey(RULES.cluster, "default", "p", "u2", 1)),
+}
 
 
-@pytest.mark.parametrize("comment", FOREIGN)
+@pytest.mark.parametrize("kind", FOREIGN)
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "CANCELLED", "FAILED"])
-def test_a_foreign_job_under_our_id_is_neither_adopted_nor_ended(
-    comment: dict[str, str], state: str
-) -> None:
-    record = record_of(GATED, placeholder_job(GATED, state, node="n1", **comment))
+def test_a_foreign_job_under_our_id_is_neither_adopted_nor_ended(kind: str, state: str) -> None:
+    collision = placeholder_job(GATED, state, node="n1", admin_comment=FOREIGN[kind])
+    record = record_of(GATED, collision)
     assert (record.state, record.job_id, record.attempt_try) == (State.SEEN, None, 0)
 
 
 # Whatever is found
 
-PODS = {
-    "gated": lambda job: GATED,
-    "second attempt": lambda job: SECOND,
+PODS: dict[str, Callable[[Job], Pod]] = {
+    "gated": lambda _: GATED,
+    "second attempt": lambda _: SECOND,
     "ungated": lambda job: pod(uid="u1", gates=(), annotations={JOB_ID: str(job.id), NODE: "n1"}),
     "bound": bound,
     "bound, second attempt": lambda job: bound(job, attempt=2),
     "bound, node forged": lambda job: bound(job, says="n2"),
-    "bound, job forged": lambda job: bound(NATIVE),
-    "bound, bare": lambda job: pod(uid="u1", gates=(), node="n1"),
-    "bound, leaving": lambda job: pod(uid="u1", node="n1", deleting=True),
-    "leaving": lambda job: pod(uid="u1", deleting=True),
-    "over": lambda job: pod(uid="u1", node="n1", phase="Failed"),
+    "bound, job forged": lambda _: bound(NATIVE),
+    "bound, bare": lambda _: pod(uid="u1", gates=(), node="n1"),
+    "bound elsewhere": lambda job: bound(job, node="n2"),
+    "bound, leaving": lambda _: pod(uid="u1", node="n1", deleting=True),
+    "leaving": lambda _: pod(uid="u1", deleting=True),
+    "over": lambda _: pod(uid="u1", node="n1", phase="Failed"),
 }
 JOBS = [
     placeholder_job(GATED, state, attempt=attempt, attempt_try=attempt_try, node="n1")

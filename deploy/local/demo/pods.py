@@ -39,6 +39,8 @@ class Sighting:
     bound: float | None = None
     """When the watch delivered the first version with a Node."""
     gone: bool = False
+    waited_for: str | None = None
+    """The last reason that it had to wait for."""
     manifest: Manifest | None = None
 
     @property
@@ -178,6 +180,7 @@ class Pods:
         if pod is None:
             return
         pod.manifest, pod.gone = manifest, event["type"] == "DELETED"
+        pod.waited_for = pod.reason or pod.waited_for
         if pod.bound is None and pod.node is not None:
             pod.bound = now
         self._on_news(pod)

@@ -32,7 +32,7 @@ def pods_table(pods: Iterable[Sighting]) -> Table:
     table.add_column("ms", justify="right")
     for pod in pods:
         milliseconds = "" if pod.bound_ms is None else f"{pod.bound_ms:.1f}"
-        cells = (str(pod.job_id or ""), pod.state, pod.reason or "", pod.node or "", milliseconds)
+        cells = (str(pod.job_id or ""), pod.state, _reason(pod), pod.node or "", milliseconds)
         table.add_row(f"{pod.name}{_size(pod)}", *cells, style=_STYLES.get(pod.state, "dim"))
     return table
 
@@ -47,6 +47,11 @@ def event_line(pod: Sighting) -> str | None:
     if pod.reason is not None:
         return f"{pod.name} waits ({job}): {pod.reason}"
     return None
+
+
+def _reason(pod: Sighting) -> str:
+    was = f"(was {pod.waited_for})" if pod.waited_for else ""
+    return pod.reason or was
 
 
 def _size(pod: Sighting) -> str:

@@ -53,11 +53,13 @@ class Stage:
 
     async def account(self, cpus: int = 0, gpus: int = 0) -> None:
         """Compares what Slurm gave away on each node with what is used there, by Pods and natively."""
+        running = self.pods.running  # first, as above
         for node in await self.slurm.nodes():
-            self.findings.note(overcommitment(node, self.pods.running, cpus, gpus))
+            self.findings.note(overcommitment(node, running, cpus, gpus))
 
     async def end(self, pods: Sequence[Sighting]) -> None:
-        """Deletes Pods and waits until they and their jobs are gone."""
+        """Deletes Pods, compared before, and waits until they and their jobs are gone."""
+        await self.compare()
         for pod in pods:
             await self.pods.delete(pod)
         await self.pods.until(lambda: all(pod.gone for pod in pods), "deleted Pods gone")
@@ -82,7 +84,6 @@ async def place_on_idle_cluster(stage: Stage) -> str:
         with stage.screen.still():
             pod = await stage.pods.create(f"idle-{number}", 1 + number % 4, number % 3)
             times.append(await _bound(stage, pod))
-        await stage.compare()
         await stage.end([pod])
     p50, p99 = (percentile(times, percent) or 0.0 for percent in (50, 99))
     return f"{len(times)} Pods, p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {max(times):.1f} ms"
@@ -98,7 +99,6 @@ async def queue_more_than_fits(stage: Stage) -> str:
     asked = [(f"{kind}-{node}", *size) for node in nodes for kind, size in _SIZES.items()]
     pods = await asyncio.gather(*(stage.pods.create(*each) for each in asked))
     waiting = await _reasons_agree(stage, pods)
-    await stage.compare()
     await stage.account()
     bound = [pod for pod in pods if pod.holds_node]
     if not waiting or not any(pod.gpus for pod in bound):
@@ -142,11 +142,11 @@ async def start_queued_pod(stage: Stage) -> str:
     started = await stage.pods.until(
         lambda: [pod for pod in queued if pod.node == freed], f"a waiting Pod bound to {freed}"
     )
-    await stage.compare()
     return f"{', '.join(pod.name for pod in started)} started on {freed}"
 
 
 async def cancel_job(stage: Stage) -> str:
+    await stage.compare()
     pod = _some_running(stage)
     assert pod.job_id is not None
     await stage.slurm.cancel(pod.job_id)
@@ -188,10 +188,8 @@ async def share_with_native_job(stage: Stage) -> str:
         f"{late.name} waits",
     )
     await stage.account(*_NATIVE)
-    await stage.compare()
     await _finish_native(stage, native)
     await stage.pods.until(lambda: late.node, f"{late.name} bound after job {native}")
-    await stage.compare()
     await stage.account()
     return f"job {native} beside {count} Pods on {count} nodes; {late.name} had to wait for its end"
 
@@ -269,6 +267,7 @@ async def _verdict(step: Step, stage: Stage) -> Verdict:
     known = len(stage.findings.differences)
     try:
         seen = await step.act(stage)
+        await stage.compare()
     except (NotObserved, ClusterError) as failure:
         return Verdict(step.name, step.expected, observed=False, seen=str(failure))
     if differences := stage.findings.differences[known:]:
