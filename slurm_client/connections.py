@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
 
-import httpcore
+import httpx
 import orjson
 
 from slurm_client import problems
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 _CONNECT_S: Final = 5.0
 _AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}
-_LOST: Final = (httpcore.RemoteProtocolError, httpcore.ReadError, httpcore.WriteError)
+_LOST: Final = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,8 @@ class Request:
         return f"{self.method} {self.path}"
 
     @property
-    def target(self) -> bytes:
-        return f"{self.path}?{urlencode(self.query)}".encode() if self.query else self.path.encode()
+    def target(self) -> str:
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     @property
     def content(self) -> bytes | None:
@@ -60,11 +59,10 @@ class Reply:
 
 
 class Connections:
-    """At most `concurrency` connections, of which the last one used is handed out first.
+    """At most `concurrency` clients of one connection each; the last one used is handed out first.
 
-    Each is one httpcore connection, since no more is needed than HTTP/1.1 on a socket: httpx's client
-    and pools cost two to three times the CPU a request (measured at 8 workers under uvloop: 0.96 ms
-    with a client each, 0.38 so).
+    One client a worker, since a pool gets dearer with every connection in it (CPU a request at 16
+    workers: 0.65 ms so, 1.5 ms and more in one pool).
     """
 
     def __init__(
@@ -73,8 +71,8 @@ class Connections:
         self._server = _Server.parse(url)
         self._tokens = token_source
         self._timeout_s = timeout_s
-        # None is a connection that is still to be opened.
-        self._idle: asyncio.LifoQueue[httpcore.AsyncHTTPConnection | None] = asyncio.LifoQueue()
+        # None is a client that is still to be made.
+        self._idle: asyncio.LifoQueue[httpx.AsyncClient | None] = asyncio.LifoQueue()
         for _ in range(concurrency):
             self._idle.put_nowait(None)
 
@@ -95,9 +93,10 @@ class Connections:
     async def aclose(self) -> None:
         """Close the connections that no call is using; later calls open new ones."""
         idle = [self._idle.get_nowait() for _ in range(self._idle.qsize())]
-        for connection in idle:
+        for client in idle:
             self._idle.put_nowait(None)
-            await _close(connection)
+            if client is not None:
+                await client.aclose()
 
     async def _exchange(self, request: Request) -> Reply:
         token = self._tokens.token()
@@ -108,11 +107,11 @@ class Connections:
             response = await self._carry_again(request, token)
         content = response.content
         parsed = problems.document(content)
-        if error := problems.problem(response.status, content, parsed):
+        if error := problems.problem(response.status_code, content, parsed):
             raise error
         return Reply(content, parsed)
 
-    async def _carry_again(self, request: Request, token: str) -> httpcore.Response:
+    async def _carry_again(self, request: Request, token: str) -> httpx.Response:
         try:
             return await self._carry(request, token)
         except (Unreachable, *_LOST) as error:
@@ -120,54 +119,43 @@ class Connections:
             lost = f"{request.text}: the connection was lost: {error}"
             raise OutcomeUnknown(lost) from error
 
-    async def _carry(self, request: Request, token: str) -> httpcore.Response:
+    async def _carry(self, request: Request, token: str) -> httpx.Response:
+        headers = {"X-SLURM-USER-TOKEN": token.encode("ascii", "replace").decode()}
+        if request.body is not None:
+            headers["Content-Type"] = "application/json"
         try:
-            async with self._connection() as connection:
-                response = await connection.request(
-                    request.method,
-                    self._server.url(request.target),
-                    headers=self._server.headers(token, request.content),
-                    content=request.content,
-                    extensions={"timeout": self._timeouts()},
+            async with self._client() as client:
+                response = await client.request(
+                    request.method, request.target, headers=headers, content=request.content
                 )
-                if response.status >= 400:
+                if response.status_code >= 400:
                     # 26.05 sends these twice: the second must not answer the next request.
-                    await connection.aclose()
+                    await client.aclose()
                 return response
-        except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             nobody = f"no connection to slurmrestd at {self._server.text}: {error}"
             raise Unreachable(nobody) from error
-        except httpcore.TimeoutException as error:
+        except httpx.TimeoutException as error:
             waited = f"no reply within {self._timeout_s:g} s"
             raise OutcomeUnknown(f"{request.text}: {waited}") from error
 
     @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[httpcore.AsyncHTTPConnection]:
-        """A connection for one exchange; whatever goes wrong with it, it is not used again."""
-        connection = await self._next_idle()
+    async def _client(self) -> AsyncIterator[httpx.AsyncClient]:
+        """A client for one exchange, which nobody else uses meanwhile."""
+        client = await self._next_idle()
         try:
-            if connection is None or not connection.is_available() or connection.has_expired():
-                await _close(connection)
-                connection = self._server.open()
-            yield connection
-        except BaseException:
-            await _close(connection)
-            connection = None
-            raise
+            client = client or self._server.open(self._timeout_s)
+            yield client
         finally:
-            self._idle.put_nowait(connection)
+            self._idle.put_nowait(None if client is None or client.is_closed else client)
 
-    async def _next_idle(self) -> httpcore.AsyncHTTPConnection | None:
+    async def _next_idle(self) -> httpx.AsyncClient | None:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._idle.get()
         except TimeoutError as error:
             busy = f"all connections to slurmrestd were busy for {self._timeout_s:g} s"
             raise RetryLater(busy) from error
-
-    def _timeouts(self) -> dict[str, float]:
-        limit = self._timeout_s
-        return {"connect": min(limit, _CONNECT_S), "read": limit, "write": limit}
 
     def _token_refused(self, error: SlurmError) -> NeedsOperator:
         return NeedsOperator(
@@ -181,46 +169,27 @@ def _about_the_token(error: SlurmError) -> bool:
     return error.http_status in {401, 511} or error.number in _AUTH_NUMBERS
 
 
-async def _close(connection: httpcore.AsyncHTTPConnection | None) -> None:
-    if connection:
-        await connection.aclose()
-
-
 @dataclass(frozen=True, slots=True)
 class _Server:
     """The server: an origin, or a UNIX socket."""
 
     text: str
-    origin: httpcore.Origin
-    host: bytes
     socket: str | None = None
 
     @classmethod
     def parse(cls, url: str) -> _Server:
         parts = urlsplit(url)
         if parts.scheme == "unix" and parts.path and not parts.netloc:
-            here = httpcore.Origin(b"http", b"localhost", 80)
-            return cls(url, here, b"localhost", parts.path)
+            return cls("http://localhost", parts.path)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             wanted = "http://host:port, https://host:port or unix:///path"
             raise ValueError(f"slurmrestd's URL is {url!r}, which is none of {wanted}")
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        origin = httpcore.Origin(parts.scheme.encode(), parts.hostname.encode(), port)
-        return cls(url, origin, parts.netloc.rpartition("@")[2].encode())
+        return cls(url)
 
-    def open(self) -> httpcore.AsyncHTTPConnection:
-        """A connection that connects when it is used first."""
-        secure = self.origin.scheme == b"https"
-        context = ssl.create_default_context() if secure else None
-        return httpcore.AsyncHTTPConnection(self.origin, ssl_context=context, uds=self.socket)
-
-    def url(self, target: bytes) -> httpcore.URL:
-        origin = self.origin
-        return httpcore.URL(scheme=origin.scheme, host=origin.host, port=origin.port, target=target)
-
-    def headers(self, token: str, content: bytes | None) -> list[tuple[bytes, bytes]]:
-        headers = [(b"Host", self.host), (b"X-SLURM-USER-TOKEN", token.encode("ascii", "replace"))]
-        if content is None:
-            return headers
-        length = str(len(content)).encode()
-        return [*headers, (b"Content-Type", b"application/json"), (b"Content-Length", length)]
+    def open(self, timeout_s: float) -> httpx.AsyncClient:
+        """A client that connects when it is used first."""
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=None)
+        verify = self.text.startswith("https:")  # a TLS context costs 25 ms to make
+        transport = httpx.AsyncHTTPTransport(verify=verify, uds=self.socket, limits=limits)
+        timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S))
+        return httpx.AsyncClient(base_url=self.text, transport=transport, timeout=timeout)

@@ -133,7 +133,7 @@ def _granted(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
 def _identified(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
     """Slurm said that the id exists: is the job ours, and what became of it?"""
     if job is None:
-        return replace(_look_again(placeholder, at), id_taken=False)
+        return replace(_look_again(placeholder, at), exists=False)
     ours = PlaceholderKey.parse(job.admin_comment) == placeholder.key(at.rules.cluster)
     if not ours or burnt(job):
         following = placeholder.attempt_try + 1

@@ -126,8 +126,8 @@ class Placeholder:
     """The current try's job; None before there was one."""
     immediate: bool = False
     """The current try goes by job/allocate."""
-    id_taken: bool = False
-    """Slurm says that the id exists: it must be read before anything is sent again."""
+    exists: bool = False
+    """Slurm has a job under the id: it must be read before anything is sent again."""
     allocation: Allocation | None = None
     written: bool = False
     """What this state has to write onto the Pod is there."""
@@ -167,7 +167,7 @@ class Placeholder:
         fresh: dict[str, Any] = {
             "written": False,
             "cancelled": False,
-            "id_taken": False,
+            "exists": False,
             "cause": None,
             "misses": 0,
             "failures": 0,
@@ -177,5 +177,5 @@ class Placeholder:
 
     def submitted_as(self, cluster: str, ids: JobIdRange, attempt_try: int) -> Self:
         """Returns the record with the id of another try."""
-        numbered = replace(self, attempt_try=attempt_try, id_taken=False)
+        numbered = replace(self, attempt_try=attempt_try, exists=False)
         return replace(numbered, job_id=numbered.key(cluster).job_id(ids))

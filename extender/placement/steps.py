@@ -37,7 +37,7 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
     uid, job_id = placeholder.pod.uid, placeholder.job_id
     match placeholder.state:
         case State.SUBMITTING if job_id is not None:
-            if placeholder.id_taken:
+            if placeholder.exists:
                 return ReadJob(uid, job_id)
             return _submit(placeholder, job_id, at)
         case State.QUEUED if job_id is not None:
@@ -144,8 +144,8 @@ def _stale(placeholder: Placeholder, effect: Effect) -> bool:
 def _taken(placeholder: Placeholder, effect: Submit, at: Moment) -> Placeholder:
     if placeholder.state is not State.SUBMITTING:
         return replace(placeholder, job_over=False, misses=0)
-    if effect.immediate:
-        return placeholder.move(State.ALLOCATED, at.now)
+    if effect.immediate:  # granted, or (a limit of the partition) queued all the same
+        return replace(placeholder, exists=True)
     return placeholder.move(State.QUEUED, at.now, not_before=at.now + at.rules.settle)
 
 
@@ -159,7 +159,7 @@ def _after_failure(
                 numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
                 return replace(numbered, immediate=False)
             case Remedy.ID_TAKEN:
-                return replace(placeholder, id_taken=True)
+                return replace(placeholder, exists=True)
             case Remedy.CHANGE:
                 return refused(placeholder, f"Slurm refuses the job: {failure.message}", at.now)
     if failure.remedy in (Remedy.FRESHER, Remedy.GONE):

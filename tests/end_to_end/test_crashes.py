@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
+import httpx
 import pytest
 
 from tests.end_to_end.people import People, eventually
@@ -38,6 +39,16 @@ def restart_if_dead(people: People) -> bool:
     return True
 
 
+def created(people: People, name: str) -> bool:
+    """Creates a Pod; while the extender is dead admission refuses it, and its author tries again."""
+    try:
+        people.create(name, cpu="8")
+    except httpx.HTTPStatusError as error:
+        assert "slurm-extender.io" in error.response.text
+        return False
+    return True
+
+
 def jobs_ever_granted(people: People, name: str) -> int:
     """How many jobs of this Pod ran at all, the ended ones that Slurm still remembers included."""
     shown = people.cluster.run_slurm(
@@ -62,10 +73,13 @@ def test_a_crash_makes_no_second_placeholder_and_loses_no_pod(
         people.squeue()  # fails on two live jobs of one name
         return all(people.node_of(name) for name in bound)
 
+    def create(name: str) -> None:
+        eventually(lambda: settled() and created(people, name), f"{name} created", 40)
+
     for name in names[:4]:  # fill all nodes; the fifth has to wait in Slurm's queue
-        people.create(name, cpu="8")
+        create(name)
         eventually(lambda: settled(name), f"{name} bound", 40)  # noqa: B023 -- called at once
-    people.create(names[4], cpu="8")
+    create(names[4])
     eventually(lambda: settled() and people.condition(names[4]), "the fifth is told why it waits", 40)
     people.delete(names[0])  # the first gives its node back: the fifth takes it
     eventually(lambda: settled(names[4]), "the fifth bound", 40)

@@ -1,0 +1,133 @@
+"""Settings come from the environment, and wrong ones end the program before it starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from extender.app import main
+from extender.placement.identity import JobIdRange
+from extender.settings import Settings
+from tests.builders import DIALECT, pod_manifest
+
+PREFIX = "SLURM_EXTENDER_"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what is mandatory is set."""
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(PREFIX + "SLURM_TOKEN_FILE", "/run/token")
+
+
+def complaint(capsys: pytest.CaptureFixture[str]) -> str:
+    """What the program says of its settings before it ends."""
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CLUSTER_NAME", ""),
+        ("CLUSTER_NAME", "a/b"),
+        ("CLUSTER_NAME", "x" * 64),
+        ("ANNOTATION_PREFIX", "sunk.coreweave.com"),
+        ("ANNOTATION_PREFIX", "slurm-extender.io/"),
+        ("GRES", "gpu"),
+        ("GRES", "[]"),
+        ("GRES", '{"nvidia.com/gpu": 1}'),
+        ("SLURMRESTD_URL", "127.0.0.1:6820"),
+        ("SLURMRESTD_URL", "ftp://127.0.0.1"),
+        ("SLURM_TIMEOUT_S", "0"),
+        ("SLURM_TIMEOUT_S", "soon"),
+        ("SLURM_CONCURRENCY", "0"),
+        ("SLURM_CONCURRENCY", "1000"),
+        ("JOB_ID_FIRST", "0"),
+        ("JOB_ID_FIRST", "67043328"),
+        ("WINDOW", "0"),
+        ("WINDOW", "many"),
+        ("FAST_PATH", "perhaps"),
+        ("POLL_INTERVAL_S", "0"),
+        ("POLL_INTERVAL_S", "nan"),
+        ("POLL_INTERVAL_S", "inf"),
+        ("UNBOUND_DEADLINE_S", "-1"),
+        ("SCHEDULER_PORT", "0"),
+        ("ADMISSION_PORT", "65536"),
+        ("METRICS_PORT", "http"),
+        ("HEALTH_PORT", ""),
+        ("LOG_LEVEL", "info"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_variable(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(PREFIX + name, value)
+    assert complaint(capsys).startswith(f"{PREFIX}{name}: ")
+
+
+def test_a_missing_value_is_told_with_its_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(PREFIX + "SLURM_TOKEN_FILE")
+    assert complaint(capsys).startswith(f"{PREFIX}SLURM_TOKEN_FILE: ")
+
+
+def test_all_wrong_values_are_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(PREFIX + "WINDOW", "0")
+    monkeypatch.setenv(PREFIX + "SCHEDULER_PORT", "0")
+    lines = complaint(capsys).splitlines()
+    assert {line.split(":")[0] for line in lines} == {PREFIX + "WINDOW", PREFIX + "SCHEDULER_PORT"}
+
+
+@pytest.mark.parametrize("given", ["TLS_CERT_FILE", "TLS_KEY_FILE"])
+def test_half_a_certificate_is_told_with_the_other_half(
+    given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(PREFIX + given, "/run/tls")
+    told = complaint(capsys)
+    assert "TLS_CERT_FILE" in told
+    assert "TLS_KEY_FILE" in told
+
+
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + "GRES", '{"example.com/npu": "npu:v2"}')
+    monkeypatch.setenv(PREFIX + "SCHEDULER_NAME", "mine")
+    monkeypatch.setenv(PREFIX + "ANNOTATION_PREFIX", "x.example/")
+    monkeypatch.setenv(PREFIX + "SLURMRESTD_URL", "unix:///run/slurmrestd.sock")
+    settings = Settings()
+    assert settings.slurm_token_file == Path("/run/token")
+    assert settings.slurmrestd_url == "unix:///run/slurmrestd.sock"
+    dialect = settings.dialect
+    assert dialect.gres == {"example.com/npu": "npu:v2"}
+    assert dialect.manages(pod_manifest(schedulerName="mine"))
+    assert not dialect.manages(pod_manifest())
+    assert dialect.manages(pod_manifest(schedulerName="x", annotations={"x.example/qos": "y"}))
+
+
+def test_what_is_not_set_is_as_documented() -> None:
+    settings = Settings()
+    assert settings.dialect == DIALECT
+    assert settings.scheduler_address == "127.0.0.1"
+    assert settings.rules(None).ids == JobIdRange()
+
+
+def test_ids_end_where_slurms_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + "JOB_ID_FIRST", "1000")
+    assert Settings().rules(2000).ids == JobIdRange(1000, 2000)
+
+
+def test_settings_do_not_change() -> None:
+    settings = Settings()
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.window = 5

@@ -1,0 +1,111 @@
+"""The extender's listeners without sockets, called as kube-scheduler and kube-apiserver call them.
+
+The applications are the ones that the composition root builds; behind them stand the few methods of
+both systems that the verbs use.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+
+from extender.app import Extender
+from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError
+from extender.placement.cluster import ClusterView
+from extender.settings import Settings
+from slurm_client.errors import SlurmError
+from slurm_client.model import Job
+from slurm_client.rest import SlurmRest
+from tests.builders import Manifest
+
+_BODIES = Path(__file__).parent / "bodies"
+
+
+def body(verb: str) -> Manifest:
+    """What kube-scheduler 1.36.2 really sent for a verb; for mutate, what kube-apiserver does."""
+    sent: Manifest = json.loads((_BODIES / f"{verb}.json").read_text())
+    return sent
+
+
+class FakeKubernetes:
+    """Keeps Pods, and takes a Binding as kube-apiserver does: by uid and resourceVersion, once."""
+
+    def __init__(self, *pods: Manifest) -> None:
+        self.pods = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod for pod in pods}
+        self.bindings: list[tuple[str, Manifest]] = []
+        self.calls: list[str] = []
+        self.error: KubernetesError | None = None
+
+    async def read_pod(self, namespace: str, name: str) -> Manifest | None:
+        self.calls.append("read Pod")
+        return self.pods.get((namespace, name))
+
+    async def bind_pod(self, namespace: str, name: str, node: str, metadata: Manifest) -> None:
+        self.calls.append("bind")
+        if self.error is not None:
+            raise self.error
+        pod = self.pods[namespace, name]
+        if any(pod["metadata"][field] != metadata[field] for field in ("uid", "resourceVersion")):
+            raise Conflict(409, "the object has been modified")
+        pod["spec"]["nodeName"] = node
+        self.bindings.append((node, metadata.get("annotations", {})))
+
+
+class FakeSlurm:
+    """Knows jobs."""
+
+    def __init__(self, *jobs: Job, calls: list[str] | None = None) -> None:
+        self.jobs = {job.id: job for job in jobs}
+        self.calls = [] if calls is None else calls
+        self.error: SlurmError | None = None
+
+    async def job(self, job_id: int) -> Job | None:
+        self.calls.append("read job")
+        if self.error is not None:
+            raise self.error
+        return self.jobs.get(job_id)
+
+
+class Listeners:
+    """kube-scheduler's and kube-apiserver's way in. What is unforeseen comes back as HTTP 500."""
+
+    def __init__(
+        self,
+        kubernetes: FakeKubernetes | None = None,
+        slurm: FakeSlurm | None = None,
+        view: ClusterView | None = None,
+    ) -> None:
+        settings = Settings(
+            slurm_token_file=Path("token"), tls_cert_file=Path("cert"), tls_key_file=Path("key")
+        )
+        extender = Extender(
+            settings,
+            cast(KubernetesApi, kubernetes or FakeKubernetes()),
+            cast(SlurmRest, slurm or FakeSlurm()),
+        )
+        extender._keeper.view = view or ClusterView()
+        by_port = {server.config.port: server.config.app for server in extender.servers()}
+        self._scheduler = _client(by_port[settings.scheduler_port])
+        self._admission = _client(by_port[settings.admission_port])
+
+    async def post(self, verb: str, sent: Any) -> httpx.Response:
+        """Sends a body (bytes as they are, anything else as JSON) to one of the verbs."""
+        content = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
+        client, path = (
+            (self._admission, "/mutate") if verb == "mutate" else (self._scheduler, f"/scheduler/{verb}")
+        )
+        return await client.post(path, content=content, headers={"Content-Type": "application/json"})
+
+    async def ask(self, verb: str, sent: Any) -> Any:
+        """Returns the answer to a body. kube-scheduler takes any other status for an error."""
+        response = await self.post(verb, sent)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+
+def _client(application: Any) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(application, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://extender")

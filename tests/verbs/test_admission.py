@@ -1,0 +1,206 @@
+"""/mutate: what becomes of a Pod at its creation."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.admission.route import AdmissionRequest, review
+from extender.placement.annotations import ANNOTATIONS
+from extender.placement.workload import ATTEMPT, DOMAIN, GATE, JOB_ID, NODE, parse_pod
+from tests.builders import DIALECT, PREFIX, Manifest, container
+from tests.verbs.callers import Listeners, body
+
+UID = body("mutate")["request"]["uid"]
+
+
+def call(annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:
+    """kube-apiserver's call for a Pod, with other annotations and fields of its spec."""
+    sent = body("mutate")
+    pod = sent["request"]["object"]
+    if annotations is not None:
+        pod["metadata"]["annotations"] = annotations
+    pod["spec"] |= spec
+    return sent
+
+
+def patched(pod: Manifest, patch: list[Manifest]) -> Manifest:
+    """Applies a JSON Patch as RFC 6902 says of `add` to a member of an object."""
+    result = deepcopy(pod)
+    for operation in patch:
+        assert set(operation) == {"op", "path", "value"}
+        assert operation["op"] == "add"
+        *parents, last = operation["path"].removeprefix("/").split("/")
+        target = result
+        for name in parents:
+            target = target[name]
+        target[last] = operation["value"]
+    return result
+
+
+async def respond(sent: Manifest) -> Manifest:
+    answer = await Listeners().ask("mutate", sent)
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    response: Manifest = answer["response"]
+    assert response["uid"] == UID
+    return response
+
+
+async def admitted(sent: Manifest) -> Manifest:
+    """The Pod that is stored."""
+    response = await respond(sent)
+    assert response["allowed"] is True, response["status"]
+    if "patch" not in response:
+        return deepcopy(dict(sent["request"]["object"]))
+    assert response["patchType"] == "JSONPatch"
+    return patched(sent["request"]["object"], json.loads(b64decode(response["patch"])))
+
+
+async def refusal(sent: Manifest) -> str:
+    response = await respond(sent)
+    assert response["allowed"] is False
+    assert "patch" not in response
+    assert response["status"]["code"] == 422
+    return str(response["status"]["message"])
+
+
+# Admitted
+
+
+async def test_a_pod_gets_our_scheduler_our_gate_and_its_first_attempt_and_nothing_else() -> None:
+    sent = call()
+    expected = deepcopy(sent["request"]["object"])
+    expected["spec"] |= {"schedulerName": "slurm-scheduler", "schedulingGates": [{"name": GATE}]}
+    expected["metadata"]["annotations"][ATTEMPT] = "1"
+    assert await admitted(sent) == expected
+
+
+async def test_what_is_stored_waits_for_its_first_placement() -> None:
+    pod = parse_pod(await admitted(call()), DIALECT)
+    assert (pod.gated, pod.attempt, pod.job_id, pod.allocation) == (True, 1, None, None)
+    assert pod.request.job.partition == "gpu"
+    assert pod.request.problems == ()
+
+
+async def test_a_pod_that_names_our_scheduler_needs_no_annotation() -> None:
+    sent = call(schedulerName="slurm-scheduler")
+    del sent["request"]["object"]["metadata"]["annotations"]
+    stored = await admitted(sent)
+    assert stored["metadata"]["annotations"] == {ATTEMPT: "1"}
+    assert stored["spec"]["schedulingGates"] == [{"name": GATE}]
+
+
+async def test_the_gates_of_others_are_kept_in_their_order() -> None:
+    gates = [{"name": "example.com/quota"}, {"name": "example.com/review"}]
+    stored = await admitted(call(schedulingGates=gates))
+    assert stored["spec"]["schedulingGates"] == [*gates, {"name": GATE}]
+
+
+async def test_our_gate_is_there_once_though_the_user_brought_it() -> None:
+    gates = [{"name": GATE}, {"name": "example.com/quota"}, {"name": GATE}]
+    stored = await admitted(call(schedulingGates=gates))
+    assert stored["spec"]["schedulingGates"] == [{"name": "example.com/quota"}, {"name": GATE}]
+
+
+async def test_being_called_again_changes_nothing_more() -> None:
+    """reinvocationPolicy: IfNeeded."""
+    sent = call()
+    once = await admitted(sent)
+    sent["request"]["object"] = once
+    assert await admitted(sent) == once
+
+
+FORGED = {ATTEMPT: "7", JOB_ID: "4711", NODE: "n1", DOMAIN + "anything": "x"}
+
+
+async def test_what_is_ours_to_write_is_dropped_where_a_user_brought_it() -> None:
+    stored = await admitted(call({PREFIX + "qos": "high", "example.com/owner": "ana"} | FORGED))
+    annotations = {PREFIX + "qos": "high", "example.com/owner": "ana", ATTEMPT: "1"}
+    assert stored["metadata"]["annotations"] == annotations
+
+
+async def test_a_pod_created_on_a_node_is_left_there_without_forged_annotations() -> None:
+    """Otherwise a restart would take its word for it that job 4711 is its own."""
+    sent = call({PREFIX + "qos": "high"} | FORGED, nodeName="n1", schedulerName="slurm-scheduler")
+    stored = await admitted(sent)
+    assert stored["metadata"]["annotations"] == {PREFIX + "qos": "high"}
+    assert stored["spec"] == sent["request"]["object"]["spec"]
+
+
+async def test_a_pod_that_is_not_ours_is_allowed_untouched() -> None:
+    sent = call({"example.com/owner": "ana"}, containers=[{"name": "c"}])
+    assert await respond(sent) == {"uid": UID, "allowed": True}
+
+
+async def test_a_pod_of_another_scheduler_with_our_annotation_becomes_ours() -> None:
+    stored = await admitted(call({PREFIX + "qos": "high"}, schedulerName="volcano"))
+    assert stored["spec"]["schedulerName"] == "slurm-scheduler"
+
+
+# Refused
+
+
+async def test_all_problems_of_a_pod_are_told_in_one_message() -> None:
+    wrong = {PREFIX + "exclusive": "maybe", PREFIX + "timeout": "soon"}
+    message = await refusal(call(wrong, containers=[{"name": "c", "resources": {}}]))
+    for part in (PREFIX + "exclusive", "'maybe'", PREFIX + "timeout", "'soon'", "no cpu", "no memory"):
+        assert part in message
+
+
+async def test_requests_of_sidecars_alone_are_enough() -> None:
+    helper = container({"cpu": "1", "memory": "1Gi"}, sidecar=True)
+    stored = await admitted(call(containers=[{"name": "c"}], initContainers=[helper]))
+    assert stored["spec"]["schedulerName"] == "slurm-scheduler"
+
+
+@pytest.mark.parametrize("cpu", ["1e30", "1e999999", "1e9999999", "9" * 5000])
+async def test_a_request_beyond_all_bounds_is_refused(cpu: str) -> None:
+    message = await refusal(call(containers=[container({"cpu": cpu, "memory": "1Gi"})]))
+    assert len(message) < 1000
+
+
+@pytest.mark.parametrize("selector", [{}, {"nodeSelectorTerms": None}])
+async def test_what_kube_apiserver_will_refuse_itself_is_left_to_it(selector: Any) -> None:
+    """Validation comes after mutation: half-made objects arrive here."""
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
+    assert (await admitted(call(affinity=affinity)))["spec"]["affinity"] == affinity
+
+
+NAMES = st.sampled_from([PREFIX + row.name for row in ANNOTATIONS]) | st.text(max_size=20)
+
+
+@given(st.dictionaries(NAMES, st.text()))
+def test_any_annotations_are_admitted_or_refused_in_words(annotations: dict[str, str]) -> None:
+    sent = call(annotations | {PREFIX + "comment": "ours"})["request"]
+    response = review(AdmissionRequest.model_validate(sent), DIALECT)
+    assert response["allowed"] or response["status"]["message"]
+
+
+# Malformed
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        (b"", "body"),
+        (b"{", "body"),
+        ([], "body"),
+        ({}, "request"),
+        ({"request": None}, "request"),
+        ({"request": {"uid": UID}}, "object"),
+        ({"request": {"uid": UID, "object": None}}, "object"),
+        ({"request": {"uid": UID, "object": {}}}, "object"),
+        ({"request": {"uid": UID, "object": {"metadata": None, "spec": None}}}, "object"),
+        ({"request": {"object": {}}}, "uid"),
+    ],
+)
+async def test_a_malformed_review_is_told_what_is_wrong_with_it(sent: Any, field: str) -> None:
+    response = await Listeners().post("mutate", sent)
+    assert response.status_code == 400
+    assert field in response.json()["Error"]

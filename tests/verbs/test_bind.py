@@ -1,0 +1,221 @@
+"""/bind: a Binding where Slurm really runs the Pod's job, and an error in words everywhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.bind.binder import NotBound, verified
+from extender.kubernetes_api import Conflict, KubernetesError, NotFound, Rejected, Unavailable
+from extender.placement.workload import ATTEMPT, GRES, JOB_ID, NODE, Allocation
+from slurm_client.errors import NeedsOperator, OutcomeUnknown, SlurmError, Unreachable
+from slurm_client.model import Job
+from tests.builders import RULES, Manifest, kube_node, placeholder_job, pod, pod_manifest, view
+from tests.verbs.callers import FakeKubernetes, FakeSlurm, Listeners, body
+
+CALL = body("bind")
+UID, NAME = CALL["PodUID"], CALL["PodName"]
+VIEW = view(kube_node("n4", labels={"slurm": "gpu-04"}), kube_node("n5"))
+POD = pod(name=NAME, uid=UID, gates=())
+JOB = placeholder_job(POD, node="gpu-04", gres=("gpu:2(IDX:0-1)",))
+
+
+def granted(**changed: Any) -> Manifest:
+    """The Pod after its allocation was written."""
+    annotations = {ATTEMPT: "1", JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
+    return pod_manifest(**{"name": NAME, "uid": UID, "gates": (), "annotations": annotations} | changed)
+
+
+class Cluster:
+    """Both systems, and the extender's listeners before them."""
+
+    def __init__(self, *pods: Manifest, jobs: tuple[Job, ...] = (JOB,)) -> None:
+        self.kubernetes = FakeKubernetes(*pods)
+        self.slurm = FakeSlurm(*jobs, calls=self.kubernetes.calls)
+        self._listeners = Listeners(self.kubernetes, self.slurm, VIEW)
+
+    async def bind(self, **changed: str) -> str:
+        """Returns the error, empty where kube-scheduler is told that the Pod is bound."""
+        answer = await self._listeners.ask("bind", CALL | changed)
+        assert set(answer) == {"Error"}
+        return str(answer["Error"])
+
+
+# What counts as granted
+
+
+def check(job: Job | None, node: str = "n4", attempt: int = 1) -> Allocation:
+    numbered = pod(name=NAME, uid=UID, annotations={ATTEMPT: str(attempt), JOB_ID: str(JOB.id)})
+    return verified(numbered, job, node, RULES.cluster, VIEW)
+
+
+def test_a_running_job_on_the_node_is_the_allocation() -> None:
+    assert check(JOB) == Allocation(JOB.id, "n4", "gpu:2(IDX:0-1)")
+
+
+def test_an_allocation_belongs_to_an_attempt() -> None:
+    second = placeholder_job(POD, attempt=2, attempt_try=3, node="n5")
+    assert check(second, "n5", attempt=2).job_id == second.id
+
+
+NOT_RUNNING = ["PENDING", "SUSPENDED", "COMPLETED", "CANCELLED", "CANCELLED,COMPLETING", "UNHEARD-OF"]
+NOT_RUNNING += ["RUNNING,CONFIGURING", "RUNNING,COMPLETING", "RUNNING,STOPPED"]
+
+
+@pytest.mark.parametrize("state", NOT_RUNNING)
+def test_a_job_that_does_not_run_grants_nothing(state: str) -> None:
+    with pytest.raises(NotBound, match="is not running"):
+        check(placeholder_job(POD, state, node="gpu-04"))
+
+
+def test_a_job_that_slurm_does_not_know_grants_nothing() -> None:
+    with pytest.raises(NotBound, match=f"{JOB.id} is not running"):
+        check(None)
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "",
+        "by hand",
+        f"slurm-extender/elsewhere/default/{NAME}/{UID}/1.0",
+        f"slurm-extender/{RULES.cluster}/default/{NAME}/another/1.0",
+        f"slurm-extender/{RULES.cluster}/default/{NAME}/{UID}/2.0",
+    ],
+)
+def test_a_job_without_this_pods_key_grants_nothing(comment: str) -> None:
+    with pytest.raises(NotBound, match="is not this Pod's placeholder"):
+        check(placeholder_job(POD, node="gpu-04", admin_comment=comment))
+
+
+@pytest.mark.parametrize("slurm_node", ["n5", "n4", "native-01", None])
+def test_a_job_elsewhere_grants_nothing_here(slurm_node: str | None) -> None:
+    """n4 stands for gpu-04, so the Slurm node n4 is another."""
+    with pytest.raises(NotBound, match="does not run on n4"):
+        check(placeholder_job(POD, node=slurm_node))
+
+
+# Binding
+
+
+async def test_a_pod_is_bound_with_its_allocation_in_the_same_write() -> None:
+    cluster = Cluster(granted())
+    assert await cluster.bind() == ""
+    annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
+    assert cluster.kubernetes.bindings == [("n4", annotations)]
+
+
+async def test_the_pod_is_read_before_the_job_and_both_before_the_binding() -> None:
+    """So whatever changes after the job was read changes the Pod's version, and the Binding fails."""
+    cluster = Cluster(granted())
+    await cluster.bind()
+    assert cluster.kubernetes.calls == ["read Pod", "read job", "bind"]
+
+
+async def test_what_slurm_granted_counts_and_not_what_the_pod_says_of_it() -> None:
+    annotations = {ATTEMPT: "1", JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:8(IDX:0-7)"}
+    cluster = Cluster(granted(annotations=annotations))
+    assert await cluster.bind() == ""
+    assert cluster.kubernetes.bindings[0][1][GRES] == "gpu:2(IDX:0-1)"
+
+
+async def test_a_pod_bound_there_already_is_success_without_another_binding() -> None:
+    cluster = Cluster(granted(node="n4"))
+    assert await cluster.bind() == ""
+    assert cluster.kubernetes.bindings == []
+
+
+async def test_a_call_repeated_after_a_lost_answer_is_success() -> None:
+    cluster = Cluster(granted())
+    assert [await cluster.bind(), await cluster.bind()] == ["", ""]
+    assert len(cluster.kubernetes.bindings) == 1
+
+
+async def test_a_pod_bound_elsewhere_is_an_error() -> None:
+    cluster = Cluster(granted(node="n5"))
+    assert "bound to n5 already" in await cluster.bind()
+
+
+@pytest.mark.parametrize("pods", [(), (granted(uid="its-successor"),)])
+async def test_a_pod_that_is_gone_is_an_error(pods: tuple[Manifest, ...]) -> None:
+    cluster = Cluster(*pods)
+    assert "does not exist any more" in await cluster.bind()
+    assert cluster.kubernetes.bindings == []
+
+
+async def test_a_pod_without_a_job_is_not_bound() -> None:
+    cluster = Cluster(granted(annotations={ATTEMPT: "1"}))
+    assert "has no Slurm job" in await cluster.bind()
+    assert cluster.kubernetes.bindings == []
+
+
+async def test_a_pod_whose_job_ended_is_not_bound() -> None:
+    cluster = Cluster(granted(), jobs=(placeholder_job(POD, "CANCELLED", node="gpu-04"),))
+    assert "is not running" in await cluster.bind()
+    assert cluster.kubernetes.bindings == []
+
+
+async def test_a_pod_is_not_bound_by_the_job_of_another() -> None:
+    other = placeholder_job(pod(uid="another"), node="gpu-04")
+    forged = granted(annotations={ATTEMPT: "1", JOB_ID: str(other.id), NODE: "n4"})
+    cluster = Cluster(forged, jobs=(other,))
+    assert "is not this Pod's placeholder" in await cluster.bind()
+    assert cluster.kubernetes.bindings == []
+
+
+async def test_a_pod_is_not_bound_where_its_job_does_not_run() -> None:
+    cluster = Cluster(granted())
+    assert "does not run on n5" in await cluster.bind(Node="n5")
+    assert cluster.kubernetes.bindings == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Conflict(409, "the object has been modified"),
+        Unavailable(0, "kube-apiserver does not answer"),
+        Rejected(403, "binding is forbidden"),
+        KubernetesError(418, "a teapot"),
+    ],
+)
+async def test_a_binding_that_may_not_have_been_made_is_never_success(error: KubernetesError) -> None:
+    cluster = Cluster(granted())
+    cluster.kubernetes.error = error
+    assert error.message in await cluster.bind()
+
+
+async def test_a_pod_that_goes_while_it_is_bound_is_an_error() -> None:
+    cluster = Cluster(granted())
+    cluster.kubernetes.error = NotFound(404, 'pods "w1" not found')
+    assert "does not exist any more" in await cluster.bind()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unreachable("slurmctld was not reached", number=1001),
+        OutcomeUnknown("slurmctld did not answer", number=5004),
+        NeedsOperator("the token expired", number=6001),
+    ],
+)
+async def test_while_slurm_does_not_answer_nothing_is_bound(error: SlurmError) -> None:
+    cluster = Cluster(granted())
+    cluster.slurm.error = error
+    assert error.words in await cluster.bind()
+    assert cluster.kubernetes.bindings == []
+
+
+async def test_a_pod_that_is_not_ours_is_bound_without_asking_slurm() -> None:
+    cluster = Cluster(granted(schedulerName="default-scheduler", annotations={"x": "1"}))
+    assert await cluster.bind() == ""
+    assert cluster.kubernetes.bindings == [("n4", {})]
+    assert "read job" not in cluster.kubernetes.calls
+
+
+@pytest.mark.parametrize("missing", ["PodName", "PodNamespace", "PodUID", "Node"])
+async def test_a_malformed_call_is_told_which_field_is_wrong(missing: str) -> None:
+    for wrong in ({k: v for k, v in CALL.items() if k != missing}, CALL | {missing: None}):
+        response = await Listeners().post("bind", wrong)
+        assert response.status_code == 400
+        assert missing in response.json()["Error"]

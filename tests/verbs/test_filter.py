@@ -1,0 +1,117 @@
+"""/filter as kube-scheduler calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.filter.route import ELSEWHERE, NO_NAMES, WAITING
+from extender.placement.workload import JOB_ID, NODE
+from tests.builders import PREFIX, Manifest
+from tests.verbs.callers import Listeners, body
+
+OFFERED = body("filter")["NodeNames"]
+NONE_YET = {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(OFFERED, WAITING)}
+
+
+def call(**annotations: str | None) -> Manifest:
+    """kube-scheduler's own call, with other annotations on the Pod."""
+    sent = body("filter")
+    names = {"job_id": JOB_ID, "node": NODE, "partition": PREFIX + "partition"}
+    sent["Pod"]["metadata"]["annotations"] = {names[name]: value for name, value in annotations.items()}
+    return sent
+
+
+async def test_the_allocated_node_is_the_only_one_that_fits() -> None:
+    answer = await Listeners().ask("filter", call(job_id="40000000", node="n4"))
+    assert answer == {"NodeNames": ["n4"], "FailedNodes": {}}
+
+
+async def test_without_an_allocation_every_node_fails_for_the_same_constant_reason() -> None:
+    assert await Listeners().ask("filter", body("filter")) == NONE_YET
+
+
+async def test_a_job_that_waits_is_no_allocation() -> None:
+    assert await Listeners().ask("filter", call(job_id="40000000")) == NONE_YET
+
+
+async def test_where_the_allocated_node_is_not_offered_every_node_fails() -> None:
+    answer = await Listeners().ask("filter", call(job_id="40000000", node="n9"))
+    assert answer["NodeNames"] == []
+    assert answer["FailedAndUnresolvableNodes"] == dict.fromkeys(OFFERED, ELSEWHERE)
+
+
+async def test_the_nominated_node_alone_is_judged_like_any_other() -> None:
+    for offered, expected in ((["n4"], ["n4"]), (["n1"], [])):
+        sent = call(job_id="40000000", node="n4") | {"NodeNames": offered}
+        assert (await Listeners().ask("filter", sent))["NodeNames"] == expected
+
+
+async def test_the_same_question_gets_the_same_answer() -> None:
+    listeners, sent = Listeners(), call(job_id="40000000", node="n4")
+    assert (await listeners.post("filter", sent)).content == (
+        await listeners.post("filter", sent)
+    ).content
+
+
+async def test_a_pod_that_is_not_ours_may_go_anywhere() -> None:
+    sent = body("filter")
+    sent["Pod"]["spec"]["schedulerName"] = "default-scheduler"
+    assert await Listeners().ask("filter", sent) == {"NodeNames": OFFERED, "FailedNodes": {}}
+
+
+async def test_a_pod_with_one_of_our_annotations_is_ours_whatever_its_scheduler() -> None:
+    sent = call(partition="gpu")
+    sent["Pod"]["spec"]["schedulerName"] = "default-scheduler"
+    assert await Listeners().ask("filter", sent) == NONE_YET
+
+
+async def test_a_pod_without_annotations_waits() -> None:
+    sent = body("filter")
+    sent["Pod"]["metadata"]["annotations"] = None
+    assert await Listeners().ask("filter", sent) == NONE_YET
+    del sent["Pod"]["metadata"]["annotations"]
+    assert await Listeners().ask("filter", sent) == NONE_YET
+
+
+@pytest.mark.parametrize("job_id", ["", "x", "-7", "1" * 5000])
+async def test_a_forged_allocation_is_none(job_id: str) -> None:
+    assert await Listeners().ask("filter", call(job_id=job_id, node="n4")) == NONE_YET
+
+
+async def test_no_nodes_offered_are_no_nodes_failed() -> None:
+    answer = await Listeners().ask("filter", body("filter") | {"NodeNames": []})
+    assert answer == {"NodeNames": [], "FailedAndUnresolvableNodes": {}}
+
+
+async def test_a_scheduler_that_sends_no_names_is_told_which_setting_is_missing() -> None:
+    sent = body("filter") | {"NodeNames": None, "Nodes": {"items": []}}
+    assert await Listeners().ask("filter", sent) == {"Error": NO_NAMES}
+    del sent["NodeNames"]
+    assert await Listeners().ask("filter", sent) == {"Error": NO_NAMES}
+    assert "nodeCacheCapable" in NO_NAMES
+
+
+MALFORMED: list[tuple[Any, str]] = [
+    (b"", "body"),
+    (b"{", "body"),
+    (b"null", "body"),
+    ([], "body"),
+    ({}, "Pod"),
+    ({"Pod": None, "NodeNames": []}, "Pod"),
+    ({"Pod": [], "NodeNames": []}, "Pod"),
+    ({"Pod": {}, "NodeNames": []}, "Pod"),
+    ({"Pod": {"metadata": {}}, "NodeNames": []}, "Pod"),
+    ({"Pod": {"metadata": None, "spec": None}, "NodeNames": []}, "Pod"),
+    (body("filter") | {"NodeNames": "n1"}, "NodeNames"),
+    (body("filter") | {"NodeNames": [1]}, "NodeNames"),
+    (body("filter") | {"NodeNames": {"n1": 1}}, "NodeNames"),
+]
+
+
+@pytest.mark.parametrize(("sent", "field"), MALFORMED)
+async def test_a_malformed_call_is_told_what_is_wrong_with_it(sent: Any, field: str) -> None:
+    response = await Listeners().post("filter", sent)
+    assert response.status_code == 400
+    assert field in response.json()["Error"]
