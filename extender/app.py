@@ -33,16 +33,17 @@ from extender.dispatcher import Dispatcher
 from extender.filter import route as filter_nodes
 from extender.health import Health
 from extender.job_watch import JobWatch
-from extender.kubernetes_api import KubernetesApi, KubernetesError
-from extender.orjson_response import reply
+from extender.kubernetes_api import KubernetesApi, KubernetesError, NoCredentials
 from extender.placement.events import ClusterObserved
 from extender.placement.ledger import Ledger
+from extender.placement.rules import Rules
 from extender.pod_watch import PodWatch
 from extender.preempt import route as preempt
 from extender.prioritize import route as prioritize
 from extender.settings import Settings
 from extender.telemetry import Telemetry, configure_logging
-from slurm_client.errors import SlurmError
+from extender.wire import reply
+from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.rest import SlurmRest
 
 log = structlog.get_logger()
@@ -86,8 +87,7 @@ class Extender:
 
     async def place(self) -> None:
         """Recovers, then places Pods for ever."""
-        configuration = await _insist(self._health, "Slurm", self._slurm.configuration)
-        rules = self._settings.rules(configuration.max_job_id)
+        rules = await _insist(self._health, "Slurm", self._rules)
         ledger = Ledger(rules, self._telemetry.observe)
         self._telemetry.count(lambda: ledger.placeholders)
         dispatcher = self._dispatcher(ledger)
@@ -108,6 +108,14 @@ class Extender:
             tasks.create_task(pods.run(dispatcher))
             tasks.create_task(jobs.run(dispatcher))
             tasks.create_task(self._keeper.run())
+
+    async def _rules(self) -> Rules:
+        highest = (await self._slurm.configuration()).max_job_id
+        if highest is not None and highest <= self._settings.job_id_first:
+            raise NeedsOperator(
+                f"Slurm's MaxJobId is {highest}: SLURM_EXTENDER_JOB_ID_FIRST must be below it"
+            )
+        return self._settings.rules(highest)
 
     def _dispatcher(self, ledger: Ledger) -> Dispatcher:
         return Dispatcher(
@@ -208,6 +216,11 @@ async def serve(settings: Settings) -> None:
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         for part in done:
             part.result()
+    except Exception:
+        log.critical(
+            "a part of the program failed: it ends, and whoever runs it starts it again", exc_info=True
+        )
+        raise
     finally:
         for part in parts:
             part.cancel()
@@ -225,9 +238,13 @@ def main() -> None:
             name = str(wrong["loc"][0]).upper() if wrong["loc"] else "*"
             print(f"SLURM_EXTENDER_{name}: {wrong['msg']}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
-    except SettingsError as error:  # a variable that should hold JSON and does not
-        print(f"SLURM_EXTENDER_*: {error}", file=sys.stderr)  # noqa: T201
+    except SettingsError:  # the one variable that holds JSON
+        print('SLURM_EXTENDER_GRES: not JSON, like {"nvidia.com/gpu": "gpu"}', file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
     configure_logging(settings.log_level)
     log.info("starting", **settings.model_dump(mode="json"))
-    uvloop.run(serve(settings))
+    try:
+        uvloop.run(serve(settings))
+    except NoCredentials as error:
+        print(f"SLURM_EXTENDER_KUBECONFIG: {error}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(2) from None

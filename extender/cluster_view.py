@@ -25,9 +25,10 @@ class ClusterViewKeeper:
     """`view` is the newest version; `on_change` is called with each."""
 
     def __init__(self, kubernetes: KubernetesApi, slurm: Slurm, health: Health, name_label: str) -> None:
-        self._watch = ResourceWatch(kubernetes, "nodes")
+        self._watch = ResourceWatch(
+            kubernetes, "nodes", None, lambda trouble: health.says("watch of Nodes", trouble)
+        )
         self._slurm = slurm
-        self._health = health
         self._label = name_label
         self.view = ClusterView()
         self.on_change: Callable[[ClusterView], None] = lambda _: None
@@ -53,7 +54,6 @@ class ClusterViewKeeper:
 
     async def _follow_nodes(self) -> None:
         async for change in self._watch.changes():
-            self._health.says("watch of Nodes", self._watch.trouble)
             node = self._parse(change.manifest)
             nodes = {name: n for name, n in self.view.nodes.items() if name != node.name}
             if not change.gone:

@@ -97,6 +97,7 @@ class Dispatcher:
         self._writes: asyncio.Queue[Effect] = asyncio.Queue()
         self._endings: asyncio.Queue[Effect] = asyncio.Queue()
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_due = inf
         self._carry: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Submit: self._submit,
             ReadJob: self._read_job,
@@ -149,14 +150,15 @@ class Dispatcher:
 
     def _set_alarm(self) -> None:
         due = self._ledger.next_wake()
+        if due >= self._alarm_due:
+            return  # an alarm that rings too early costs nothing
         if self._alarm is not None:
-            if self._alarm.when() <= due and not self._alarm.cancelled():
-                return
             self._alarm.cancel()
-        self._alarm = None if due == inf else asyncio.get_running_loop().call_at(due, self._ring)
+        self._alarm_due = due
+        self._alarm = asyncio.get_running_loop().call_at(due, self._ring)
 
     def _ring(self) -> None:
-        self._alarm = None
+        self._alarm, self._alarm_due = None, inf
         self.feed(Tick())
 
     # Slurm

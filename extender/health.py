@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from extender.orjson_response import reply
+from extender.wire import reply
 
 
 class Health:

@@ -31,6 +31,10 @@ class KubernetesError(Exception):
         self.message = message
 
 
+class NoCredentials(Exception):
+    """There is no kubeconfig and no service account to be had: a person must say which to use."""
+
+
 class Conflict(KubernetesError):
     """The object is not as it was seen: look again."""
 
@@ -49,6 +53,14 @@ class Unavailable(KubernetesError):
 
 class Expired(KubernetesError):
     """The resourceVersion is too old to be watched from: list again."""
+
+
+async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for piece in response.content.iter_any():
+            yield piece
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise Unavailable(0, f"kube-apiserver broke off the watch: {error!r}") from error
 
 
 def _error(status: int, message: str) -> KubernetesError:
@@ -73,14 +85,20 @@ class KubernetesApi:
 
     @classmethod
     async def connect(cls, kubeconfig: str | None) -> Self:
-        """Reads the kubeconfig, or the service account where there is none."""
+        """Reads the kubeconfig, or the service account where there is none.
+
+        Raises NoCredentials where neither can be read.
+        """
         configuration = client.Configuration()
-        if kubeconfig is None:
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        else:
-            await config.load_kube_config(  # type: ignore[no-untyped-call]
-                kubeconfig, client_configuration=configuration
-            )
+        try:
+            if kubeconfig is None:
+                config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            else:
+                await config.load_kube_config(  # type: ignore[no-untyped-call]
+                    kubeconfig, client_configuration=configuration
+                )
+        except (config.ConfigException, OSError) as error:
+            raise NoCredentials(f"{kubeconfig or 'service account'}: {error}") from error
         return cls(client.ApiClient(configuration))
 
     async def aclose(self) -> None:
@@ -161,7 +179,7 @@ class KubernetesApi:
             _request_timeout=float(seconds + 30),
         )
         try:
-            yield response.content.iter_any()
+            yield _pieces(response)
         finally:
             response.close()
 

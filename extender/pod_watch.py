@@ -15,9 +15,10 @@ class PodWatch:
 
     def __init__(self, kubernetes: KubernetesApi, dialect: Dialect, health: Health) -> None:
         selector = f"spec.schedulerName={dialect.scheduler_name}"
-        self._watch = ResourceWatch(kubernetes, "pods", selector)
+        self._watch = ResourceWatch(
+            kubernetes, "pods", selector, lambda trouble: health.says("watch of Pods", trouble)
+        )
         self._dialect = dialect
-        self._health = health
 
     async def list(self) -> tuple[Pod, ...]:
         """Returns all Pods of ours; `run` goes on from there. Raises KubernetesError."""
@@ -26,7 +27,6 @@ class PodWatch:
     async def run(self, dispatcher: Dispatcher) -> None:
         """Feeds the dispatcher for ever, after `list`."""
         async for change in self._watch.changes():
-            self._health.says("watch of Pods", self._watch.trouble)
             if change.gone:
                 dispatcher.feed(PodVanished(change.manifest["metadata"]["uid"]))
             else:

@@ -8,8 +8,9 @@ disappearance of those that went meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -33,16 +34,22 @@ class Change:
 
 
 class ResourceWatch:
-    """Follows all objects of a kind ("pods", "nodes") that a field selector selects."""
+    """Follows all objects of a kind ("pods", "nodes") that a field selector selects. `on_trouble` is
+    told what is wrong with the watch, and None when it works."""
 
-    def __init__(self, api: KubernetesApi, kind: str, field_selector: str | None = None) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        kind: str,
+        field_selector: str | None = None,
+        on_trouble: Callable[[str | None], object] = lambda _: None,
+    ) -> None:
         self._api = api
         self._kind = kind
         self._selector = field_selector
+        self._on_trouble = on_trouble
         self._version = ""
         self._known: dict[str, Manifest] = {}
-        self.trouble: str | None = None
-        """What is wrong with the watch right now, None while it works."""
 
     async def list(self) -> tuple[Manifest, ...]:
         """Lists all objects; `changes` goes on from there. Raises KubernetesError."""
@@ -62,33 +69,35 @@ class ResourceWatch:
                     yield change
             except Expired:
                 log.info("watch expired, listing again", kind=self._kind)
-                async for change in self._list_again():
+                for change in await self._list_again():
                     yield change
-            except (KubernetesError, TimeoutError, OSError) as error:
-                self.trouble = str(error) or type(error).__name__
-                log.warning("watch broke off", kind=self._kind, error=self.trouble)
-                await asyncio.sleep(delay)
+            except (KubernetesError, orjson.JSONDecodeError, TimeoutError, OSError) as error:
+                self._say(str(error) or type(error).__name__)
                 delay = min(delay * 2, _BACKOFF_S[1])
+            await asyncio.sleep(delay)  # whoever ends watches at once is not to be rushed
 
-    async def _list_again(self) -> AsyncIterator[Change]:
-        before = self._known
-        for item in await self._list_until_answered():
-            yield Change(item)
-        for uid in before.keys() - self._known.keys():
-            yield Change(before[uid], gone=True)
+    async def _list_again(self) -> Iterable[Change]:
+        """Who is gone is told first: another may have taken the name."""
+        before, items = self._known, await self._list_until_answered()
+        gone = (Change(before[uid], gone=True) for uid in before.keys() - self._known.keys())
+        return chain(gone, (Change(item) for item in items))
 
     async def _list_until_answered(self) -> tuple[Manifest, ...]:
         while True:
             try:
                 return await self.list()
             except KubernetesError as error:
-                self.trouble = str(error)
+                self._say(str(error))
                 await asyncio.sleep(_BACKOFF_S[1])
+
+    def _say(self, trouble: str) -> None:
+        log.warning("watch broke off", kind=self._kind, error=trouble)
+        self._on_trouble(trouble)
 
     async def _one_watch(self) -> AsyncIterator[Change]:
         watch = self._api.watch(self._kind, self._selector, self._version, _WATCH_S)
         async with watch as pieces, asyncio.timeout(_SILENCE_S) as silence:
-            self.trouble = None
+            self._on_trouble(None)
             rest = b""
             async for piece in pieces:
                 silence.reschedule(asyncio.get_running_loop().time() + _SILENCE_S)

@@ -36,14 +36,14 @@ class Settings(BaseSettings):
     """http://host:port, or unix:///path."""
     slurm_token_file: Path
     """A JWT of root or SlurmUser; it is read again when the file changes."""
-    slurm_timeout_s: float = Field(default=15.0, gt=0)
+    slurm_timeout_s: float = Field(default=15.0, gt=0, lt=3600)
     slurm_concurrency: int = Field(default=16, ge=1, le=256)
     job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
     """Placeholders get ids from here up; Slurm's own sequence must end below."""
     window: int = Field(default=1000, ge=1)
     fast_path: bool = True
-    poll_interval_s: float = Field(default=0.25, gt=0)
-    unbound_deadline_s: float = Field(default=30.0, gt=0)
+    poll_interval_s: float = Field(default=0.25, gt=0, lt=3600)
+    unbound_deadline_s: float = Field(default=30.0, gt=0, lt=86400)
 
     listen_address: str = "0.0.0.0"  # noqa: S104 -- admission and probes come from other hosts
     scheduler_address: str = "127.0.0.1"

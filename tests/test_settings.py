@@ -22,6 +22,11 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv(PREFIX + "SLURM_TOKEN_FILE", "/run/token")
+    monkeypatch.setattr("extender.app.serve", _started)
+
+
+def _started(settings: Settings) -> None:
+    pytest.fail(f"started with {settings}")
 
 
 def complaint(capsys: pytest.CaptureFixture[str]) -> str:
@@ -130,4 +135,4 @@ def test_ids_end_where_slurms_do(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_do_not_change() -> None:
     settings = Settings()
     with pytest.raises(ValidationError, match="frozen"):
-        settings.window = 5
+        settings.window = 5  # type: ignore[misc]

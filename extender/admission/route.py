@@ -15,8 +15,8 @@ import orjson
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
-from extender.orjson_response import reply
 from extender.placement.workload import ATTEMPT, DOMAIN, GATE, Dialect, read_request
+from extender.wire import PodManifest, reply
 
 Manifest = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ class AdmissionRequest(BaseModel):
 
     uid: str
     namespace: str = ""
-    object: dict[str, Any]
+    object: PodManifest
 
 
 class AdmissionReview(BaseModel):
@@ -54,7 +54,7 @@ def _without_ours(pod: Manifest) -> dict[str, str]:
 def review(request: AdmissionRequest, dialect: Dialect) -> dict[str, Any]:
     """Returns the AdmissionResponse to a Pod's creation."""
     pod = request.object
-    pod.setdefault("metadata", {}).setdefault("namespace", request.namespace)
+    pod["metadata"].setdefault("namespace", request.namespace)
     if not dialect.manages(pod):
         return {"uid": request.uid, "allowed": True}
     if pod["spec"].get("nodeName"):  # bound already, by whoever created it

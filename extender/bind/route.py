@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from extender.bind.binder import Binder, NotBound, Target
-from extender.orjson_response import reply
+from extender.wire import reply
 
 log = structlog.get_logger()
 

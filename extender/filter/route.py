@@ -14,8 +14,8 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
-from extender.orjson_response import reply
 from extender.placement.workload import Allocation, Dialect
+from extender.wire import PodManifest, reply
 
 WAITING = "Slurm has not allocated a Node to this Pod yet"
 ELSEWHERE = "Slurm allocated another Node to this Pod"
@@ -30,7 +30,7 @@ class FilterArgs(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    Pod: Mapping[str, Any]
+    Pod: PodManifest
     NodeNames: Sequence[str] | None = None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
-from extender.orjson_response import reply
+from extender.wire import reply
 
 
 class PrioritizeArgs(BaseModel):

@@ -68,7 +68,6 @@ class World:
     poll: JobsPolled | None = None
     made: int = 0
     version: int = 0
-    evicted: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.restart()
@@ -184,17 +183,17 @@ class World:
             case ReadJob():
                 return self.jobs.get(effect.job_id)
             case CancelJob():
-                return self.end_job(effect.job_id, "CANCELLED")
+                self.end_job(effect.job_id, "CANCELLED")
             case WriteAllocation():
                 return self._patch(effect.pod, self._granted(effect.pod, effect.allocation))
             case WriteAttempt():
                 anew = replace(effect.pod, attempt=effect.attempt, allocation=None, job_id=None)
                 return self._patch(effect.pod, anew)
             case EvictPod():
-                self.evicted.append((effect.uid, effect.cause.reason))
-                return self.remove_pod(effect.pod.uid)
+                self.remove_pod(effect.pod.uid)
             case ShowCause():
-                return None
+                pass
+        return None
 
     def _submit(self, effect: Submit) -> object:
         if effect.job_id in self.jobs:
@@ -225,7 +224,8 @@ class World:
             return Failure(Remedy.GONE, "not found")
         if current.resource_version != seen.resource_version:
             return Failure(Remedy.FRESHER, "the object has been modified")
-        return self.write(wanted)
+        self.write(wanted)
+        return None
 
     def finish(self, effect: Effect, result: object) -> None:
         self.tell(Outcome(effect, result))

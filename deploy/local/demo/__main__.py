@@ -41,7 +41,7 @@ def demo(
     spec = ClusterSpec(nodes=nodes, cpus_per_node=CPUS_PER_NODE, gpus_per_node=GPUS_PER_NODE)
     place = _short_enough(directory.resolve())
     try:
-        findings = _play(spec, place, console, keep=keep)
+        findings = _play(spec, place, figures, console, keep=keep)
     except KeyboardInterrupt:
         console.print("interrupted; the cluster is down", style="red")
         raise typer.Exit(130) from None
@@ -52,17 +52,17 @@ def demo(
     except (ClusterError, OSError, httpx.HTTPError, ExceptionGroup) as error:
         _explain(error, place, console)
         raise typer.Exit(1) from None
-    findings.write(figures)
-    _conclude(findings, figures, console)
     raise typer.Exit(0 if findings.all_observed else 1)
 
 
-def _play(spec: ClusterSpec, place: Path, console: Console, *, keep: bool) -> Findings:
+def _play(spec: ClusterSpec, place: Path, figures: Path, console: Console, *, keep: bool) -> Findings:
     findings = Findings()
     stopwatch = Stopwatch(console.print)
     Cluster.prepare(spec, report=stopwatch)
     with _cluster(spec, place, stopwatch, findings, keep=keep) as cluster:
         asyncio.run(_perform(cluster, findings, console))
+        findings.write(figures)
+        _conclude(findings, figures, console)
         if keep:
             things_to_try(cluster, console)
     return findings

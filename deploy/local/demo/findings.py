@@ -38,7 +38,9 @@ def difference(pod: Sighting, queue: Queue) -> str | None:
 def reason_difference(pod: Sighting, queue: Queue) -> str | None:
     """What squeue says otherwise of a Pod that waits; None where its condition has squeue's %r."""
     job = queue.get(pod.job_id or 0)
-    if job is not None and (job.state, job.reason) == ("PENDING", pod.reason):
+    if job is None:
+        return f"{pod.name} is not bound, and squeue lists no job of it"
+    if (job.state, job.reason) == ("PENDING", pod.reason):
         return None
     return f"{pod.name} waits for {pod.reason}, but squeue says {job}"
 

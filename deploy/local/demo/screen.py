@@ -1,6 +1,7 @@
 """What a person sees: on a terminal a live table, elsewhere plain lines, one for each event."""
 
 import asyncio
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -12,7 +13,7 @@ from rich.table import Table
 
 from deploy.local.cluster import Cluster
 from deploy.local.demo.findings import Findings
-from deploy.local.demo.pods import Sighting
+from deploy.local.demo.pods import Sighting, pod_manifest
 
 _PLAIN_WIDTH: Final = 120
 _REPAINT_S: Final = 0.1
@@ -151,19 +152,19 @@ def summary_table(findings: Findings) -> Table:
 
 
 def things_to_try(cluster: Cluster, console: Console) -> None:
-    """Prints the commands that a person may try on a cluster that is left up."""
-    programs = cluster.directory / "bin"
+    """Prints commands for a person who has the cluster left up, and writes the Pod that they name."""
+    pod, programs = cluster.directory / "pod.json", cluster.directory / "bin"
+    pod.write_text(json.dumps(pod_manifest("mine", cpus=2, gpus=1), indent=2))
     console.print("\nThe cluster is left up. Try:", style="bold")
     for command in (
-        f"{programs}/kubectl get pods --output wide --watch",
-        f"{programs}/kubectl describe pod NAME",
-        f"{programs}/kubectl delete pod NAME",
-        f"{programs}/squeue",
-        f"{programs}/scontrol show job ID",
-        f"{programs}/scancel ID",
-        f"{programs}/sbatch --wrap 'sleep 60'    (as alice: SLURM_AS=alice)",
+        f"{programs}/kubectl create --filename {pod}",
+        f"{programs}/kubectl get pods --output wide",
+        f"{programs}/kubectl describe pod mine",
+        f"{programs}/squeue --format '%.10i %.20j %.9T %.8u %.10N %r'",
+        f"{programs}/scontrol show job",
+        f"{programs}/scancel --name default/mine",
+        f"SLURM_AS=alice {programs}/sbatch --gres gpu:1 --wrap 'sleep 60'",
     ):
         console.print(f"  {command}", soft_wrap=True)
-    console.print(f"Logs: {cluster.logs}", soft_wrap=True)
-    down = f"python -m deploy.local down --directory {cluster.directory}"
-    console.print(f"Take it down: {down}", soft_wrap=True)
+    console.print(f"The logs are in {cluster.logs}. To take it down:", soft_wrap=True)
+    console.print(f"  python -m deploy.local down --directory {cluster.directory}", soft_wrap=True)

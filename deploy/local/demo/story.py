@@ -266,10 +266,24 @@ async def tell(stage: Stage) -> None:
 async def _verdict(step: Step, stage: Stage) -> Verdict:
     known = len(stage.findings.differences)
     try:
+        _check_components(stage.cluster)
         seen = await step.act(stage)
         await stage.compare()
     except (NotObserved, ClusterError) as failure:
         return Verdict(step.name, step.expected, observed=False, seen=str(failure))
     if differences := stage.findings.differences[known:]:
-        return Verdict(step.name, step.expected, observed=False, seen="; ".join(differences))
+        return Verdict(step.name, step.expected, observed=False, seen=_brief(differences))
     return Verdict(step.name, step.expected, observed=True, seen=seen)
+
+
+def _brief(differences: Sequence[str]) -> str:
+    more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
+    return "; ".join(differences[:3]) + more
+
+
+def _check_components(cluster: Cluster) -> None:
+    """Nothing is to be seen where a component has ended: not worth waiting for."""
+    for name, component in cluster.status().items():
+        if component.returncode is not None:
+            log = cluster.logs / f"{name}.log"
+            raise NotObserved(f"{name} has ended ({component.returncode}): see {log}")

@@ -1,0 +1,24 @@
+# Two commands do everything, their own installs included: make demo, make test.
+.PHONY: demo test check lock clean
+
+demo:
+	@./bootstrap
+	@.venv/bin/python -m deploy.local prepare
+	@.venv/bin/python -m deploy.local.demo
+
+test:
+	@./check
+	@.venv/bin/python -m deploy.local prepare
+	.venv/bin/pytest -m real --durations 10
+
+check:
+	@./check
+
+# The lock holds names, versions and hashes only.
+lock:
+	@./bootstrap
+	.venv/bin/uv pip compile --quiet --no-header --generate-hashes --universal --python-version 3.11 \
+		--extra dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf .venv build dist

@@ -1,0 +1,25 @@
+"""What the verbs share on the wire: a Pod as it comes in, and replies that are built already."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Response
+from pydantic import AfterValidator
+
+
+def _is_a_pod(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Only what everything here relies on: the API server validates the rest."""
+    for part in ("metadata", "spec"):
+        if not isinstance(manifest.get(part), dict):
+            raise ValueError(f"a Pod has an object {part!r}")  # noqa: TRY004 -- pydantic's word
+    return manifest
+
+
+PodManifest = Annotated[dict[str, Any], AfterValidator(_is_a_pod)]
+
+
+def reply(body: Any, status: int = 200) -> Response:
+    """Returns a JSON response."""
+    return Response(orjson.dumps(body), status, media_type="application/json")

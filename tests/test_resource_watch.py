@@ -1,0 +1,358 @@
+"""A list and watch that misses nothing, over an API server that breaks off, forgets and stutters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from extender import resource_watch
+from extender.dispatcher import Dispatcher
+from extender.health import Health
+from extender.kubernetes_api import Expired, KubernetesApi, KubernetesError, Unavailable
+from extender.placement.events import Event, PodObserved, PodVanished
+from extender.pod_watch import PodWatch
+from extender.resource_watch import ResourceWatch
+from tests.builders import DIALECT, Manifest, node_manifest, pod_manifest
+
+Step = bytes | Exception
+Told = tuple[str, str, bool]
+"""What a reader of changes is told: uid, resourceVersion ("" where only the uid is known), gone."""
+
+DOWN = Unavailable(0, "kube-apiserver does not answer")
+EXPIRED = Expired(410, "too old resource version: 5 (9)")
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_watch, "_BACKOFF_S", (0.001, 0.002))
+
+
+class FakeApi:
+    """Answers lists and watches by a script; when the watches are used up, the next one stays silent.
+
+    A list is its objects and version, a watch the pieces of its stream in order; an exception is raised
+    where it stands, before the first piece when the watch is opened.
+    """
+
+    def __init__(
+        self, lists: Sequence[tuple[list[Manifest], str] | Exception], *watches: Sequence[Step]
+    ) -> None:
+        self._lists = list(lists)
+        self._watches = list(watches)
+        self.idle = asyncio.Event()
+        """Everything in the script has happened."""
+        self.since: list[str] = []
+        self.selectors: set[tuple[str, str | None]] = set()
+        self.on_open: Callable[[], None] = lambda: None
+
+    async def list(self, kind: str, selector: str | None) -> Manifest:
+        self.selectors.add((kind, selector))
+        listed = self._lists.pop(0)
+        if isinstance(listed, Exception):
+            raise listed
+        items, version = listed
+        return {"items": items or None, "metadata": {"resourceVersion": version}}
+
+    @asynccontextmanager
+    async def watch(
+        self, kind: str, selector: str | None, version: str, _seconds: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.selectors.add((kind, selector))
+        self.since.append(version)
+        self.on_open()
+        steps = self._watches.pop(0) if self._watches else None
+        if steps and isinstance(steps[0], Exception):
+            raise steps[0]
+        yield self._stream(steps)
+
+    async def _stream(self, steps: Sequence[Step] | None) -> AsyncIterator[bytes]:
+        if steps is None:
+            self.idle.set()
+            await asyncio.Event().wait()
+        for step in steps or ():
+            if isinstance(step, Exception):
+                raise step
+            yield step
+
+
+def item(uid: str, version: int, **more: Any) -> Manifest:
+    return {"metadata": {"uid": uid, "name": f"name of {uid}", "resourceVersion": str(version)}} | more
+
+
+def event(kind: str, uid: str = "", version: int = 0, **more: Any) -> bytes:
+    found = {"metadata": {"resourceVersion": str(version)}} if kind == "BOOKMARK" else item(uid, version)
+    return orjson.dumps({"type": kind, "object": found | more}) + b"\n"
+
+
+def error(code: int) -> bytes:
+    status = {"kind": "Status", "status": "Failure", "code": code, "message": "it failed"}
+    return orjson.dumps({"type": "ERROR", "object": status}) + b"\n"
+
+
+async def told(api: FakeApi, watch: ResourceWatch | None = None) -> list[Told]:
+    """Everything that a reader is told until the script is used up."""
+    watch = watch or ResourceWatch(cast(KubernetesApi, api), "pods")
+    seen: list[Told] = []
+
+    async def read() -> None:
+        await watch.list()
+        async for change in watch.changes():
+            metadata = change.manifest["metadata"]
+            seen.append((metadata["uid"], metadata.get("resourceVersion", ""), change.gone))
+
+    await _until_idle(read(), api)
+    return seen
+
+
+async def _until_idle(reading: Any, api: FakeApi) -> None:
+    reader, idle = asyncio.ensure_future(reading), asyncio.ensure_future(api.idle.wait())
+    await asyncio.wait((reader, idle), timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    if reader.done():
+        reader.result()
+    assert api.idle.is_set()
+    for task in (reader, idle):
+        task.cancel()
+    await asyncio.gather(reader, idle, return_exceptions=True)
+
+
+EMPTY: tuple[list[Manifest], str] = ([], "5")
+STREAM = b"".join(
+    [
+        event("ADDED", "a", 6, labels={"name": "Grüße\u2028"}),
+        event("BOOKMARK", version=7),
+        event("MODIFIED", "a", 8),
+        event("ADDED", "b", 9),
+        event("DELETED", "a", 10),
+    ]
+)
+IN_STREAM = [("a", "6", False), ("a", "8", False), ("b", "9", False), ("a", "10", True)]
+
+
+# One watch
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
+async def test_events_are_read_however_the_stream_is_cut(size: int) -> None:
+    pieces = [STREAM[start : start + size] for start in range(0, len(STREAM), size)]
+    assert await told(FakeApi([EMPTY], pieces)) == IN_STREAM
+
+
+async def test_an_empty_piece_is_nothing() -> None:
+    assert await told(FakeApi([EMPTY], [b"", STREAM, b""])) == IN_STREAM
+
+
+async def test_the_listed_objects_are_returned_and_not_told_again() -> None:
+    api = FakeApi([([item("a", 3)], "5")])
+    watch = ResourceWatch(cast(KubernetesApi, api), "pods")
+    assert await watch.list() == (item("a", 3),)
+
+
+async def test_a_list_that_fails_is_an_error_of_the_caller() -> None:
+    watch = ResourceWatch(cast(KubernetesApi, FakeApi([DOWN])), "pods")
+    with pytest.raises(Unavailable):
+        await watch.list()
+
+
+async def test_kind_and_selector_go_with_every_request() -> None:
+    api = FakeApi([EMPTY, EMPTY], [error(410)])
+    await told(api, ResourceWatch(cast(KubernetesApi, api), "nodes", "spec.x=y"))
+    assert api.selectors == {("nodes", "spec.x=y")}
+
+
+# Broken off, and resumed
+
+
+async def test_a_watch_begins_where_the_list_ended() -> None:
+    api = FakeApi([EMPTY])
+    await told(api)
+    assert api.since == ["5"]
+
+
+async def test_a_watch_that_ends_is_resumed_after_the_last_event() -> None:
+    api = FakeApi([EMPTY], [event("ADDED", "a", 6)], [event("MODIFIED", "a", 7)])
+    assert await told(api) == [("a", "6", False), ("a", "7", False)]
+    assert api.since == ["5", "6", "7"]
+
+
+async def test_a_bookmark_moves_the_place_to_resume_at_and_is_told_nobody() -> None:
+    api = FakeApi([EMPTY], [event("ADDED", "a", 6), event("BOOKMARK", version=40)])
+    assert await told(api) == [("a", "6", False)]
+    assert api.since == ["5", "40"]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [DOWN, KubernetesError(403, "forbidden"), TimeoutError(), ConnectionResetError("reset by peer")],
+)
+async def test_after_any_error_the_watch_goes_on_from_the_last_version(failure: Exception) -> None:
+    """At the opening, after an event, and again and again; nothing is listed anew."""
+    api = FakeApi(
+        [EMPTY],
+        [failure],
+        [event("ADDED", "a", 6), failure],
+        [failure],
+        [failure],
+        [event("MODIFIED", "a", 7)],
+    )
+    assert await told(api) == [("a", "6", False), ("a", "7", False)]
+    assert api.since == ["5", "5", "6", "6", "6", "7"]
+
+
+async def test_an_error_event_other_than_410_is_resumed_too() -> None:
+    api = FakeApi([EMPTY], [event("ADDED", "a", 6) + error(500)], [event("ADDED", "b", 7)])
+    assert await told(api) == [("a", "6", False), ("b", "7", False)]
+    assert api.since == ["5", "6", "7"]
+
+
+async def test_half_an_event_is_no_event() -> None:
+    whole = event("MODIFIED", "a", 7)
+    api = FakeApi([EMPTY], [event("ADDED", "a", 6), whole[:30]], [whole])
+    assert await told(api) == [("a", "6", False), ("a", "7", False)]
+    assert api.since == ["5", "6", "7"]
+
+
+async def test_what_is_no_json_is_trouble_and_not_the_end() -> None:
+    api = FakeApi([EMPTY], [b"upstream connect error\n"], [event("ADDED", "a", 6)])
+    assert await told(api) == [("a", "6", False)]
+
+
+async def test_a_connection_that_fell_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_watch, "_SILENCE_S", 0.01)
+    api = FakeApi([EMPTY])
+    reopened = asyncio.Event()
+    api.on_open = lambda: reopened.set() if len(api.since) > 2 else None
+    watch = ResourceWatch(cast(KubernetesApi, api), "pods")
+    await watch.list()
+    reader = asyncio.ensure_future(anext(watch.changes()))
+    await asyncio.wait_for(reopened.wait(), 10)
+    reader.cancel()
+    await asyncio.gather(reader, return_exceptions=True)
+    assert api.since == ["5", "5", "5"]
+
+
+async def test_watches_that_end_at_once_are_not_opened_in_a_rush(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def counted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    await told(FakeApi([EMPTY], [], [], []))
+    assert [seconds > 0 for seconds in pauses] == [True] * 3
+
+
+# Expired, and listed again
+
+EXPIRIES: list[Sequence[Step]] = [[error(410)], [EXPIRED]]
+
+
+@pytest.mark.parametrize("expiry", EXPIRIES, ids=["as an event", "as HTTP"])
+async def test_after_410_every_object_is_told_and_watched_from_the_new_list(
+    expiry: Sequence[Step],
+) -> None:
+    again: tuple[list[Manifest], str] = ([item("a", 20), item("b", 21)], "30")
+    api = FakeApi([([item("a", 3)], "5"), again], expiry, [event("ADDED", "c", 31)])
+    assert await told(api) == [("a", "20", False), ("b", "21", False), ("c", "31", False)]
+    assert api.since == ["5", "30", "31"]
+
+
+async def test_who_went_during_the_gap_is_told_gone() -> None:
+    """Whether it was listed or came by an event; who was told gone before is not told again."""
+    events = [event("ADDED", "b", 6), event("ADDED", "c", 7), event("DELETED", "c", 8), error(410)]
+    api = FakeApi([([item("a", 3)], "5"), ([], "30")], events)
+    before, gone = (seen := await told(api))[:3], seen[3:]
+    assert before == [("b", "6", False), ("c", "7", False), ("c", "8", True)]
+    assert sorted(gone) == [("a", "", True), ("b", "", True)]
+
+
+async def test_who_is_gone_is_told_before_who_took_its_name() -> None:
+    """The Nodes' reader goes by name: a Node made anew must not vanish with its predecessor."""
+    api = FakeApi([([item("old", 3)], "5"), ([item("new", 20)], "30")], [error(410)])
+    assert await told(api) == [("old", "", True), ("new", "20", False)]
+
+
+async def test_an_object_that_is_gone_is_told_by_its_names() -> None:
+    pod, node = pod_manifest(uid="u1", namespace="ml", name="train"), node_manifest("n1")
+    for manifest, names in ((pod, {"uid", "namespace", "name"}), (node, {"uid", "name"})):
+        api = FakeApi([([manifest], "5"), ([], "30")], [error(410)])
+        watch = ResourceWatch(cast(KubernetesApi, api), "pods")
+        await watch.list()
+        gone = await anext(changes := watch.changes())
+        await cast(Any, changes).aclose()
+        assert gone.gone
+        metadata = manifest["metadata"]
+        assert gone.manifest == {"metadata": {name: metadata[name] for name in names}}
+
+
+async def test_a_second_list_that_fails_is_repeated() -> None:
+    api = FakeApi([EMPTY, DOWN, DOWN, ([item("a", 20)], "30")], [error(410)])
+    assert await told(api) == [("a", "20", False)]
+
+
+async def test_a_watch_may_expire_again_and_again() -> None:
+    lists: list[tuple[list[Manifest], str]] = [([item("a", 20)], str(30 + i)) for i in range(3)]
+    api = FakeApi([EMPTY, *lists], *([error(410)],) * 3)
+    assert await told(api) == [("a", "20", False)] * 3
+    assert api.since == ["5", "30", "31", "32"]
+
+
+# Trouble
+
+
+# The Pods' reader
+
+
+class Heard:
+    """Stands for the dispatcher."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def feed(self, event: Event) -> None:
+        self.events.append(event)
+
+
+async def followed(api: FakeApi, health: Health) -> list[Event]:
+    watch, heard = PodWatch(cast(KubernetesApi, api), DIALECT, health), Heard()
+    await watch.list()
+    await _until_idle(watch.run(cast(Dispatcher, heard)), api)
+    return heard.events
+
+
+def pod_event(kind: str, manifest: Manifest) -> bytes:
+    return orjson.dumps({"type": kind, "object": manifest}) + b"\n"
+
+
+async def test_only_pods_of_our_scheduler_are_asked_for() -> None:
+    api = FakeApi([EMPTY])
+    await followed(api, Health())
+    assert api.selectors == {("pods", "spec.schedulerName=slurm-scheduler")}
+
+
+async def test_pods_are_told_as_observed_and_as_vanished() -> None:
+    manifest = pod_manifest(uid="u1", version="6")
+    api = FakeApi([EMPTY], [pod_event("ADDED", manifest), pod_event("DELETED", manifest)])
+    observed, vanished = await followed(api, Health())
+    assert isinstance(observed, PodObserved)
+    assert (observed.pod.uid, observed.pod.resource_version) == ("u1", "6")
+    assert vanished == PodVanished("u1")
+
+
+async def test_a_broken_watch_shows_in_the_health_report_while_it_is_broken() -> None:
+    """Without a change to tell of, too: a watch that is broken brings none."""
+    health = Health()
+    reports: list[Any] = []
+    api = FakeApi([EMPTY], [DOWN], [DOWN])
+    api.on_open = lambda: reports.append(health.report()["troubles"])
+    await followed(api, health)
+    assert reports == [{}, {"watch of Pods": str(DOWN)}, {"watch of Pods": str(DOWN)}]
+    assert health.report()["troubles"] == {}
