@@ -308,6 +308,23 @@ async def test_a_watch_may_expire_again_and_again() -> None:
 # Trouble
 
 
+# Trouble
+
+
+async def test_trouble_is_told_when_it_comes_and_when_it_is_over() -> None:
+    said: list[str | None] = []
+    api = FakeApi([EMPTY], [DOWN], [event("ADDED", "a", 6), TimeoutError()])
+    await told(api, ResourceWatch(cast(KubernetesApi, api), "pods", on_trouble=said.append))
+    assert said == [str(DOWN), None, "TimeoutError", None]
+
+
+async def test_a_list_that_fails_after_410_is_trouble_too() -> None:
+    said: list[str | None] = []
+    api = FakeApi([EMPTY, DOWN, EMPTY], [error(410)])
+    await told(api, ResourceWatch(cast(KubernetesApi, api), "pods", on_trouble=said.append))
+    assert said == [None, str(DOWN), None]
+
+
 # The Pods' reader
 
 

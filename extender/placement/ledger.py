@@ -87,9 +87,7 @@ class Ledger:
     def watched_jobs(self) -> frozenset[int]:
         """Returns the ids of the jobs whose states matter."""
         return frozenset(
-            p.job_id
-            for p in self._records.values()
-            if p.state in _WATCHED and p.job_id is not None and not p.job_over
+            p.job_id for p in self._records.values() if p.job_id is not None and _is_watched(p)
         )
 
     def waits(self) -> bool:
@@ -163,7 +161,7 @@ class Ledger:
     def _jobs_polled(self, event: JobsPolled) -> None:
         for record in tuple(self._records.values()):
             known = record.job_id in event.asked and record.since <= event.asked_at
-            if known and record.state in _WATCHED:
+            if known and _is_watched(record):
                 state = event.states.get(record.job_id or 0)
                 moved = after_poll(record, state, self._moment())
                 if moved is not record:
@@ -278,6 +276,11 @@ class Ledger:
         )
         begun = record.move(State.SUBMITTING, self._now, immediate=fast)
         return begun.submitted_as(self._rules.cluster, self._rules.ids, record.attempt_try)
+
+
+def _is_watched(record: Placeholder) -> bool:
+    """A job that has ended is over, except for a tombstone's: that is what it is there to watch."""
+    return record.state in _WATCHED and (record.state is State.DONE or not record.job_over)
 
 
 def _next_attempt(record: Placeholder, now: float) -> Placeholder:

@@ -149,7 +149,7 @@ def test_the_figures_are_written(tmp_path: Path) -> None:
 @pytest.mark.real
 @pytest.mark.timeout(240)
 def test_the_demo_observes_all_it_tells(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "deploy.local.demo", "--nodes=4"]
+    command = [sys.executable, "-m", "deploy.local.demo", "--nodes=4", "--no-keep"]
     options = [f"--directory={tmp_path / 'cluster'}", f"--figures={tmp_path / 'demo.json'}"]
     done = subprocess.run(
         [*command, *options], cwd=CHECKOUT, capture_output=True, text=True, check=False

@@ -62,7 +62,9 @@ class World:
     now: float = 0.0
     pods: dict[str, Pod] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
-    saved: dict[int, Job] = field(default_factory=dict)
+    saved: dict[int, Job] | None = None
+    saved_at: float = 0.0
+    revived: set[int] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
     news: list[Event] = field(default_factory=list)
     poll: JobsPolled | None = None
@@ -80,7 +82,7 @@ class World:
 
     def restart(self) -> None:
         """A new extender, which knows nothing, reads both systems."""
-        self.effects, self.news, self.poll = [], [], None
+        self.effects, self.news, self.poll, self.saved = [], [], None, None
         self.ledger = Ledger(self.rules)
         self.tell(ClusterObserved(VIEW))
         keys = {job.id: PlaceholderKey.parse(job.admin_comment) for job in self.jobs.values()}
@@ -156,10 +158,18 @@ class World:
             self.jobs[job_id] = replace(job, state=job_state(base))
 
     def save(self) -> None:
-        self.saved = dict(self.jobs)
+        self.saved, self.saved_at = dict(self.jobs), self.now
+
+    def may_be_killed(self) -> bool:
+        """slurmctld forgets up to 5 s; a tombstone that a restart of ours lost is another matter."""
+        return self.saved is not None and self.now - self.saved_at <= 5.0
 
     def kill_slurmctld(self) -> None:
         """What was done since the state was saved is forgotten."""
+        assert self.saved is not None
+        for job_id, job in self.saved.items():
+            if not job.state.ended and job_id in self.jobs and self.jobs[job_id].state.ended:
+                self.revived.add(job_id)
         self.jobs = dict(self.saved)
 
     def ask(self) -> None:
@@ -242,8 +252,37 @@ class World:
 
     def no_two_live_jobs(self) -> None:
         for uid in self.uids():
-            live = self.live_jobs(uid)
+            live = [job for job in self.live_jobs(uid) if job.id not in self.revived]
             assert len(live) <= 1, f"invariant I1: {uid} has {[j.id for j in live]}"
 
     def unbound(self) -> Iterator[Pod]:
         return (pod for pod in self.pods.values() if pod.node is None)
+
+
+def calm_down(world: World, rounds: int = 60) -> None:
+    """Nothing is lost any more, and everybody is quick."""
+    for _ in range(rounds):
+        while world.news:
+            world.hear()
+        while world.effects:
+            effect = world.effects.pop(0)
+            world.finish(effect, world.do(effect))
+        world.schedule()
+        for uid in sorted(world.pods):
+            world.bind(uid)
+        world.ask()
+        world.answer()
+        world.pass_time(1.0)
+
+
+def ends_well(world: World) -> None:
+    for pod in world.pods.values():
+        live = world.live_jobs(pod.uid)
+        assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"
+        if pod.node is not None:
+            assert live[0].nodes == (pod.node,), f"{pod.name} is bound elsewhere"
+            assert live[0].state.running
+        else:
+            assert live[0].state.pending, f"{pod.name} is not bound though its job runs"
+    for uid in world.uids() - set(world.pods):
+        assert not world.live_jobs(uid), f"the job of {uid} outlived its Pod"

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.placement.ledger_world import LOST, World
+from tests.placement.ledger_world import LOST, World, calm_down, ends_well
 
 _INDEX = st.integers(0, 7)
 
@@ -17,7 +17,6 @@ class Interleavings(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.rolled_back = False
 
     # Users and kube-scheduler
 
@@ -94,6 +93,11 @@ class Interleavings(RuleBasedStateMachine):
     def slurm_saves(self) -> None:
         self.world.save()
 
+    @precondition(lambda self: self.world.may_be_killed())
+    @rule()
+    def slurmctld_is_killed(self) -> None:
+        self.world.kill_slurmctld()
+
     @invariant()
     def one_live_job_a_workload(self) -> None:
         self.world.no_two_live_jobs()
@@ -101,35 +105,6 @@ class Interleavings(RuleBasedStateMachine):
     def teardown(self) -> None:
         calm_down(self.world)
         ends_well(self.world)
-
-
-def calm_down(world: World, rounds: int = 60) -> None:
-    """Nothing is lost any more, and everybody is quick."""
-    for _ in range(rounds):
-        while world.news:
-            world.hear()
-        while world.effects:
-            effect = world.effects.pop(0)
-            world.finish(effect, world.do(effect))
-        world.schedule()
-        for uid in sorted(world.pods):
-            world.bind(uid)
-        world.ask()
-        world.answer()
-        world.pass_time(1.0)
-
-
-def ends_well(world: World) -> None:
-    for pod in world.pods.values():
-        live = world.live_jobs(pod.uid)
-        assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"
-        if pod.node is not None:
-            assert live[0].nodes == (pod.node,), f"{pod.name} is bound elsewhere"
-            assert live[0].state.running
-        else:
-            assert live[0].state.pending, f"{pod.name} is not bound though its job runs"
-    for uid in world.uids() - set(world.pods):
-        assert not world.live_jobs(uid), f"the job of {uid} outlived its Pod"
 
 
 TestInterleavings = Interleavings.TestCase

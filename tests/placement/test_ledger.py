@@ -1,0 +1,412 @@
+"""What the ledger does in the situations that matter, one at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.placement.cluster import ClusterView
+from extender.placement.events import (
+    CancelJob,
+    ClusterObserved,
+    Effect,
+    EvictPod,
+    Failure,
+    JobsPolled,
+    Outcome,
+    PodObserved,
+    ReadJob,
+    Remedy,
+    ShowCause,
+    Submit,
+    WriteAllocation,
+    WriteAttempt,
+)
+from extender.placement.node_constraints import Node
+from extender.placement.placeholder import IllegalMove, Placeholder, State
+from extender.placement.rules import Rules
+from extender.placement.workload import Request
+from slurm_client.model import Job
+from tests.builders import pod
+from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down, job_state
+
+
+def settle(world: World) -> list[Effect]:
+    """Everybody does what there is to do, except for Slurm's scheduler; returns what was done."""
+    done: list[Effect] = []
+    while world.news or world.effects:
+        if world.news:
+            world.hear()
+            continue
+        effect = world.effects.pop(0)
+        done.append(effect)
+        world.finish(effect, world.do(effect))
+    return done
+
+
+def poll(world: World) -> list[Effect]:
+    world.ask()
+    world.answer()
+    return settle(world)
+
+
+def state_of(world: World, uid: str) -> State | None:
+    return next((p.state for p in world.ledger.placeholders if p.pod.uid == uid), None)
+
+
+def bound_pod(world: World) -> str:
+    uid = world.create_pod()
+    settle(world)
+    world.bind(uid)
+    settle(world)
+    assert state_of(world, uid) is State.BOUND
+    return uid
+
+
+def job_id_of(world: World, uid: str) -> int:
+    (job,) = world.live_jobs(uid)
+    return job.id
+
+
+def kinds(effects: list[Effect]) -> list[type]:
+    return [type(effect) for effect in effects]
+
+
+def test_an_idle_cluster_is_asked_at_once_and_the_grant_written_in_four_effects() -> None:
+    world = World()
+    uid = world.create_pod()
+    done = settle(world)
+    assert kinds(done) == [Submit, ReadJob, WriteAllocation]
+    assert isinstance(done[0], Submit)
+    assert done[0].immediate
+    assert world.pods[uid].allocation is not None
+    assert not world.pods[uid].gated
+
+
+def test_what_finds_no_room_is_queued_under_the_next_id() -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    uid = world.create_pod()
+    first, second = (e for e in settle(world) if isinstance(e, Submit))
+    assert (first.immediate, second.immediate) == (True, False)
+    assert first.job_id != second.job_id
+    assert state_of(world, uid) is State.QUEUED
+
+
+def test_nobody_overtakes_a_pod_that_waits_in_slurm() -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    world.create_pod()
+    settle(world)
+    world.create_pod()
+    submitted = [e for e in settle(world) if isinstance(e, Submit)]
+    assert [e.immediate for e in submitted] == [False]
+
+
+def test_a_partition_that_had_no_room_is_left_in_peace_for_a_while() -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    world.remove_pod(uid)
+    settle(world)
+    world.create_pod()
+    assert [e.immediate for e in settle(world) if isinstance(e, Submit)] == [False]
+
+
+def test_what_an_immediate_allocation_queued_all_the_same_is_queued() -> None:
+    """Slurm does that to a job beyond a limit of its partition (EnforcePartLimits=NO)."""
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    effect = world.effects.pop(0)
+    assert isinstance(effect, Submit)
+    world.do(replace(effect, immediate=False))
+    world.finish(effect, None)
+    settle(world)
+    assert state_of(world, uid) is State.QUEUED
+
+
+def test_turns_go_by_priority_and_then_by_age() -> None:
+    world = World(Rules(window=1, fast_path=False))
+    turn = world.create_pod()
+    settle(world)
+    low, high, late_high = world.create_pod(0), world.create_pod(9), world.create_pod(9)
+    assert settle(world) == []
+    order = []
+    for _ in range(3):
+        world.remove_pod(turn)
+        turn = next(effect.uid for effect in settle(world) if isinstance(effect, Submit))
+        order.append(turn)
+    assert order == [high, late_high, low]
+
+
+def test_a_repeated_submission_finds_its_own_job() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    effect = world.effects.pop(0)
+    world.do(effect)
+    world.finish(effect, Failure(Remedy.AGAIN, "timeout"))
+    world.pass_time(1.0)
+    settle(world)
+    assert state_of(world, uid) is State.ALLOCATED
+    assert len(world.live_jobs(uid)) == 1
+
+
+def test_another_jobs_id_is_left_to_it() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    effect = world.effects[0]
+    assert isinstance(effect, Submit)
+    stranger = replace(world_job(effect), admin_comment="somebody else's")
+    world.jobs[effect.job_id] = stranger
+    settle(world)
+    assert world.jobs[effect.job_id] == stranger
+    assert job_id_of(world, uid) != effect.job_id
+
+
+def world_job(effect: Submit) -> Job:
+    """The job that a submission would make."""
+    other = World()
+    other.do(effect)
+    return other.jobs[effect.job_id]
+
+
+def test_a_pod_that_slurm_can_never_run_is_refused_and_told() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    effect = world.effects.pop(0)
+    world.finish(effect, Failure(Remedy.CHANGE, "Invalid partition name"))
+    (told,) = settle(world)
+    assert isinstance(told, ShowCause)
+    assert "Invalid partition name" in told.cause.message
+    assert state_of(world, uid) is State.REFUSED
+
+
+def test_a_refused_pod_that_is_changed_is_tried_again() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    world.finish(world.effects.pop(0), Failure(Remedy.CHANGE, "Invalid partition name"))
+    settle(world)
+    world.write(replace(world.pods[uid], request=Request(REQUEST.job, REQUEST.constraints, ("bad",))))
+    settle(world)
+    assert state_of(world, uid) is State.REFUSED
+    world.write(replace(world.pods[uid], request=REQUEST))
+    settle(world)
+    assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_a_pod_that_kube_scheduler_does_not_bind_tries_another_node() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    first = world.pods[uid].allocation
+    assert first is not None
+    world.pass_time(world.rules.unbound_deadline + 1)
+    done = settle(world)
+    assert kinds(done)[:2] == [WriteAttempt, CancelJob]
+    done = poll(world)
+    submitted = next(e for e in done if isinstance(e, Submit))
+    assert submitted.job.excluded_nodes == (first.node,)
+    assert world.pods[uid].attempt == 2
+
+
+@pytest.mark.parametrize(
+    "base", ["CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "SUSPENDED", "PENDING"]
+)
+def test_a_bound_pod_whose_job_no_longer_runs_is_evicted_with_the_reason(base: str) -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.jobs[job_id] = replace(world.jobs[job_id], state=job_state(base))
+    evictions = [e for e in poll(world) if isinstance(e, EvictPod)]
+    assert [e.uid for e in evictions] == [uid]
+    assert base in evictions[0].cause.message
+    assert uid not in world.pods
+    poll(world)
+    assert not world.live_jobs(uid)
+
+
+@pytest.mark.parametrize(("base", "evicted"), [("CANCELLED", True), ("PREEMPTED", False)])
+def test_a_pod_that_has_not_started_is_placed_again_unless_a_person_ended_its_job(
+    base: str, evicted: bool
+) -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.end_job(job_id_of(world, uid), base)
+    poll(world)
+    assert (uid not in world.pods) is evicted
+    if not evicted:
+        assert len(world.live_jobs(uid)) == 1
+
+
+def test_a_job_that_slurm_does_not_know_ends_no_pod() -> None:
+    """Invariant I5: absence is no news."""
+    world = World()
+    uid = bound_pod(world)
+    world.jobs.clear()
+    for _ in range(10):
+        assert poll(world) == []
+        world.pass_time(5.0)
+    assert state_of(world, uid) is State.BOUND
+
+
+def test_a_queued_job_that_slurm_forgot_is_submitted_again_under_its_id() -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    forgotten = world.jobs.pop(job_id_of(world, uid))
+    for _ in range(world.rules.confirmations):
+        assert not world.live_jobs(uid)
+        poll(world)
+    assert job_id_of(world, uid) == forgotten.id
+
+
+def test_a_cancelled_job_that_comes_back_is_cancelled_again() -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.save()
+    world.remove_pod(uid)
+    settle(world)
+    poll(world)
+    assert not world.live_jobs(uid)
+    world.kill_slurmctld()
+    assert world.live_jobs(uid)
+    world.pass_time(1.0)
+    poll(world)
+    assert not world.live_jobs(uid)
+
+
+def test_a_tombstone_is_dropped_after_its_time() -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.remove_pod(uid)
+    settle(world)
+    poll(world)
+    assert state_of(world, uid) is State.DONE
+    world.pass_time(world.rules.tombstone + 1)
+    assert list(world.ledger.placeholders) == []
+
+
+def test_a_pod_that_somebody_else_bound_gives_its_job_back_and_stays() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    elsewhere = next(n for n in VIEW.nodes if n != world.pods[uid].allocation.node)  # type: ignore[union-attr]
+    world.write(replace(world.pods[uid], node=elsewhere))
+    settle(world)
+    poll(world)
+    assert uid in world.pods
+    assert not world.live_jobs(uid)
+
+
+def test_a_pod_that_finished_gives_its_job_back_and_stays() -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.write(replace(world.pods[uid], finished=True))
+    settle(world)
+    assert not world.live_jobs(uid)
+    assert uid in world.pods
+
+
+def test_a_terminating_pod_keeps_its_node_until_it_is_gone() -> None:
+    """Invariant I4."""
+    world = World()
+    uid = bound_pod(world)
+    world.write(replace(world.pods[uid], deleting=True))
+    settle(world)
+    poll(world)
+    assert len(world.live_jobs(uid)) == 1
+
+
+def test_a_pod_without_an_open_node_waits_until_there_is_one() -> None:
+    world = World()
+    world.tell(ClusterObserved(replace(VIEW, nodes={})))
+    uid = world.create_pod()
+    (told,) = settle(world)
+    assert isinstance(told, ShowCause)
+    assert told.cause.reason == "NoEligibleNode"
+    world.tell(ClusterObserved(ClusterView({"n1": Node("n1", "n1", {})}, VIEW.partitions, False)))
+    submitted = next(e for e in settle(world) if isinstance(e, Submit))
+    assert submitted.job.excluded_nodes == ("n2",)
+    assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_trouble_is_told_once_and_not_with_every_repetition() -> None:
+    world = World()
+    world.create_pod()
+    world.hear()
+    told = []
+    for _ in range(5):
+        effects, world.effects = world.effects, []
+        for effect in effects:
+            if isinstance(effect, Submit):
+                world.finish(effect, Failure(Remedy.AGAIN, "no connection"))
+            else:
+                told.append(effect)
+                world.finish(effect, None)
+        world.pass_time(10.0)
+    assert len(told) == 1
+
+
+def test_a_poll_that_was_asked_before_the_grant_does_not_undo_it() -> None:
+    world = World()
+    bound_pod(world)
+    other = bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    world.ask()
+    late = world.poll
+    assert isinstance(late, JobsPolled)
+    world.remove_pod(other)
+    settle(world)
+    world.pass_time(0.1)
+    world.schedule()
+    poll(world)
+    assert state_of(world, uid) is State.ALLOCATED
+    world.poll = late
+    world.answer()
+    assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_an_edited_partition_moves_a_waiting_pod_to_the_other_line() -> None:
+    world = World(Rules(window=1, fast_path=False))
+    first, second = world.create_pod(), world.create_pod()
+    settle(world)
+    assert state_of(world, second) is State.SEEN
+    other = replace(REQUEST, job=replace(REQUEST.job, partition="other"))
+    world.write(replace(world.pods[second], request=other))
+    settle(world)
+    assert state_of(world, second) is State.QUEUED
+    world.remove_pod(second)
+    world.remove_pod(first)
+    settle(world)
+    calm_down(world, 3)
+
+
+def test_an_illegal_move_raises() -> None:
+    with pytest.raises(IllegalMove, match="Done -> Bound"):
+        Placeholder(pod(), State.DONE).move(State.BOUND, 0.0)
+
+
+def test_an_outcome_of_a_pod_that_is_long_gone_is_no_news() -> None:
+    world = World()
+    world.tell(Outcome(CancelJob("nobody", 1), None))
+    assert world.effects == []
+
+
+def test_a_pod_that_is_over_before_it_was_seen_is_no_news() -> None:
+    world = World()
+    world.tell(PodObserved(pod(uid="u", phase="Succeeded")))
+    assert list(world.ledger.placeholders) == []
