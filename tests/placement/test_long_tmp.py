@@ -1,0 +1,116 @@
+"""Random interleavings of everything that either system may do, with lost, late and repeated news."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.placement.ledger_world import LOST, World, calm_down, ends_well
+
+_INDEX = st.integers(0, 7)
+
+
+class Interleavings(RuleBasedStateMachine):
+    """Chooses what happens next. Whatever it chose, in calm weather everything ends well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+
+    # Users and kube-scheduler
+
+    @rule(priority=st.integers(0, 1))
+    def create(self, priority: int) -> None:
+        if self.world.made < 6:
+            self.world.create_pod(priority)
+
+    @rule(index=_INDEX)
+    def delete(self, index: int) -> None:
+        pods = sorted(self.world.pods)
+        if pods:
+            self.world.remove_pod(pods[index % len(pods)])
+
+    @rule(index=_INDEX)
+    def bind(self, index: int) -> None:
+        pods = sorted(self.world.pods)
+        if pods:
+            self.world.bind(pods[index % len(pods)])
+
+    # What the ledger asked for
+
+    @precondition(lambda self: self.world.effects)
+    @rule(index=_INDEX, fate=st.sampled_from(["done", "done", "done", "reply lost", "lost"]))
+    def carry_out(self, index: int, fate: str) -> None:
+        world = self.world
+        effect = world.effects.pop(index % len(world.effects))
+        result = LOST if fate == "lost" else world.do(effect)
+        world.finish(effect, LOST if fate == "reply lost" else result)
+
+    # News, in order but late
+
+    @precondition(lambda self: self.world.news)
+    @rule()
+    def hear(self) -> None:
+        self.world.hear()
+
+    @rule()
+    def ask_slurm(self) -> None:
+        self.world.ask()
+
+    @rule()
+    def answer(self) -> None:
+        self.world.answer()
+
+    @rule(seconds=st.sampled_from([0.05, 1.0, 11.0, 40.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.world.pass_time(seconds)
+
+    # Slurm
+
+    @rule()
+    def schedule(self) -> None:
+        self.world.schedule()
+
+    @rule(index=_INDEX, base=st.sampled_from(["CANCELLED", "PREEMPTED", "TIMEOUT", "NODE_FAIL"]))
+    def end_job(self, index: int, base: str) -> None:
+        jobs = sorted(self.world.jobs)
+        if jobs:
+            self.world.end_job(jobs[index % len(jobs)], base)
+
+    # Crashes
+
+    @rule(arrived=st.lists(st.booleans(), max_size=6))
+    def kill_extender(self, arrived: list[bool]) -> None:
+        """Of what was under way some had reached its target, the rest never will."""
+        world = self.world
+        for effect, reached in zip(world.effects, arrived, strict=False):
+            if reached:
+                world.do(effect)
+        world.restart()
+
+    @rule()
+    def slurm_saves(self) -> None:
+        self.world.save()
+
+    @precondition(lambda self: self.world.may_be_killed())
+    @rule()
+    def slurmctld_is_killed(self) -> None:
+        self.world.kill_slurmctld()
+
+    @invariant()
+    def one_live_job_a_workload(self) -> None:
+        self.world.no_two_live_jobs()
+
+    def teardown(self) -> None:
+        calm_down(self.world)
+        ends_well(self.world)
+
+
+TestInterleavings = Interleavings.TestCase
+TestInterleavings.settings = settings(
+    max_examples=4000,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
