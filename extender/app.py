@@ -18,8 +18,6 @@ import uvicorn
 import uvloop
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from prometheus_client import make_asgi_app
-from prometheus_fastapi_instrumentator import Instrumentator
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
@@ -71,13 +69,15 @@ class Extender:
             self._kubernetes, self._slurm, dialect, settings.cluster_name, lambda: self._keeper.view
         )
         verbs = self._application(
-            filter_nodes.router(dialect), prioritize.router(), bind.router(binder), preempt.router()
+            filter_nodes.router(dialect),
+            prioritize.router(),
+            bind.router(binder),
+            preempt.router(),
+            prefix="/scheduler",
         )
-        scheduler = FastAPI(openapi_url=None)
-        scheduler.mount("/scheduler", verbs)
         servers = [
-            self._server(scheduler, settings.scheduler_port, address=settings.scheduler_address),
-            self._server(self._metrics(), settings.metrics_port),
+            self._server(verbs, settings.scheduler_port, address=settings.scheduler_address),
+            self._server(_plain(self._telemetry.router()), settings.metrics_port),
             self._server(_plain(probes.router(self._health)), settings.health_port),
         ]
         if settings.tls_cert_file is not None:
@@ -122,17 +122,10 @@ class Extender:
             ledger, self._slurm, self._kubernetes, self._telemetry, self._settings.slurm_concurrency
         )
 
-    def _application(self, *routers: APIRouter) -> FastAPI:
-        application = _plain(*routers)
-        Instrumentator(
-            registry=self._telemetry.registry, should_instrument_requests_inprogress=False
-        ).instrument(application)
+    def _application(self, *routers: APIRouter, prefix: str = "") -> FastAPI:
+        application = _plain(*routers, prefix=prefix)
+        self._telemetry.instrument(application)
         application.add_exception_handler(RequestValidationError, _malformed)
-        return application
-
-    def _metrics(self) -> FastAPI:
-        application = FastAPI(openapi_url=None)
-        application.mount("/metrics", make_asgi_app(self._telemetry.registry))
         return application
 
     def _server(
@@ -164,10 +157,10 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _plain(*routers: APIRouter) -> FastAPI:
+def _plain(*routers: APIRouter, prefix: str = "") -> FastAPI:
     application = FastAPI(openapi_url=None)
     for router in routers:
-        application.include_router(router)
+        application.include_router(router, prefix=prefix)
     return application
 
 

@@ -41,7 +41,7 @@ class ClusterViewKeeper:
             self.view,
             nodes={node.name: node for node in nodes},
             preemption=configuration.preempt_type not in ("", "none", "preempt/none"),
-            qos_preemption=configuration.preempt_type == "preempt/qos",
+            qos_preemption=configuration.preempt_type in (None, "preempt/qos"),
         )
         await self._read_partitions()
         return self.view

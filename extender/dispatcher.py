@@ -194,19 +194,24 @@ class Dispatcher:
         pod, now = effect.pod, _wall_clock()
         patch = pod_writes.waiting(pod, effect.cause, effect.job_id, now)
         await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
-        event = pod_writes.event(pod, effect.cause, now, action="Placing")
-        await self._kubernetes.create_event(pod.namespace, event)
+        await self._record(pod_writes.event(pod, effect.cause, now, action="Placing"))
 
     async def _evict_pod(self, effect: EvictPod) -> None:
         pod, cause, now = effect.pod, effect.cause, _wall_clock()
-        event = pod_writes.event(pod, cause, now, action="Evicting")
         patch = pod_writes.disruption(pod, cause, now)
         try:
             await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
-            await self._kubernetes.create_event(pod.namespace, event)
         except (NotFound, Conflict):
             return  # the Pod is gone, or another has its name
+        await self._record(pod_writes.event(pod, cause, now, action="Evicting"))
         await self._kubernetes.delete_pod(pod.namespace, pod.name, pod.uid)
+
+    async def _record(self, event: dict[str, Any]) -> None:
+        """An Event is for people: one that cannot be made holds nothing up."""
+        try:
+            await self._kubernetes.create_event(event["metadata"]["namespace"], event)
+        except KubernetesError as error:
+            log.warning("Event not made", name=event["metadata"]["name"], error=str(error))
 
 
 def _wall_clock() -> datetime:

@@ -20,6 +20,7 @@ Call = Callable[..., Coroutine[Any, Any, aiohttp.ClientResponse]]
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _TIMEOUT_S = 10.0
+_LIST_TIMEOUT_S = 60.0
 
 
 class KubernetesError(Exception):
@@ -66,6 +67,8 @@ async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 def _error(status: int, message: str) -> KubernetesError:
     classes = {404: NotFound, 409: Conflict, 410: Expired, 429: Unavailable}
     kind = classes.get(status, Unavailable if status >= 500 else Rejected)
+    if status == 422 and "metadata.uid" in message:  # another object has the name by now
+        kind = Conflict
     return kind(status, message)
 
 
@@ -162,7 +165,9 @@ class KubernetesApi:
 
     async def list(self, kind: str, field_selector: str | None) -> Manifest:
         """Returns a list of "pods" or "nodes" as the API server has it, all namespaces."""
-        return await self._ask(self._lister(kind), field_selector=field_selector)
+        return await self._ask(
+            self._lister(kind), field_selector=field_selector, _request_timeout=_LIST_TIMEOUT_S
+        )
 
     @asynccontextmanager
     async def watch(
@@ -193,7 +198,7 @@ class KubernetesApi:
     # The one way out
 
     async def _ask(self, call: Call, *arguments: Any, **options: Any) -> Manifest:
-        response = await self._send(call, *arguments, _request_timeout=_TIMEOUT_S, **options)
+        response = await self._send(call, *arguments, **({"_request_timeout": _TIMEOUT_S} | options))
         try:
             manifest: Manifest = orjson.loads(await response.read())
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:

@@ -13,6 +13,7 @@ CONDITION = DOMAIN + "Placeholder"
 """The Pod condition that says where its placeholder stands."""
 _COMPONENT = "slurm-extender"
 _LONGEST = 1024
+_LONGEST_NAME = 200  # of the 253 that an Event's name may have
 
 
 def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def no_nomination(pod: Pod) -> dict[str, Any]:
 
 def waiting(pod: Pod, cause: Cause, job_id: int | None, now: datetime) -> dict[str, Any]:
     """Returns the status patch that says why a Pod waits, with the job's id where it has one."""
-    metadata: dict[str, Any] = {"uid": pod.uid}
+    metadata = _as_seen(pod)
     if job_id is not None:
         metadata["annotations"] = {JOB_ID: str(job_id)}
     return {
@@ -78,7 +79,10 @@ def event(pod: Pod, cause: Cause, now: datetime, *, action: str) -> dict[str, An
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{pod.name}.{digest}", "namespace": pod.namespace},
+        "metadata": {
+            "name": f"{pod.name[:_LONGEST_NAME].rstrip('.-')}.{digest}",
+            "namespace": pod.namespace,
+        },
         "involvedObject": {
             "apiVersion": "v1",
             "kind": "Pod",

@@ -71,6 +71,7 @@ class ResourceWatch:
                 log.info("watch expired, listing again", kind=self._kind)
                 for change in await self._list_again():
                     yield change
+                delay = min(delay * 2, _BACKOFF_S[1])
             except (KubernetesError, orjson.JSONDecodeError, TimeoutError, OSError) as error:
                 self._say(str(error) or type(error).__name__)
                 delay = min(delay * 2, _BACKOFF_S[1])

@@ -11,9 +11,18 @@ from time import perf_counter
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from fastapi import APIRouter, FastAPI, Response
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    generate_latest,
+)
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_fastapi_instrumentator import Instrumentator
+from prometheus_fastapi_instrumentator.metrics import default as default_metrics
 
 from extender.placement.events import Effect, Failure
 from extender.placement.placeholder import Placeholder, State
@@ -51,6 +60,9 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        requests = default_metrics(registry=self.registry, latency_lowr_buckets=_SECONDS)
+        assert requests is not None  # None is for metrics that are there already: the registry is new
+        self._requests = requests
         self._moves = Counter(
             "slurm_extender_moves",
             "Placeholders that came into a state.",
@@ -109,6 +121,21 @@ class Telemetry:
             log.info(
                 "effect failed", effect=name, uid=effect.uid, outcome=outcome, error=failure.message
             )
+
+    def instrument(self, application: FastAPI) -> None:
+        """Measures an application's requests; all applications share one set of metrics."""
+        instrumentator = Instrumentator(should_instrument_requests_inprogress=False)
+        instrumentator.add(self._requests).instrument(application)
+
+    def router(self) -> APIRouter:
+        """Returns the route that Prometheus reads."""
+        routes = APIRouter()
+
+        @routes.get("/metrics")
+        async def metrics() -> Response:
+            return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
+
+        return routes
 
     def count(self, placeholders: Callable[[], Iterable[Placeholder]]) -> None:
         """Adds the gauge of placeholders by state, counted when it is read."""

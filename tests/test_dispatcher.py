@@ -1,122 +1,325 @@
-"""The dispatcher under the event loop that production uses."""
+"""Effects carried out on both systems, and what the ledger hears of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any, cast
+from math import inf
+from typing import Any, Self, cast
 
 import pytest
-import uvloop
 
 from extender.dispatcher import Dispatcher, failure_of
-from extender.kubernetes_api import Conflict, KubernetesApi, NotFound, Rejected, Unavailable
-from extender.placement.events import CancelJob, Effect, Event, Outcome, Remedy, Tick
+from extender.kubernetes_api import (
+    Conflict,
+    KubernetesApi,
+    KubernetesError,
+    NotFound,
+    Rejected,
+    Unavailable,
+)
+from extender.placement.events import (
+    CancelJob,
+    Effect,
+    Event,
+    EvictPod,
+    Failure,
+    Outcome,
+    ReadJob,
+    Remedy,
+    ShowCause,
+    Submit,
+    Tick,
+    WriteAllocation,
+    WriteAttempt,
+)
 from extender.placement.ledger import Ledger
+from extender.placement.placeholder import Cause
+from extender.placement.workload import Allocation
 from extender.telemetry import Telemetry
-from slurm_client import errors
+from slurm_client.errors import (
+    InvalidRequest,
+    JobIdTaken,
+    NeedsOperator,
+    NoRoomNow,
+    OutcomeUnknown,
+    RetryLater,
+    SlurmError,
+    Unreachable,
+)
+from slurm_client.model import JobSpec
 from slurm_client.protocol import Slurm
+from tests.builders import Manifest, placeholder_job, pod
+
+POD = pod(uid="u1", version="7")
+CAUSE = Cause("SlurmJobCancelled", "it was cancelled")
+SPEC = JobSpec("default/p", 1, 1)
+EVICTION = EvictPod("u1", POD, CAUSE)
 
 
-class Script:
-    """A ledger that answers from a script and keeps what it was told."""
+class FakeKubernetes:
+    """Takes writes down, and fails those that a test wants to fail."""
 
-    def __init__(self, wakes: Iterator[float], effects: tuple[Effect, ...] = ()) -> None:
-        self.told: list[Event] = []
-        self._wakes = wakes
-        self._effects = effects
-        self._news = asyncio.Event()
+    def __init__(self, **errors: Exception) -> None:
+        self.errors = errors
+        self.calls: list[tuple[str, Any]] = []
+
+    def _did(self, call: str, what: Any) -> None:
+        if call in self.errors:
+            raise self.errors[call]
+        self.calls.append((call, what))
+
+    @property
+    def done(self) -> list[str]:
+        return [call for call, _ in self.calls]
+
+    async def patch_pod(self, _namespace: str, _name: str, patch: Manifest) -> Manifest:
+        self._did("patch", patch)
+        return {"metadata": {"resourceVersion": "9"}}
+
+    async def patch_pod_status(self, _namespace: str, _name: str, patch: Manifest) -> Manifest:
+        self._did("patch status", patch)
+        return {"metadata": {"resourceVersion": "8"}}
+
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+        self._did("delete", (namespace, name, uid))
+
+    async def create_event(self, _namespace: str, event: Manifest) -> None:
+        self._did("event", event["reason"])
+
+
+class FakeSlurm:
+    """Takes calls down; submissions wait for `open`."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.error: Exception | None = None
+
+    async def _did(self, call: str, job_id: int) -> int:
+        await self.open.wait()
+        if self.error is not None:
+            raise self.error
+        self.calls.append((call, job_id))
+        return job_id
+
+    async def allocate(self, _spec: JobSpec, job_id: int) -> int:
+        return await self._did("allocate", job_id)
+
+    async def submit(self, _spec: JobSpec, job_id: int) -> int:
+        return await self._did("submit", job_id)
+
+    async def job(self, job_id: int) -> object:
+        self.calls.append(("job", job_id))
+        return placeholder_job(POD, node="n1")
+
+    async def cancel(self, job_id: int) -> None:
+        self.calls.append(("cancel", job_id))
+
+
+class FakeLedger:
+    """Hears events; says when it wants to be woken."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[Event] = asyncio.Queue()
+        self.effects: list[Effect] = []
+        self.wake = inf
 
     def apply(self, event: Event, _now: float) -> tuple[Effect, ...]:
-        self.told.append(event)
-        self._news.set()
-        effects, self._effects = self._effects, ()
+        self.heard.put_nowait(event)
+        effects, self.effects = tuple(self.effects), []
         return effects
 
     def next_wake(self) -> float:
-        return next(self._wakes, float("inf"))
-
-    async def was_told(self, times: int) -> None:
-        async with asyncio.timeout(5):
-            while len(self.told) < times:
-                self._news.clear()
-                await self._news.wait()
+        return self.wake
 
 
-class BrokenSlurm:
-    async def cancel(self, _job_id: int) -> None:
-        raise ZeroDivisionError
+class Works:
+    """A dispatcher at work, among fakes."""
+
+    def __init__(self, kubernetes: FakeKubernetes | None = None, workers: int = 2) -> None:
+        self.kubernetes = kubernetes or FakeKubernetes()
+        self.slurm = FakeSlurm()
+        self.ledger = FakeLedger()
+        self.dispatcher = Dispatcher(
+            cast(Ledger, self.ledger),
+            cast(Slurm, self.slurm),
+            cast(KubernetesApi, self.kubernetes),
+            Telemetry(),
+            workers,
+        )
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.ensure_future(self.dispatcher.run())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+
+    def put(self, *effects: Effect) -> None:
+        """Lets the ledger answer the next event with these effects."""
+        self.ledger.effects = list(effects)
+        self.dispatcher.feed(Tick())
+        assert self.ledger.heard.get_nowait() == Tick()
+
+    async def outcome(self) -> Event:
+        return await asyncio.wait_for(self.ledger.heard.get(), 10)
+
+    async def do(self, effect: Effect) -> Any:
+        return await self.dispatcher.carry_out(effect)
 
 
-def dispatcher(ledger: Script) -> Dispatcher:
-    slurm, kubernetes = cast("Slurm", BrokenSlurm()), cast("KubernetesApi", None)
-    return Dispatcher(cast("Ledger", ledger), slurm, kubernetes, Telemetry(), workers=1)
-
-
-def in_uvloop(work: Any) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(work)
-
-
-def test_a_wake_that_is_overdue_rings_at_once_however_often_it_is_set() -> None:
-    ledger = Script(iter([0.0, 0.0, float("inf")]))
-
-    async def feed_twice() -> None:
-        subject = dispatcher(ledger)
-        subject.feed(Tick())
-        subject.feed(Tick())
-        await ledger.was_told(3)
-
-    in_uvloop(feed_twice())
-
-
-def test_an_earlier_wake_replaces_a_later_one() -> None:
-    ledger = Script(iter([float(1 << 40), 0.0]))
-
-    async def feed_twice() -> None:
-        subject = dispatcher(ledger)
-        subject.feed(Tick())
-        subject.feed(Tick())
-        await ledger.was_told(3)
-
-    in_uvloop(feed_twice())
-
-
-def test_a_defect_in_an_effect_is_an_outcome_and_not_the_end() -> None:
-    effect = CancelJob("u1", 7)
-    ledger = Script(iter(()), (effect,))
-
-    async def carry_out() -> None:
-        subject = dispatcher(ledger)
-        working = asyncio.ensure_future(subject.run())
-        subject.feed(Tick())
-        await ledger.was_told(2)
-        assert not working.done()
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
-
-    in_uvloop(carry_out())
-    outcome = ledger.told[1]
-    assert isinstance(outcome, Outcome)
-    assert outcome.effect == effect
-    assert outcome.result.remedy is Remedy.AGAIN
+# What an error means
 
 
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
-        (errors.NoRoomNow("x"), Remedy.NO_ROOM),
-        (errors.JobIdTaken("x"), Remedy.ID_TAKEN),
-        (errors.InvalidRequest("x"), Remedy.CHANGE),
-        (errors.NeedsOperator("x"), Remedy.OPERATOR),
-        (errors.Unreachable("x"), Remedy.AGAIN),
-        (errors.RetryLater("x"), Remedy.LATER),
-        (errors.OutcomeUnknown("x"), Remedy.AGAIN),
-        (Conflict(409, "x"), Remedy.FRESHER),
-        (NotFound(404, "x"), Remedy.GONE),
-        (Unavailable(0, "x"), Remedy.AGAIN),
-        (Rejected(403, "x"), Remedy.OPERATOR),
+        (NoRoomNow, Remedy.NO_ROOM),
+        (JobIdTaken, Remedy.ID_TAKEN),
+        (InvalidRequest, Remedy.CHANGE),
+        (RetryLater, Remedy.LATER),
+        (Unreachable, Remedy.AGAIN),
+        (OutcomeUnknown, Remedy.AGAIN),
+        (NeedsOperator, Remedy.OPERATOR),
+        (SlurmError, Remedy.AGAIN),
     ],
 )
-def test_every_error_has_its_remedy(error: Exception, remedy: Remedy) -> None:
-    assert failure_of(error).remedy is remedy
+def test_an_error_of_slurm_says_what_helps(error: type[SlurmError], remedy: Remedy) -> None:
+    failure = failure_of(error("because", number=7))
+    assert (failure.remedy, failure.system) == (remedy, "Slurm")
+    assert "because" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (Conflict, Remedy.FRESHER),
+        (NotFound, Remedy.GONE),
+        (Unavailable, Remedy.AGAIN),
+        (Rejected, Remedy.OPERATOR),
+        (KubernetesError, Remedy.OPERATOR),
+    ],
+)
+def test_an_error_of_kubernetes_says_what_helps(error: type[KubernetesError], remedy: Remedy) -> None:
+    failure = failure_of(error(400, "because"))
+    assert (failure.remedy, failure.system) == (remedy, "Kubernetes")
+    assert "because" in failure.message
+
+
+# Effects on Slurm
+
+
+@pytest.mark.parametrize(("immediate", "call"), [(True, "allocate"), (False, "submit")])
+async def test_a_job_is_asked_for_at_once_or_queued(immediate: bool, call: str) -> None:
+    works = Works()
+    await works.do(Submit("u1", 40_000_000, SPEC, immediate))
+    assert works.slurm.calls == [(call, 40_000_000)]
+
+
+async def test_a_job_is_read_and_cancelled_by_its_id() -> None:
+    works = Works()
+    assert await works.do(ReadJob("u1", 7)) == placeholder_job(POD, node="n1")
+    await works.do(CancelJob("u1", 7))
+    assert works.slurm.calls == [("job", 7), ("cancel", 7)]
+
+
+# Effects on Kubernetes
+
+
+async def test_an_allocation_is_nominated_and_then_granted_in_the_next_version() -> None:
+    works = Works()
+    await works.do(WriteAllocation("u1", POD, Allocation(7, "n1"), 1))
+    (first, nomination), (second, grant) = works.kubernetes.calls
+    assert (first, second) == ("patch status", "patch")
+    assert nomination["metadata"]["resourceVersion"] == "7"
+    assert grant["metadata"]["resourceVersion"] == "8"
+
+
+async def test_without_the_nomination_nothing_is_granted() -> None:
+    works = Works(FakeKubernetes(**{"patch status": Conflict(409, "modified")}))
+    with pytest.raises(Conflict):
+        await works.do(WriteAllocation("u1", POD, Allocation(7, "n1"), 1))
+    assert works.kubernetes.calls == []
+
+
+async def test_another_attempt_takes_the_nomination_back() -> None:
+    works = Works()
+    await works.do(WriteAttempt("u1", POD, 2))
+    assert works.kubernetes.done == ["patch", "patch status"]
+    assert works.kubernetes.calls[1][1]["status"] == {"nominatedNodeName": None}
+
+
+async def test_a_cause_is_a_condition_and_an_event() -> None:
+    works = Works()
+    await works.do(ShowCause("u1", POD, CAUSE, 7, refused=False))
+    assert works.kubernetes.done == ["patch status", "event"]
+
+
+async def test_an_evicted_pod_is_told_why_before_it_is_deleted() -> None:
+    works = Works()
+    await works.do(EVICTION)
+    assert works.kubernetes.done == ["patch status", "event", "delete"]
+    assert works.kubernetes.calls[-1][1] == ("default", "p", "u1")
+
+
+@pytest.mark.parametrize("status", [403, 422])
+async def test_an_event_that_cannot_be_made_keeps_no_pod_from_its_eviction(status: int) -> None:
+    works = Works(FakeKubernetes(event=Rejected(status, "no such Event")))
+    await works.do(EVICTION)
+    assert works.kubernetes.done == ["patch status", "delete"]
+
+
+async def test_a_pod_that_is_gone_is_evicted() -> None:
+    works = Works(FakeKubernetes(**{"patch status": NotFound(404, "not found")}))
+    await works.do(EVICTION)
+    assert "delete" not in works.kubernetes.done
+
+
+# At work
+
+
+async def test_the_ledger_hears_what_an_effect_returned() -> None:
+    async with Works() as works:
+        works.put(ReadJob("u1", 7))
+        assert await works.outcome() == Outcome(ReadJob("u1", 7), placeholder_job(POD, node="n1"))
+
+
+async def test_the_ledger_hears_what_failed_and_the_work_goes_on() -> None:
+    submission = Submit("u1", 7, SPEC, immediate=True)
+    async with Works(workers=1) as works:
+        for error, remedy in ((NoRoomNow("full"), Remedy.NO_ROOM), (KeyError("x"), Remedy.AGAIN)):
+            works.slurm.error = error
+            works.put(submission)
+            heard = await works.outcome()
+            assert isinstance(heard, Outcome)
+            assert isinstance(heard.result, Failure)
+            assert heard.result.remedy is remedy
+
+
+async def test_submissions_that_hang_hold_up_no_eviction_and_no_cancellation() -> None:
+    async with Works(workers=1) as works:
+        works.slurm.open.clear()
+        works.put(*(Submit("u1", 7 + i, SPEC, immediate=True) for i in range(5)), EVICTION)
+        assert await works.outcome() == Outcome(EVICTION, None)
+        works.put(CancelJob("u1", 7))
+        assert await works.outcome() == Outcome(CancelJob("u1", 7), None)
+        assert works.slurm.calls == [("cancel", 7)]
+
+
+async def test_the_ledger_is_woken_when_it_wants_to_be() -> None:
+    works = Works()
+    works.ledger.wake = works.dispatcher.now() + 0.01
+    works.put()
+    works.ledger.wake = inf
+    assert await works.outcome() == Tick()
+
+
+async def test_an_earlier_wake_replaces_a_later_one() -> None:
+    works = Works()
+    for delay in (3600.0, 0.01):
+        works.ledger.wake = works.dispatcher.now() + delay
+        works.put()
+    works.ledger.wake = inf
+    assert await works.outcome() == Tick()

@@ -187,7 +187,7 @@ class Ledger:
 
     def _settle(self, record: Placeholder) -> None:
         """Stores a record, after the moves that follow from it by itself, and asks for its effects."""
-        if record.state is State.REPLACING and record.written and record.job_over:
+        if _is_replaced(record):
             self._bury(record)
         record = self._follow(record)
         uid = record.pod.uid
@@ -199,7 +199,10 @@ class Ledger:
         if self._observer is not None and (before is None or before.state is not record.state):
             self._observer(before, record)
         self._records[uid] = self._emit(record)
-        self._windows.follow(self._partition(record), self._records[uid])
+        if record.state is State.SEEN and record.pod.other_gates:
+            self._windows.forget(uid)
+        else:
+            self._windows.follow(self._partition(record), self._records[uid])
         self._wake(self._records[uid])
 
     def _follow(self, record: Placeholder) -> Placeholder:
@@ -211,8 +214,10 @@ class Ledger:
                 return replace(record, not_before=now)
             case State.RELEASING if record.job_over and not record.in_flight:
                 return record.move(State.DONE, now, not_before=now + rules.tombstone)
-            case State.REPLACING if record.written and record.job_over:
+            case State.REPLACING if _is_replaced(record):
                 return _next_attempt(record, now)
+            case State.SEEN:
+                return _in_line(record)
             case State.ALLOCATED if record.written and now >= record.not_before:
                 return self._give_back(record)
         return record
@@ -233,7 +238,8 @@ class Ledger:
     def _emit(self, record: Placeholder) -> Placeholder:
         if not record.in_flight and self._now >= record.not_before:
             record = self._emit_step(record)
-        word = None if record.showing else next_word(record)
+        quiet = record.showing or self._now < record.quiet_until
+        word = None if quiet else next_word(record)
         if word is not None:
             self._effects.append(word)
             record = replace(record, showing=True)
@@ -253,6 +259,8 @@ class Ledger:
     def _wake(self, record: Placeholder) -> None:
         if not record.in_flight and self._now < record.not_before < inf:
             heapq.heappush(self._wakes, (record.not_before, record.pod.uid))
+        if self._now < record.quiet_until:
+            heapq.heappush(self._wakes, (record.quiet_until, record.pod.uid))
 
     # Turns
 
@@ -276,6 +284,18 @@ class Ledger:
         )
         begun = record.move(State.SUBMITTING, self._now, immediate=fast)
         return begun.submitted_as(self._rules.cluster, self._rules.ids, record.attempt_try)
+
+
+def _is_replaced(record: Placeholder) -> bool:
+    done = record.written and record.job_over and not record.in_flight
+    return record.state is State.REPLACING and done
+
+
+def _in_line(record: Placeholder) -> Placeholder:
+    """A Pod that others hold back could not use an allocation: it waits for them first."""
+    gates = ", ".join(record.pod.other_gates)
+    cause = Cause("OtherGates", f"held back by other scheduling gates: {gates}") if gates else None
+    return replace(record, cause=cause)
 
 
 def _is_watched(record: Placeholder) -> bool:

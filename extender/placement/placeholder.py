@@ -143,6 +143,8 @@ class Placeholder:
     """Nodes that refused the Pod, each until when."""
     shown: Cause | None = None
     """What the Pod's condition says."""
+    quiet_until: float = 0.0
+    """When the Pod's author may be told again, after that failed."""
     in_flight: bool = False
     """An effect that moves it on is under way."""
     showing: bool = False

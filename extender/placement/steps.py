@@ -56,7 +56,7 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
 def _submit(placeholder: Placeholder, job_id: int, at: Moment) -> Submit:
     request = placeholder.pod.request
     partition = at.view.partition_name(request.job.partition)
-    avoid = frozenset(name for name, _ in placeholder.avoid)
+    avoid = _avoided(placeholder, at)
     excluded = at.view.excluded_nodes(request.constraints, partition, avoid)
     job = replace(
         request.job,
@@ -66,12 +66,16 @@ def _submit(placeholder: Placeholder, job_id: int, at: Moment) -> Submit:
     return Submit(placeholder.pod.uid, job_id, job, placeholder.immediate)
 
 
+def _avoided(placeholder: Placeholder, at: Moment) -> frozenset[str]:
+    return frozenset(name for name, until in placeholder.avoid if until > at.now)
+
+
 def has_no_node(placeholder: Placeholder, at: Moment) -> bool:
     """Tells whether every node of the partition is closed to the Pod, so that asking is pointless."""
     request = placeholder.pod.request
     partition = at.view.partition_name(request.job.partition)
     known = at.view.slurm_nodes(partition)
-    avoid = frozenset(name for name, _ in placeholder.avoid)
+    avoid = _avoided(placeholder, at)
     return bool(known) and len(known) == len(
         at.view.excluded_nodes(request.constraints, partition, avoid)
     )
@@ -98,17 +102,22 @@ def after_outcome(placeholder: Placeholder, outcome: Outcome, at: Moment) -> Pla
     """Returns the record after one of its effects was carried out, or failed."""
     effect, result = outcome.effect, outcome.result
     if isinstance(effect, ShowCause):
-        return _after_show(placeholder, effect, result)
+        return _after_show(placeholder, effect, result, at)
     placeholder = replace(placeholder, in_flight=False)
     if isinstance(result, Failure):
         return _after_failure(placeholder, effect, result, at)
     return _after_success(placeholder, effect, result, at)
 
 
-def _after_show(placeholder: Placeholder, effect: ShowCause, result: Any) -> Placeholder:
-    """What could not be told is told with the next news: a message is not worth a retry loop."""
-    del result
-    return replace(placeholder, showing=False, shown=effect.cause)
+def _after_show(placeholder: Placeholder, effect: ShowCause, result: Any, at: Moment) -> Placeholder:
+    """What could not be told is told later: a message is not worth a hurry."""
+    placeholder = replace(placeholder, showing=False)
+    if not isinstance(result, Failure):
+        return replace(placeholder, shown=effect.cause)
+    stale = result.remedy is Remedy.FRESHER
+    return replace(
+        placeholder, quiet_until=at.now + (at.rules.settle if stale else at.rules.reason_interval)
+    )
 
 
 def _after_success(
@@ -120,7 +129,7 @@ def _after_success(
     if isinstance(effect, ReadJob):
         return after_read(replace(placeholder, failures=0), result, at)
     if isinstance(effect, CancelJob):
-        return replace(placeholder, cancelled=True, failures=0, not_before=at.now + at.rules.recancel)
+        return _cancelled(placeholder, at)
     if isinstance(effect, Submit):
         return _taken(placeholder, effect, at)
     if _stale(placeholder, effect):
@@ -129,6 +138,12 @@ def _after_success(
     if isinstance(effect, EvictPod):
         until = inf
     return replace(placeholder, written=True, failures=0, not_before=at.now + until)
+
+
+def _cancelled(placeholder: Placeholder, at: Moment) -> Placeholder:
+    if placeholder.state not in (State.RELEASING, State.REPLACING):
+        return placeholder
+    return replace(placeholder, cancelled=True, failures=0, not_before=at.now + at.rules.recancel)
 
 
 def _stale(placeholder: Placeholder, effect: Effect) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from tests.end_to_end.people import CONDITION, PREFIX, People, eventually, pod
@@ -190,3 +191,20 @@ def test_a_pod_that_is_not_ours_is_left_alone(people: People) -> None:
     metadata = (people.see("p") or {})["metadata"]
     assert not [key for key in metadata.get("annotations", {}) if key.startswith(PREFIX)]
     assert CONDITION not in {c["type"] for c in (people.see("p") or {})["status"]["conditions"]}
+
+
+def test_metrics_tell_what_was_done(people: People) -> None:
+    people.create("p")
+    people.bound("p")
+
+    def metrics() -> str:
+        return httpx.get(f"http://127.0.0.1:{people.cluster.ports['extender-metrics']}/metrics").text
+
+    eventually(
+        lambda: 'slurm_extender_placeholders{state="Bound"} 1.0' in metrics(), "the Pod is counted"
+    )
+    seen = metrics()
+    assert 'slurm_extender_effect_seconds_count{effect="Submit",outcome="done"}' in seen
+    assert "slurm_extender_placement_seconds_count" in seen
+    for verb in ("/scheduler/filter", "/scheduler/bind", "/mutate"):
+        assert f'handler="{verb}"' in seen

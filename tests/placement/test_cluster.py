@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extender.placement.cluster import ClusterView
@@ -77,6 +79,11 @@ def test_a_lower_tier_elsewhere_cannot() -> None:
 def test_nothing_is_preempted_where_slurm_never_does() -> None:
     assert not tiers(2, 1, preemption=False)
     assert not view(preemption=False).may_preempt("unheard-of")
+
+
+def test_where_the_qos_decides_any_job_may_preempt() -> None:
+    alike = replace(view(partitions=[Partition("main", ("n1",))]), qos_preemption=True)
+    assert alike.may_preempt("main")
 
 
 def test_what_is_not_known_may_preempt() -> None:

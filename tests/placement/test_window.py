@@ -124,7 +124,27 @@ def test_a_refusal_on_the_fast_path_rests_it_for_a_while() -> None:
 
 def test_every_partition_has_a_window_of_its_own() -> None:
     windows = Windows(1, 1.0)
-    windows["a"].follow(Placeholder(pod(uid="u"), State.QUEUED))
+    windows.follow("a", Placeholder(pod(uid="u"), State.QUEUED))
     assert not windows["a"].fast(0.0)
     assert windows["b"].fast(0.0)
     assert [name for name, _ in windows] == ["a", "b"]
+
+
+def test_who_changes_its_partition_leaves_the_line_and_the_place_it_had() -> None:
+    windows = Windows(1, 1.0)
+    windows.follow("a", Placeholder(pod(uid="u"), State.SEEN))
+    windows.follow("b", Placeholder(pod(uid="u"), State.SEEN))
+    assert list(windows["a"].turns()) == []
+    assert list(windows["b"].turns()) == ["u"]
+    windows.follow("b", Placeholder(pod(uid="u"), State.QUEUED))
+    windows.follow("a", Placeholder(pod(uid="u"), State.QUEUED))
+    assert windows["b"].fast(0.0)
+    assert not windows["a"].fast(0.0)
+
+
+def test_who_is_over_is_forgotten() -> None:
+    windows = Windows(1, 1.0)
+    windows.follow("a", Placeholder(pod(uid="u"), State.QUEUED))
+    windows.forget("u")
+    assert windows["a"].fast(0.0)
+    windows.forget("never-heard-of")

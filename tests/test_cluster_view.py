@@ -1,0 +1,101 @@
+"""The read model of both systems' nodes, as it follows them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from extender.cluster_view import ClusterViewKeeper
+from extender.health import Health
+from extender.kubernetes_api import KubernetesApi
+from extender.placement.cluster import ClusterView
+from slurm_client.model import Configuration, Partition
+from slurm_client.protocol import Slurm
+from tests.builders import Manifest, node_manifest
+from tests.test_resource_watch import FakeApi, error, pod_event
+
+LABEL = "slurm-extender.io/node"
+MAIN = Partition("main", ("n1", "n2"), default=True)
+
+
+class FakeSlurm:
+    """Has partitions, and a way to preempt."""
+
+    def __init__(self, preempt_type: str | None = "") -> None:
+        self._preempt_type = preempt_type
+
+    async def configuration(self) -> Configuration:
+        return Configuration(preempt_type=self._preempt_type)
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        return (MAIN,)
+
+
+def keeper(api: FakeApi, slurm: FakeSlurm | None = None) -> ClusterViewKeeper:
+    kubernetes, controller = cast(KubernetesApi, api), cast(Slurm, slurm or FakeSlurm())
+    return ClusterViewKeeper(kubernetes, controller, Health(), LABEL)
+
+
+async def followed(api: FakeApi) -> list[ClusterView]:
+    """Every view that is published until the API server's script is used up."""
+    views: list[ClusterView] = []
+    keeping = keeper(api)
+    await keeping.load()
+    keeping.on_change = views.append
+    running = asyncio.ensure_future(keeping.run())
+    await asyncio.wait_for(api.idle.wait(), 10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert not views or views[-1] is keeping.view
+    return views
+
+
+def renewed(name: str, uid: str) -> Manifest:
+    manifest = node_manifest(name)
+    manifest["metadata"]["uid"] = uid
+    return manifest
+
+
+async def test_nodes_and_partitions_are_read_with_their_names_for_each_other() -> None:
+    labelled = node_manifest("n1", labels={LABEL: "gpu-01"})
+    view = await keeper(FakeApi([([labelled, node_manifest("n2")], "5")])).load()
+    assert {name: node.slurm_name for name, node in view.nodes.items()} == {"n1": "gpu-01", "n2": "n2"}
+    assert view.partitions == {"main": MAIN}
+
+
+@pytest.mark.parametrize(
+    ("preempt_type", "may_preempt"),
+    [("", False), ("preempt/none", False), ("preempt/qos", True), (None, None)],
+)
+async def test_what_slurm_says_of_preemption_counts(
+    preempt_type: str | None, may_preempt: bool | None
+) -> None:
+    """By QOS any job may; what a server does not tell is taken for possible where tiers differ."""
+    view = await keeper(FakeApi([([], "5")]), FakeSlurm(preempt_type)).load()
+    assert view.preemption is (may_preempt is not False)
+    assert view.may_preempt("main") is bool(may_preempt)
+
+
+async def test_a_node_that_comes_changes_or_goes_is_published() -> None:
+    cordoned = node_manifest("n1", unschedulable=True)
+    events = [
+        pod_event("ADDED", node_manifest("n2")),
+        pod_event("MODIFIED", cordoned),
+        pod_event("DELETED", cordoned),
+    ]
+    views = await followed(FakeApi([([node_manifest("n1")], "5")], events))
+    assert [sorted(view.nodes) for view in views] == [["n1", "n2"], ["n1", "n2"], ["n2"]]
+    assert [view.nodes["n1"].unschedulable for view in views[:2]] == [False, True]
+
+
+async def test_a_heartbeat_is_not_published() -> None:
+    beat = node_manifest("n1") | {"status": {"conditions": [{"type": "Ready"}]}}
+    assert await followed(FakeApi([([node_manifest("n1")], "5")], [pod_event("MODIFIED", beat)])) == []
+
+
+async def test_a_node_made_anew_while_the_watch_was_blind_is_there() -> None:
+    lists = [([renewed("n1", "old")], "5"), ([renewed("n1", "new")], "30")]
+    views = await followed(FakeApi(lists, [error(410)]))
+    assert [sorted(view.nodes) for view in views][-1:] in ([], [["n1"]])

@@ -1,0 +1,136 @@
+"""What is written onto a Pod, and what the Pod is afterwards."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from extender import pod_writes
+from extender.placement.placeholder import Cause
+from extender.placement.workload import ATTEMPT, GATE, GRES, JOB_ID, NODE, Allocation, Pod, parse_pod
+from tests.builders import DIALECT, Manifest, pod, pod_manifest
+
+NOW = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
+CAUSE = Cause("SlurmJobCancelled", "Slurm job 7 was cancelled in Slurm (CANCELLED)")
+LONG = Cause("Resources", "x" * 5000)
+ALLOCATION = Allocation(40_000_000, "n1", "gpu:2(IDX:0-1)")
+POD = pod(uid="u1", version="7")
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7396, JSON Merge Patch."""
+    if not isinstance(patch, dict):
+        return patch
+    kept = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            kept.pop(name, None)
+        else:
+            kept[name] = merged(kept.get(name), value)
+    return kept
+
+
+def after(manifest: Manifest, patch: Manifest) -> Pod:
+    return parse_pod(merged(manifest, patch), DIALECT)
+
+
+def conditions(patch: Manifest) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in patch["status"]["conditions"]}
+
+
+def test_a_grant_lifts_our_gate_and_writes_the_allocation_at_once() -> None:
+    granted = after(pod_manifest(annotations={ATTEMPT: "2"}), pod_writes.grant(POD, ALLOCATION, "8"))
+    assert (granted.gates, granted.allocation, granted.attempt) == ((), ALLOCATION, 2)
+
+
+def test_a_grant_leaves_the_gates_of_others() -> None:
+    manifest = pod_manifest(gates=("example.com/a", GATE, "example.com/b"))
+    granted = after(manifest, pod_writes.grant(parse_pod(manifest, DIALECT), ALLOCATION, "8"))
+    assert granted.gates == ("example.com/a", "example.com/b")
+
+
+def test_a_grant_to_a_pod_without_our_gate_leaves_its_spec_alone() -> None:
+    assert "spec" not in pod_writes.grant(pod(gates=()), ALLOCATION, "8")
+
+
+def test_another_attempt_takes_the_whole_allocation_off_the_pod() -> None:
+    annotations = {ATTEMPT: "1", "x": "y"} | ALLOCATION.annotations()
+    patch = pod_writes.next_attempt(POD, 2)
+    manifest = merged(pod_manifest(annotations=annotations), patch)
+    assert manifest["metadata"]["annotations"] == {ATTEMPT: "2", "x": "y"}
+
+
+def test_a_job_that_waits_is_named_without_an_allocation() -> None:
+    manifest = merged(pod_manifest(), pod_writes.waiting(POD, CAUSE, 40_000_000, NOW))
+    assert manifest["metadata"]["annotations"] == {JOB_ID: "40000000"}
+    assert parse_pod(manifest, DIALECT).allocation is None
+
+
+def test_every_write_is_held_to_the_pod_as_it_was_seen() -> None:
+    held = {
+        "nomination": pod_writes.nomination(POD, ALLOCATION, NOW),
+        "grant": pod_writes.grant(POD, ALLOCATION, "7"),
+        "next attempt": pod_writes.next_attempt(POD, 2),
+        "waiting": pod_writes.waiting(POD, CAUSE, None, NOW),
+    }
+    for name, patch in held.items():
+        metadata = patch["metadata"]
+        assert (metadata.get("uid"), metadata.get("resourceVersion")) == ("u1", "7"), name
+
+
+def test_a_word_of_farewell_is_for_this_very_pod_whatever_its_version() -> None:
+    for patch in (pod_writes.disruption(POD, CAUSE, NOW), pod_writes.no_nomination(POD)):
+        assert patch["metadata"] == {"uid": "u1"}
+
+
+def test_the_conditions_say_where_the_placeholder_stands() -> None:
+    ours = pod_writes.CONDITION
+    nominated = pod_writes.nomination(POD, ALLOCATION, NOW)
+    assert conditions(nominated) == {ours: ("True", "Allocated")}
+    assert nominated["status"]["nominatedNodeName"] == "n1"
+    assert conditions(pod_writes.waiting(POD, CAUSE, None, NOW)) == {ours: ("False", CAUSE.reason)}
+    ended = conditions(pod_writes.disruption(POD, CAUSE, NOW))
+    assert ended == {ours: ("False", CAUSE.reason), "DisruptionTarget": ("True", CAUSE.reason)}
+
+
+def test_a_condition_is_as_kube_apiserver_takes_it() -> None:
+    for patch in (pod_writes.waiting(POD, LONG, None, NOW), pod_writes.disruption(POD, LONG, NOW)):
+        for condition in patch["status"]["conditions"]:
+            assert condition["lastTransitionTime"] == "2026-11-21T08:00:00Z"
+            assert len(condition["message"]) <= 1024
+
+
+def test_an_event_says_what_happened_to_which_pod() -> None:
+    event = pod_writes.event(POD, CAUSE, NOW, action="Evicting")
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", *astuple(CAUSE))
+    assert event["involvedObject"]["uid"] == "u1"
+    assert event["metadata"]["namespace"] == event["involvedObject"]["namespace"] == "default"
+    assert (event["action"], event["eventTime"]) == ("Evicting", "2026-11-21T08:00:00.123456Z")
+
+
+def test_the_same_words_about_the_same_pod_are_one_event() -> None:
+    def name(of: Pod, cause: Cause, now: datetime = NOW) -> str:
+        return str(pod_writes.event(of, cause, now, action="x")["metadata"]["name"])
+
+    assert name(POD, CAUSE) == name(POD, CAUSE, datetime(2027, 1, 1, tzinfo=UTC))
+    assert len({name(POD, CAUSE), name(POD, LONG), name(pod(uid="u2"), CAUSE)}) == 3
+
+
+def test_an_event_about_a_pod_of_the_longest_name_is_taken() -> None:
+    """Names of Pods and Events alike may have 253 characters."""
+    for name in ("p" * 253, "a" * 199 + "-" + "b" * 53, "a" * 199 + "." + "b" * 53, "ab." * 84 + "c"):
+        event = pod_writes.event(pod(name=name), LONG, NOW, action="x")
+        assert len(event["metadata"]["name"]) <= 253
+        assert SUBDOMAIN.fullmatch(event["metadata"]["name"])
+        assert event["involvedObject"]["name"] == name
+        assert len(event["message"]) <= 1024
+
+
+def astuple(cause: Cause) -> tuple[str, str]:
+    return cause.reason, cause.message
+
+
+def test_the_annotations_that_are_written_are_the_ones_that_are_read() -> None:
+    assert set(ALLOCATION.annotations()) == {JOB_ID, NODE, GRES}

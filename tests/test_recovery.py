@@ -1,0 +1,155 @@
+"""What is read of both systems at the start, and what is proven gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from extender.dispatcher import Dispatcher
+from extender.kubernetes_api import KubernetesApi, Unavailable
+from extender.placement.events import Event, OrphanFound, Recovered
+from extender.placement.identity import PlaceholderKey
+from extender.placement.workload import JOB_ID, Pod
+from extender.recovery import recover
+from slurm_client.errors import Unreachable
+from slurm_client.model import Job, JobState
+from slurm_client.protocol import Slurm
+from tests.builders import RULES, Manifest, placeholder_job, pod, pod_manifest
+
+POD = pod(name="p", uid="u1")
+GONE = pod(name="gone", uid="u2")
+NATIVE = Job(4711, JobState("RUNNING"), name="train.sh")
+
+
+class FakeSlurm:
+    """Knows jobs, and remembers which were read."""
+
+    def __init__(self, *jobs: Job) -> None:
+        self.jobs = {job.id: job for job in jobs}
+        self.read: set[int] = set()
+        self.error: Exception | None = None
+
+    async def all_states(self) -> Mapping[int, JobState]:
+        return {job.id: job.state for job in self.jobs.values()}
+
+    async def job(self, job_id: int) -> Job | None:
+        if self.error is not None:
+            raise self.error
+        self.read.add(job_id)
+        return self.jobs[job_id]
+
+
+class FakeKubernetes:
+    """Answers for Pods by name."""
+
+    def __init__(self, *pods: Manifest) -> None:
+        self.pods = {pod["metadata"]["name"]: pod for pod in pods}
+        self.error: Exception | None = None
+
+    async def read_pod(self, _namespace: str, name: str) -> Manifest | None:
+        if self.error is not None:
+            raise self.error
+        return self.pods.get(name)
+
+
+class Heard:
+    """Stands for the dispatcher."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def feed(self, event: Event) -> None:
+        self.events.append(event)
+
+
+async def told(
+    pods: tuple[Pod, ...], slurm: FakeSlurm, kubernetes: FakeKubernetes | None = None
+) -> list[Event]:
+    heard = Heard()
+    await recover(
+        pods,
+        cast(Slurm, slurm),
+        cast(KubernetesApi, kubernetes or FakeKubernetes()),
+        RULES,
+        cast(Dispatcher, heard),
+    )
+    return heard.events
+
+
+async def test_every_pod_is_told_with_its_own_jobs() -> None:
+    job, other = placeholder_job(POD), placeholder_job(GONE, "PENDING")
+    events = await told((POD, GONE), FakeSlurm(job, other))
+    assert events == [Recovered(POD, (job,)), Recovered(GONE, (other,))]
+
+
+async def test_an_ended_job_of_a_pod_is_told_too() -> None:
+    job = placeholder_job(POD, "CANCELLED")
+    assert await told((POD,), FakeSlurm(job)) == [Recovered(POD, (job,))]
+
+
+async def test_the_job_that_a_pod_names_is_told_whatever_its_try() -> None:
+    job = placeholder_job(POD, "CANCELLED", attempt_try=9)
+    named = pod(name="p", uid="u1", annotations={JOB_ID: str(job.id)})
+    assert await told((named,), FakeSlurm(job)) == [Recovered(named, (job,))]
+
+
+async def test_only_jobs_that_may_matter_are_read() -> None:
+    """Of 10,000 finished jobs in our range none is; native jobs never are."""
+    over = placeholder_job(GONE, "COMPLETED")
+    slurm = FakeSlurm(NATIVE, over, placeholder_job(POD))
+    await told((POD,), slurm)
+    assert slurm.read == {placeholder_job(POD).id}
+
+
+async def test_a_foreign_job_in_our_range_is_left_alone() -> None:
+    elsewhere = PlaceholderKey("elsewhere", "default", "p", "u1", 1)
+    for comment in ("", "by hand", str(elsewhere)):
+        foreign = placeholder_job(POD, admin_comment=comment)
+        assert await told((POD,), FakeSlurm(foreign)) == [Recovered(POD, ())]
+        assert await told((), FakeSlurm(foreign)) == []
+
+
+async def test_a_live_job_of_a_pod_that_is_gone_is_an_orphan() -> None:
+    job = placeholder_job(GONE, "PENDING")
+    key = PlaceholderKey.parse(job.admin_comment)
+    assert key is not None
+    for kubernetes in (FakeKubernetes(), FakeKubernetes(pod_manifest("gone", uid="its-successor"))):
+        assert await told((), FakeSlurm(job), kubernetes) == [OrphanFound(key, job.id)]
+
+
+async def test_a_pod_that_the_list_lacked_and_that_exists_is_not_gone() -> None:
+    kubernetes = FakeKubernetes(pod_manifest("gone", uid="u2"))
+    assert await told((), FakeSlurm(placeholder_job(GONE)), kubernetes) == []
+
+
+async def test_an_orphan_that_has_ended_is_left_alone() -> None:
+    assert await told((), FakeSlurm(placeholder_job(GONE, "CANCELLED"))) == []
+
+
+async def test_a_job_that_slurm_forgot_meanwhile_is_none() -> None:
+    class Forgetful(FakeSlurm):
+        async def job(self, _job_id: int) -> Job | None:
+            return None
+
+    assert await told((POD,), Forgetful(placeholder_job(POD))) == [Recovered(POD, ())]
+
+
+async def test_while_either_system_does_not_answer_nothing_is_told() -> None:
+    slurm, kubernetes = FakeSlurm(placeholder_job(GONE)), FakeKubernetes()
+    kubernetes.error = Unavailable(0, "kube-apiserver does not answer")
+    with pytest.raises(Unavailable):
+        await told((POD,), slurm, kubernetes)
+    slurm.error = Unreachable("slurmctld was not reached")
+    with pytest.raises(Unreachable):
+        await told((POD,), slurm)
+
+
+async def test_many_jobs_are_all_read() -> None:
+    pods = tuple(replace(POD, uid=f"u{i}") for i in range(100))
+    slurm = FakeSlurm(*(placeholder_job(of, "PENDING") for of in pods))
+    events = await told(pods, slurm)
+    assert all(isinstance(event, Recovered) and len(event.jobs) == 1 for event in events)
+    assert len(events) == 100
