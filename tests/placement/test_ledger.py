@@ -26,7 +26,7 @@ from extender.placement.events import (
 from extender.placement.node_constraints import Node
 from extender.placement.placeholder import IllegalMove, Placeholder, State
 from extender.placement.rules import Rules
-from extender.placement.workload import Request
+from extender.placement.workload import GATE, Request
 from slurm_client.model import Job
 from tests.builders import pod
 from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down, job_state
@@ -43,6 +43,11 @@ def settle(world: World) -> list[Effect]:
         done.append(effect)
         world.finish(effect, world.do(effect))
     return done
+
+
+def settle_news(world: World) -> None:
+    while world.news:
+        world.hear()
 
 
 def poll(world: World) -> list[Effect]:
@@ -217,6 +222,68 @@ def test_a_pod_that_kube_scheduler_does_not_bind_tries_another_node() -> None:
     submitted = next(e for e in done if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == (first.node,)
     assert world.pods[uid].attempt == 2
+
+
+def test_a_node_is_avoided_for_a_while_and_not_for_ever() -> None:
+    world = World()
+    world.tell(ClusterObserved(replace(VIEW, nodes={"n1": VIEW.nodes["n1"]})))
+    uid = world.create_pod()
+    settle(world)
+    world.pass_time(world.rules.unbound_deadline + 1)
+    settle(world)
+    poll(world)
+    assert state_of(world, uid) is State.SUBMITTING
+    assert not world.live_jobs(uid)
+    world.pass_time(world.rules.avoid + 1)
+    world.pass_time(60.0)
+    settle(world)
+    assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_a_pod_that_others_hold_back_gets_no_job_until_they_let_go() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.write(replace(world.pods[uid], gates=(*world.pods[uid].gates, "kueue.x-k8s.io/admission")))
+    world.news = world.news[-1:]
+    (told,) = settle(world)
+    assert isinstance(told, ShowCause)
+    assert "kueue.x-k8s.io/admission" in told.cause.message
+    world.write(replace(world.pods[uid], gates=(GATE,)))
+    settle(world)
+    assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_a_cancellation_that_is_confirmed_late_does_not_hold_up_the_next_attempt() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.pass_time(world.rules.unbound_deadline + 1)
+    attempt = world.effects.pop(0)
+    world.finish(attempt, world.do(attempt))
+    settle_news(world)
+    (cancel,) = world.effects
+    world.effects = []
+    world.do(cancel)
+    world.ask()
+    world.answer()
+    world.finish(cancel, None)
+    settle(world)
+    assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_what_could_not_be_told_is_told_later() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    world.finish(world.effects.pop(0), Failure(Remedy.CHANGE, "Invalid partition name"))
+    (told,) = world.effects
+    world.effects = []
+    world.finish(told, Failure(Remedy.AGAIN, "kube-apiserver does not answer", "Kubernetes"))
+    assert world.effects == []
+    world.pass_time(world.rules.reason_interval + 1)
+    (again,) = world.effects
+    assert again == told
+    assert state_of(world, uid) is State.REFUSED
 
 
 @pytest.mark.parametrize(
