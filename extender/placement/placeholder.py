@@ -131,8 +131,6 @@ class Placeholder:
     allocation: Allocation | None = None
     written: bool = False
     """What this state has to write onto the Pod is there."""
-    cancelled: bool = False
-    """Slurm has taken our cancellation."""
     job_over: bool = False
     """Slurm says that the job has ended."""
     misses: int = 0
@@ -168,7 +166,6 @@ class Placeholder:
             raise IllegalMove(f"{self.pod.namespace}/{self.pod.name}: {self.state} -> {state}")
         fresh: dict[str, Any] = {
             "written": False,
-            "cancelled": False,
             "exists": False,
             "cause": None,
             "misses": 0,

@@ -143,7 +143,7 @@ def _after_success(
 def _cancelled(placeholder: Placeholder, at: Moment) -> Placeholder:
     if placeholder.state not in (State.RELEASING, State.REPLACING):
         return placeholder
-    return replace(placeholder, cancelled=True, failures=0, not_before=at.now + at.rules.recancel)
+    return replace(placeholder, failures=0, not_before=at.now + at.rules.recancel)
 
 
 def _stale(placeholder: Placeholder, effect: Effect) -> bool:
