@@ -2,11 +2,12 @@
 .PHONY: demo test check lock clean
 
 demo:
-	@./bootstrap
+	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m deploy.local.demo
 
 test:
+	@./bootstrap --cluster
 	@./check
 	@.venv/bin/python -m deploy.local prepare
 	.venv/bin/pytest -m real --durations 10

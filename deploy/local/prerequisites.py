@@ -5,6 +5,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 
 from deploy.local.errors import MissingPrerequisitesError
@@ -69,3 +70,17 @@ def _go_version() -> tuple[int, ...]:
         ["go", "env", "GOVERSION"], env=local, capture_output=True, text=True, check=False
     )
     return tuple(map(int, re.findall(r"\d+", done.stdout)[:2]))
+
+
+def main() -> None:
+    """Says what is missing, with the standard library alone: this runs before anything is installed."""
+    try:
+        check_prerequisites(ClusterSpec())
+    except MissingPrerequisitesError as error:
+        for line in error.missing:
+            print(f"missing: {line}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()
