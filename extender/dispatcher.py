@@ -201,8 +201,8 @@ class Dispatcher:
         patch = pod_writes.disruption(pod, cause, now)
         try:
             await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
-        except (NotFound, Conflict):
-            return  # the Pod is gone, or another has its name
+        except NotFound:
+            return
         await self._record(pod_writes.event(pod, cause, now, action="Evicting"))
         await self._kubernetes.delete_pod(pod.namespace, pod.name, pod.uid)
 

@@ -67,15 +67,21 @@ async def test_nodes_and_partitions_are_read_with_their_names_for_each_other() -
 
 @pytest.mark.parametrize(
     ("preempt_type", "may_preempt"),
-    [("", False), ("preempt/none", False), ("preempt/qos", True), (None, None)],
+    [
+        ("", False),
+        ("none", False),
+        ("preempt/none", False),
+        ("preempt/partition_prio", False),
+        ("preempt/qos", True),
+        (None, True),
+    ],
 )
-async def test_what_slurm_says_of_preemption_counts(
-    preempt_type: str | None, may_preempt: bool | None
+async def test_among_partitions_of_one_tier_what_slurm_says_of_preemption_counts(
+    preempt_type: str | None, may_preempt: bool
 ) -> None:
-    """By QOS any job may; what a server does not tell is taken for possible where tiers differ."""
+    """A server that does not say may preempt by QOS, which no tier tells of."""
     view = await keeper(FakeApi([([], "5")]), FakeSlurm(preempt_type)).load()
-    assert view.preemption is (may_preempt is not False)
-    assert view.may_preempt("main") is bool(may_preempt)
+    assert view.may_preempt("main") is may_preempt
 
 
 async def test_a_node_that_comes_changes_or_goes_is_published() -> None:

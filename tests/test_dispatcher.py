@@ -62,6 +62,9 @@ class FakeKubernetes:
     def __init__(self, **errors: Exception) -> None:
         self.errors = errors
         self.calls: list[tuple[str, Any]] = []
+        self.open = asyncio.Event()
+        """Patches of a Pod itself wait for it."""
+        self.open.set()
 
     def _did(self, call: str, what: Any) -> None:
         if call in self.errors:
@@ -73,6 +76,7 @@ class FakeKubernetes:
         return [call for call, _ in self.calls]
 
     async def patch_pod(self, _namespace: str, _name: str, patch: Manifest) -> Manifest:
+        await self.open.wait()
         self._did("patch", patch)
         return {"metadata": {"resourceVersion": "9"}}
 
@@ -277,6 +281,13 @@ async def test_a_pod_that_is_gone_is_evicted() -> None:
     assert "delete" not in works.kubernetes.done
 
 
+async def test_a_conflict_is_no_eviction() -> None:
+    """kube-apiserver gives up on a patch that it could not apply in five tries: it is to be repeated."""
+    works = Works(FakeKubernetes(**{"patch status": Conflict(409, "modified")}))
+    with pytest.raises(Conflict):
+        await works.do(EVICTION)
+
+
 # At work
 
 
@@ -306,6 +317,15 @@ async def test_submissions_that_hang_hold_up_no_eviction_and_no_cancellation() -
         works.put(CancelJob("u1", 7))
         assert await works.outcome() == Outcome(CancelJob("u1", 7), None)
         assert works.slurm.calls == [("cancel", 7)]
+
+
+async def test_writes_that_hang_hold_up_no_eviction_and_no_cancellation() -> None:
+    async with Works(workers=1) as works:
+        works.kubernetes.open.clear()
+        works.put(*(WriteAllocation("u1", POD, Allocation(7, "n1"), 1) for _ in range(5)), EVICTION)
+        assert await works.outcome() == Outcome(EVICTION, None)
+        works.put(CancelJob("u1", 7))
+        assert await works.outcome() == Outcome(CancelJob("u1", 7), None)
 
 
 async def test_the_ledger_is_woken_when_it_wants_to_be() -> None:

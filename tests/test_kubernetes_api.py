@@ -194,6 +194,14 @@ async def test_a_refusal_in_no_known_form_is_repeated_in_its_own_words(
     assert words in refusal.value.message
 
 
+async def test_a_patch_for_the_predecessor_of_a_pod_is_a_conflict(server: ApiServer) -> None:
+    """So says kube-apiserver 1.36 where metadata.uid is not the object's."""
+    words = 'Pod "p" is invalid: metadata.uid: Invalid value: "u2": field is immutable'
+    server.fails(422, json.dumps({"kind": "Status", "message": words, "code": 422}))
+    with pytest.raises(Conflict):
+        await server.api.patch_pod_status("default", "p", {})
+
+
 async def test_a_pod_that_does_not_exist_is_none(server: ApiServer) -> None:
     server.fails(404)
     assert await server.api.read_pod("default", "p") is None

@@ -126,7 +126,12 @@ async def test_a_pod_that_the_list_lacked_and_that_exists_is_not_gone() -> None:
 
 
 async def test_an_orphan_that_has_ended_is_left_alone() -> None:
-    assert await told((), FakeSlurm(placeholder_job(GONE, "CANCELLED"))) == []
+    """Though a Pod may name it, and so have it read."""
+    over = placeholder_job(GONE, "CANCELLED")
+    forger = pod(name="p", uid="u1", annotations={JOB_ID: str(over.id)})
+    slurm = FakeSlurm(over)
+    assert await told((forger,), slurm) == [Recovered(forger, ())]
+    assert slurm.read == {over.id}
 
 
 async def test_a_job_that_slurm_forgot_meanwhile_is_none() -> None:

@@ -30,6 +30,8 @@ class Rules:
     """How long a Node that a Pod could not be bound to is excluded for that Pod."""
     recancel: float = 5.0
     """When a cancellation that shows no effect is repeated."""
+    reevict: float = 60.0
+    """When an eviction that shows no effect is repeated."""
     tombstone: float = 60.0
     """How long a cancelled job is watched: a killed slurmctld may bring it back."""
     confirmations: int = 3

@@ -7,7 +7,6 @@ and a restart continues like any other moment.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 from extender.placement.events import (
@@ -48,9 +47,13 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
             return WriteAttempt(uid, placeholder.pod, placeholder.attempt + 1)
         case State.REPLACING | State.RELEASING if job_id is not None and not placeholder.job_over:
             return CancelJob(uid, job_id)
-        case State.EVICTING if placeholder.cause is not None:
+        case State.EVICTING if placeholder.cause is not None and not _is_going(placeholder):
             return EvictPod(uid, placeholder.pod, placeholder.cause)
     return None
+
+
+def _is_going(placeholder: Placeholder) -> bool:
+    return placeholder.written and placeholder.pod.deleting
 
 
 def _submit(placeholder: Placeholder, job_id: int, at: Moment) -> Submit:
@@ -134,9 +137,8 @@ def _after_success(
         return _taken(placeholder, effect, at)
     if _stale(placeholder, effect):
         return placeholder
-    until = at.rules.unbound_deadline if isinstance(effect, WriteAllocation) else 0.0
-    if isinstance(effect, EvictPod):
-        until = inf
+    wait = {WriteAllocation: at.rules.unbound_deadline, EvictPod: at.rules.reevict}
+    until = wait.get(type(effect), 0.0)
     return replace(placeholder, written=True, failures=0, not_before=at.now + until)
 
 

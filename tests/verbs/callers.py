@@ -7,6 +7,7 @@ both systems that the verbs use.
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,7 +42,7 @@ class FakeKubernetes:
 
     async def read_pod(self, namespace: str, name: str) -> Manifest | None:
         self.calls.append("read Pod")
-        return self.pods.get((namespace, name))
+        return deepcopy(self.pods.get((namespace, name)))
 
     async def bind_pod(self, namespace: str, name: str, node: str, metadata: Manifest) -> None:
         self.calls.append("bind")
@@ -87,9 +88,12 @@ class Listeners:
             cast(SlurmRest, slurm or FakeSlurm()),
         )
         extender._keeper.view = view or ClusterView()
+        self.health = extender._health
         by_port = {server.config.port: server.config.app for server in extender.servers()}
         self._scheduler = _client(by_port[settings.scheduler_port])
         self._admission = _client(by_port[settings.admission_port])
+        self.metrics = _client(by_port[settings.metrics_port])
+        self.probes = _client(by_port[settings.health_port])
 
     async def post(self, verb: str, sent: Any) -> httpx.Response:
         """Sends a body (bytes as they are, anything else as JSON) to one of the verbs."""

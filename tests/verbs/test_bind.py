@@ -24,7 +24,8 @@ JOB = placeholder_job(POD, node="gpu-04", gres=("gpu:2(IDX:0-1)",))
 def granted(**changed: Any) -> Manifest:
     """The Pod after its allocation was written."""
     annotations = {ATTEMPT: "1", JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
-    return pod_manifest(**{"name": NAME, "uid": UID, "gates": (), "annotations": annotations} | changed)
+    seen = {"name": NAME, "uid": UID, "version": "41", "gates": (), "annotations": annotations}
+    return pod_manifest(**seen | changed)
 
 
 class Cluster:
@@ -111,6 +112,18 @@ async def test_the_pod_is_read_before_the_job_and_both_before_the_binding() -> N
     cluster = Cluster(granted())
     await cluster.bind()
     assert cluster.kubernetes.calls == ["read Pod", "read job", "bind"]
+
+
+async def test_a_pod_that_changes_after_it_was_read_is_not_bound() -> None:
+    cluster = Cluster(granted())
+
+    async def job(job_id: int) -> Job | None:
+        cluster.kubernetes.pods["default", NAME]["metadata"]["resourceVersion"] = "42"
+        return cluster.slurm.jobs[job_id]
+
+    cluster.slurm.job = job  # type: ignore[method-assign]
+    assert "has been modified" in await cluster.bind()
+    assert cluster.kubernetes.bindings == []
 
 
 async def test_what_slurm_granted_counts_and_not_what_the_pod_says_of_it() -> None:

@@ -266,14 +266,21 @@ async def tell(stage: Stage) -> None:
 async def _verdict(step: Step, stage: Stage) -> Verdict:
     known = len(stage.findings.differences)
     try:
-        _check_components(stage.cluster)
-        seen = await step.act(stage)
-        await stage.compare()
+        seen = await _act(step, stage)
     except (NotObserved, ClusterError) as failure:
-        return Verdict(step.name, step.expected, observed=False, seen=str(failure))
+        seen = _ended(stage.cluster) or str(failure)
+        return Verdict(step.name, step.expected, observed=False, seen=seen)
     if differences := stage.findings.differences[known:]:
         return Verdict(step.name, step.expected, observed=False, seen=_brief(differences))
     return Verdict(step.name, step.expected, observed=True, seen=seen)
+
+
+async def _act(step: Step, stage: Stage) -> str:
+    if ended := _ended(stage.cluster):  # nothing is to be seen then: not worth waiting for
+        raise NotObserved(ended)
+    seen = await step.act(stage)
+    await stage.compare()
+    return seen
 
 
 def _brief(differences: Sequence[str]) -> str:
@@ -281,9 +288,9 @@ def _brief(differences: Sequence[str]) -> str:
     return "; ".join(differences[:3]) + more
 
 
-def _check_components(cluster: Cluster) -> None:
-    """Nothing is to be seen where a component has ended: not worth waiting for."""
+def _ended(cluster: Cluster) -> str | None:
+    """Which component has ended, if one has, and its log."""
     for name, component in cluster.status().items():
         if component.returncode is not None:
-            log = cluster.logs / f"{name}.log"
-            raise NotObserved(f"{name} has ended ({component.returncode}): see {log}")
+            return f"{name} has ended ({component.returncode}): see {cluster.logs / name}.log"
+    return None
