@@ -176,11 +176,11 @@ class Dispatcher:
     # Kubernetes
 
     async def _write_allocation(self, effect: WriteAllocation) -> None:
-        pod, allocation = effect.pod, effect.allocation
-        nominated = await self._kubernetes.patch_pod_status(
-            pod.namespace, pod.name, pod_writes.nomination(pod, allocation, _wall_clock())
-        )
-        version = nominated["metadata"]["resourceVersion"]
+        pod, allocation, version = effect.pod, effect.allocation, effect.pod.resource_version
+        if effect.nominate:
+            nomination = pod_writes.nomination(pod, allocation, _wall_clock())
+            nominated = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, nomination)
+            version = nominated["metadata"]["resourceVersion"]
         patch = pod_writes.grant(pod, allocation, version)
         await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
 

@@ -1,12 +1,14 @@
 """The adapter to kube-apiserver: the reads and writes that this project makes, and their errors.
 
-Calls go through `kubernetes.aio` without its models, which are slow and in places wrong (a Binding that
-succeeded raises); bodies are plain manifests. Every error becomes a `KubernetesError` here.
+`kubernetes.aio` knows how to reach a cluster and who we are: kubeconfig, service account, certificates,
+rotating tokens. The calls themselves go straight through aiohttp: its models are slow and in places
+wrong (a Binding that succeeded raises), and its way of sending costs twice the CPU. Bodies are plain
+manifests. Every error becomes a `KubernetesError` here.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -15,10 +17,11 @@ import orjson
 from kubernetes.aio import client, config
 
 Manifest = Mapping[str, Any]
-Call = Callable[..., Coroutine[Any, Any, aiohttp.ClientResponse]]
 
+_JSON = "application/json"
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
+_PATHS = {"pods": "/api/v1/pods", "nodes": "/api/v1/nodes"}
 _TIMEOUT_S = 10.0
 _LIST_TIMEOUT_S = 60.0
 
@@ -83,8 +86,12 @@ class KubernetesApi:
     """One connection pool to one kube-apiserver."""
 
     def __init__(self, api_client: client.ApiClient) -> None:
-        self._client = api_client
-        self._core = client.CoreV1Api(api_client)
+        self._configuration = api_client.configuration
+        rest = api_client.rest_client
+        self._proxy = rest.proxy
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=rest.ssl_context, limit=0), trust_env=True
+        )
 
     @classmethod
     async def connect(cls, kubeconfig: str | None) -> Self:
@@ -106,58 +113,48 @@ class KubernetesApi:
 
     async def aclose(self) -> None:
         """Closes all connections."""
-        await self._client.close()  # type: ignore[no-untyped-call]
+        await self._session.close()
 
     # Pods
 
     async def read_pod(self, namespace: str, name: str) -> Manifest | None:
         """Returns a Pod as it is now, None where there is none."""
         try:
-            return await self._ask(
-                self._core.read_namespaced_pod_without_preload_content, name, namespace
-            )
+            return await self._ask("GET", _pod(namespace, name))
         except NotFound:
             return None
 
     async def patch_pod(self, namespace: str, name: str, patch: Manifest) -> Manifest:
         """Merges a patch into a Pod. A `resourceVersion` in it that is not current raises Conflict."""
-        call = self._core.patch_namespaced_pod_without_preload_content
-        return await self._ask(call, name, namespace, patch, _content_type=_MERGE)
+        return await self._ask("PATCH", _pod(namespace, name), body=patch, content_type=_MERGE)
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Manifest) -> Manifest:
         """Merges a patch into a Pod's status, conditions by their type. Annotations may be in it too."""
-        call = self._core.patch_namespaced_pod_status_without_preload_content
-        return await self._ask(call, name, namespace, patch, _content_type=_STRATEGIC)
+        path = _pod(namespace, name) + "/status"
+        return await self._ask("PATCH", path, body=patch, content_type=_STRATEGIC)
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes this very Pod with its own grace; one that is gone is success."""
-        options = {"preconditions": {"uid": uid}}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
-            await self._ask(
-                self._core.delete_namespaced_pod_without_preload_content,
-                name,
-                namespace,
-                body=client.V1DeleteOptions.from_dict(options),
-            )
+            await self._ask("DELETE", _pod(namespace, name), body=options)
         except (NotFound, Conflict):
             return
 
     async def bind_pod(self, namespace: str, name: str, node: str, metadata: Manifest) -> None:
         """Binds a Pod; `metadata` carries the uid and resourceVersion to hold it to, and annotations."""
-        body = client.V1Binding.from_dict(
-            {
-                "metadata": {"name": name, "namespace": namespace, **metadata},
-                "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-            }
-        )
-        call = self._core.create_namespaced_pod_binding_without_preload_content
-        await self._ask(call, name, namespace, body)
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, **metadata},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._ask("POST", _pod(namespace, name) + "/binding", body=binding)
 
     async def create_event(self, namespace: str, event: Manifest) -> None:
         """Creates an Event; one of that name that exists already is success."""
-        call = self._core.create_namespaced_event_without_preload_content
         try:
-            await self._ask(call, namespace, client.CoreV1Event.from_dict(dict(event)))
+            await self._ask("POST", f"/api/v1/namespaces/{namespace}/events", body=event)
         except Conflict:
             return
 
@@ -165,52 +162,70 @@ class KubernetesApi:
 
     async def list(self, kind: str, field_selector: str | None) -> Manifest:
         """Returns a list of "pods" or "nodes" as the API server has it, all namespaces."""
-        return await self._ask(
-            self._lister(kind), field_selector=field_selector, _request_timeout=_LIST_TIMEOUT_S
-        )
+        query = {"fieldSelector": field_selector} if field_selector else {}
+        return await self._ask("GET", _PATHS[kind], query=query, timeout_s=_LIST_TIMEOUT_S)
 
     @asynccontextmanager
     async def watch(
         self, kind: str, field_selector: str | None, resource_version: str, seconds: int
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Opens a watch of at most `seconds`; gives the stream as it arrives, in pieces of any size."""
-        response = await self._send(
-            self._lister(kind),
-            field_selector=field_selector,
-            resource_version=resource_version,
-            watch=True,
-            allow_watch_bookmarks=True,
-            timeout_seconds=seconds,
-            _request_timeout=float(seconds + 30),
-        )
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(seconds),
+        }
+        if field_selector:
+            query["fieldSelector"] = field_selector
+        response = await self._send("GET", _PATHS[kind], query=query, timeout_s=seconds + 30.0)
         try:
             yield _pieces(response)
         finally:
             response.close()
 
-    def _lister(self, kind: str) -> Call:
-        calls: dict[str, Call] = {
-            "pods": self._core.list_pod_for_all_namespaces_without_preload_content,
-            "nodes": self._core.list_node_without_preload_content,
-        }
-        return calls[kind]
-
     # The one way out
 
-    async def _ask(self, call: Call, *arguments: Any, **options: Any) -> Manifest:
-        response = await self._send(call, *arguments, **({"_request_timeout": _TIMEOUT_S} | options))
+    async def _ask(self, method: str, path: str, **how: Any) -> Manifest:
+        response = await self._send(method, path, **how)
         try:
             manifest: Manifest = orjson.loads(await response.read())
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
             raise Unavailable(0, f"kube-apiserver broke off its answer: {error!r}") from error
         return manifest
 
-    async def _send(self, call: Call, *arguments: Any, **options: Any) -> aiohttp.ClientResponse:
-        given = {name: value for name, value in options.items() if value is not None}
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Manifest | None = None,
+        content_type: str = _JSON,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> aiohttp.ClientResponse:
         try:
-            response = await call(*arguments, **given)
+            response = await self._session.request(
+                method,
+                self._configuration.host + path,
+                params=query,
+                data=None if body is None else orjson.dumps(body),
+                headers=await self._headers(content_type),
+                proxy=self._proxy,
+                timeout=aiohttp.ClientTimeout(total=timeout_s),
+            )
             if response.status >= 400:
                 raise _error(response.status, _message(await response.read()))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(0, f"kube-apiserver does not answer: {error!r}") from error
         return response
+
+    async def _headers(self, content_type: str) -> dict[str, str]:
+        """A service account's token is read again as it rotates, by kubernetes.aio's own hook."""
+        settings = (await self._configuration.auth_settings()).values()
+        who = {setting["key"]: setting["value"] for setting in settings}
+        return {"Accept": _JSON, "Content-Type": content_type} | who
+
+
+def _pod(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"

@@ -234,17 +234,25 @@ async def test_a_job_is_read_and_cancelled_by_its_id() -> None:
 
 async def test_an_allocation_is_nominated_and_then_granted_in_the_next_version() -> None:
     works = Works()
-    await works.do(WriteAllocation("u1", POD, Allocation(7, "n1"), 1))
+    await works.do(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=True))
     (first, nomination), (second, grant) = works.kubernetes.calls
     assert (first, second) == ("patch status", "patch")
     assert nomination["metadata"]["resourceVersion"] == "7"
     assert grant["metadata"]["resourceVersion"] == "8"
 
 
+async def test_a_pod_that_was_told_nothing_is_granted_in_one_write() -> None:
+    works = Works()
+    await works.do(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=False))
+    ((call, grant),) = works.kubernetes.calls
+    assert call == "patch"
+    assert grant["metadata"]["resourceVersion"] == POD.resource_version
+
+
 async def test_without_the_nomination_nothing_is_granted() -> None:
     works = Works(FakeKubernetes(**{"patch status": Conflict(409, "modified")}))
     with pytest.raises(Conflict):
-        await works.do(WriteAllocation("u1", POD, Allocation(7, "n1"), 1))
+        await works.do(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=True))
     assert works.kubernetes.calls == []
 
 
@@ -322,7 +330,9 @@ async def test_submissions_that_hang_hold_up_no_eviction_and_no_cancellation() -
 async def test_writes_that_hang_hold_up_no_eviction_and_no_cancellation() -> None:
     async with Works(workers=1) as works:
         works.kubernetes.open.clear()
-        works.put(*(WriteAllocation("u1", POD, Allocation(7, "n1"), 1) for _ in range(5)), EVICTION)
+        works.put(
+            *(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=True) for _ in range(5)), EVICTION
+        )
         assert await works.outcome() == Outcome(EVICTION, None)
         works.put(CancelJob("u1", 7))
         assert await works.outcome() == Outcome(CancelJob("u1", 7), None)

@@ -46,7 +46,9 @@ class WriteAllocation:
     uid: str
     pod: Pod
     allocation: Allocation
-    attempt: int
+    nominate: bool
+    """Whether the Pod's status is written first: the Node that kube-scheduler is to look at before all
+    others, and the condition of a Pod that was told to wait."""
 
 
 @dataclass(frozen=True, slots=True)

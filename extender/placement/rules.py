@@ -26,6 +26,8 @@ class Rules:
     """How often a waiting job is asked for its reason."""
     unbound_deadline: float = 30.0
     """How long an allocation may stay unbound before it is given back."""
+    nominate_from: int = 100
+    """With fewer Nodes kube-scheduler looks at all of them in less time than naming one takes."""
     avoid: float = 300.0
     """How long a Node that a Pod could not be bound to is excluded for that Pod."""
     recancel: float = 5.0

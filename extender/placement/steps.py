@@ -42,7 +42,7 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
         case State.QUEUED if job_id is not None:
             return ReadJob(uid, job_id)
         case State.ALLOCATED if not placeholder.written and job_id is not None:
-            return _write_allocation(placeholder) or ReadJob(uid, job_id)
+            return _write_allocation(placeholder, at) or ReadJob(uid, job_id)
         case State.REPLACING if not placeholder.written:
             return WriteAttempt(uid, placeholder.pod, placeholder.attempt + 1)
         case State.REPLACING | State.RELEASING if job_id is not None and not placeholder.job_over:
@@ -84,11 +84,12 @@ def has_no_node(placeholder: Placeholder, at: Moment) -> bool:
     )
 
 
-def _write_allocation(placeholder: Placeholder) -> WriteAllocation | None:
+def _write_allocation(placeholder: Placeholder, at: Moment) -> WriteAllocation | None:
     allocation, pod = placeholder.allocation, placeholder.pod
     if allocation is None:
         return None
-    return WriteAllocation(pod.uid, pod, allocation, placeholder.attempt)
+    nominate = placeholder.shown is not None or len(at.view.nodes) >= at.rules.nominate_from
+    return WriteAllocation(pod.uid, pod, allocation, nominate)
 
 
 def next_word(placeholder: Placeholder) -> ShowCause | None:

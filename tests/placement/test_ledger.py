@@ -89,6 +89,31 @@ def test_an_idle_cluster_is_asked_at_once_and_the_grant_written_in_four_effects(
     assert not world.pods[uid].gated
 
 
+def test_a_pod_that_was_told_to_wait_is_told_that_it_need_not() -> None:
+    world = World()
+    bound_pod(world)
+    first = bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    world.pass_time(world.rules.settle + 0.1)
+    assert kinds(settle(world)) == [ReadJob, ShowCause]
+    world.remove_pod(first)
+    settle(world)
+    world.schedule()
+    (written,) = (e for e in poll(world) if isinstance(e, WriteAllocation))
+    assert (written.uid, written.nominate) == (uid, True)
+
+
+def test_kube_scheduler_is_led_to_the_node_only_where_there_are_many() -> None:
+    for known, nominate in ((99, False), (100, True)):
+        world = World()
+        many = {f"x{n}": Node(f"x{n}", f"x{n}", {}) for n in range(known - len(VIEW.nodes))}
+        world.tell(ClusterObserved(replace(VIEW, nodes=dict(VIEW.nodes) | many)))
+        world.create_pod()
+        (written,) = (e for e in settle(world) if isinstance(e, WriteAllocation))
+        assert written.nominate is nominate
+
+
 def test_what_finds_no_room_is_queued_under_the_next_id() -> None:
     world = World()
     bound_pod(world)
