@@ -29,6 +29,7 @@ MODULES = [
     "extender/filter/route.py",
     "extender/preempt/route.py",
     "extender/prioritize/route.py",
+    "slurm_client/in_memory/slurm.py",
     "slurm_client/model.py",
     "slurm_client/rest.py",
 ]
