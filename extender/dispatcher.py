@@ -21,6 +21,7 @@ from extender.placement.events import (
     Effect,
     Event,
     EvictPod,
+    ExcludeNodes,
     Failure,
     Outcome,
     ReadJob,
@@ -42,7 +43,7 @@ from slurm_client.errors import (
     SlurmError,
     Unreachable,
 )
-from slurm_client.model import Job
+from slurm_client.model import Job, JobChanges
 from slurm_client.protocol import Slurm
 
 log = structlog.get_logger()
@@ -101,6 +102,7 @@ class Dispatcher:
         self._carry: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Submit: self._submit,
             ReadJob: self._read_job,
+            ExcludeNodes: self._exclude_nodes,
             CancelJob: self._cancel_job,
             WriteAllocation: self._write_allocation,
             WriteAttempt: self._write_attempt,
@@ -144,7 +146,7 @@ class Dispatcher:
         match effect:
             case CancelJob() | EvictPod() | WriteAttempt():
                 return self._endings
-            case Submit() | ReadJob():
+            case Submit() | ReadJob() | ExcludeNodes():
                 return self._submissions
         return self._writes
 
@@ -169,6 +171,9 @@ class Dispatcher:
 
     async def _read_job(self, effect: ReadJob) -> Job | None:
         return await self._slurm.job(effect.job_id)
+
+    async def _exclude_nodes(self, effect: ExcludeNodes) -> None:
+        await self._slurm.update(effect.job_id, JobChanges(excluded_nodes=effect.nodes))
 
     async def _cancel_job(self, effect: CancelJob) -> None:
         await self._slurm.cancel(effect.job_id)

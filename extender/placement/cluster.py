@@ -6,7 +6,7 @@ from every placeholder.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from extender.placement.node_constraints import Node, NodeConstraints
@@ -23,6 +23,10 @@ class ClusterView:
     """Whether this Slurm may preempt at all; True until it is known not to."""
     qos_preemption: bool = False
     """Whether it preempts by QOS, whatever the partitions' tiers are."""
+
+    _excluded: dict[tuple[str, str, frozenset[str]], tuple[str, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def node_of(self, slurm_name: str) -> Node | None:
         """Returns the Node that stands for a Slurm node."""
@@ -51,12 +55,20 @@ class ClusterView:
         return any(p.priority_tier < own.priority_tier for p in shared)
 
     def excluded_nodes(
-        self, constraints: NodeConstraints, partition: str, avoid: Collection[str]
+        self, constraints: NodeConstraints, partition: str, avoid: frozenset[str]
     ) -> tuple[str, ...]:
         """Returns the Slurm nodes of a partition that cannot be used, cut to those Slurm knows.
 
-        `avoid` names Nodes that refused this Pod of late.
+        `avoid` names Nodes that refused this Pod of late. Worked out once for Pods that are alike.
         """
+        question = (constraints.signature, partition, avoid)
+        if question not in self._excluded:
+            self._excluded[question] = self._closed_nodes(constraints, partition, avoid)
+        return self._excluded[question]
+
+    def _closed_nodes(
+        self, constraints: NodeConstraints, partition: str, avoid: frozenset[str]
+    ) -> tuple[str, ...]:
         usable = {
             node.slurm_name
             for node in self.nodes.values()

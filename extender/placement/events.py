@@ -34,6 +34,15 @@ class ReadJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ExcludeNodes:
+    """Tell Slurm anew which nodes a job that waits cannot use."""
+
+    uid: str
+    job_id: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CancelJob:
     uid: str
     job_id: int
@@ -80,7 +89,9 @@ class EvictPod:
     cause: Cause
 
 
-Effect = Submit | ReadJob | CancelJob | WriteAllocation | WriteAttempt | ShowCause | EvictPod
+Effect = (
+    Submit | ReadJob | ExcludeNodes | CancelJob | WriteAllocation | WriteAttempt | ShowCause | EvictPod
+)
 
 # Events
 

@@ -154,4 +154,5 @@ def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
         return _ended(placeholder, job.state, at)
     if job.state.running:
         return _granted(placeholder.move(State.ALLOCATED, at.now), job, at)
-    return placeholder.move(State.QUEUED, at.now, not_before=at.now + at.rules.settle)
+    excluded = frozenset(job.excluded_nodes)
+    return placeholder.move(State.QUEUED, at.now, excluded=excluded, not_before=at.now + at.rules.settle)

@@ -40,6 +40,7 @@ from extender.placement.steps import (
     NO_NODE,
     after_outcome,
     has_no_node,
+    is_outdated,
     next_step,
     next_word,
 )
@@ -172,6 +173,8 @@ class Ledger:
         for record in tuple(self._records.values()):
             if record.state is State.SUBMITTING and record.cause == NO_NODE:
                 self._settle(replace(record, cause=None, not_before=0.0))
+            elif record.state is State.QUEUED and is_outdated(record, self._moment()):
+                self._settle(replace(record, not_before=0.0))
 
     def _tick(self, event: Tick) -> None:
         del event

@@ -53,6 +53,11 @@ class NodeConstraints:
     """Node selector terms, any of which may match; None where there is no required affinity."""
     tolerations: tuple[Manifest, ...]
 
+    @property
+    def signature(self) -> str:
+        """Returns the same text for equal constraints: Pods made from one template share it."""
+        return repr((self.selector, self.affinity, self.tolerations))
+
     @classmethod
     def parse(cls, spec: Manifest) -> NodeConstraints:
         """Returns the constraints of a Pod's spec."""

@@ -124,6 +124,8 @@ class Placeholder:
     attempt_try: int = 0
     job_id: int | None = None
     """The current try's job; None before there was one."""
+    excluded: frozenset[str] = frozenset()
+    """The nodes that the job was told not to use."""
     immediate: bool = False
     """The current try goes by job/allocate."""
     exists: bool = False

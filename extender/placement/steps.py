@@ -13,6 +13,7 @@ from extender.placement.events import (
     CancelJob,
     Effect,
     EvictPod,
+    ExcludeNodes,
     Failure,
     Outcome,
     ReadJob,
@@ -36,11 +37,9 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
     uid, job_id = placeholder.pod.uid, placeholder.job_id
     match placeholder.state:
         case State.SUBMITTING if job_id is not None:
-            if placeholder.exists:
-                return ReadJob(uid, job_id)
-            return _submit(placeholder, job_id, at)
+            return ReadJob(uid, job_id) if placeholder.exists else _submit(placeholder, job_id, at)
         case State.QUEUED if job_id is not None:
-            return ReadJob(uid, job_id)
+            return _exclude(placeholder, job_id, at) or ReadJob(uid, job_id)
         case State.ALLOCATED if not placeholder.written and job_id is not None:
             return _write_allocation(placeholder, at) or ReadJob(uid, job_id)
         case State.REPLACING if not placeholder.written:
@@ -57,31 +56,44 @@ def _is_going(placeholder: Placeholder) -> bool:
 
 
 def _submit(placeholder: Placeholder, job_id: int, at: Moment) -> Submit:
-    request = placeholder.pod.request
-    partition = at.view.partition_name(request.job.partition)
-    avoid = _avoided(placeholder, at)
-    excluded = at.view.excluded_nodes(request.constraints, partition, avoid)
     job = replace(
-        request.job,
+        placeholder.pod.request.job,
         admin_comment=str(placeholder.key(at.rules.cluster)),
-        excluded_nodes=tuple(dict.fromkeys((*request.job.excluded_nodes, *excluded))),
+        excluded_nodes=_excluded(placeholder, at),
     )
     return Submit(placeholder.pod.uid, job_id, job, placeholder.immediate)
 
 
-def _avoided(placeholder: Placeholder, at: Moment) -> frozenset[str]:
-    return frozenset(name for name, until in placeholder.avoid if until > at.now)
+def _exclude(placeholder: Placeholder, job_id: int, at: Moment) -> ExcludeNodes | None:
+    if not is_outdated(placeholder, at):
+        return None
+    return ExcludeNodes(placeholder.pod.uid, job_id, _excluded(placeholder, at))
+
+
+def _excluded(placeholder: Placeholder, at: Moment) -> tuple[str, ...]:
+    """What the Pod's author excludes, and what Kubernetes would refuse."""
+    asked = placeholder.pod.request.job.excluded_nodes
+    return tuple(dict.fromkeys((*asked, *_closed(placeholder, at))))
+
+
+def _closed(placeholder: Placeholder, at: Moment) -> tuple[str, ...]:
+    request = placeholder.pod.request
+    avoid = frozenset(name for name, until in placeholder.avoid if until > at.now)
+    partition = at.view.partition_name(request.job.partition)
+    return at.view.excluded_nodes(request.constraints, partition, avoid)
+
+
+def is_outdated(placeholder: Placeholder, at: Moment) -> bool:
+    """Tells whether a job that waits goes by Nodes as they were. All nodes are never excluded: Slurm
+    would call that a mistake."""
+    changed = frozenset(_excluded(placeholder, at)) != placeholder.excluded
+    return changed and not has_no_node(placeholder, at)
 
 
 def has_no_node(placeholder: Placeholder, at: Moment) -> bool:
     """Tells whether every node of the partition is closed to the Pod, so that asking is pointless."""
-    request = placeholder.pod.request
-    partition = at.view.partition_name(request.job.partition)
-    known = at.view.slurm_nodes(partition)
-    avoid = _avoided(placeholder, at)
-    return bool(known) and len(known) == len(
-        at.view.excluded_nodes(request.constraints, partition, avoid)
-    )
+    known = at.view.slurm_nodes(at.view.partition_name(placeholder.pod.request.job.partition))
+    return bool(known) and len(known) == len(_closed(placeholder, at))
 
 
 def _write_allocation(placeholder: Placeholder, at: Moment) -> WriteAllocation | None:
@@ -136,6 +148,8 @@ def _after_success(
         return _cancelled(placeholder, at)
     if isinstance(effect, Submit):
         return _taken(placeholder, effect, at)
+    if isinstance(effect, ExcludeNodes):
+        return replace(placeholder, excluded=frozenset(effect.nodes), failures=0)
     if _stale(placeholder, effect):
         return placeholder
     wait = {WriteAllocation: at.rules.unbound_deadline, EvictPod: at.rules.reevict}
@@ -164,7 +178,8 @@ def _taken(placeholder: Placeholder, effect: Submit, at: Moment) -> Placeholder:
         return replace(placeholder, job_over=False, misses=0)
     if effect.immediate:  # granted, or (a limit of the partition) queued all the same
         return replace(placeholder, exists=True)
-    return placeholder.move(State.QUEUED, at.now, not_before=at.now + at.rules.settle)
+    excluded = frozenset(effect.job.excluded_nodes)
+    return placeholder.move(State.QUEUED, at.now, excluded=excluded, not_before=at.now + at.rules.settle)
 
 
 def _after_failure(

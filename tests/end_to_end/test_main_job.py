@@ -159,6 +159,25 @@ def test_a_pod_that_no_node_is_open_to_waits_and_says_so(people: People) -> None
         people.cluster.kubectl("label", "node", "node-2", "disk-")
 
 
+def test_a_pod_that_waits_is_not_started_on_a_node_cordoned_meanwhile(people: People) -> None:
+    for number in range(4):
+        people.create(f"big-{number}", cpu="8")
+    for number in range(4):
+        people.bound(f"big-{number}")
+    people.create("next", cpu="8")
+    people.queued("next")
+    cordoned, other = people.node_of("big-0"), people.node_of("big-1")
+    people.cluster.kubectl("cordon", str(cordoned))
+    try:
+        eventually(lambda: people.scontrol("next")["ExcNodeList"] == cordoned, "Slurm is told")
+        people.delete("big-0")
+        people.gone("big-0")
+        people.delete("big-1")
+        assert people.bound("next") == other
+    finally:
+        people.cluster.kubectl("uncordon", str(cordoned))
+
+
 def test_native_jobs_and_pods_share_a_node(people: People) -> None:
     sbatch = (
         "sbatch",

@@ -17,6 +17,7 @@ from extender.placement.events import (
     Effect,
     Event,
     EvictPod,
+    ExcludeNodes,
     Failure,
     JobsPolled,
     OrphanFound,
@@ -144,13 +145,13 @@ class World:
     def schedule(self) -> None:
         """Slurm starts what fits: one job a node."""
         for job in sorted(self.jobs.values(), key=lambda j: j.submit_time or 0):
-            free = self.free_nodes()
+            free = self.free_nodes(job)
             if job.state.pending and free:
                 self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=(free[0],))
 
-    def free_nodes(self) -> list[str]:
+    def free_nodes(self, wanted: Job) -> list[str]:
         used = {job.nodes[0] for job in self.jobs.values() if not job.state.ended and job.nodes}
-        return [name for name in NODES if name not in used]
+        return [name for name in NODES if name not in used and name not in wanted.excluded_nodes]
 
     def end_job(self, job_id: int, base: str) -> None:
         job = self.jobs.get(job_id)
@@ -188,12 +189,8 @@ class World:
     def do(self, effect: Effect) -> object:
         """Carries an effect out and returns its result, as the dispatcher would."""
         match effect:
-            case Submit():
-                return self._submit(effect)
-            case ReadJob():
-                return self.jobs.get(effect.job_id)
-            case CancelJob():
-                self.end_job(effect.job_id, "CANCELLED")
+            case Submit() | ReadJob() | ExcludeNodes() | CancelJob():
+                return self._on_slurm(effect)
             case WriteAllocation():
                 return self._patch(effect.pod, self._granted(effect.pod, effect.allocation))
             case WriteAttempt():
@@ -201,8 +198,25 @@ class World:
                 return self._patch(effect.pod, anew)
             case EvictPod():
                 self.remove_pod(effect.pod.uid)
-            case ShowCause():
-                pass
+        return None
+
+    def _on_slurm(self, effect: Submit | ReadJob | ExcludeNodes | CancelJob) -> object:
+        match effect:
+            case Submit():
+                return self._submit(effect)
+            case ReadJob():
+                return self.jobs.get(effect.job_id)
+            case ExcludeNodes():
+                return self._exclude(effect)
+            case CancelJob():
+                self.end_job(effect.job_id, "CANCELLED")
+        return None
+
+    def _exclude(self, effect: ExcludeNodes) -> object:
+        job = self.jobs.get(effect.job_id)
+        if job is None or job.state.ended:
+            return Failure(Remedy.CHANGE, "no such job")
+        self.jobs[job.id] = replace(job, excluded_nodes=effect.nodes)
         return None
 
     def _submit(self, effect: Submit) -> object:
@@ -212,13 +226,14 @@ class World:
             effect.job_id,
             job_state("PENDING"),
             admin_comment=effect.job.admin_comment,
+            excluded_nodes=effect.job.excluded_nodes,
             submit_time=self.version,
         )
         self.version += 1
         if not effect.immediate:
             self.jobs[job.id] = job
             return None
-        free = self.free_nodes()
+        free = self.free_nodes(job)
         if not free or any(j.state.pending for j in self.jobs.values()):
             self.jobs[job.id] = replace(job, state=job_state("FAILED"))
             return Failure(Remedy.NO_ROOM, "no room")

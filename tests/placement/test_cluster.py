@@ -96,18 +96,20 @@ def test_what_is_not_known_may_preempt() -> None:
 
 def test_nodes_that_the_pod_may_not_use_are_excluded() -> None:
     cluster = view(kube_node("n1", labels={"zone": "a"}), kube_node("n2", labels={"zone": "b"}))
-    assert cluster.excluded_nodes(ZONE_A, "main", ()) == ("n2",)
-    assert cluster.excluded_nodes(ANY, "main", ()) == ()
+    assert cluster.excluded_nodes(ZONE_A, "main", frozenset()) == ("n2",)
+    assert cluster.excluded_nodes(ANY, "main", frozenset()) == ()
 
 
 def test_nodes_that_refused_the_pod_are_excluded_by_their_own_names() -> None:
     cluster = view(kube_node("n1", labels={"slurm": "s1"}), kube_node("n2", labels={"slurm": "s2"}))
-    assert cluster.excluded_nodes(ANY, "main", ("n2",)) == ("s2",)
+    assert cluster.excluded_nodes(ANY, "main", frozenset({"n2"})) == ("s2",)
 
 
 def test_slurm_nodes_without_a_node_are_excluded() -> None:
     main = Partition("main", ("native-01", "n1"))
-    assert view(kube_node("n1"), partitions=[main]).excluded_nodes(ANY, "main", ()) == ("native-01",)
+    assert view(kube_node("n1"), partitions=[main]).excluded_nodes(ANY, "main", frozenset()) == (
+        "native-01",
+    )
 
 
 def test_only_nodes_that_slurm_knows_in_the_partition_are_named() -> None:
@@ -117,11 +119,11 @@ def test_only_nodes_that_slurm_knows_in_the_partition_are_named() -> None:
         kube_node("unknown", labels={"zone": "b"}),
         partitions=[Partition("main", ("n1",)), Partition("other", ("n2",))],
     )
-    assert cluster.excluded_nodes(ZONE_A, "main", ("unknown",)) == ("n1",)
+    assert cluster.excluded_nodes(ZONE_A, "main", frozenset({"unknown"})) == ("n1",)
 
 
 def test_nothing_is_excluded_of_a_partition_that_is_not_known() -> None:
-    assert view(kube_node("n1")).excluded_nodes(ZONE_A, "unheard-of", ()) == ()
+    assert view(kube_node("n1")).excluded_nodes(ZONE_A, "unheard-of", frozenset()) == ()
 
 
 def test_a_list_of_partitions_excludes_from_each() -> None:
@@ -130,10 +132,10 @@ def test_a_list_of_partitions_excludes_from_each() -> None:
         kube_node("n1", labels={"zone": "a"}),
         partitions=[Partition("a", ("n1", "native-01")), Partition("b", ("native-02",))],
     )
-    assert set(cluster.excluded_nodes(ZONE_A, "a,b", ())) == {"native-01", "native-02"}
+    assert set(cluster.excluded_nodes(ZONE_A, "a,b", frozenset())) == {"native-01", "native-02"}
 
 
 def test_a_cordoned_or_tainted_node_is_excluded() -> None:
     taint = {"key": "x", "effect": "NoSchedule"}
     cluster = view(kube_node("n1", unschedulable=True), kube_node("n2", taints=[taint]), kube_node("n3"))
-    assert cluster.excluded_nodes(ANY, "main", ()) == ("n1", "n2")
+    assert cluster.excluded_nodes(ANY, "main", frozenset()) == ("n1", "n2")

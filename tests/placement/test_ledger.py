@@ -12,6 +12,7 @@ from extender.placement.events import (
     ClusterObserved,
     Effect,
     EvictPod,
+    ExcludeNodes,
     Failure,
     JobsPolled,
     Outcome,
@@ -433,6 +434,31 @@ def test_a_pod_without_an_open_node_waits_until_there_is_one() -> None:
     submitted = next(e for e in settle(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n2",)
     assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_a_job_that_waits_hears_of_nodes_that_close_and_open() -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
+    for nodes, excluded in ((cordoned, ("n1",)), (VIEW.nodes, ())):
+        world.tell(ClusterObserved(replace(VIEW, nodes=nodes)))
+        told = [e for e in settle(world) if isinstance(e, ExcludeNodes)]
+        assert [(e.uid, e.nodes) for e in told] == [(uid, excluded)]
+    world.tell(ClusterObserved(replace(VIEW, nodes=dict(VIEW.nodes))))
+    assert settle(world) == []
+
+
+def test_a_job_that_waits_is_never_told_to_avoid_every_node() -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    world.create_pod()
+    settle(world)
+    world.tell(ClusterObserved(replace(VIEW, nodes={})))
+    assert settle(world) == []
 
 
 def test_trouble_is_told_once_and_not_with_every_repetition() -> None:
