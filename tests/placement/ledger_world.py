@@ -27,7 +27,6 @@ from extender.placement.events import (
     ReadJob,
     Recovered,
     Remedy,
-    ShowCause,
     Submit,
     Tick,
     WriteAllocation,
