@@ -90,7 +90,7 @@ class KubernetesApi:
         rest = api_client.rest_client
         self._proxy = rest.proxy
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=rest.ssl_context, limit=0), trust_env=True
+            connector=aiohttp.TCPConnector(ssl=rest.ssl_context, limit=0)
         )
 
     @classmethod
