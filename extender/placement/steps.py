@@ -175,7 +175,7 @@ def _stale(placeholder: Placeholder, effect: Effect) -> bool:
 
 def _taken(placeholder: Placeholder, effect: Submit, at: Moment) -> Placeholder:
     if placeholder.state is not State.SUBMITTING:
-        return replace(placeholder, job_over=False, misses=0)
+        return placeholder
     if effect.immediate:  # granted, or (a limit of the partition) queued all the same
         return replace(placeholder, exists=True)
     excluded = frozenset(effect.job.excluded_nodes)

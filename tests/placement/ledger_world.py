@@ -65,6 +65,8 @@ class World:
     saved: dict[int, Job] | None = None
     saved_at: float = 0.0
     revived: set[int] = field(default_factory=set)
+    disturbed: set[str] = field(default_factory=set)
+    """Pods whose job ended, or was forgotten, by no doing of the ledger's: only those may be evicted."""
     effects: list[Effect] = field(default_factory=list)
     news: list[Event] = field(default_factory=list)
     poll: JobsPolled | None = None
@@ -157,6 +159,16 @@ class World:
         if job is not None and not job.state.ended:
             self.jobs[job_id] = replace(job, state=job_state(base))
 
+    def disturb(self, job_id: int, base: str) -> None:
+        """Slurm, or an admin, ends a job."""
+        self._blame(self.jobs[job_id])
+        self.end_job(job_id, base)
+
+    def _blame(self, job: Job) -> None:
+        key = PlaceholderKey.parse(job.admin_comment)
+        if key is not None:
+            self.disturbed.add(key.uid)
+
     def save(self) -> None:
         self.saved, self.saved_at = dict(self.jobs), self.now
 
@@ -167,6 +179,9 @@ class World:
     def kill_slurmctld(self) -> None:
         """What was done since the state was saved is forgotten."""
         assert self.saved is not None
+        for job in self.jobs.values():
+            if self.saved.get(job.id) != job:
+                self._blame(job)
         for job_id, job in self.saved.items():
             if not job.state.ended and job_id in self.jobs and self.jobs[job_id].state.ended:
                 self.revived.add(job_id)
@@ -196,6 +211,7 @@ class World:
                 anew = replace(effect.pod, attempt=effect.attempt, allocation=None, job_id=None)
                 return self._patch(effect.pod, anew)
             case EvictPod():
+                assert effect.uid in self.disturbed, f"{effect.uid} is evicted without a cause"
                 self.remove_pod(effect.pod.uid)
         return None
 

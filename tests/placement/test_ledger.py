@@ -30,7 +30,7 @@ from extender.placement.rules import Rules
 from extender.placement.workload import GATE, Request
 from slurm_client.model import Job
 from tests.builders import pod
-from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down, job_state
+from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down
 
 
 def settle(world: World) -> list[Effect]:
@@ -319,7 +319,7 @@ def test_a_bound_pod_whose_job_no_longer_runs_is_evicted_with_the_reason(base: s
     world = World()
     uid = bound_pod(world)
     job_id = job_id_of(world, uid)
-    world.jobs[job_id] = replace(world.jobs[job_id], state=job_state(base))
+    world.disturb(job_id, base)
     evictions = [e for e in poll(world) if isinstance(e, EvictPod)]
     assert [e.uid for e in evictions] == [uid]
     assert base in evictions[0].cause.message
@@ -335,7 +335,7 @@ def test_a_pod_that_has_not_started_is_placed_again_unless_a_person_ended_its_jo
     world = World()
     uid = world.create_pod()
     settle(world)
-    world.end_job(job_id_of(world, uid), base)
+    world.disturb(job_id_of(world, uid), base)
     poll(world)
     assert (uid not in world.pods) is evicted
     if not evicted:

@@ -76,7 +76,7 @@ class Interleavings(RuleBasedStateMachine):
     def end_job(self, index: int, base: str) -> None:
         jobs = sorted(self.world.jobs)
         if jobs:
-            self.world.end_job(jobs[index % len(jobs)], base)
+            self.world.disturb(jobs[index % len(jobs)], base)
 
     # Crashes
 
