@@ -32,6 +32,7 @@ from extender.filter import route as filter_nodes
 from extender.health import Health
 from extender.job_watch import JobWatch
 from extender.kubernetes_api import KubernetesApi, KubernetesError, NoCredentials
+from extender.placement.cluster import ClusterView
 from extender.placement.events import ClusterObserved
 from extender.placement.ledger import Ledger
 from extender.placement.rules import Rules
@@ -65,9 +66,7 @@ class Extender:
     def servers(self) -> list[uvicorn.Server]:
         """Returns one server for each group of callers."""
         settings, dialect = self._settings, self._settings.dialect
-        binder = Binder(
-            self._kubernetes, self._slurm, dialect, settings.cluster_name, lambda: self._keeper.view
-        )
+        binder = Binder(self._kubernetes, self._slurm, dialect, lambda: self._keeper.view)
         verbs = self._application(
             filter_nodes.router(dialect),
             prioritize.router(),
@@ -87,14 +86,14 @@ class Extender:
 
     async def place(self) -> None:
         """Recovers, then places Pods for ever."""
-        rules = await _insist(self._health, "Slurm", self._rules)
+        view = await _insist(self._health, "Slurm", self._keeper.load)
+        rules = await _insist(self._health, "Slurm", lambda: self._rules(view))
         ledger = Ledger(rules, self._telemetry.observe)
         self._telemetry.count(lambda: ledger.placeholders)
         dispatcher = self._dispatcher(ledger)
         pods = PodWatch(self._kubernetes, self._settings.dialect, self._health)
 
         async def recover() -> None:
-            view = await self._keeper.load()
             found = await pods.list()
             dispatcher.feed(ClusterObserved(view))
             await recovery.recover(found, self._slurm, self._kubernetes, rules, dispatcher)
@@ -109,13 +108,13 @@ class Extender:
             tasks.create_task(jobs.run(dispatcher))
             tasks.create_task(self._keeper.run())
 
-    async def _rules(self) -> Rules:
+    async def _rules(self, view: ClusterView) -> Rules:
         highest = (await self._slurm.configuration()).max_job_id
         if highest is not None and highest <= self._settings.job_id_first:
             raise NeedsOperator(
                 f"Slurm's MaxJobId is {highest}: SLURM_EXTENDER_JOB_ID_FIRST must be below it"
             )
-        return self._settings.rules(highest)
+        return self._settings.rules(view.cluster, highest)
 
     def _dispatcher(self, ledger: Ledger) -> Dispatcher:
         return Dispatcher(

@@ -28,6 +28,7 @@ class ClusterViewKeeper:
         self._watch = ResourceWatch(
             kubernetes, "nodes", None, lambda trouble: health.says("watch of Nodes", trouble)
         )
+        self._kubernetes = kubernetes
         self._slurm = slurm
         self._label = name_label
         self.view = ClusterView()
@@ -39,6 +40,7 @@ class ClusterViewKeeper:
         configuration = await self._slurm.configuration()
         self.view = replace(
             self.view,
+            cluster=await self._kubernetes.cluster_uid(),
             nodes={node.name: node for node in nodes},
             preemption=configuration.preempt_type not in ("", "none", "preempt/none"),
             qos_preemption=configuration.preempt_type in (None, "preempt/qos"),

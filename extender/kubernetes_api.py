@@ -158,6 +158,11 @@ class KubernetesApi:
         except Conflict:
             return
 
+    async def cluster_uid(self) -> str:
+        """Returns what identifies this cluster: the uid of a namespace that lives as long as it does."""
+        namespace = await self._ask("GET", "/api/v1/namespaces/kube-system")
+        return str(namespace["metadata"]["uid"])
+
     # Lists and watches
 
     async def list(self, kind: str, field_selector: str | None) -> Manifest:

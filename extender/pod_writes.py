@@ -7,10 +7,8 @@ from hashlib import blake2b
 from typing import Any
 
 from extender.placement.placeholder import Cause
-from extender.placement.workload import ATTEMPT, DOMAIN, GRES, JOB_ID, NODE, Allocation, Pod
+from extender.placement.workload import ATTEMPT, CONDITION, GRES, JOB_ID, NODE, Allocation, Pod
 
-CONDITION = DOMAIN + "Placeholder"
-"""The Pod condition that says where its placeholder stands."""
 _COMPONENT = "slurm-extender"
 _LONGEST = 1024
 _LONGEST_NAME = 200  # of the 253 that an Event's name may have

@@ -21,8 +21,6 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="SLURM_EXTENDER_", frozen=True)
 
-    cluster_name: str = Field(default="kubernetes", pattern=r"^[A-Za-z0-9._-]{1,63}$")
-    """Names this Kubernetes cluster in every job's key. Changing it orphans what is queued."""
     kubeconfig: Path | None = None
     """Absent: the Pod's own service account."""
     scheduler_name: str = "slurm-scheduler"
@@ -74,11 +72,12 @@ class Settings(BaseSettings):
         """Returns the names by which Pods are read."""
         return Dialect(self.annotation_prefix, self.scheduler_name, self.gres)
 
-    def rules(self, max_job_id: int | None) -> Rules:
-        """Returns what placement goes by, under a Slurm whose ids end before `max_job_id`."""
+    def rules(self, cluster: str, max_job_id: int | None) -> Rules:
+        """Returns what placement goes by, in this Kubernetes cluster and under a Slurm whose ids end
+        before `max_job_id`."""
         ids = JobIdRange(self.job_id_first, max_job_id or JobIdRange().end)
         return Rules(
-            cluster=self.cluster_name,
+            cluster=cluster,
             ids=ids,
             window=self.window,
             fast_path=self.fast_path,

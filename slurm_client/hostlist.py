@@ -18,11 +18,26 @@ _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _TRAILING_NUMBER = re.compile(r"^(.*?)(\d+)$")
 
 
+MAX_NAMES = 100_000
+
+
 def expand(expression: str) -> tuple[str, ...]:
-    """All names, in the expression's order; () for "", "(null)" and "None assigned"."""
+    """All names, in the expression's order; () for "", "(null)" and "None assigned".
+
+    ValueError for what is no hostlist, or stands for more than MAX_NAMES names (Slurm itself takes
+    65,536 nodes): an expression of a few bytes could ask for all memory.
+    """
     if expression in {"", "(null)", "None assigned"}:
         return ()
-    return tuple(name for element in _elements(expression) for name in _expand_element(element))
+    names = itertools.chain.from_iterable(map(_expand_element, _elements(expression)))
+    return _bounded(names)
+
+
+def _bounded(names: Iterable[str]) -> tuple[str, ...]:
+    first = tuple(itertools.islice(names, MAX_NAMES + 1))
+    if len(first) > MAX_NAMES:
+        raise ValueError(f"more than {MAX_NAMES} node names")
+    return first
 
 
 def compress(names: Iterable[str]) -> str:
@@ -52,7 +67,8 @@ def _elements(expression: str) -> Iterator[str]:
 
 def _expand_element(element: str) -> Iterator[str]:
     parts = [
-        list(_numbers(bracket)) if bracket else [literal] for bracket, literal in _PART.findall(element)
+        _bounded(_numbers(bracket)) if bracket else (literal,)
+        for bracket, literal in _PART.findall(element)
     ]
     return ("".join(combination) for combination in itertools.product(*parts)) if parts else iter(())
 

@@ -111,7 +111,9 @@ def view(*nodes: Node, partitions: Sequence[Partition] = (), preemption: bool = 
     """A cluster of these Nodes, all in the default partition unless partitions are given."""
     whole = Partition("main", tuple(node.slurm_name for node in nodes), default=True)
     listed = partitions or (whole,)
-    return ClusterView({n.name: n for n in nodes}, {p.name: p for p in listed}, preemption)
+    return ClusterView(
+        {n.name: n for n in nodes}, {p.name: p for p in listed}, preemption, cluster=RULES.cluster
+    )
 
 
 def moment(*nodes: Node, now: float = 1000.0) -> Moment:

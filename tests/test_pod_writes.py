@@ -8,7 +8,17 @@ from typing import Any
 
 from extender import pod_writes
 from extender.placement.placeholder import Cause
-from extender.placement.workload import ATTEMPT, GATE, GRES, JOB_ID, NODE, Allocation, Pod, parse_pod
+from extender.placement.workload import (
+    ATTEMPT,
+    CONDITION,
+    GATE,
+    GRES,
+    JOB_ID,
+    NODE,
+    Allocation,
+    Pod,
+    parse_pod,
+)
 from tests.builders import DIALECT, Manifest, pod, pod_manifest
 
 NOW = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
@@ -86,7 +96,7 @@ def test_a_word_of_farewell_is_for_this_very_pod_whatever_its_version() -> None:
 
 
 def test_the_conditions_say_where_the_placeholder_stands() -> None:
-    ours = pod_writes.CONDITION
+    ours = CONDITION
     nominated = pod_writes.nomination(POD, ALLOCATION, NOW)
     assert conditions(nominated) == {ours: ("True", "Allocated")}
     assert nominated["status"]["nominatedNodeName"] == "n1"

@@ -39,6 +39,9 @@ class FakeApi:
     where it stands, before the first piece when the watch is opened.
     """
 
+    async def cluster_uid(self) -> str:
+        return "cluster-1"
+
     def __init__(
         self, lists: Sequence[tuple[list[Manifest], str] | Exception], *watches: Sequence[Step]
     ) -> None:

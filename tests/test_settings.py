@@ -42,9 +42,6 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("CLUSTER_NAME", ""),
-        ("CLUSTER_NAME", "a/b"),
-        ("CLUSTER_NAME", "x" * 64),
         ("ANNOTATION_PREFIX", "sunk.coreweave.com"),
         ("ANNOTATION_PREFIX", "slurm-extender.io/"),
         ("GRES", "gpu"),
@@ -124,12 +121,12 @@ def test_what_is_not_set_is_as_documented() -> None:
     settings = Settings()
     assert settings.dialect == DIALECT
     assert settings.scheduler_address == "127.0.0.1"
-    assert settings.rules(None).ids == JobIdRange()
+    assert settings.rules("c", None).ids == JobIdRange()
 
 
 def test_ids_end_where_slurms_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "JOB_ID_FIRST", "1000")
-    assert Settings().rules(2000).ids == JobIdRange(1000, 2000)
+    assert Settings().rules("c", 2000).ids == JobIdRange(1000, 2000)
 
 
 def test_settings_do_not_change() -> None:

@@ -72,7 +72,6 @@ def extender_environment(ports: dict[str, int], layout: Layout) -> dict[str, str
         "KUBECONFIG": kubeconfig_of("slurm-extender", layout),
         "SLURMRESTD_URL": f"http://127.0.0.1:{ports['slurmrestd']}",
         "SLURM_TOKEN_FILE": layout.token_file,
-        "CLUSTER_NAME": "local",
         "LISTEN_ADDRESS": "127.0.0.1",
         "TLS_CERT_FILE": layout.kubernetes / "extender.crt",
         "TLS_KEY_FILE": layout.kubernetes / "extender.key",

@@ -34,12 +34,12 @@ class NotBound(Exception):
     """The Pod was not bound; the message says why, for kube-scheduler's Event on the Pod."""
 
 
-def verified(pod: Pod, job: Job | None, node: str, cluster: str, view: ClusterView) -> Allocation:
+def verified(pod: Pod, job: Job | None, node: str, view: ClusterView) -> Allocation:
     """Returns what Slurm really granted to a Pod on a Node. Raises NotBound where it did not."""
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.job_id} is not running")
     key = PlaceholderKey.parse(job.admin_comment)
-    if key is None or (key.cluster, key.uid, key.attempt) != (cluster, pod.uid, pod.attempt):
+    if key is None or (key.cluster, key.uid, key.attempt) != (view.cluster, pod.uid, pod.attempt):
         raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
     granted = view.node_of(job.nodes[0]) if job.nodes else None
     if granted is None or granted.name != node:
@@ -55,13 +55,11 @@ class Binder:
         kubernetes: KubernetesApi,
         slurm: Slurm,
         dialect: Dialect,
-        cluster: str,
         view: Callable[[], ClusterView],
     ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._dialect = dialect
-        self._cluster = cluster
         self._view = view
 
     async def bind(self, target: Target) -> None:
@@ -95,4 +93,4 @@ class Binder:
         if pod.job_id is None:
             raise NotBound("the Pod has no Slurm job")
         job = await self._slurm.job(pod.job_id)
-        return verified(pod, job, node, self._cluster, self._view()).annotations()
+        return verified(pod, job, node, self._view()).annotations()

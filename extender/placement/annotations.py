@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from extender.placement.identity import whole_number
+from slurm_client import hostlist
 from slurm_client.model import Sharing
 
 DEFAULT_PREFIX = "sunk.coreweave.com/"
@@ -48,9 +49,14 @@ def _number(value: str) -> int:
 
 
 def _names(value: str) -> tuple[str, ...]:
-    """Names or hostlist expressions as Slurm takes them: "gpu[01-04,09],x5"."""
-    names = tuple(part.strip() for part in re.split(r",(?![^\[]*\])", value) if part.strip())
-    if not names or not all(_HOST.fullmatch(name) for name in names):
+    """Names, or hostlist expressions as Slurm takes them: "gpu[01-04,09],x5"."""
+    text = value.strip().strip(",")
+    well_formed = all(_HOST.fullmatch(part.strip()) for part in re.split(r",(?![^\[]*\])", text))
+    try:
+        names = hostlist.expand(text) if well_formed else ()
+    except ValueError:
+        names = ()
+    if not names:
         raise ValueError("a list of node names, like gpu[01-04],x5")
     return names
 

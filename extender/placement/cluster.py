@@ -23,6 +23,8 @@ class ClusterView:
     """Whether this Slurm may preempt at all; True until it is known not to."""
     qos_preemption: bool = False
     """Whether it preempts by QOS, whatever the partitions' tiers are."""
+    cluster: str = ""
+    """The Kubernetes cluster's identity, which is in every job's key; empty until it is known."""
 
     _excluded: dict[tuple[str, str, frozenset[str]], tuple[str, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False

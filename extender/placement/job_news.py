@@ -64,6 +64,8 @@ def _while_live(placeholder: Placeholder, state: JobState, at: Moment) -> Placeh
             return placeholder.move(State.ALLOCATED, at.now)
         case State.QUEUED if state.ended:
             return _ended(placeholder, state, at)
+        case State.BOUND if state.pending:
+            return replace(placeholder, doubted=placeholder.doubted or at.now)
         case State.ALLOCATED | State.BOUND if state.ended or state.suspended or state.pending:
             return _ended(placeholder, state, at)
     return placeholder
@@ -98,9 +100,27 @@ def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeho
             return _looked_at(placeholder, job, at)
         case State.ALLOCATED if job is not None and job.state.running:
             return _granted(placeholder, job, at)
-        case State.QUEUED | State.ALLOCATED:
+        case State.BOUND if job is not None and placeholder.doubted is not None:
+            return _doubted(placeholder, placeholder.doubted, job, at)
+        case State.QUEUED | State.ALLOCATED | State.BOUND:
             return _look_again(placeholder, at)
     return placeholder
+
+
+def _doubted(placeholder: Placeholder, since: float, job: Job, at: Moment) -> Placeholder:
+    """A slurmctld that was killed may have forgotten that it started a job: it starts it again. Only a
+    job that was requeued on purpose, or that got another node, has left its Pod."""
+    forgotten = job.state.pending and job.restart_count == 0
+    if forgotten and at.now - since < at.rules.doubt:
+        return _look_again(placeholder, at)
+    node = at.view.node_of(job.nodes[0]) if job.state.running and job.nodes else None
+    if node is not None and node.name == placeholder.pod.node:
+        return replace(placeholder, doubted=None)
+    if job.state.running:
+        cause = Cause("SlurmNodeChanged", f"Slurm job {job.id} was started again on {job.nodes[0]}")
+        return placeholder.move(State.EVICTING, at.now, cause=cause)
+    unsure = not job.state.ended and not job.state.pending and not job.state.suspended
+    return _look_again(placeholder, at) if unsure else _ended(placeholder, job.state, at)
 
 
 def _look_again(placeholder: Placeholder, at: Moment) -> Placeholder:

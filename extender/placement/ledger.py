@@ -173,6 +173,8 @@ class Ledger:
         for record in tuple(self._records.values()):
             if record.state is State.SUBMITTING and record.cause == NO_NODE:
                 self._settle(replace(record, cause=None, not_before=0.0))
+            elif record.state is State.REFUSED and not record.pod.request.problems:
+                self._settle(record.move(State.SEEN, self._now))
             elif record.state is State.QUEUED and is_outdated(record, self._moment()):
                 self._settle(replace(record, not_before=0.0))
 
@@ -235,7 +237,8 @@ class Ledger:
         assert record.allocation is not None
         node = record.allocation.node
         cause = Cause("NotBound", _UNBOUND.format(node))
-        avoid = (*record.avoid, (node, self._now + self._rules.avoid))
+        until = self._now + self._rules.avoid
+        avoid = (*record.avoid, (node, until)) if record.pod.unschedulable else record.avoid
         return record.move(State.REPLACING, self._now, cause=cause, avoid=avoid)
 
     def _emit(self, record: Placeholder) -> Placeholder:

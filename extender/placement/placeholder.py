@@ -90,7 +90,7 @@ _MOVES: dict[State, frozenset[State]] = {
     State.RELEASING: frozenset({State.DONE}),  # the job is over
     State.REFUSED: frozenset(
         {
-            State.SEEN,  # the Pod was changed
+            State.SEEN,  # the Pod was changed, or the nodes were
             State.DONE,  # the Pod is gone, and no job was made
         }
     ),
@@ -133,6 +133,8 @@ class Placeholder:
     allocation: Allocation | None = None
     written: bool = False
     """What this state has to write onto the Pod is there."""
+    doubted: float | None = None
+    """Since when a bound Pod's job is said to wait, though it ran."""
     job_over: bool = False
     """Slurm says that the job has ended."""
     misses: int = 0

@@ -28,6 +28,8 @@ class Rules:
     """How long an allocation may stay unbound before it is given back."""
     nominate_from: int = 100
     """With fewer Nodes kube-scheduler looks at all of them in less time than naming one takes."""
+    doubt: float = 30.0
+    """How long a restarted slurmctld has to start a job again that it forgot to have started."""
     avoid: float = 300.0
     """How long a Node that a Pod could not be bound to is excluded for that Pod."""
     recancel: float = 5.0

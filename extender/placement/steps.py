@@ -40,6 +40,8 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
             return ReadJob(uid, job_id) if placeholder.exists else _submit(placeholder, job_id, at)
         case State.QUEUED if job_id is not None:
             return _exclude(placeholder, job_id, at) or ReadJob(uid, job_id)
+        case State.BOUND if placeholder.doubted is not None and job_id is not None:
+            return ReadJob(uid, job_id)
         case State.ALLOCATED if not placeholder.written and job_id is not None:
             return _write_allocation(placeholder, at) or ReadJob(uid, job_id)
         case State.REPLACING if not placeholder.written:
@@ -91,16 +93,21 @@ def is_outdated(placeholder: Placeholder, at: Moment) -> bool:
 
 
 def has_no_node(placeholder: Placeholder, at: Moment) -> bool:
-    """Tells whether every node of the partition is closed to the Pod, so that asking is pointless."""
-    known = at.view.slurm_nodes(at.view.partition_name(placeholder.pod.request.job.partition))
-    return bool(known) and len(known) == len(_closed(placeholder, at))
+    """Tells whether the Pod needs a node that is closed to it, or all are: then asking is pointless,
+    and Slurm would call it a mistake of the Pod's author."""
+    job = placeholder.pod.request.job
+    known = at.view.slurm_nodes(at.view.partition_name(job.partition))
+    excluded = set(_excluded(placeholder, at))
+    needed = excluded.intersection(job.required_nodes)
+    return bool(known) and (bool(needed) or excluded.issuperset(known))
 
 
 def _write_allocation(placeholder: Placeholder, at: Moment) -> WriteAllocation | None:
     allocation, pod = placeholder.allocation, placeholder.pod
     if allocation is None:
         return None
-    nominate = placeholder.shown is not None or len(at.view.nodes) >= at.rules.nominate_from
+    told = placeholder.shown is not None or pod.told_to_wait
+    nominate = told or len(at.view.nodes) >= at.rules.nominate_from
     return WriteAllocation(pod.uid, pod, allocation, nominate)
 
 

@@ -26,6 +26,8 @@ ATTEMPT = DOMAIN + "attempt"
 JOB_ID = DOMAIN + "job-id"
 NODE = DOMAIN + "node"
 GRES = DOMAIN + "gres"
+CONDITION = DOMAIN + "Placeholder"
+"""The Pod condition that says where its placeholder stands."""
 
 _MANDATORY = ("cpu", "memory")
 
@@ -97,6 +99,10 @@ class Pod:
     allocation: Allocation | None = None
     deleting: bool = False
     finished: bool = False
+    told_to_wait: bool = False
+    """Our condition on it says that it waits."""
+    unschedulable: bool = False
+    """kube-scheduler looked, and found no Node for it."""
 
     @property
     def gated(self) -> bool:
@@ -128,6 +134,16 @@ def parse_pod(manifest: Manifest, dialect: Dialect) -> Pod:
         allocation=Allocation.parse(annotations),
         deleting="deletionTimestamp" in metadata,
         finished=status.get("phase") in ("Succeeded", "Failed"),
+        told_to_wait=_has(status, CONDITION, None),
+        unschedulable=_has(status, "PodScheduled", "Unschedulable"),
+    )
+
+
+def _has(status: Manifest, kind: str, reason: str | None) -> bool:
+    """Tells whether a condition is False, for this reason or (None) for any."""
+    return any(
+        c.get("type") == kind and c.get("status") == "False" and reason in (None, c.get("reason"))
+        for c in status.get("conditions") or ()
     )
 
 

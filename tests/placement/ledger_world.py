@@ -42,6 +42,7 @@ from slurm_client.model import Job, JobSpec, JobState, Partition
 
 NODES = ("n1", "n2")
 VIEW = ClusterView(
+    cluster=Rules().cluster,
     nodes={name: Node(name, name, {}) for name in NODES},
     partitions={"main": Partition("main", NODES, default=True)},
     preemption=False,
@@ -136,7 +137,7 @@ class World:
             return
         job = self.jobs.get(pod.allocation.job_id)
         try:
-            granted = verified(pod, job, pod.allocation.node, self.rules.cluster, VIEW)
+            granted = verified(pod, job, pod.allocation.node, VIEW)
         except NotBound:
             return
         self.write(replace(pod, node=granted.node))

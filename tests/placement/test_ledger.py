@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from extender.placement.cluster import ClusterView
 from extender.placement.events import (
     CancelJob,
     ClusterObserved,
@@ -28,7 +28,7 @@ from extender.placement.node_constraints import Node
 from extender.placement.placeholder import IllegalMove, Placeholder, State
 from extender.placement.rules import Rules
 from extender.placement.workload import GATE, Request
-from slurm_client.model import Job
+from slurm_client.model import Job, JobState
 from tests.builders import pod
 from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down
 
@@ -241,6 +241,8 @@ def test_a_pod_that_kube_scheduler_does_not_bind_tries_another_node() -> None:
     settle(world)
     first = world.pods[uid].allocation
     assert first is not None
+    world.write(replace(world.pods[uid], unschedulable=True))
+    settle(world)
     world.pass_time(world.rules.unbound_deadline + 1)
     done = settle(world)
     assert kinds(done)[:2] == [WriteAttempt, CancelJob]
@@ -254,6 +256,8 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever() -> None:
     world = World()
     world.tell(ClusterObserved(replace(VIEW, nodes={"n1": VIEW.nodes["n1"]})))
     uid = world.create_pod()
+    settle(world)
+    world.write(replace(world.pods[uid], unschedulable=True))
     settle(world)
     world.pass_time(world.rules.unbound_deadline + 1)
     settle(world)
@@ -312,9 +316,7 @@ def test_what_could_not_be_told_is_told_later() -> None:
     assert state_of(world, uid) is State.REFUSED
 
 
-@pytest.mark.parametrize(
-    "base", ["CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "SUSPENDED", "PENDING"]
-)
+@pytest.mark.parametrize("base", ["CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "SUSPENDED"])
 def test_a_bound_pod_whose_job_no_longer_runs_is_evicted_with_the_reason(base: str) -> None:
     world = World()
     uid = bound_pod(world)
@@ -340,6 +342,105 @@ def test_a_pod_that_has_not_started_is_placed_again_unless_a_person_ended_its_jo
     assert (uid not in world.pods) is evicted
     if not evicted:
         assert len(world.live_jobs(uid)) == 1
+
+
+def forget_the_start(world: World, uid: str, **changes: Any) -> int:
+    """slurmctld was killed before it had saved that this Pod's job runs."""
+    job_id = job_id_of(world, uid)
+    waiting = replace(world.jobs[job_id], state=JobState("PENDING"), nodes=())
+    world.jobs[job_id] = replace(waiting, **changes)
+    world.disturbed.add(uid)
+    return job_id
+
+
+def test_a_bound_pod_outlives_a_slurmctld_that_forgot_to_have_started_its_job() -> None:
+    world = World()
+    uid = bound_pod(world)
+    forget_the_start(world, uid)
+    poll(world)
+    world.schedule()
+    world.pass_time(1.1)
+    poll(world)
+    assert state_of(world, uid) is State.BOUND
+    assert job_id_of(world, uid)
+    world.pass_time(100.0)
+    assert poll(world) == []
+
+
+def test_a_bound_pod_whose_job_is_started_again_elsewhere_is_evicted() -> None:
+    world = World()
+    uid = bound_pod(world)
+    node = world.pods[uid].node
+    job_id = forget_the_start(world, uid)
+    poll(world)
+    elsewhere = next(name for name in VIEW.nodes if name != node)
+    world.jobs[job_id] = replace(world.jobs[job_id], state=JobState("RUNNING"), nodes=(elsewhere,))
+    world.pass_time(1.1)
+    poll(world)
+    assert uid not in world.pods
+    assert not world.live_jobs(uid)
+
+
+@pytest.mark.parametrize("requeued", [True, False])
+def test_a_bound_pod_whose_job_was_requeued_or_is_not_started_again_is_evicted(requeued: bool) -> None:
+    world = World()
+    uid = bound_pod(world)
+    forget_the_start(world, uid, restart_count=int(requeued))
+    poll(world)
+    assert (uid not in world.pods) is requeued
+    for _ in range(2):
+        world.pass_time(world.rules.doubt + 1)
+        poll(world)
+    assert uid not in world.pods
+    assert not world.live_jobs(uid)
+
+
+def test_a_node_that_kube_scheduler_never_looked_at_is_not_blamed() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.pass_time(world.rules.unbound_deadline + 1)
+    settle(world)
+    submitted = next(e for e in poll(world) if isinstance(e, Submit))
+    assert (submitted.uid, submitted.job.excluded_nodes) == (uid, ())
+
+
+def test_a_pod_that_needs_a_closed_node_waits_for_it() -> None:
+    world = World()
+    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
+    world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
+    uid = world.create_pod()
+    needs = replace(REQUEST, job=replace(REQUEST.job, required_nodes=("n1",)))
+    world.write(replace(world.pods[uid], request=needs))
+    world.news = world.news[-1:]
+    (told,) = settle(world)
+    assert isinstance(told, ShowCause)
+    assert told.cause.reason == "NoEligibleNode"
+    world.tell(ClusterObserved(VIEW))
+    settle(world)
+    assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_a_refused_pod_is_tried_again_when_the_nodes_change() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    world.finish(
+        world.effects.pop(0), Failure(Remedy.CHANGE, "Requested node configuration is not available")
+    )
+    settle(world)
+    assert state_of(world, uid) is State.REFUSED
+    world.tell(ClusterObserved(replace(VIEW, nodes=dict(VIEW.nodes))))
+    settle(world)
+    assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_a_pod_that_was_told_to_wait_before_a_restart_is_told_that_it_need_not() -> None:
+    world = World()
+    world.create_pod()
+    world.news = [PodObserved(replace(pod.pod, told_to_wait=True)) for pod in world.news]  # type: ignore[union-attr]
+    (written,) = (e for e in settle(world) if isinstance(e, WriteAllocation))
+    assert written.nominate
 
 
 def test_a_job_that_slurm_does_not_know_ends_no_pod() -> None:
@@ -430,7 +531,7 @@ def test_a_pod_without_an_open_node_waits_until_there_is_one() -> None:
     (told,) = settle(world)
     assert isinstance(told, ShowCause)
     assert told.cause.reason == "NoEligibleNode"
-    world.tell(ClusterObserved(ClusterView({"n1": Node("n1", "n1", {})}, VIEW.partitions, False)))
+    world.tell(ClusterObserved(replace(VIEW, nodes={"n1": Node("n1", "n1", {})})))
     submitted = next(e for e in settle(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n2",)
     assert state_of(world, uid) is State.ALLOCATED

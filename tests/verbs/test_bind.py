@@ -48,7 +48,7 @@ class Cluster:
 
 def check(job: Job | None, node: str = "n4", attempt: int = 1) -> Allocation:
     numbered = pod(name=NAME, uid=UID, annotations={ATTEMPT: str(attempt), JOB_ID: str(JOB.id)})
-    return verified(numbered, job, node, RULES.cluster, VIEW)
+    return verified(numbered, job, node, VIEW)
 
 
 def test_a_running_job_on_the_node_is_the_allocation() -> None:
