@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 import uvicorn
@@ -27,7 +27,7 @@ from extender.admission import route as admission
 from extender.bind import route as bind
 from extender.bind.binder import Binder
 from extender.cluster_view import ClusterViewKeeper
-from extender.dispatcher import Dispatcher
+from extender.dispatcher import Dispatcher, failure_of
 from extender.filter import route as filter_nodes
 from extender.health import Health
 from extender.job_watch import JobWatch
@@ -86,19 +86,19 @@ class Extender:
 
     async def place(self) -> None:
         """Recovers, then places Pods for ever."""
-        view = await _insist(self._health, "Slurm", self._keeper.load)
-        rules = await _insist(self._health, "Slurm", lambda: self._rules(view))
+        pods = PodWatch(self._kubernetes, self._settings.dialect, self._health)
+        view = await self._insist("Slurm", self._keeper.load, pods)
+        rules = await self._insist("Slurm", lambda: self._rules(view), pods)
         ledger = Ledger(rules, self._telemetry.observe)
         self._telemetry.count(lambda: ledger.placeholders)
         dispatcher = self._dispatcher(ledger)
-        pods = PodWatch(self._kubernetes, self._settings.dialect, self._health)
 
         async def recover() -> None:
             found = await pods.list()
             dispatcher.feed(ClusterObserved(view))
             await recovery.recover(found, self._slurm, self._kubernetes, rules, dispatcher)
 
-        await _insist(self._health, "recovery", recover)
+        await self._insist("recovery", recover, pods)
         self._keeper.on_change = lambda view: dispatcher.feed(ClusterObserved(view))
         self._health.ready = True
         jobs = JobWatch(ledger, self._slurm, self._health, self._settings.poll_interval_s)
@@ -107,6 +107,20 @@ class Extender:
             tasks.create_task(pods.run(dispatcher))
             tasks.create_task(jobs.run(dispatcher))
             tasks.create_task(self._keeper.run())
+
+    async def _insist(self, part: str, act: Callable[[], Awaitable[Result]], pods: PodWatch) -> Result:
+        """Repeats until it succeeds; meanwhile /readyz says why not, and so do Pods that wait."""
+        while True:
+            try:
+                result = await act()
+            except (SlurmError, KubernetesError) as error:
+                self._health.says(part, str(error))
+                log.warning("cannot start yet", part=part, error=str(error))
+                await recovery.tell_those_who_wait(pods, self._kubernetes, failure_of(error))
+                await asyncio.sleep(_RETRY_S)
+            else:
+                self._health.says(part, None)
+                return result
 
     async def _rules(self, view: ClusterView) -> Rules:
         highest = (await self._slurm.configuration()).max_job_id
@@ -171,20 +185,6 @@ async def _malformed(request: Request, error: Exception) -> Response:
     return reply({"Error": f"malformed request: {wrong}"}, 400)
 
 
-async def _insist(health: Health, part: str, act: Callable[[], Awaitable[Result]]) -> Result:
-    """Repeats until it succeeds; meanwhile /readyz says why it does not."""
-    while True:
-        try:
-            result = await act()
-        except (SlurmError, KubernetesError) as error:
-            health.says(part, str(error))
-            log.warning("cannot start yet", part=part, error=str(error))
-            await asyncio.sleep(_RETRY_S)
-        else:
-            health.says(part, None)
-            return result
-
-
 async def serve(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT. Any part that ends by itself ends the program."""
     kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
@@ -196,15 +196,15 @@ async def serve(settings: Settings) -> None:
         concurrency=settings.slurm_concurrency,
     )
     extender = Extender(settings, kubernetes, slurm)
-    parts: list[asyncio.Future[object]] = [
-        asyncio.ensure_future(server.serve()) for server in extender.servers()
-    ]
-    parts.append(asyncio.ensure_future(extender.place()))
+    servers = extender.servers()
+    serving = [asyncio.ensure_future(server.serve()) for server in servers]
+    placing = asyncio.ensure_future(extender.place())
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    parts.append(asyncio.ensure_future(stop.wait()))
+    stopping = asyncio.ensure_future(stop.wait())
     try:
+        parts: list[asyncio.Future[Any]] = [*serving, placing, stopping]
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         for part in done:
             part.result()
@@ -214,9 +214,11 @@ async def serve(settings: Settings) -> None:
         )
         raise
     finally:
-        for part in parts:
-            part.cancel()
-        await asyncio.gather(*parts, return_exceptions=True)
+        for server in servers:
+            server.should_exit = True  # requests under way are answered first
+        placing.cancel()
+        stopping.cancel()
+        await asyncio.gather(*serving, placing, stopping, return_exceptions=True)
         await slurm.aclose()
         await kubernetes.aclose()
 

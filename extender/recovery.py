@@ -10,16 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 import structlog
 
+from extender import pod_writes
 from extender.dispatcher import Dispatcher
-from extender.kubernetes_api import KubernetesApi
-from extender.placement.events import OrphanFound, Recovered
+from extender.kubernetes_api import KubernetesApi, KubernetesError
+from extender.placement.events import Failure, OrphanFound, Recovered
 from extender.placement.identity import PlaceholderKey
 from extender.placement.recovery import possible_ids
 from extender.placement.rules import Rules
+from extender.placement.steps import trouble
 from extender.placement.workload import Pod
+from extender.pod_watch import PodWatch
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 
@@ -49,6 +53,18 @@ async def recover(
     for orphan in orphans:
         dispatcher.feed(orphan)
     log.info("recovered", pods=len(pods), jobs=len(jobs), orphans=len(orphans))
+
+
+async def tell_those_who_wait(pods: PodWatch, kubernetes: KubernetesApi, failure: Failure) -> None:
+    """Tells the Pods that nobody has told anything yet why they wait for a recovery that fails."""
+    cause, now = trouble(failure), datetime.now(UTC)
+    try:
+        for pod in await pods.list():
+            if pod.gated and not pod.told_to_wait:
+                patch = pod_writes.waiting(pod, cause, None, now)
+                await kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
+    except KubernetesError as error:
+        log.warning("Pods not told", error=str(error))
 
 
 async def _jobs_that_matter(

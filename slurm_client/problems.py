@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from slurm_client.errors import (
-    InvalidRequest,
     NeedsOperator,
     OutcomeUnknown,
     RetryLater,
@@ -53,12 +52,12 @@ def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmErro
 
 def by_status(status: int) -> type[SlurmError]:
     """The class of a reply without a Slurm error number."""
-    if status in {401, 403, 511}:
-        return NeedsOperator
     if status in {429, 503}:
         return RetryLater
-    if 400 <= status < 500:
-        return InvalidRequest
+    if 400 <= status < 500 or status == 511:
+        # Slurm numbers what is wrong with a request. Without a number it is the way to it that is wrong:
+        # a token, a proxy, an API version that the server does not have any more.
+        return NeedsOperator
     return OutcomeUnknown
 
 

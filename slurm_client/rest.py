@@ -206,9 +206,14 @@ class SlurmRest:
         body: dict[str, Any] | None = None,
     ) -> Reply:
         version = (await self.connect()).api_version
-        return await self._connections.send(
-            Request(method, f"/slurm/{version}/{path}", query=query, body=body)
-        )
+        try:
+            return await self._connections.send(
+                Request(method, f"/slurm/{version}/{path}", query=query, body=body)
+            )
+        except NeedsOperator as error:
+            if error.http_status == 404 and error.number is None:
+                self._capabilities = None  # another server, perhaps: the next call asks it
+            raise
 
 
 def _check_cancelled(status: Mapping[str, Any]) -> None:

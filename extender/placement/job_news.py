@@ -133,7 +133,9 @@ def _looked_at(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
         moved = _while_live(placeholder, job.state, at)
         unmoved = moved is placeholder
         return _look_again(placeholder, at) if unmoved else after_read(moved, job, at)
-    reason = job.reason or "None"
+    if job.reason in ("", "None"):  # the scheduler has not looked at it (again) yet
+        return replace(placeholder, not_before=at.now + at.rules.settle)
+    reason = job.reason
     words = f"Slurm job {job.id} waits in partition {job.partition}: {reason}"
     if job.state_description:
         words = f"{words} ({job.state_description})"

@@ -278,6 +278,11 @@ class Ledger:
             for uid in window.turns():
                 self._settle(self._begin(self._records[uid], partition, window))
 
+    def _pause(self, record: Placeholder) -> float:
+        """A Pod whose allocations cannot be used, again and again, tries less and less often."""
+        failed = record.attempt - 3
+        return self._now + self._rules.delay(Remedy.LATER, failed) if failed >= 0 else 0.0
+
     def _begin(self, record: Placeholder, partition: str, window: Window) -> Placeholder:
         job = record.pod.request.job
         fast = (
@@ -288,7 +293,7 @@ class Ledger:
             and not self._view.may_preempt(partition)
             and window.fast(self._now)
         )
-        begun = record.move(State.SUBMITTING, self._now, immediate=fast)
+        begun = record.move(State.SUBMITTING, self._now, immediate=fast, not_before=self._pause(record))
         return begun.submitted_as(self._rules.cluster, self._rules.ids, record.attempt_try)
 
 

@@ -43,7 +43,11 @@ class Rules:
 
     def delay(self, remedy: Remedy, failures: int) -> float:
         """Returns how long to wait before the next try, after so many failures in a row."""
-        base, longest = {Remedy.LATER: (1.0, 30.0), Remedy.OPERATOR: (2.0, 15.0)}.get(remedy, (0.1, 5.0))
+        base, longest = {
+            Remedy.LATER: (1.0, 30.0),
+            Remedy.NO_ROOM: (1.0, 30.0),
+            Remedy.OPERATOR: (2.0, 15.0),
+        }.get(remedy, (0.1, 5.0))
         return float(min(longest, base * 2 ** min(failures, 10)))
 
 

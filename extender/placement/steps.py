@@ -194,7 +194,7 @@ def _after_failure(
 ) -> Placeholder:
     if isinstance(effect, Submit) and placeholder.state is State.SUBMITTING:
         match failure.remedy:
-            case Remedy.NO_ROOM:
+            case Remedy.NO_ROOM if effect.immediate:
                 following = placeholder.attempt_try + 1
                 numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
                 return replace(numbered, immediate=False)
@@ -206,16 +206,18 @@ def _after_failure(
         return replace(placeholder, not_before=at.now + 1.0)
     later = at.now + at.rules.delay(failure.remedy, placeholder.failures)
     held_up = replace(placeholder, failures=placeholder.failures + 1, not_before=later)
-    return replace(held_up, cause=_trouble(failure)) if _is_waiting(placeholder) else held_up
+    return replace(held_up, cause=trouble(failure)) if _is_waiting(placeholder) else held_up
 
 
 def _is_waiting(placeholder: Placeholder) -> bool:
     return placeholder.state is State.SUBMITTING
 
 
-def _trouble(failure: Failure) -> Cause:
+def trouble(failure: Failure) -> Cause:
+    """Returns what holds a Pod up, in words for its author."""
     reason = {
         Remedy.LATER: f"{failure.system}Busy",
+        Remedy.NO_ROOM: f"{failure.system}Closed",
         Remedy.OPERATOR: f"{failure.system}NeedsOperator",
     }.get(failure.remedy, f"{failure.system}Unavailable")
     return Cause(reason, f"{failure.message}; the Pod waits and the request is repeated")

@@ -33,6 +33,7 @@ def everybody(cluster: Cluster) -> Iterator[People]:
 @pytest.fixture
 def people(everybody: People) -> Iterator[People]:
     """The people of a cluster with a running extender; they leave it empty."""
+    everybody.round += 1
     if not everybody.cluster.is_running("extender"):
         everybody.cluster.start("extender")
     yield everybody
@@ -42,6 +43,7 @@ def people(everybody: People) -> Iterator[People]:
 @pytest.fixture
 def quiet(everybody: People) -> Iterator[People]:
     """The people of a cluster on which no extender runs yet."""
+    everybody.round += 1
     if everybody.cluster.is_running("extender"):
         everybody.cluster.stop("extender")
     yield everybody

@@ -13,10 +13,11 @@ from functools import wraps
 from typing import Any, NoReturn
 
 from extender.app import main
+from extender.dispatcher import Dispatcher
 from extender.kubernetes_api import KubernetesApi
 from slurm_client.rest import SlurmRest
 
-_ADAPTERS = {"KubernetesApi": KubernetesApi, "SlurmRest": SlurmRest}
+_TARGETS = {"Dispatcher": Dispatcher, "KubernetesApi": KubernetesApi, "SlurmRest": SlurmRest}
 
 
 def die() -> NoReturn:
@@ -28,7 +29,7 @@ def arm(point: str) -> None:
     """Makes one call of an adapter deadly."""
     call, side = point.split(":")
     adapter, method = call.split(".")
-    original: Callable[..., Any] = getattr(_ADAPTERS[adapter], method)
+    original: Callable[..., Any] = getattr(_TARGETS[adapter], method)
 
     @wraps(original)
     async def deadly(*arguments: Any, **options: Any) -> Any:
@@ -37,7 +38,7 @@ def arm(point: str) -> None:
         await original(*arguments, **options)
         die()
 
-    setattr(_ADAPTERS[adapter], method, deadly)
+    setattr(_TARGETS[adapter], method, deadly)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ class People:
     """Everybody who works with one cluster."""
 
     cluster: Cluster
+    round: int = 0
 
     def __post_init__(self) -> None:
         kubeconfig = yaml.safe_load(self.cluster.kubeconfig.read_text())
@@ -59,28 +60,33 @@ class People:
             timeout=20,
         )
 
+    def full(self, name: str) -> str:
+        """A Pod's whole name, another one in each test: kwok's last word to an old Pod goes by name."""
+        return f"{name}-{self.round}"
+
     # The Pod author
 
     def create(self, name: str, **given: Any) -> Manifest:
         """Creates a Pod; see `pod` for what may be given."""
-        created = self._api.post("/pods", json=pod(name, **given)).raise_for_status()
+        created = self._api.post("/pods", json=pod(self.full(name), **given)).raise_for_status()
         return dict(created.json())
 
     def apply(self, manifest: Manifest) -> CompletedProcess[str]:
+        manifest["metadata"]["name"] = self.full(manifest["metadata"]["name"])
         kubectl = [str(self.cluster.directory / "bin" / "kubectl"), "apply", "-f", "-"]
         return subprocess.run(
             kubectl, input=yaml.safe_dump(manifest), text=True, capture_output=True, check=False
         )
 
     def delete(self, name: str) -> None:
-        self._api.delete(f"/pods/{name}").raise_for_status()
+        self._api.delete(f"/pods/{self.full(name)}").raise_for_status()
 
     def pods(self) -> dict[str, Manifest]:
         listed = self._api.get("/pods").raise_for_status().json()
         return {item["metadata"]["name"]: item for item in listed["items"]}
 
     def see(self, name: str) -> Manifest | None:
-        return self.pods().get(name)
+        return self.pods().get(self.full(name))
 
     def node_of(self, name: str) -> str | None:
         seen = self.see(name)
@@ -96,7 +102,9 @@ class People:
 
     def events(self, name: str) -> dict[str, str]:
         """The reasons and messages of the Events about a Pod."""
-        listed = self._api.get("/events", params={"fieldSelector": f"involvedObject.name={name}"})
+        listed = self._api.get(
+            "/events", params={"fieldSelector": f"involvedObject.name={self.full(name)}"}
+        )
         return {e["reason"]: e["message"] for e in listed.raise_for_status().json()["items"]}
 
     def gone(self, name: str, within: float = 20.0) -> None:
@@ -114,7 +122,7 @@ class People:
         return named
 
     def job_of(self, name: str) -> QueuedJob | None:
-        return self.squeue().get(f"default/{name}")
+        return self.squeue().get(f"default/{self.full(name)}")
 
     def queued(self, name: str) -> QueuedJob:
         """Waits until the Pod's job waits in Slurm."""
@@ -126,7 +134,7 @@ class People:
         return eventually(see, f"{name} queued")  # type: ignore[return-value]
 
     def scancel(self, name: str) -> None:
-        self.cluster.run_slurm("scancel", "--name", f"default/{name}")
+        self.cluster.run_slurm("scancel", "--name", f"default/{self.full(name)}")
 
     def scontrol(self, name: str) -> dict[str, str]:
         """What scontrol shows of a Pod's job, field by field."""

@@ -39,7 +39,9 @@ def test_what_only_slurm_can_refuse_is_told_on_the_pod(people: People) -> None:
 def test_a_refused_pod_is_placed_once_it_is_mended(people: People) -> None:
     people.create("p", annotations={"partition": "nowhere"})
     eventually(lambda: people.condition("p").get("reason") == "Refused", "condition")
-    people.cluster.kubectl("annotate", "pod", "p", "--overwrite", "sunk.coreweave.com/partition=main")
+    people.cluster.kubectl(
+        "annotate", "pod", people.full("p"), "--overwrite", "sunk.coreweave.com/partition=main"
+    )
     people.bound("p")
 
 
@@ -103,6 +105,7 @@ def test_a_wrong_token_is_told_by_readyz_and_mended_without_a_restart(
         assert "token" in troubles["Slurm"].lower()
         assert quiet.ready()[0] == 503
         quiet.create("p")
+        eventually(lambda: quiet.condition("p").get("reason") == "SlurmNeedsOperator", "condition")
         token.write_text(quiet.cluster.mint_token("root"))
         quiet.bound("p")
     finally:

@@ -39,6 +39,54 @@ def restart_if_dead(people: People) -> bool:
     return True
 
 
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_crash_while_an_allocation_is_given_back_leaves_one_placeholder(
+    quiet: People, side: str
+) -> None:
+    """kube-scheduler sleeps past the deadline: the Pod's next attempt is written, then the job ended."""
+    people, cluster = quiet, quiet.cluster
+    argv = [sys.executable, "-m", "tests.end_to_end.crashing_extender"]
+    settings = {
+        "SLURM_EXTENDER_CRASH_AT": f"Dispatcher._write_attempt:{side}",
+        "SLURM_EXTENDER_UNBOUND_DEADLINE_S": "1",
+    }
+    cluster.start("extender", argv=argv, env=settings)
+    cluster.pause("kube-scheduler")
+    try:
+        people.create("p")
+        assert cluster.wait_exit("extender", 20.0) == -signal.SIGKILL
+        cluster.start("extender")
+    finally:
+        cluster.resume("kube-scheduler")
+    node = people.bound("p", within=60)
+    job = people.job_of("p")
+    assert job is not None
+    assert (job.state, job.node) == ("RUNNING", node)
+    eventually(lambda: len(people.squeue()) == 1, "one job")
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_crash_while_slurm_is_told_of_a_cordon_loses_nothing(quiet: People, side: str) -> None:
+    people, cluster = quiet, quiet.cluster
+    start_doomed(people, f"Dispatcher._exclude_nodes:{side}")
+    names = [f"big-{number}" for number in range(4)]
+    for name in names:
+        people.create(name, cpu="8")
+        people.bound(name)
+    people.create("next", cpu="8")
+    people.queued("next")
+    cordoned = str(people.node_of(names[0]))
+    cluster.kubectl("cordon", cordoned)
+    try:
+        assert cluster.wait_exit("extender", 20.0) == -signal.SIGKILL
+        cluster.start("extender")
+        eventually(lambda: people.scontrol("next")["ExcNodeList"] == cordoned, "Slurm is told")
+        people.delete(names[1])
+        assert people.bound("next") != cordoned
+    finally:
+        cluster.kubectl("uncordon", cordoned)
+
+
 def created(people: People, name: str) -> bool:
     """Creates a Pod; while the extender is dead admission refuses it, and its author tries again."""
     try:
@@ -92,5 +140,8 @@ def test_a_crash_makes_no_second_placeholder_and_loses_no_pod(
         job = people.job_of(name)
         assert job is not None
         assert (job.state, job.node) == ("RUNNING", people.node_of(name))
-        assert jobs_ever_granted(people, f"default/{name}") == 1
-    eventually(lambda: set(people.squeue()) == {f"default/{n}" for n in names[2:]}, "no job left over")
+        assert jobs_ever_granted(people, f"default/{people.full(name)}") == 1
+    eventually(
+        lambda: set(people.squeue()) == {f"default/{people.full(n)}" for n in names[2:]},
+        "no job left over",
+    )

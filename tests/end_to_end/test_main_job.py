@@ -5,7 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.end_to_end.people import CONDITION, PREFIX, People, eventually, pod
+from extender.placement.workload import DOMAIN
+from tests.end_to_end.people import CONDITION, People, eventually, pod
 
 pytestmark = pytest.mark.real
 
@@ -107,7 +108,12 @@ def test_a_pod_that_succeeds_ends_its_job(people: People) -> None:
     people.apply(done)
     people.bound("p")
     people.cluster.kubectl(
-        "patch", "pod", "p", "--subresource=status", "-p", '{"status": {"phase": "Succeeded"}}'
+        "patch",
+        "pod",
+        people.full("p"),
+        "--subresource=status",
+        "-p",
+        '{"status": {"phase": "Succeeded"}}',
     )
     eventually(lambda: people.job_of("p") is None, "job ended")
 
@@ -123,14 +129,14 @@ def test_a_cancelled_job_evicts_its_pod(people: People) -> None:
 def test_an_evicted_pod_carries_the_reason_while_it_ends(people: People) -> None:
     people.create("p", annotations={}, terminationGracePeriodSeconds=20)
     people.cluster.kubectl(
-        "patch", "pod", "p", "-p", '{"metadata": {"finalizers": ["example.com/hold"]}}'
+        "patch", "pod", people.full("p"), "-p", '{"metadata": {"finalizers": ["example.com/hold"]}}'
     )
     people.bound("p")
     people.scancel("p")
     eventually(lambda: people.condition("p", "DisruptionTarget"), "condition")
     condition = people.condition("p", "DisruptionTarget")
     assert (condition["status"], condition["reason"]) == ("True", "SlurmJobCancelled")
-    people.cluster.kubectl("patch", "pod", "p", "-p", '{"metadata": {"finalizers": null}}')
+    people.cluster.kubectl("patch", "pod", people.full("p"), "-p", '{"metadata": {"finalizers": null}}')
     people.gone("p")
 
 
@@ -207,7 +213,8 @@ def test_a_pod_that_is_not_ours_is_left_alone(people: People) -> None:
     people.bound("p")
     assert people.squeue() == {}
     metadata = (people.see("p") or {})["metadata"]
-    assert not [key for key in metadata.get("annotations", {}) if key.startswith(PREFIX)]
+    assert not [key for key in metadata.get("annotations", {}) if key.startswith(DOMAIN)]
+    assert (people.see("p") or {})["spec"]["schedulerName"] == "default-scheduler"
     assert CONDITION not in {c["type"] for c in (people.see("p") or {})["status"]["conditions"]}
 
 

@@ -243,6 +243,7 @@ class World:
             job_state("PENDING"),
             admin_comment=effect.job.admin_comment,
             excluded_nodes=effect.job.excluded_nodes,
+            reason="Resources",
             submit_time=self.version,
         )
         self.version += 1

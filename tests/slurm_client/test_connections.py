@@ -125,7 +125,7 @@ async def test_a_cancelled_call_gives_its_connection_back() -> None:
         (reply(200, b"not JSON"), OutcomeUnknown),
         (reply(200, {"errors": []}), OutcomeUnknown),
         (reply(503, b"busy"), RetryLater),
-        (reply(404, b"Unable to find requested URL"), InvalidRequest),
+        (reply(404, b"Unable to find requested URL"), NeedsOperator),
         (reply(401, b"Authentication failure"), NeedsOperator),
         (reply(200, slurm_error(2000)), InvalidRequest),
         (reply(500, slurm_error(2011)), JobIdTaken),
