@@ -137,6 +137,7 @@ def test_the_figures_are_written(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "build/demo.json").read_text()) == {
         "idle_pods": 2,
         "idle_bound_ms_p50": 20.0,
+        "idle_bound_ms_p50_budget": 50,
         "idle_bound_ms_p99": 30.0,
         "idle_bound_ms_max": 30.0,
         "pods": 1,

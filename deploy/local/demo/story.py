@@ -8,6 +8,7 @@ from typing import Final
 from deploy.local.cluster import Cluster
 from deploy.local.demo.errors import NotObserved
 from deploy.local.demo.findings import (
+    IDLE_P50_BUDGET_MS,
     Findings,
     Verdict,
     overcommitment,
@@ -86,7 +87,9 @@ async def place_on_idle_cluster(stage: Stage) -> str:
             times.append(await _bound(stage, pod))
         await stage.end([pod])
     p50, p99 = (percentile(times, percent) or 0.0 for percent in (50, 99))
-    return f"{len(times)} Pods, p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {max(times):.1f} ms"
+    kept = "kept" if p50 < IDLE_P50_BUDGET_MS else "EXCEEDED: is this machine busy?"
+    budget = f"budget {IDLE_P50_BUDGET_MS} ms {kept}"
+    return f"{len(times)} Pods, p50 {p50:.1f} ms ({budget}), p99 {p99:.1f} ms, max {max(times):.1f} ms"
 
 
 async def _bound(stage: Stage, pod: Sighting) -> float:
