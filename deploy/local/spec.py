@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Final
 
-# Slurm release -> the Debian suite whose packages hold it. 24.11 is trixie's, to come with the work
-# that tests it: it has no EXTERNAL nodes and needs slurmrestd -s slurmctld.
-DEBIAN_SUITES: Final = {"26.05": "forky"}
+# Slurm release -> the Debian suite whose packages hold it.
+DEBIAN_SUITES: Final = {"26.05": "forky", "24.11": "trixie"}
+
+# State=EXTERNAL came with 25.11.
+_WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
 
 # A slurmd that exists only so that signals to EXTERNAL nodes, which share its address, get an answer.
 SIGNAL_RELAY: Final = "signal-relay"
@@ -13,7 +15,7 @@ SIGNAL_RELAY: Final = "signal-relay"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """A cluster's size and shape. Memory is in MB as Slurm counts it, times are in seconds.
+    """A cluster's size and shape, on one of the releases of Slurm in DEBIAN_SUITES. Memory is in MB as Slurm counts it, times are in seconds.
 
     `nodes` have a slurmd each and run native jobs; `external_nodes` have none (Slurm State=EXTERNAL)
     and are for scale. Both have a Kubernetes Node of the same name and size. Pods' default grace is
@@ -37,6 +39,8 @@ class ClusterSpec:
     def __post_init__(self) -> None:
         if self.release not in DEBIAN_SUITES:
             raise ValueError(f"Slurm {self.release}: known are {', '.join(DEBIAN_SUITES)}")
+        if self.external_nodes and self.release not in _WITH_EXTERNAL_NODES:
+            raise ValueError(f"Slurm {self.release} has no EXTERNAL nodes: give external_nodes=0")
         if self.nodes + self.external_nodes < 1:
             raise ValueError("a cluster needs at least one node")
         if self.extender and not self.kubernetes:

@@ -1,6 +1,7 @@
-"""What every Slurm behind `protocol.Slurm` does: the real 26.05, and the one in memory.
+"""What every Slurm behind `protocol.Slurm` does: the real 26.05 and 24.11, and the one in memory.
 
-A behaviour that one of the two shows and the other does not is a bug in the latter. Here: the server,
+What the real ones do and the one in memory does not is a bug in the latter; where a real one lacks
+something, its capabilities say so and the test asks them. Here: the server,
 its nodes and partitions, and jobs that get their place; the other test_contract_*.py go on.
 """
 
