@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, ParamSpec, TypeVar
 
+import click
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -14,7 +15,7 @@ from deploy.local.errors import ClusterError, MissingPrerequisitesError
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Stopwatch
 from deploy.local.slurm_config import CLIENTS
-from deploy.local.spec import ClusterSpec
+from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, ClusterSpec
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 # Without markup: logs are full of brackets.
@@ -26,6 +27,7 @@ R = TypeVar("R")
 Directory = Annotated[
     Path, typer.Option(help="Where the cluster keeps everything.", envvar="CLUSTER_DIRECTORY")
 ]
+Release = Annotated[str, typer.Option(help="Of Slurm.", click_type=click.Choice(list(DEBIAN_SUITES)))]
 _DEFAULT_DIRECTORY = CHECKOUT / "build" / "cluster"
 
 
@@ -57,20 +59,25 @@ def up(  # noqa: PLR0913 - each is an option
     cpus: Annotated[int, typer.Option(help="Of each node.")] = 8,
     memory: Annotated[int, typer.Option(help="Of each node, in MB.")] = 16_000,
     gpus: Annotated[int, typer.Option(help="Of each node.")] = 4,
+    release: Release = DEFAULT_RELEASE,
     kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
     extender: Annotated[bool, typer.Option(help="Or kube-scheduler without it.")] = True,
 ) -> None:
     """Start a cluster and leave it running."""
     stopwatch = Stopwatch(console.print)
-    spec = ClusterSpec(
-        nodes=nodes,
-        external_nodes=external_nodes,
-        cpus_per_node=cpus,
-        memory_mb=memory,
-        gpus_per_node=gpus,
-        kubernetes=kubernetes,
-        extender=extender and kubernetes,
-    )
+    try:
+        spec = ClusterSpec(
+            nodes=nodes,
+            external_nodes=external_nodes,
+            cpus_per_node=cpus,
+            memory_mb=memory,
+            gpus_per_node=gpus,
+            kubernetes=kubernetes,
+            extender=extender and kubernetes,
+            release=release,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     cluster = Cluster.up(spec, directory, tied=False, report=stopwatch)
     stopwatch("the cluster is up")
     _say_what_to_try(cluster)
@@ -105,11 +112,14 @@ def status(directory: Directory = _DEFAULT_DIRECTORY) -> None:
 @app.command()
 @_explained
 def prepare(
+    *,
+    release: Release = DEFAULT_RELEASE,
     kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
 ) -> None:
     """Download and build what a first cluster needs, and start nothing."""
     stopwatch = Stopwatch(console.print)
-    Cluster.prepare(ClusterSpec(kubernetes=kubernetes, extender=kubernetes), report=stopwatch)
+    spec = ClusterSpec(release=release, kubernetes=kubernetes, extender=kubernetes)
+    Cluster.prepare(spec, report=stopwatch)
     stopwatch("everything is there")
 
 

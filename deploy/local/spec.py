@@ -5,6 +5,7 @@ from typing import Final
 
 # Slurm release -> the Debian suite whose packages hold it.
 DEBIAN_SUITES: Final = {"26.05": "forky", "24.11": "trixie"}
+DEFAULT_RELEASE: Final = "26.05"
 
 # State=EXTERNAL came with 25.11.
 _WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
@@ -15,11 +16,12 @@ SIGNAL_RELAY: Final = "signal-relay"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """A cluster's size and shape, on one of the releases of Slurm in DEBIAN_SUITES. Memory is in MB as Slurm counts it, times are in seconds.
+    """A cluster's size and shape. Memory is in MB as Slurm counts it, times are in seconds.
 
-    `nodes` have a slurmd each and run native jobs; `external_nodes` have none (Slurm State=EXTERNAL)
-    and are for scale. Both have a Kubernetes Node of the same name and size. Pods' default grace is
-    30 s, and Slurm must not give a node away while a Pod may still use it: hence `kill_wait`.
+    `nodes` have a slurmd each and run native jobs; `external_nodes` have none (Slurm State=EXTERNAL,
+    which 24.11 lacks) and are for scale. Both have a Kubernetes Node of the same name and size. Pods'
+    default grace is 30 s, and Slurm must not give a node away while a Pod may still use it: hence
+    `kill_wait`. `release` is one of DEBIAN_SUITES.
     """
 
     nodes: int = 4
@@ -30,7 +32,7 @@ class ClusterSpec:
     kubernetes: bool = True
     extender: bool = True
     kill_wait: int = 40
-    release: str = "26.05"
+    release: str = DEFAULT_RELEASE
     slurm_conf: tuple[str, ...] = ()
     """More lines for slurm.conf; one that names a parameter of ours replaces it."""
     extender_argv: tuple[str, ...] = ()
