@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, ParamSpec, TypeVar
 
-import click
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +14,7 @@ from deploy.local.errors import ClusterError, MissingPrerequisitesError
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Stopwatch
 from deploy.local.slurm_config import CLIENTS
-from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, ClusterSpec
+from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, ClusterSpec, SpecError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 # Without markup: logs are full of brackets.
@@ -27,7 +26,7 @@ R = TypeVar("R")
 Directory = Annotated[
     Path, typer.Option(help="Where the cluster keeps everything.", envvar="CLUSTER_DIRECTORY")
 ]
-Release = Annotated[str, typer.Option(help="Of Slurm.", click_type=click.Choice(list(DEBIAN_SUITES)))]
+Release = Annotated[str, typer.Option(help=f"Of Slurm: {' or '.join(DEBIAN_SUITES)}.")]
 _DEFAULT_DIRECTORY = CHECKOUT / "build" / "cluster"
 
 
@@ -42,7 +41,7 @@ def _explained(command: Callable[P, R]) -> Callable[P, R]:
             for line in error.missing:
                 console.print(f"missing: {line}", style="red")
             raise typer.Exit(2) from None
-        except ClusterError as error:
+        except (ClusterError, SpecError) as error:
             console.print(f"error: {error}", style="red")
             raise typer.Exit(1) from None
 
@@ -65,19 +64,16 @@ def up(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Start a cluster and leave it running."""
     stopwatch = Stopwatch(console.print)
-    try:
-        spec = ClusterSpec(
-            nodes=nodes,
-            external_nodes=external_nodes,
-            cpus_per_node=cpus,
-            memory_mb=memory,
-            gpus_per_node=gpus,
-            kubernetes=kubernetes,
-            extender=extender and kubernetes,
-            release=release,
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    spec = ClusterSpec(
+        nodes=nodes,
+        external_nodes=external_nodes,
+        cpus_per_node=cpus,
+        memory_mb=memory,
+        gpus_per_node=gpus,
+        kubernetes=kubernetes,
+        extender=extender and kubernetes,
+        release=release,
+    )
     cluster = Cluster.up(spec, directory, tied=False, report=stopwatch)
     stopwatch("the cluster is up")
     _say_what_to_try(cluster)

@@ -14,6 +14,10 @@ _WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
 SIGNAL_RELAY: Final = "signal-relay"
 
 
+class SpecError(ValueError):
+    """No cluster can be like that; the words say what to choose instead."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
     """A cluster's size and shape. Memory is in MB as Slurm counts it, times are in seconds.
@@ -40,13 +44,13 @@ class ClusterSpec:
 
     def __post_init__(self) -> None:
         if self.release not in DEBIAN_SUITES:
-            raise ValueError(f"Slurm {self.release}: known are {', '.join(DEBIAN_SUITES)}")
+            raise SpecError(f"Slurm {self.release}: known are {', '.join(DEBIAN_SUITES)}")
         if self.external_nodes and self.release not in _WITH_EXTERNAL_NODES:
-            raise ValueError(f"Slurm {self.release} has no EXTERNAL nodes: give external_nodes=0")
+            raise SpecError(f"Slurm {self.release} has no EXTERNAL nodes: give external_nodes=0")
         if self.nodes + self.external_nodes < 1:
-            raise ValueError("a cluster needs at least one node")
+            raise SpecError("a cluster needs at least one node")
         if self.extender and not self.kubernetes:
-            raise ValueError("the extender needs Kubernetes: give extender=False as well")
+            raise SpecError("the extender needs Kubernetes: give extender=False as well")
 
     @property
     def node_names(self) -> list[str]:
