@@ -316,6 +316,8 @@ class Capabilities:
     """GET /resources/{job_id} (v0.0.44)."""
     new_node: bool = False
     """POST /new/node/ (v0.0.44)."""
+    default_partition: bool = False
+    """Whether `Partition.default` is told (v0.0.45); where not, it is False of all."""
 
 
 @dataclass(frozen=True, slots=True)

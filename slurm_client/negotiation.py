@@ -41,14 +41,22 @@ def capabilities(openapi: Mapping[str, Any], version: str, meta: Mapping[str, An
         configuration=f"/slurm/{version}/conf" in paths,
         resources=f"/slurm/{version}/resources/{{job_id}}" in paths,
         new_node=f"/slurm/{version}/new/node/" in paths,
+        default_partition="flags" in _properties(openapi, f"{version}_partition_info"),
     )
 
 
 def _job_flags(openapi: Mapping[str, Any], version: str) -> list[str]:
     """The values of job_desc_msg's `flags`: in place (v0.0.43 and later) or behind a $ref."""
-    schemas = (openapi.get("components") or {}).get("schemas") or {}
-    message = schemas.get(f"{version}_job_desc_msg") or {}
-    flags = (message.get("properties") or {}).get("flags") or {}
+    flags = _properties(openapi, f"{version}_job_desc_msg").get("flags") or {}
     if reference := flags.get("$ref"):
-        flags = schemas.get(str(reference).rpartition("/")[2]) or {}
+        flags = _schema(openapi, str(reference).rpartition("/")[2])
     return list((flags.get("items") or {}).get("enum") or ())
+
+
+def _properties(openapi: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return _schema(openapi, name).get("properties") or {}
+
+
+def _schema(openapi: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    schemas = (openapi.get("components") or {}).get("schemas") or {}
+    return schemas.get(name) or {}

@@ -46,7 +46,7 @@ def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmErro
             return make(classify(number), _words(error), number, status, parsed)
     if 200 <= status < 300 and not errors:
         return None
-    words = _words(errors[0]) if errors else _plain(content)
+    words = _words(errors[0] if errors else {}) if parsed else _plain(content)
     return make(by_status(status), words, None, status, parsed)
 
 

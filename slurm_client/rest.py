@@ -19,6 +19,7 @@ from slurm_client.errors import (
     NoRoomNow,
     OutcomeUnknown,
     SlurmError,
+    Unreachable,
     classify,
 )
 from slurm_client.model import Configuration
@@ -93,11 +94,18 @@ class SlurmRest:
         pings = (await self._get("ping/")).document.get("pings") or ()
         if any(one.get("responding") for one in pings):
             return
-        error = problems.not_responding([str(one.get("status") or "") for one in pings])
-        if not isinstance(error, NeedsOperator):
+        statuses = [str(one["status"]) for one in pings if one.get("status")]
+        error = problems.not_responding(statuses)
+        if statuses and not isinstance(error, NeedsOperator):
             raise error
-        # The token: a call that is refused for it reads the file again, and says what is wrong.
-        await self.states([1])
+        # The token, or (before v0.0.45, which has no status) the one or the other. A call that is
+        # refused for the token is so at once: it reads the file again, and says what is wrong.
+        try:
+            await self.states([1])
+        except NeedsOperator:
+            raise
+        except SlurmError as unsaid:
+            raise Unreachable(error.words) from unsaid
 
     async def allocate(self, spec: JobSpec, job_id: int) -> int:
         ownership.check_allocation(spec, tokens.user(self._tokens.token()))
@@ -190,8 +198,9 @@ class SlurmRest:
         return created
 
     async def _states(self, query: Sequence[tuple[str, str]]) -> dict[int, JobState]:
-        # An error is never taken for "no jobs": 26.05 answers 200 with an empty list while there are
-        # none, and 500 "Unspecified error" while slurmctld is down.
+        # An error is never taken for "no jobs": 24.11 and 26.05 answer 200 with an empty list while
+        # there are none, also before the first, and 500 "Unspecified error" with null while
+        # slurmctld is down.
         return replies.states((await self._get("jobs/state/", query)).document)
 
     async def _get(self, path: str, query: Sequence[tuple[str, str]] = ()) -> Reply:

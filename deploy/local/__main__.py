@@ -14,7 +14,7 @@ from deploy.local.errors import ClusterError, MissingPrerequisitesError
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Stopwatch
 from deploy.local.slurm_config import CLIENTS
-from deploy.local.spec import ClusterSpec
+from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, ClusterSpec, SpecError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 # Without markup: logs are full of brackets.
@@ -26,6 +26,7 @@ R = TypeVar("R")
 Directory = Annotated[
     Path, typer.Option(help="Where the cluster keeps everything.", envvar="CLUSTER_DIRECTORY")
 ]
+Release = Annotated[str, typer.Option(help=f"Of Slurm: {' or '.join(DEBIAN_SUITES)}.")]
 _DEFAULT_DIRECTORY = CHECKOUT / "build" / "cluster"
 
 
@@ -40,7 +41,7 @@ def _explained(command: Callable[P, R]) -> Callable[P, R]:
             for line in error.missing:
                 console.print(f"missing: {line}", style="red")
             raise typer.Exit(2) from None
-        except ClusterError as error:
+        except (ClusterError, SpecError) as error:
             console.print(f"error: {error}", style="red")
             raise typer.Exit(1) from None
 
@@ -57,6 +58,7 @@ def up(  # noqa: PLR0913 - each is an option
     cpus: Annotated[int, typer.Option(help="Of each node.")] = 8,
     memory: Annotated[int, typer.Option(help="Of each node, in MB.")] = 16_000,
     gpus: Annotated[int, typer.Option(help="Of each node.")] = 4,
+    release: Release = DEFAULT_RELEASE,
     kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
     extender: Annotated[bool, typer.Option(help="Or kube-scheduler without it.")] = True,
 ) -> None:
@@ -70,6 +72,7 @@ def up(  # noqa: PLR0913 - each is an option
         gpus_per_node=gpus,
         kubernetes=kubernetes,
         extender=extender and kubernetes,
+        release=release,
     )
     cluster = Cluster.up(spec, directory, tied=False, report=stopwatch)
     stopwatch("the cluster is up")
@@ -105,11 +108,14 @@ def status(directory: Directory = _DEFAULT_DIRECTORY) -> None:
 @app.command()
 @_explained
 def prepare(
+    *,
+    release: Release = DEFAULT_RELEASE,
     kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
 ) -> None:
     """Download and build what a first cluster needs, and start nothing."""
     stopwatch = Stopwatch(console.print)
-    Cluster.prepare(ClusterSpec(kubernetes=kubernetes, extender=kubernetes), report=stopwatch)
+    spec = ClusterSpec(release=release, kubernetes=kubernetes, extender=kubernetes)
+    Cluster.prepare(spec, report=stopwatch)
     stopwatch("everything is there")
 
 

@@ -10,6 +10,10 @@ from deploy.local.spec import ClusterSpec
 
 # v0.0.42 is the only version common to Slurm 24.11 and 26.05.
 _PING: Final = "/slurm/v0.0.42/ping/"
+# Without slurmdbd, 24.11's OpenAPI plugin for it is fatal: so the other one is named.
+_SLURMRESTD_OPTIONS: Final = {"24.11": ("-s", "slurmctld")}
+# 26.05's name, and 24.11's.
+_COMPACT: Final = {"SLURM_JSON": "compact", "SLURMRESTD_JSON": "compact"}
 # $0 is the tree, $1 what becomes its /run.
 _WITH_OWN_RUN: Final = 'run=$1; shift; mount --bind "$run" "$0/run" && exec chroot "$0" "$@"'
 
@@ -18,7 +22,7 @@ def slurm_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -
     """slurmctld, slurmrestd and one slurmd for each node that has one; they start in any order."""
     return [
         _slurmctld(layout),
-        _slurmrestd(ports["slurmrestd"], layout),
+        _slurmrestd(spec.release, ports["slurmrestd"], layout),
         *(_slurmd(node, ports, layout) for node in spec.slurmd_names),
     ]
 
@@ -40,9 +44,10 @@ def _slurmctld(layout: Layout) -> Component:
     )
 
 
-def _slurmrestd(port: int, layout: Layout) -> Component:
+def _slurmrestd(release: str, port: int, layout: Layout) -> Component:
     user = "--userspec=slurmrestd"
-    program = ("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt")
+    options = _SLURMRESTD_OPTIONS.get(release, ())
+    program = ("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", *options)
     listeners = (f"127.0.0.1:{port}", "unix:/run/slurmrestd/slurmrestd.sock")
 
     def is_ready() -> bool:
@@ -53,7 +58,7 @@ def _slurmrestd(port: int, layout: Layout) -> Component:
         name="slurmrestd",
         argv=("chroot", user, str(layout.root), *program, *listeners),
         # SLURM_JWT=daemon: it needs neither a key nor a token of its own.
-        env={**PLAIN_ENVIRONMENT, "SLURM_JWT": "daemon", "SLURM_JSON": "compact"},
+        env={**PLAIN_ENVIRONMENT, "SLURM_JWT": "daemon", **_COMPACT},
         is_ready=is_ready,
     )
 

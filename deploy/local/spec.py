@@ -3,21 +3,29 @@
 from dataclasses import dataclass
 from typing import Final
 
-# Slurm release -> the Debian suite whose packages hold it. 24.11 is trixie's, to come with the work
-# that tests it: it has no EXTERNAL nodes and needs slurmrestd -s slurmctld.
-DEBIAN_SUITES: Final = {"26.05": "forky"}
+# Slurm release -> the Debian suite whose packages hold it.
+DEBIAN_SUITES: Final = {"26.05": "forky", "24.11": "trixie"}
+DEFAULT_RELEASE: Final = "26.05"
+
+# State=EXTERNAL came with 25.11.
+_WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
 
 # A slurmd that exists only so that signals to EXTERNAL nodes, which share its address, get an answer.
 SIGNAL_RELAY: Final = "signal-relay"
+
+
+class SpecError(ValueError):
+    """No cluster can be like that; the words say what to choose instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
     """A cluster's size and shape. Memory is in MB as Slurm counts it, times are in seconds.
 
-    `nodes` have a slurmd each and run native jobs; `external_nodes` have none (Slurm State=EXTERNAL)
-    and are for scale. Both have a Kubernetes Node of the same name and size. Pods' default grace is
-    30 s, and Slurm must not give a node away while a Pod may still use it: hence `kill_wait`.
+    `nodes` have a slurmd each and run native jobs; `external_nodes` have none (Slurm State=EXTERNAL,
+    which 24.11 lacks) and are for scale. Both have a Kubernetes Node of the same name and size. Pods'
+    default grace is 30 s, and Slurm must not give a node away while a Pod may still use it: hence
+    `kill_wait`. `release` is one of DEBIAN_SUITES.
     """
 
     nodes: int = 4
@@ -28,7 +36,7 @@ class ClusterSpec:
     kubernetes: bool = True
     extender: bool = True
     kill_wait: int = 40
-    release: str = "26.05"
+    release: str = DEFAULT_RELEASE
     slurm_conf: tuple[str, ...] = ()
     """More lines for slurm.conf; one that names a parameter of ours replaces it."""
     extender_argv: tuple[str, ...] = ()
@@ -36,11 +44,13 @@ class ClusterSpec:
 
     def __post_init__(self) -> None:
         if self.release not in DEBIAN_SUITES:
-            raise ValueError(f"Slurm {self.release}: known are {', '.join(DEBIAN_SUITES)}")
+            raise SpecError(f"Slurm {self.release}: known are {', '.join(DEBIAN_SUITES)}")
+        if self.external_nodes and self.release not in _WITH_EXTERNAL_NODES:
+            raise SpecError(f"Slurm {self.release} has no EXTERNAL nodes: give external_nodes=0")
         if self.nodes + self.external_nodes < 1:
-            raise ValueError("a cluster needs at least one node")
+            raise SpecError("a cluster needs at least one node")
         if self.extender and not self.kubernetes:
-            raise ValueError("the extender needs Kubernetes: give extender=False as well")
+            raise SpecError("the extender needs Kubernetes: give extender=False as well")
 
     @property
     def node_names(self) -> list[str]:

@@ -74,6 +74,7 @@ class InMemorySlurm(Controls):
             cluster=configuration.cluster_name or "",
             external_jobs=external_jobs,
             configuration=True,
+            default_partition=True,
         )
         self._configuration = replace(configuration, boot_time=int(now))
 

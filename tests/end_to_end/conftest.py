@@ -14,11 +14,12 @@ from tests.end_to_end.people import People
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """Four nodes of 8 CPUs and 4 GPUs."""
+def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """Four nodes of 8 CPUs and 4 GPUs, on the Slurm that --slurm-release names."""
+    spec = ClusterSpec(nodes=4, release=pytestconfig.getoption("--slurm-release"))
     with (
         tempfile.TemporaryDirectory(prefix="e2e-") as directory,
-        Cluster.up(ClusterSpec(nodes=4), Path(directory)) as running,
+        Cluster.up(spec, Path(directory)) as running,
     ):
         yield running
 

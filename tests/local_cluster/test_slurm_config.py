@@ -48,8 +48,14 @@ def test_a_callers_partition_is_one_more() -> None:
 
 
 @pytest.mark.parametrize(
-    "choices", [{"release": "1.0"}, {"nodes": 0}, {"kubernetes": False, "extender": True}]
+    "choices",
+    [
+        {"release": "1.0"},
+        {"release": "24.11", "external_nodes": 1},
+        {"nodes": 0},
+        {"kubernetes": False, "extender": True},
+    ],
 )
 def test_a_spec_that_makes_no_sense_is_refused(choices: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"known are|at least one|needs Kubernetes"):
+    with pytest.raises(ValueError, match=r"known are|no EXTERNAL|at least one|needs Kubernetes"):
         ClusterSpec(**choices)  # type: ignore[arg-type]

@@ -99,7 +99,7 @@ class Bench:
 class InMemoryBench(Bench):
     """Ticks come fast, since the tests wait for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, external_jobs: bool = True) -> None:
         self.controls = InMemorySlurm(
             [
                 node(name, cpus=CPUS, memory_mb=MEMORY_MB, gres=f"gpu:h100:{GPUS}", features=has)
@@ -111,6 +111,7 @@ class InMemoryBench(Bench):
                 partition("closed", NODES, up=False),
             ],
             tick_s=0.02,
+            external_jobs=external_jobs,
         )
         super().__init__(self.controls)
 

@@ -1,13 +1,15 @@
-"""One real Slurm for all tests of this folder, and the bench that the contract runs on."""
+"""One real Slurm of each release for all tests of this folder, and the benches of the contract."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack, asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.spec import ClusterSpec
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from slurm_client.rest import SlurmRest
 from tests.slurm_client.bench import (
     CPUS,
@@ -22,32 +24,31 @@ from tests.slurm_client.bench import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+RELEASES = tuple(DEBIAN_SUITES)
+# Whether it has EXTERNAL_JOB.
+IN_MEMORY = {"in_memory": True, "in_memory_without_external_jobs": False}
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    spec = ClusterSpec(
-        nodes=len(NODES),
-        cpus_per_node=CPUS,
-        memory_mb=MEMORY_MB,
-        gpus_per_node=GPUS,
-        kubernetes=False,
-        extender=False,
-        kill_wait=5,
-        slurm_conf=EXTRA_CONF,
-    )
-    with Cluster.up(spec, tmp_path_factory.mktemp("slurm")) as running:
-        for name, features in FEATURES.items():
-            text = ",".join(features)
-            running.run_slurm(
-                "scontrol",
-                "update",
-                f"NodeName={name}",
-                f"AvailableFeatures={text}",
-                f"ActiveFeatures={text}",
-            )
-        yield running
+def cluster_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Cluster]]:
+    """The cluster of a release, brought up when it is first asked for."""
+    with ExitStack() as running:
+
+        @cache
+        def started(release: str) -> Cluster:
+            directory = tmp_path_factory.mktemp(f"slurm-{release}-")
+            cluster = running.enter_context(Cluster.up(_spec(release), directory))
+            _set_features(cluster)
+            return cluster
+
+        yield started
+
+
+@pytest.fixture(scope="session", params=RELEASES)
+def cluster(request: pytest.FixtureRequest, cluster_of: Callable[[str], Cluster]) -> Cluster:
+    return cluster_of(request.param)
 
 
 @pytest.fixture
@@ -58,16 +59,50 @@ async def rest(cluster: Cluster) -> AsyncIterator[SlurmRest]:
 
 
 @pytest.fixture
-async def real_bench(rest: SlurmRest, cluster: Cluster) -> AsyncIterator[RealBench]:
-    bench = RealBench(rest, cluster)
+async def real_bench(cluster: Cluster) -> AsyncIterator[RealBench]:
+    async with _real_bench(cluster) as bench:
+        yield bench
+
+
+@pytest.fixture(
+    params=[*IN_MEMORY, *(pytest.param(release, marks=pytest.mark.real) for release in RELEASES)]
+)
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    if request.param in IN_MEMORY:
+        yield InMemoryBench(external_jobs=IN_MEMORY[request.param])
+        return
+    cluster = request.getfixturevalue("cluster_of")(request.param)
+    async with _real_bench(cluster) as found:
+        yield found
+
+
+@asynccontextmanager
+async def _real_bench(cluster: Cluster) -> AsyncIterator[RealBench]:
+    """With every job gone at the end."""
+    slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
+    await slurm.connect()
+    bench = RealBench(slurm, cluster)
     yield bench
     await bench.clear()
+    await slurm.aclose()
 
 
-@pytest.fixture(params=["in_memory", pytest.param("real", marks=pytest.mark.real)])
-def bench(request: pytest.FixtureRequest) -> Bench:
-    if request.param == "in_memory":
-        return InMemoryBench()
-    found = request.getfixturevalue("real_bench")
-    assert isinstance(found, RealBench)
-    return found
+def _spec(release: str) -> ClusterSpec:
+    return ClusterSpec(
+        release=release,
+        nodes=len(NODES),
+        cpus_per_node=CPUS,
+        memory_mb=MEMORY_MB,
+        gpus_per_node=GPUS,
+        kubernetes=False,
+        extender=False,
+        kill_wait=5,
+        slurm_conf=EXTRA_CONF,
+    )
+
+
+def _set_features(cluster: Cluster) -> None:
+    for name, features in FEATURES.items():
+        text = ",".join(features)
+        changes = (f"AvailableFeatures={text}", f"ActiveFeatures={text}")
+        cluster.run_slurm("scontrol", "update", f"NodeName={name}", *changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,26 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.real
 
+# What each release offers: the one place that says so.
+OFFERED = {
+    "26.05": {
+        "api_version": "v0.0.45",
+        "external_jobs": True,
+        "configuration": True,
+        "resources": True,
+        "new_node": True,
+        "default_partition": True,
+    },
+    "24.11": {
+        "api_version": "v0.0.42",
+        "external_jobs": False,
+        "configuration": False,
+        "resources": False,
+        "new_node": False,
+        "default_partition": False,
+    },
+}
+
 
 async def test_a_unix_socket_works_as_tcp_does(cluster: Cluster, real_bench: RealBench) -> None:
     slurm = SlurmRest(f"unix://{cluster.slurmrestd_socket}", cluster.token_file)
@@ -37,15 +58,13 @@ async def test_a_unix_socket_works_as_tcp_does(cluster: Cluster, real_bench: Rea
     await slurm.aclose()
 
 
-async def test_the_newest_common_api_and_its_capabilities_are_found(rest: SlurmRest) -> None:
-    capabilities = await rest.connect()
-    assert capabilities.api_version == "v0.0.45"
-    assert capabilities.release.startswith("26.05")
-    assert capabilities.cluster == "local"
-    assert capabilities.external_jobs
-    assert capabilities.configuration
-    assert capabilities.resources
-    assert capabilities.new_node
+async def test_the_newest_common_api_and_its_capabilities_are_found(
+    cluster: Cluster, rest: SlurmRest
+) -> None:
+    found = asdict(await rest.connect())
+    assert found.pop("release").startswith(cluster.spec.release)
+    assert found.pop("cluster") == "local"
+    assert found == OFFERED[cluster.spec.release]
 
 
 async def test_before_connecting_there_are_no_capabilities(rest: SlurmRest) -> None:
@@ -55,7 +74,11 @@ async def test_before_connecting_there_are_no_capabilities(rest: SlurmRest) -> N
 
 async def test_resources_name_cores_and_devices(rest: SlurmRest, real_bench: RealBench) -> None:
     job = await real_bench.allocate(cpus=2, gres=(("gpu", 2),), memory_mb=300)
-    (resources,) = await rest.resources(job.id)
+    found = await rest.resources(job.id)
+    if not rest.capabilities.resources:
+        assert found == ()
+        return
+    (resources,) = found
     assert (resources.node, resources.memory_mb) == (job.nodes[0], 300)
     assert resources.gres == (("gpu", "h100", 2, "0-1"),)
     assert int(resources.core_bitmap, 16).bit_count() == 2
@@ -158,7 +181,9 @@ async def test_an_error_tells_slurms_number_status_and_words(real_bench: RealBen
     with pytest.raises(InvalidRequest) as refused:
         await real_bench.submit(partition="nowhere")
     error = refused.value
-    assert (error.number, error.http_status) == (2000, 422)
+    # 422 as of 26.05, 500 for everything before: the number is what counts.
+    assert error.number == 2000
+    assert error.http_status in {422, 500}
     assert "Invalid partition name specified" in str(error)
     assert "2000" in str(error)
 
@@ -207,7 +232,7 @@ async def test_without_slurmctld_nothing_is_concluded_created_or_cancelled(
     await slurm.connect()
     cluster.kill("slurmctld")
     try:
-        with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
+        with pytest.raises(Unreachable, match=r"slurm controller|no slurmctld responds"):
             await slurm.ping()
         submitted, allocated, cancelled, *reads = await asyncio.gather(
             slurm.submit(spec(), job_id),
