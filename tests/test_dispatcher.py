@@ -265,7 +265,7 @@ async def test_another_attempt_takes_the_nomination_back() -> None:
 
 async def test_a_cause_is_a_condition_and_an_event() -> None:
     works = Works()
-    await works.do(ShowCause("u1", POD, CAUSE, 7, refused=False))
+    await works.do(ShowCause("u1", POD, CAUSE, 7))
     assert works.kubernetes.done == ["patch status", "event"]
 
 

@@ -77,7 +77,6 @@ class ShowCause:
     pod: Pod
     cause: Cause
     job_id: int | None
-    refused: bool
 
 
 @dataclass(frozen=True, slots=True)

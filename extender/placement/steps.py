@@ -117,8 +117,7 @@ def next_word(placeholder: Placeholder) -> ShowCause | None:
     if placeholder.state not in _TOLD or cause is None or cause == placeholder.shown:
         return None
     job_id = placeholder.job_id if placeholder.state is State.QUEUED else None
-    was_refused = placeholder.state is State.REFUSED
-    return ShowCause(placeholder.pod.uid, placeholder.pod, cause, job_id, was_refused)
+    return ShowCause(placeholder.pod.uid, placeholder.pod, cause, job_id)
 
 
 def after_outcome(placeholder: Placeholder, outcome: Outcome, at: Moment) -> Placeholder:
@@ -143,12 +142,7 @@ def _after_show(placeholder: Placeholder, effect: ShowCause, result: Any, at: Mo
     )
 
 
-def _after_success(
-    placeholder: Placeholder,
-    effect: Effect,
-    result: Any,
-    at: Moment,
-) -> Placeholder:
+def _after_success(placeholder: Placeholder, effect: Effect, result: Any, at: Moment) -> Placeholder:
     if isinstance(effect, ReadJob):
         return after_read(replace(placeholder, failures=0), result, at)
     if isinstance(effect, CancelJob):
@@ -206,11 +200,8 @@ def _after_failure(
         return replace(placeholder, not_before=at.now + 1.0)
     later = at.now + at.rules.delay(failure.remedy, placeholder.failures)
     held_up = replace(placeholder, failures=placeholder.failures + 1, not_before=later)
-    return replace(held_up, cause=trouble(failure)) if _is_waiting(placeholder) else held_up
-
-
-def _is_waiting(placeholder: Placeholder) -> bool:
-    return placeholder.state is State.SUBMITTING
+    waiting = placeholder.state is State.SUBMITTING
+    return replace(held_up, cause=trouble(failure)) if waiting else held_up
 
 
 def trouble(failure: Failure) -> Cause:

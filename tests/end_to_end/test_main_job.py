@@ -16,6 +16,13 @@ def same_node(people: People, name: str) -> bool:
     return job is not None and job.state == "RUNNING" and job.node == people.node_of(name)
 
 
+def fill_all_nodes(people: People) -> None:
+    for number in range(4):
+        people.create(f"big-{number}", cpu="8")
+    for number in range(4):
+        people.bound(f"big-{number}")
+
+
 def test_a_pod_is_bound_to_the_node_that_slurm_chose(people: People) -> None:
     people.create("p", cpu="2", gpus=1)
     node = people.bound("p")
@@ -67,10 +74,7 @@ def test_the_whole_node_is_granted_to_an_exclusive_pod(people: People) -> None:
 
 
 def test_a_pod_that_waits_says_why_and_starts_when_a_node_is_freed(people: People) -> None:
-    for number in range(4):
-        people.create(f"big-{number}", cpu="8")
-    for number in range(4):
-        people.bound(f"big-{number}")
+    fill_all_nodes(people)
     people.create("next", cpu="8")
     waiting = people.queued("next")
     eventually(lambda: people.condition("next").get("reason") == "Resources", "reason shown")
@@ -166,10 +170,7 @@ def test_a_pod_that_no_node_is_open_to_waits_and_says_so(people: People) -> None
 
 
 def test_a_pod_that_waits_is_not_started_on_a_node_cordoned_meanwhile(people: People) -> None:
-    for number in range(4):
-        people.create(f"big-{number}", cpu="8")
-    for number in range(4):
-        people.bound(f"big-{number}")
+    fill_all_nodes(people)
     people.create("next", cpu="8")
     people.queued("next")
     cordoned, other = people.node_of("big-0"), people.node_of("big-1")
