@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor, wait
+
 import httpx
 import pytest
 
@@ -234,3 +238,40 @@ def test_metrics_tell_what_was_done(people: People) -> None:
     assert "slurm_extender_placement_seconds_count" in seen
     for verb in ("/scheduler/filter", "/scheduler/bind", "/mutate"):
         assert f'handler="{verb}"' in seen
+
+
+def test_a_binding_under_way_is_answered_before_the_extender_ends(people: People) -> None:
+    cluster = people.cluster
+    cluster.pause("kube-scheduler")
+    try:
+        people.create("p")
+        node = eventually(lambda: _granted_node(people), "granted")
+        pod = people.see("p") or {}
+        call = {
+            "PodName": people.full("p"),
+            "PodNamespace": "default",
+            "PodUID": pod["metadata"]["uid"],
+            "Node": node,
+        }
+        url = f"http://127.0.0.1:{cluster.ports['extender-scheduler']}/scheduler/bind"
+        cluster.pause("slurmrestd")
+        with ThreadPoolExecutor(1) as other:
+            answer = other.submit(httpx.post, url, json=call, timeout=20)
+            assert not wait([answer], timeout=0.5).done  # it waits for Slurm
+            os.kill(cluster.pid("extender"), signal.SIGTERM)
+            assert not wait([answer], timeout=0.5).done
+            cluster.resume("slurmrestd")
+            assert answer.result().json() == {"Error": ""}
+        assert cluster.wait_exit("extender") == 0
+        assert people.node_of("p") == node
+    finally:
+        cluster.resume("slurmrestd")
+        cluster.resume("kube-scheduler")
+        if not cluster.is_running("extender"):
+            cluster.start("extender")
+
+
+def _granted_node(people: People) -> str | None:
+    annotations = (people.see("p") or {})["metadata"]["annotations"]
+    node = annotations.get("slurm-extender.io/node")
+    return str(node) if node else None
