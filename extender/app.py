@@ -32,6 +32,7 @@ from extender.filter import route as filter_nodes
 from extender.health import Health
 from extender.job_watch import JobWatch
 from extender.kubernetes_api import KubernetesApi, KubernetesError, NoCredentials
+from extender.lease import Lease
 from extender.placement.cluster import ClusterView
 from extender.placement.events import ClusterObserved
 from extender.placement.ledger import Ledger
@@ -62,6 +63,13 @@ class Extender:
         self._health = Health()
         self._telemetry = Telemetry()
         self._keeper = ClusterViewKeeper(kubernetes, slurm, self._health, settings.node_name_label)
+        self._lease = Lease(
+            kubernetes,
+            settings.lease_namespace,
+            settings.replica,
+            settings.lease_duration_s,
+            self._health,
+        )
 
     def servers(self) -> list[uvicorn.Server]:
         """Returns one server for each group of callers."""
@@ -84,39 +92,70 @@ class Extender:
             servers.append(self._server(webhook, settings.admission_port, tls=True))
         return servers
 
-    async def place(self) -> None:
-        """Recovers, then places Pods for ever."""
+    async def run(self) -> None:
+        """Follows both systems, and leads whenever this replica holds the Lease; for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            tasks.create_task(self._lease.lead(self._place, self._stand_by))
+
+    async def _follow(self) -> None:
+        """What every replica needs: without both systems' nodes no binding can be verified."""
+        await self._insist("Slurm", self._keeper.load)
+        await self._keeper.run()
+
+    def _stand_by(self) -> None:
+        """Another replica leads: this one is ready as soon as it can verify bindings."""
+        if self._keeper.loaded:
+            self._health.ready = True
+
+    async def _place(self) -> None:
+        """Recovers, then places Pods for as long as this replica leads."""
+        try:
+            await self._lead()
+        finally:  # what another replica has to do now is no trouble of this one
+            for part in ("Slurm", "recovery", "watch of Pods"):
+                self._health.says(part, None)
+
+    async def _lead(self) -> None:
         pods = PodWatch(self._kubernetes, self._settings.dialect, self._health)
         view = await self._insist("Slurm", self._keeper.load, pods)
         rules = await self._insist("Slurm", lambda: self._rules(view), pods)
         ledger = Ledger(rules, self._telemetry.observe)
-        self._telemetry.count(lambda: ledger.placeholders)
         dispatcher = self._dispatcher(ledger)
 
         async def recover() -> None:
             found = await pods.list()
-            dispatcher.feed(ClusterObserved(view))
+            dispatcher.feed(ClusterObserved(self._keeper.view))
             await recovery.recover(found, self._slurm, self._kubernetes, rules, dispatcher)
 
         await self._insist("recovery", recover, pods)
-        self._keeper.on_change = lambda view: dispatcher.feed(ClusterObserved(view))
         self._health.ready = True
         jobs = JobWatch(ledger, self._slurm, self._health, self._settings.poll_interval_s)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(dispatcher.run())
-            tasks.create_task(pods.run(dispatcher))
-            tasks.create_task(jobs.run(dispatcher))
-            tasks.create_task(self._keeper.run())
+        with (
+            self._telemetry.leading(lambda: ledger.placeholders),
+            self._keeper.telling(lambda view: dispatcher.feed(ClusterObserved(view))),
+        ):
+            dispatcher.feed(ClusterObserved(self._keeper.view))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(dispatcher.run())
+                tasks.create_task(pods.run(dispatcher))
+                tasks.create_task(jobs.run(dispatcher))
+                tasks.create_task(
+                    recovery.sweep(self._slurm, self._kubernetes, rules, dispatcher, ledger)
+                )
 
-    async def _insist(self, part: str, act: Callable[[], Awaitable[Result]], pods: PodWatch) -> Result:
-        """Repeats until it succeeds; meanwhile /readyz says why not, and so do Pods that wait."""
+    async def _insist(
+        self, part: str, act: Callable[[], Awaitable[Result]], pods: PodWatch | None = None
+    ) -> Result:
+        """Repeats until it succeeds; meanwhile /readyz says why not, and so do `pods` that wait."""
         while True:
             try:
                 result = await act()
             except (SlurmError, KubernetesError) as error:
                 self._health.says(part, str(error))
                 log.warning("cannot start yet", part=part, error=str(error))
-                await recovery.tell_those_who_wait(pods, self._kubernetes, failure_of(error))
+                if pods is not None:
+                    await recovery.tell_those_who_wait(pods, self._kubernetes, failure_of(error))
                 await asyncio.sleep(_RETRY_S)
             else:
                 self._health.says(part, None)
@@ -132,7 +171,12 @@ class Extender:
 
     def _dispatcher(self, ledger: Ledger) -> Dispatcher:
         return Dispatcher(
-            ledger, self._slurm, self._kubernetes, self._telemetry, self._settings.slurm_concurrency
+            ledger,
+            self._slurm,
+            self._kubernetes,
+            self._telemetry,
+            self._settings.slurm_concurrency,
+            self._lease.held,
         )
 
     def _application(self, *routers: APIRouter, prefix: str = "") -> FastAPI:
@@ -198,7 +242,7 @@ async def serve(settings: Settings) -> None:
     extender = Extender(settings, kubernetes, slurm)
     servers = extender.servers()
     serving = [asyncio.ensure_future(server.serve()) for server in servers]
-    placing = asyncio.ensure_future(extender.place())
+    placing = asyncio.ensure_future(extender.run())
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

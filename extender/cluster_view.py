@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import structlog
@@ -22,7 +23,7 @@ log = structlog.get_logger()
 
 
 class ClusterViewKeeper:
-    """`view` is the newest version; `on_change` is called with each."""
+    """`view` is the newest version."""
 
     def __init__(self, kubernetes: KubernetesApi, slurm: Slurm, health: Health, name_label: str) -> None:
         self._watch = ResourceWatch(
@@ -32,10 +33,28 @@ class ClusterViewKeeper:
         self._slurm = slurm
         self._label = name_label
         self.view = ClusterView()
-        self.on_change: Callable[[ClusterView], None] = lambda _: None
+        self.loaded = False
+        self._loading = asyncio.Lock()
+        self._tell: Callable[[ClusterView], None] = lambda _: None
 
     async def load(self) -> ClusterView:
-        """Reads both systems once. Raises their errors."""
+        """Reads both systems, once; returns the newest version. Raises their errors."""
+        async with self._loading:
+            if not self.loaded:
+                await self._load()
+                self.loaded = True
+        return self.view
+
+    @contextmanager
+    def telling(self, tell: Callable[[ClusterView], None]) -> Iterator[None]:
+        """While it lasts, each new version is told."""
+        self._tell = tell
+        try:
+            yield
+        finally:
+            self._tell = lambda _: None
+
+    async def _load(self) -> None:
         nodes = [self._parse(manifest) for manifest in await self._watch.list()]
         configuration = await self._slurm.configuration()
         self.view = replace(
@@ -46,7 +65,6 @@ class ClusterViewKeeper:
             qos_preemption=configuration.preempt_type in (None, "preempt/qos"),
         )
         await self._read_partitions()
-        return self.view
 
     async def run(self) -> None:
         """Follows both systems for ever, after `load`."""
@@ -69,7 +87,7 @@ class ClusterViewKeeper:
                 before = self.view
                 await self._read_partitions()
                 if self.view != before:
-                    self.on_change(self.view)
+                    self._tell(self.view)
             except SlurmError as error:
                 log.warning("partitions not read", error=str(error))
 
@@ -80,7 +98,7 @@ class ClusterViewKeeper:
     def _publish(self, view: ClusterView) -> None:
         if view != self.view:
             self.view = view
-            self.on_change(view)
+            self._tell(view)
 
     def _parse(self, manifest: Manifest) -> Node:
         return Node.parse(manifest, self._label)

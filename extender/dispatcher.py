@@ -88,12 +88,15 @@ class Dispatcher:
         kubernetes: KubernetesApi,
         telemetry: Telemetry,
         workers: int = 16,
+        allowed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`allowed` returns while effects may be carried out, and waits otherwise."""
         self._ledger = ledger
         self._slurm = slurm
         self._kubernetes = kubernetes
         self._telemetry = telemetry
         self._workers = workers
+        self._allowed = allowed
         self._submissions: asyncio.Queue[Effect] = asyncio.Queue()
         self._writes: asyncio.Queue[Effect] = asyncio.Queue()
         self._endings: asyncio.Queue[Effect] = asyncio.Queue()
@@ -122,10 +125,14 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Works for ever."""
-        async with asyncio.TaskGroup() as tasks:
-            for lane in (self._submissions, self._writes, self._endings):
-                for _ in range(self._workers):
-                    tasks.create_task(self._work(lane))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for lane in (self._submissions, self._writes, self._endings):
+                    for _ in range(self._workers):
+                        tasks.create_task(self._work(lane))
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
 
     async def carry_out(self, effect: Effect) -> Any:
         """Does what an effect says and returns its result. Raises the systems' own errors."""
@@ -134,6 +141,8 @@ class Dispatcher:
     async def _work(self, lane: asyncio.Queue[Effect]) -> None:
         while True:
             effect = await lane.get()
+            if self._allowed is not None:
+                await self._allowed()
             with self._telemetry.timing(effect) as timing:
                 try:
                     result = await self.carry_out(effect)
@@ -205,11 +214,13 @@ class Dispatcher:
         pod, cause, now = effect.pod, effect.cause, _wall_clock()
         patch = pod_writes.disruption(pod, cause, now)
         try:
-            await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
+            told = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
         except NotFound:
             return
         await self._record(pod_writes.event(pod, cause, now, action="Evicting"))
-        await self._kubernetes.delete_pod(pod.namespace, pod.name, pod.uid)
+        # Whoever decided by an old version of the Pod deletes nothing.
+        as_told = {"uid": pod.uid, "resourceVersion": told["metadata"]["resourceVersion"]}
+        await self._kubernetes.delete_pod(pod.namespace, pod.name, as_told)
 
     async def _record(self, event: dict[str, Any]) -> None:
         """An Event is for people: one that cannot be made holds nothing up."""

@@ -133,12 +133,13 @@ class KubernetesApi:
         path = _pod(namespace, name) + "/status"
         return await self._ask("PATCH", path, body=patch, content_type=_STRATEGIC)
 
-    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
-        """Deletes this very Pod with its own grace; one that is gone is success."""
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+    async def delete_pod(self, namespace: str, name: str, preconditions: Manifest) -> None:
+        """Deletes a Pod with its own grace if its `uid` and `resourceVersion` are these, else raises
+        Conflict; one that is gone is success."""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         try:
             await self._ask("DELETE", _pod(namespace, name), body=options)
-        except (NotFound, Conflict):
+        except NotFound:
             return
 
     async def bind_pod(self, namespace: str, name: str, node: str, metadata: Manifest) -> None:
@@ -162,6 +163,23 @@ class KubernetesApi:
         """Returns what identifies this cluster: the uid of a namespace that lives as long as it does."""
         namespace = await self._ask("GET", "/api/v1/namespaces/kube-system")
         return str(namespace["metadata"]["uid"])
+
+    # Leases
+
+    async def read_lease(self, namespace: str, name: str) -> Manifest | None:
+        """Returns a Lease as it is now, None where there is none."""
+        try:
+            return await self._ask("GET", f"{_leases(namespace)}/{name}")
+        except NotFound:
+            return None
+
+    async def create_lease(self, namespace: str, lease: Manifest) -> Manifest:
+        """Creates a Lease. Raises Conflict where there is one already."""
+        return await self._ask("POST", _leases(namespace), body=lease)
+
+    async def replace_lease(self, namespace: str, name: str, lease: Manifest) -> Manifest:
+        """Replaces the version of a Lease that it carries; Conflict where that is not current."""
+        return await self._ask("PUT", f"{_leases(namespace)}/{name}", body=lease)
 
     # Lists and watches
 
@@ -234,3 +252,7 @@ class KubernetesApi:
 
 def _pod(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _leases(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"

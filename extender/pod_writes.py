@@ -59,7 +59,7 @@ def waiting(pod: Pod, cause: Cause, job_id: int | None, now: datetime) -> dict[s
 def disruption(pod: Pod, cause: Cause, now: datetime) -> dict[str, Any]:
     """Returns the status patch that says why a Pod is about to be deleted (KEP-3329)."""
     return {
-        "metadata": {"uid": pod.uid},
+        "metadata": _as_seen(pod),
         "status": {
             "conditions": [
                 _condition("DisruptionTarget", "True", cause, now),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -42,6 +43,12 @@ class Settings(BaseSettings):
     fast_path: bool = True
     poll_interval_s: float = Field(default=0.25, gt=0, lt=3600)
     unbound_deadline_s: float = Field(default=30.0, gt=0, lt=86400)
+
+    replica: str = Field(default_factory=socket.gethostname, min_length=1)
+    """This replica's name in the Lease; it must differ from all others'. In a Pod: the Pod's name."""
+    lease_namespace: str = "kube-system"
+    lease_duration_s: int = Field(default=5, ge=2, lt=3600)
+    """How long the Lease of a leader that has died keeps others from leading."""
 
     listen_address: str = "0.0.0.0"  # noqa: S104 -- admission and probes come from other hosts
     scheduler_address: str = "127.0.0.1"

@@ -16,6 +16,7 @@ from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
+    Gauge,
     Histogram,
     generate_latest,
 )
@@ -89,6 +90,14 @@ class Telemetry:
             registry=self.registry,
         )
 
+        self._leads = Gauge(
+            "slurm_extender_leading",
+            "Whether this replica leads, which one does at a time.",
+            registry=self.registry,
+        )
+        self._states = _States()
+        self.registry.register(self._states)
+
     def observe(self, before: Placeholder | None, after: Placeholder) -> None:
         """Takes note of a placeholder that came into another state."""
         self._moves.labels(after.state).inc()
@@ -137,17 +146,23 @@ class Telemetry:
 
         return routes
 
-    def count(self, placeholders: Callable[[], Iterable[Placeholder]]) -> None:
-        """Adds the gauge of placeholders by state, counted when it is read."""
-        self.registry.register(_States(placeholders))
+    @contextmanager
+    def leading(self, placeholders: Callable[[], Iterable[Placeholder]]) -> Iterator[None]:
+        """While it lasts, this replica leads and these are its placeholders, counted when asked for."""
+        self._states.placeholders = placeholders
+        self._leads.set(1)
+        try:
+            yield
+        finally:
+            self._states.placeholders = tuple
+            self._leads.set(0)
 
 
 class _States(Collector):
-    def __init__(self, placeholders: Callable[[], Iterable[Placeholder]]) -> None:
-        self._placeholders = placeholders
+    placeholders: Callable[[], Iterable[Placeholder]] = tuple
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        tally = Tally(p.state for p in self._placeholders())
+        tally = Tally(p.state for p in self.placeholders())
         family = GaugeMetricFamily(
             "slurm_extender_placeholders", "Placeholders by state.", labels=["state"]
         )

@@ -43,11 +43,11 @@ async def followed(api: FakeApi) -> list[ClusterView]:
     views: list[ClusterView] = []
     keeping = keeper(api)
     await keeping.load()
-    keeping.on_change = views.append
-    running = asyncio.ensure_future(keeping.run())
-    await asyncio.wait_for(api.idle.wait(), 10)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    with keeping.telling(views.append):
+        running = asyncio.ensure_future(keeping.run())
+        await asyncio.wait_for(api.idle.wait(), 10)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
     assert not views or views[-1] is keeping.view
     return views
 

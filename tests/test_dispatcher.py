@@ -84,8 +84,8 @@ class FakeKubernetes:
         self._did("patch status", patch)
         return {"metadata": {"resourceVersion": "8"}}
 
-    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
-        self._did("delete", (namespace, name, uid))
+    async def delete_pod(self, namespace: str, name: str, preconditions: Manifest) -> None:
+        self._did("delete", (namespace, name, preconditions))
 
     async def create_event(self, _namespace: str, event: Manifest) -> None:
         self._did("event", event["reason"])
@@ -269,11 +269,24 @@ async def test_a_cause_is_a_condition_and_an_event() -> None:
     assert works.kubernetes.done == ["patch status", "event"]
 
 
+async def test_effects_wait_while_this_replica_may_not_act() -> None:
+    async with Works() as works:
+        may_act = asyncio.Event()
+        works.dispatcher._allowed = may_act.wait  # type: ignore[assignment]
+        works.put(CancelJob("u1", 7))
+        await asyncio.sleep(0)
+        assert works.slurm.calls == []
+        may_act.set()
+        await works.outcome()
+        assert works.slurm.calls == [("cancel", 7)]
+
+
 async def test_an_evicted_pod_is_told_why_before_it_is_deleted() -> None:
     works = Works()
     await works.do(EVICTION)
     assert works.kubernetes.done == ["patch status", "event", "delete"]
-    assert works.kubernetes.calls[-1][1] == ("default", "p", "u1")
+    deleted = {"uid": "u1", "resourceVersion": "8"}  # as it was told, and in no other version
+    assert works.kubernetes.calls[-1][1] == ("default", "p", deleted)
 
 
 @pytest.mark.parametrize("status", [403, 422])

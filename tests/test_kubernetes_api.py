@@ -80,11 +80,12 @@ def server(_listening: ApiServer) -> ApiServer:
     return _listening
 
 
+UNCHANGED: Manifest = {"uid": "u1", "resourceVersion": "7"}
 CALLS: dict[str, Callable[[KubernetesApi], Awaitable[object]]] = {
     "read_pod": lambda api: api.read_pod("default", "p"),
     "patch_pod": lambda api: api.patch_pod("default", "p", {}),
     "patch_pod_status": lambda api: api.patch_pod_status("default", "p", {}),
-    "delete_pod": lambda api: api.delete_pod("default", "p", "u1"),
+    "delete_pod": lambda api: api.delete_pod("default", "p", UNCHANGED),
     "bind_pod": lambda api: api.bind_pod("default", "p", "n1", {"uid": "u1", "resourceVersion": "7"}),
     "create_event": lambda api: api.create_event("default", EVENT),
     "list": lambda api: api.list("pods", None),
@@ -124,9 +125,9 @@ async def test_a_status_patch_keeps_the_conditions_of_others(server: ApiServer) 
 
 
 async def test_a_deletion_is_of_this_very_pod_with_its_own_grace(server: ApiServer) -> None:
-    await server.api.delete_pod("default", "p", "u1")
+    await server.api.delete_pod("default", "p", UNCHANGED)
     assert server.asked == ("DELETE", POD)
-    assert server.sent["preconditions"] == {"uid": "u1"}
+    assert server.sent["preconditions"] == UNCHANGED
     assert "gracePeriodSeconds" not in server.sent
 
 
@@ -207,10 +208,32 @@ async def test_a_pod_that_does_not_exist_is_none(server: ApiServer) -> None:
     assert await server.api.read_pod("default", "p") is None
 
 
-@pytest.mark.parametrize("status", [404, 409])
-async def test_to_delete_a_pod_that_is_gone_is_success(server: ApiServer, status: int) -> None:
-    server.fails(status)
-    await server.api.delete_pod("default", "p", "u1")
+async def test_to_delete_a_pod_that_is_gone_is_success(server: ApiServer) -> None:
+    server.fails(404)
+    await server.api.delete_pod("default", "p", UNCHANGED)
+
+
+async def test_a_pod_that_has_changed_is_not_deleted(server: ApiServer) -> None:
+    server.fails(409)
+    with pytest.raises(Conflict):
+        await server.api.delete_pod("default", "p", UNCHANGED)
+
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+
+
+async def test_a_lease_that_does_not_exist_is_none(server: ApiServer) -> None:
+    server.fails(404)
+    assert await server.api.read_lease("kube-system", "x") is None
+    assert server.asked == ("GET", LEASE + "/x")
+
+
+async def test_a_lease_is_made_and_replaced(server: ApiServer) -> None:
+    lease: Manifest = {"metadata": {"name": "x"}, "spec": {"holderIdentity": "a"}}
+    await server.api.create_lease("kube-system", lease)
+    assert (server.asked, server.sent) == (("POST", LEASE), lease)
+    await server.api.replace_lease("kube-system", "x", lease)
+    assert (server.asked, server.sent) == (("PUT", LEASE + "/x"), lease)
 
 
 async def test_to_create_an_event_twice_is_success(server: ApiServer) -> None:

@@ -84,15 +84,15 @@ def test_every_write_is_held_to_the_pod_as_it_was_seen() -> None:
         "grant": pod_writes.grant(POD, ALLOCATION, "7"),
         "next attempt": pod_writes.next_attempt(POD, 2),
         "waiting": pod_writes.waiting(POD, CAUSE, None, NOW),
+        "disruption": pod_writes.disruption(POD, CAUSE, NOW),
     }
     for name, patch in held.items():
         metadata = patch["metadata"]
         assert (metadata.get("uid"), metadata.get("resourceVersion")) == ("u1", "7"), name
 
 
-def test_a_word_of_farewell_is_for_this_very_pod_whatever_its_version() -> None:
-    for patch in (pod_writes.disruption(POD, CAUSE, NOW), pod_writes.no_nomination(POD)):
-        assert patch["metadata"] == {"uid": "u1"}
+def test_a_nomination_is_taken_back_from_this_very_pod_whatever_its_version() -> None:
+    assert pod_writes.no_nomination(POD)["metadata"] == {"uid": "u1"}
 
 
 def test_the_conditions_say_where_the_placeholder_stands() -> None:

@@ -86,7 +86,12 @@ _MOVES: dict[State, frozenset[State]] = {
             State.RELEASING,  # the Pod is gone
         }
     ),
-    State.EVICTING: frozenset({State.RELEASING}),  # the Pod is gone
+    State.EVICTING: frozenset(
+        {
+            State.RELEASING,  # the Pod is gone
+            State.REPLACING,  # it was not the admin who ended the job, but another replica of ours
+        }
+    ),
     State.RELEASING: frozenset({State.DONE}),  # the job is over
     State.REFUSED: frozenset(
         {

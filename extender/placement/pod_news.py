@@ -18,6 +18,8 @@ def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
         return placeholder
     if pod.finished or (pod.deleting and pod.node is None):
         return after_end(placeholder, now)
+    if pod.attempt > placeholder.attempt and placeholder.state is not State.REPLACING:
+        return _overtaken(placeholder, now)
     if pod.node is not None:
         return _bound(placeholder, pod.node, now)
     if placeholder.state in _WITHOUT_JOB and pod.request != before.request:
@@ -25,6 +27,21 @@ def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
     if not placeholder.written and not placeholder.failures:
         return replace(placeholder, not_before=0.0)  # a write may have waited for this version
     return placeholder
+
+
+def _overtaken(placeholder: Placeholder, now: float) -> Placeholder:
+    """Another replica has numbered a later attempt: ours is over. Its job is ended if it still lives,
+    and the later attempt is taken up where it stands, under the same ids."""
+    pod = placeholder.pod
+    if placeholder.state is State.BOUND or (pod.node and pod.job_id == placeholder.job_id):
+        return placeholder  # the number is wrong, not the job
+    if placeholder.state in _WITHOUT_JOB:
+        return replace(placeholder, attempt=pod.attempt, attempt_try=0)
+    if pod.node is not None:
+        return after_end(placeholder, now)
+    over = placeholder.job_over
+    before = replace(placeholder, attempt=pod.attempt - 1, allocation=None)
+    return before.move(State.REPLACING, now, written=True, job_over=over)
 
 
 def after_end(placeholder: Placeholder, now: float) -> Placeholder:
@@ -49,7 +66,17 @@ def _bound(placeholder: Placeholder, node: str, now: float) -> Placeholder:
             if placeholder.job_over:
                 return placeholder.move(State.EVICTING, now, job_over=True, cause=placeholder.cause)
             return placeholder.move(State.BOUND, now)
+        case State.SUBMITTING | State.QUEUED if _by_another_replica(placeholder):
+            granted = placeholder.move(State.ALLOCATED, now, allocation=placeholder.pod.allocation)
+            return granted.move(State.BOUND, now, doubted=now)  # Slurm is asked whether it is so
     return after_end(placeholder, now)
+
+
+def _by_another_replica(placeholder: Placeholder) -> bool:
+    """The Binding names the very job that this replica believes to wait still."""
+    pod = placeholder.pod
+    granted = pod.allocation
+    return granted is not None and (granted.job_id, granted.node) == (placeholder.job_id, pod.node)
 
 
 def _is_ours(placeholder: Placeholder, node: str) -> bool:

@@ -56,6 +56,16 @@ def job_state(base: str) -> JobState:
 
 
 @dataclass
+class Replica:
+    """One extender: what it knows, what it is doing, and the news that is on its way to it."""
+
+    ledger: Ledger
+    effects: list[Effect] = field(default_factory=list)
+    news: list[Event] = field(default_factory=list)
+    poll: JobsPolled | None = None
+
+
+@dataclass
 class World:
     """Kubernetes, Slurm, a kube-scheduler, and one ledger between them."""
 
@@ -68,9 +78,10 @@ class World:
     revived: set[int] = field(default_factory=set)
     disturbed: set[str] = field(default_factory=set)
     """Pods whose job ended, or was forgotten, by no doing of the ledger's: only those may be evicted."""
-    effects: list[Effect] = field(default_factory=list)
-    news: list[Event] = field(default_factory=list)
-    poll: JobsPolled | None = None
+    acting: Replica = field(init=False)
+    """The replica whose turn it is."""
+    other: Replica | None = None
+    """Another one that believes that it leads."""
     made: int = 0
     version: int = 0
 
@@ -79,14 +90,41 @@ class World:
 
     # The ledger
 
+    @property
+    def ledger(self) -> Ledger:
+        return self.acting.ledger
+
+    @property
+    def effects(self) -> list[Effect]:
+        return self.acting.effects
+
+    @property
+    def news(self) -> list[Event]:
+        return self.acting.news
+
+    def fail_over(self) -> None:
+        """Another replica takes over while this one does not know yet that it leads no more."""
+        deposed = self.acting
+        self.restart()
+        self.other = deposed
+
+    def swap(self) -> None:
+        """The other replica acts."""
+        assert self.other is not None
+        self.acting, self.other = self.other, self.acting
+
+    def _announce(self, event: Event) -> None:
+        for replica in (self.acting, self.other):
+            if replica is not None:
+                replica.news.append(event)
+
     def tell(self, event: Event) -> None:
         self.effects.extend(self.ledger.apply(event, self.now))
         self.no_two_live_jobs()
 
     def restart(self) -> None:
         """A new extender, which knows nothing, reads both systems."""
-        self.effects, self.news, self.poll, self.saved = [], [], None, None
-        self.ledger = Ledger(self.rules)
+        self.acting, self.saved = Replica(Ledger(self.rules)), None
         self.tell(ClusterObserved(VIEW))
         keys = {job.id: PlaceholderKey.parse(job.admin_comment) for job in self.jobs.values()}
         for pod in tuple(self.pods.values()):
@@ -100,6 +138,17 @@ class World:
         for job in tuple(self.jobs.values()):
             key = keys[job.id]
             if key is not None and key.uid not in self.pods and not job.state.ended:
+                self.tell(OrphanFound(key, job.id))
+
+    def sweep(self) -> None:
+        """Live jobs that the ledger does not know, of Pods that are gone or have moved on, are ended."""
+        known = {p.job_id for p in self.ledger.placeholders}
+        for job in tuple(self.jobs.values()):
+            key = PlaceholderKey.parse(job.admin_comment)
+            if key is None or job.state.ended or job.id in known:
+                continue
+            pod = self.pods.get(key.uid)
+            if pod is None or pod.attempt > key.attempt:
                 self.tell(OrphanFound(key, job.id))
 
     def pass_time(self, seconds: float) -> None:
@@ -119,11 +168,11 @@ class World:
         self.version += 1
         pod = replace(pod, resource_version=str(self.version))
         self.pods[pod.uid] = pod
-        self.news.append(PodObserved(pod))
+        self._announce(PodObserved(pod))
 
     def remove_pod(self, uid: str) -> None:
         if self.pods.pop(uid, None) is not None:
-            self.news.append(PodVanished(uid))
+            self._announce(PodVanished(uid))
 
     def hear(self) -> None:
         """The watch delivers its oldest undelivered change."""
@@ -192,11 +241,11 @@ class World:
         """A poll reads the states; they are told later."""
         asked = self.ledger.watched_jobs()
         states = {i: self.jobs[i].state for i in asked if i in self.jobs}
-        self.poll = JobsPolled(asked, states, self.now)
+        self.acting.poll = JobsPolled(asked, states, self.now)
 
     def answer(self) -> None:
-        if self.poll is not None:
-            poll, self.poll = self.poll, None
+        poll, self.acting.poll = self.acting.poll, None
+        if poll is not None:
             self.tell(poll)
 
     # Effects
@@ -212,8 +261,16 @@ class World:
                 anew = replace(effect.pod, attempt=effect.attempt, allocation=None, job_id=None)
                 return self._patch(effect.pod, anew)
             case EvictPod():
-                assert effect.uid in self.disturbed, f"{effect.uid} is evicted without a cause"
-                self.remove_pod(effect.pod.uid)
+                return self._evict(effect)
+        return None
+
+    def _evict(self, effect: EvictPod) -> object:
+        current = self.pods.get(effect.uid)
+        if current is not None and current.resource_version != effect.pod.resource_version:
+            return Failure(Remedy.FRESHER, "the object has been modified")
+        if current is not None:
+            assert effect.uid in self.disturbed, f"{effect.uid} is evicted without a cause"
+        self.remove_pod(effect.uid)
         return None
 
     def _on_slurm(self, effect: Submit | ReadJob | ExcludeNodes | CancelJob) -> object:
@@ -293,6 +350,7 @@ class World:
 
 def calm_down(world: World, rounds: int = 60) -> None:
     """Nothing is lost any more, and everybody is quick."""
+    world.sweep()
     for _ in range(rounds):
         while world.news:
             world.hear()

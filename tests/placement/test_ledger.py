@@ -274,7 +274,7 @@ def test_a_pod_that_others_hold_back_gets_no_job_until_they_let_go() -> None:
     world = World()
     uid = world.create_pod()
     world.write(replace(world.pods[uid], gates=(*world.pods[uid].gates, "kueue.x-k8s.io/admission")))
-    world.news = world.news[-1:]
+    world.acting.news = world.news[-1:]
     (told,) = settle(world)
     assert isinstance(told, ShowCause)
     assert "kueue.x-k8s.io/admission" in told.cause.message
@@ -292,7 +292,7 @@ def test_a_cancellation_that_is_confirmed_late_does_not_hold_up_the_next_attempt
     world.finish(attempt, world.do(attempt))
     settle_news(world)
     (cancel,) = world.effects
-    world.effects = []
+    world.acting.effects = []
     world.do(cancel)
     world.ask()
     world.answer()
@@ -307,7 +307,7 @@ def test_what_could_not_be_told_is_told_later() -> None:
     world.hear()
     world.finish(world.effects.pop(0), Failure(Remedy.CHANGE, "Invalid partition name"))
     (told,) = world.effects
-    world.effects = []
+    world.acting.effects = []
     world.finish(told, Failure(Remedy.AGAIN, "kube-apiserver does not answer", "Kubernetes"))
     assert world.effects == []
     world.pass_time(world.rules.reason_interval + 1)
@@ -412,7 +412,7 @@ def test_a_pod_that_needs_a_closed_node_waits_for_it() -> None:
     uid = world.create_pod()
     needs = replace(REQUEST, job=replace(REQUEST.job, required_nodes=("n1",)))
     world.write(replace(world.pods[uid], request=needs))
-    world.news = world.news[-1:]
+    world.acting.news = world.news[-1:]
     (told,) = settle(world)
     assert isinstance(told, ShowCause)
     assert told.cause.reason == "NoEligibleNode"
@@ -438,7 +438,7 @@ def test_a_refused_pod_is_tried_again_when_the_nodes_change() -> None:
 def test_a_pod_that_was_told_to_wait_before_a_restart_is_told_that_it_need_not() -> None:
     world = World()
     world.create_pod()
-    world.news = [PodObserved(replace(pod.pod, told_to_wait=True)) for pod in world.news]  # type: ignore[union-attr]
+    world.acting.news = [PodObserved(replace(pod.pod, told_to_wait=True)) for pod in world.news]  # type: ignore[union-attr]
     (written,) = (e for e in settle(world) if isinstance(e, WriteAllocation))
     assert written.nominate
 
@@ -568,7 +568,7 @@ def test_trouble_is_told_once_and_not_with_every_repetition() -> None:
     world.hear()
     told = []
     for _ in range(5):
-        effects, world.effects = world.effects, []
+        effects, world.acting.effects = world.effects, []
         for effect in effects:
             if isinstance(effect, Submit):
                 world.finish(effect, Failure(Remedy.AGAIN, "no connection"))
@@ -586,7 +586,7 @@ def test_a_poll_that_was_asked_before_the_grant_does_not_undo_it() -> None:
     uid = world.create_pod()
     settle(world)
     world.ask()
-    late = world.poll
+    late = world.acting.poll
     assert isinstance(late, JobsPolled)
     world.remove_pod(other)
     settle(world)
@@ -594,7 +594,7 @@ def test_a_poll_that_was_asked_before_the_grant_does_not_undo_it() -> None:
     world.schedule()
     poll(world)
     assert state_of(world, uid) is State.ALLOCATED
-    world.poll = late
+    world.acting.poll = late
     world.answer()
     assert state_of(world, uid) is State.ALLOCATED
 

@@ -17,6 +17,7 @@ class Interleavings(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
+        self.leader = self.world.acting
 
     # Users and kube-scheduler
 
@@ -87,7 +88,30 @@ class Interleavings(RuleBasedStateMachine):
         for effect, reached in zip(world.effects, arrived, strict=False):
             if reached:
                 world.do(effect)
+        self.stop_the_deposed()
         world.restart()
+
+    @precondition(lambda self: self.world.other is None)
+    @rule()
+    def another_replica_leads(self) -> None:
+        self.world.fail_over()
+        self.leader = self.world.acting
+
+    @precondition(lambda self: self.world.other is not None)
+    @rule()
+    def the_other_replica_acts(self) -> None:
+        """Both believe that they lead."""
+        self.world.swap()
+
+    @precondition(lambda self: self.world.other is not None)
+    @rule()
+    def the_deposed_replica_stops(self) -> None:
+        self.stop_the_deposed()
+
+    def stop_the_deposed(self) -> None:
+        if self.world.other is not None and self.world.acting is not self.leader:
+            self.world.swap()
+        self.world.other = None
 
     @rule()
     def slurm_saves(self) -> None:
@@ -103,6 +127,7 @@ class Interleavings(RuleBasedStateMachine):
         self.world.no_two_live_jobs()
 
     def teardown(self) -> None:
+        self.stop_the_deposed()
         calm_down(self.world)
         ends_well(self.world)
 
