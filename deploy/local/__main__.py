@@ -61,6 +61,7 @@ def up(  # noqa: PLR0913 - each is an option
     release: Release = DEFAULT_RELEASE,
     kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
     extender: Annotated[bool, typer.Option(help="Or kube-scheduler without it.")] = True,
+    replicas: Annotated[int, typer.Option(help="Of kube-scheduler and extender.")] = 1,
 ) -> None:
     """Start a cluster and leave it running."""
     stopwatch = Stopwatch(console.print)
@@ -72,6 +73,7 @@ def up(  # noqa: PLR0913 - each is an option
         gpus_per_node=gpus,
         kubernetes=kubernetes,
         extender=extender and kubernetes,
+        replicas=replicas,
         release=release,
     )
     cluster = Cluster.up(spec, directory, tied=False, report=stopwatch)

@@ -4,14 +4,14 @@ import shutil
 from pathlib import Path
 
 from deploy.local.components import Component
-from deploy.local.kubernetes_binaries import CONTROL_PLANE
 from deploy.local.kubernetes_components import (
     control_components,
-    extender_component,
+    extender_components,
     store_components,
 )
 from deploy.local.kubernetes_config import EXTENDER_LISTENERS, write_kubernetes_files
 from deploy.local.layout import Layout, Record
+from deploy.local.links import link_components, link_port_names
 from deploy.local.slurm_components import slurm_components
 from deploy.local.slurm_config import write_clients, write_slurm_files
 from deploy.local.spec import ClusterSpec
@@ -19,10 +19,11 @@ from deploy.local.spec import ClusterSpec
 
 def port_names(spec: ClusterSpec) -> list[str]:
     """What the cluster needs a port for."""
-    kubernetes = ["etcd", "etcd-peer", *CONTROL_PLANE, "kwok"] if spec.kubernetes else []
-    extender = [f"extender-{name}" for name in EXTENDER_LISTENERS] if spec.extender else []
+    plane = ["etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kwok"]
+    kubernetes = [*plane, *spec.scheduler_names] if spec.kubernetes else []
+    extender = [f"{name}-{listener}" for name in spec.extender_names for listener in EXTENDER_LISTENERS]
     slurmds = [f"slurmd-{name}" for name in spec.slurmd_names]
-    return [*kubernetes, *extender, "slurmctld", "slurmrestd", *slurmds]
+    return [*kubernetes, *extender, *link_port_names(spec), "slurmctld", "slurmrestd", *slurmds]
 
 
 def prepare_directory(layout: Layout, record: Record) -> None:
@@ -45,8 +46,6 @@ def start_phases(layout: Layout, record: Record) -> list[list[Component]]:
     daemons = slurm_components(spec, ports, layout)
     if not spec.kubernetes:
         return [daemons]
-    store = store_components(binaries, ports, layout)
-    control = control_components(binaries, ports, layout)
-    if spec.extender:
-        control.append(extender_component(spec, ports, layout))
-    return [[*store, *daemons], control]
+    store = [*store_components(binaries, ports, layout), *link_components(spec, ports, layout)]
+    control = control_components(spec, binaries, ports, layout)
+    return [[*store, *daemons], [*control, *extender_components(spec, ports, layout)]]

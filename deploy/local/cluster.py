@@ -18,6 +18,7 @@ from deploy.local.kubernetes_components import extender_environment
 from deploy.local.kubernetes_config import api_server_url, kubeconfig_of
 from deploy.local.kubernetes_objects import create_objects
 from deploy.local.layout import Layout, Record
+from deploy.local.links import disturb, link_name
 from deploy.local.ports import PortLease, lease_ports
 from deploy.local.prerequisites import check_prerequisites
 from deploy.local.progress import Report, silent
@@ -34,7 +35,8 @@ class Cluster:
     """A cluster in a directory of its own. As a context manager it is taken down at the end.
 
     Components are named etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok,
-    slurmctld, slurmrestd, slurmd-NODE and extender.
+    slurmctld, slurmrestd, slurmd-NODE and extender; with replicas also extender-N, kube-scheduler-N
+    and service, the stand-in for a Service before the extenders; with links also links.
     """
 
     def __init__(self, layout: Layout, record: Record) -> None:
@@ -138,7 +140,7 @@ class Cluster:
     @property
     def extender_environment(self) -> Mapping[str, str]:
         """The settings under which an extender serves this cluster (it needs `extender=True`)."""
-        return extender_environment(self._record.ports, self._layout)
+        return extender_environment("extender", self.spec, self._record.ports, self._layout)
 
     @property
     def api_server_url(self) -> str:
@@ -203,6 +205,10 @@ class Cluster:
 
     def resume(self, name: str) -> None:
         self._supervision.signal(name, signal.SIGCONT)
+
+    def disturb(self, extender: str, target: str, fault: str) -> None:
+        """How an extender's link to `target` (see links.TARGETS) fares from now on: proxy.FAULTS."""
+        disturb(self._layout, link_name(extender, target), fault)
 
     def wait_exit(self, name: str, timeout_s: float = 15.0) -> int | None:
         """The return code of a component that ends by itself; None if it has not in time."""

@@ -15,9 +15,12 @@ from deploy.local.kubernetes_config import (
     EXTENDER_LISTENERS,
     admin_token,
     api_server_url,
+    extender_kubeconfig,
     kubeconfig_of,
+    scheduler_configuration,
 )
 from deploy.local.layout import Layout
+from deploy.local.links import target_port
 from deploy.local.spec import ClusterSpec
 
 # What such a cluster needs, and nothing that costs when idle. Without node-lifecycle nothing judges
@@ -30,6 +33,8 @@ _CONTROLLERS: Final = (
     "pod-garbage-collector-controller",
     "replicaset-controller",
 )
+# Of the replicas' leader, the extenders' and the kube-schedulers' alike.
+LEASE_DURATION_S: Final = 5
 _OPEN_PATHS: Final = "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics"
 
 
@@ -41,22 +46,27 @@ def store_components(
 
 
 def control_components(
-    binaries: Mapping[str, str], ports: dict[str, int], layout: Layout
+    spec: ClusterSpec, binaries: Mapping[str, str], ports: dict[str, int], layout: Layout
 ) -> list[Component]:
     """What needs the API server to start."""
+    scheduler = binaries["kube-scheduler"]
     return [
         _controller_manager(binaries["kube-controller-manager"], ports, layout),
-        _scheduler(binaries["kube-scheduler"], ports, layout),
+        *(_scheduler(name, scheduler, ports, layout) for name in spec.scheduler_names),
         _kwok(binaries["kwok"], ports, layout),
     ]
 
 
-def extender_component(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
-    health = ports["extender-health"]
+def extender_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
+    return [_extender(name, spec, ports, layout) for name in spec.extender_names]
+
+
+def _extender(name: str, spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
+    health = ports[f"{name}-health"]
     return Component(
-        name="extender",
+        name=name,
         argv=spec.extender_argv or (sys.executable, "-m", "extender"),
-        env={**os.environ, **_bytecode_cache(), **extender_environment(ports, layout)},
+        env={**os.environ, **_bytecode_cache(), **extender_environment(name, spec, ports, layout)},
         is_ready=lambda: answers(f"http://127.0.0.1:{health}/readyz"),
     )
 
@@ -66,18 +76,25 @@ def _bytecode_cache() -> dict[str, str]:
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(cache_folder() / "bytecode")}
 
 
-def extender_environment(ports: dict[str, int], layout: Layout) -> dict[str, str]:
-    """The settings under which an extender serves this cluster."""
+def extender_environment(
+    name: str, spec: ClusterSpec, ports: dict[str, int], layout: Layout
+) -> dict[str, str]:
+    """The settings under which the extender of that name serves this cluster."""
     settings = {
-        "KUBECONFIG": kubeconfig_of("slurm-extender", layout),
-        "SLURMRESTD_URL": f"http://127.0.0.1:{ports['slurmrestd']}",
+        "KUBECONFIG": extender_kubeconfig(name, layout),
+        "SLURMRESTD_URL": f"http://127.0.0.1:{target_port(spec, ports, name, 'slurmrestd')}",
         "SLURM_TOKEN_FILE": layout.token_file,
         "LISTEN_ADDRESS": "127.0.0.1",
         "TLS_CERT_FILE": layout.kubernetes / "extender.crt",
         "TLS_KEY_FILE": layout.kubernetes / "extender.key",
-        **{f"{name.upper()}_PORT": ports[f"extender-{name}"] for name in EXTENDER_LISTENERS},
+        **{f"{each.upper()}_PORT": ports[f"{name}-{each}"] for each in EXTENDER_LISTENERS},
+        **(_replica(name) if spec.replicas > 1 else {}),
     }
     return {f"SLURM_EXTENDER_{name}": str(value) for name, value in settings.items()}
+
+
+def _replica(name: str) -> dict[str, object]:
+    return {"REPLICA": name, "LEASE_NAMESPACE": "kube-system", "LEASE_DURATION_S": LEASE_DURATION_S}
 
 
 def api_client(ports: dict[str, int], layout: Layout) -> httpx.Client:
@@ -165,13 +182,12 @@ def _controller_manager(binary: str, ports: dict[str, int], layout: Layout) -> C
     )
 
 
-def _scheduler(binary: str, ports: dict[str, int], layout: Layout) -> Component:
-    name = "kube-scheduler"
+def _scheduler(name: str, binary: str, ports: dict[str, int], layout: Layout) -> Component:
     return Component(
         name=name,
         argv=(
             binary,
-            f"--config={layout.kubernetes / 'kube-scheduler.yaml'}",
+            f"--config={scheduler_configuration(name, layout)}",
             "-v=2",
             *_serving(name, ports, layout),
         ),

@@ -8,6 +8,7 @@ from typing import Final
 import trustme
 
 from deploy.local.layout import Layout
+from deploy.local.links import target_port
 from deploy.local.rendering import render, source
 from deploy.local.spec import ClusterSpec
 
@@ -30,14 +31,8 @@ def write_kubernetes_files(
     folder = layout.kubernetes
     folder.mkdir()
     _write_certificates(folder)
-    _write_users(ports, layout)
-    scheduler = render(
-        "kube-scheduler.yaml.j2",
-        spec=spec,
-        ports=ports,
-        kubeconfig=kubeconfig_of("system:kube-scheduler", layout),
-    )
-    (folder / "kube-scheduler.yaml").write_text(scheduler)
+    _write_users(spec, ports, layout)
+    _write_schedulers(spec, ports, layout)
     (folder / "kwok.yaml").write_text(source("kwok.yaml"))
     _write_kubectl(layout, kubectl)
 
@@ -50,6 +45,15 @@ def kubeconfig_of(user: str, layout: Layout) -> Path:
     if user == "admin":
         return layout.kubeconfig
     return layout.kubernetes / f"{user.removeprefix('system:')}.kubeconfig"
+
+
+def scheduler_configuration(name: str, layout: Layout) -> Path:
+    return layout.kubernetes / f"{name}.yaml"
+
+
+def extender_kubeconfig(name: str, layout: Layout) -> Path:
+    """Each extender has its own way to the API server, all as the same user."""
+    return layout.kubernetes / f"{name}.kubeconfig"
 
 
 def admin_token(layout: Layout) -> str:
@@ -72,17 +76,36 @@ def _write_certificates(folder: Path) -> None:
             blob.write_to_path(folder / f"{name}.crt", append=True)
 
 
-def _write_users(ports: dict[str, int], layout: Layout) -> None:
+def _write_users(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     rows = []
+    tokens = {user: secrets.token_hex(16) for user in USERS}
     for user, group in USERS.items():
-        token = secrets.token_hex(16)
+        token = tokens[user]
         rows.append(f'{token},{user},{user},"{group}"\n' if group else f"{token},{user},{user}\n")
-        values = {"server": api_server_url(ports), "ca": layout.kubernetes / "ca.crt"}
-        config = render("kubeconfig.yaml.j2", user=user, token=token, **values)
-        kubeconfig_of(user, layout).write_text(config)
-        if user == "admin":
-            (layout.kubernetes / "admin.token").write_text(token)
+        _write_kubeconfig(kubeconfig_of(user, layout), user, token, ports["kube-apiserver"], layout)
+    for name in spec.extender_names:
+        path, port = extender_kubeconfig(name, layout), target_port(spec, ports, name, "kube-apiserver")
+        _write_kubeconfig(path, "slurm-extender", tokens["slurm-extender"], port, layout)
+    (layout.kubernetes / "admin.token").write_text(tokens["admin"])
     (layout.kubernetes / "tokens.csv").write_text("".join(rows))
+
+
+def _write_schedulers(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
+    """Each kube-scheduler asks the extender beside it, if there is one."""
+    extenders: list[int | None] = [ports[f"{name}-scheduler"] for name in spec.extender_names] or [None]
+    for name, port in zip(spec.scheduler_names, extenders, strict=True):
+        configuration = render(
+            "kube-scheduler.yaml.j2",
+            extender_port=port,
+            replicas=spec.replicas,
+            kubeconfig=kubeconfig_of("system:kube-scheduler", layout),
+        )
+        scheduler_configuration(name, layout).write_text(configuration)
+
+
+def _write_kubeconfig(path: Path, user: str, token: str, port: int, layout: Layout) -> None:
+    server, ca = f"https://127.0.0.1:{port}", layout.kubernetes / "ca.crt"
+    path.write_text(render("kubeconfig.yaml.j2", user=user, token=token, server=server, ca=ca))
 
 
 def _write_kubectl(layout: Layout, kubectl: Path) -> None:

@@ -13,12 +13,15 @@ from deploy.local.errors import ClusterError
 from deploy.local.kubernetes_components import api_client
 from deploy.local.kubernetes_config import ca_bundle
 from deploy.local.layout import Layout
+from deploy.local.links import admission_port
 from deploy.local.rendering import render
 from deploy.local.spec import ClusterSpec
 
 _PATHS: Final = {
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings",
     "MutatingWebhookConfiguration": (
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
     ),
@@ -31,7 +34,8 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
     """Creates the Nodes and, if there is an extender, its role and its webhook."""
     manifests = list(_nodes(spec))
     if spec.extender:
-        extender = render("extender.yaml.j2", ports=ports, ca_bundle=ca_bundle(layout))
+        port = admission_port(spec, ports)
+        extender = render("extender.yaml.j2", admission_port=port, ca_bundle=ca_bundle(layout))
         manifests += ((each["kind"], json.dumps(each)) for each in yaml.safe_load_all(extender))
 
     def create(share: list[tuple[str, str]]) -> None:

@@ -26,6 +26,10 @@ class ClusterSpec:
     which 24.11 lacks) and are for scale. Both have a Kubernetes Node of the same name and size. Pods'
     default grace is 30 s, and Slurm must not give a node away while a Pod may still use it: hence
     `kill_wait`. `release` is one of DEBIAN_SUITES.
+
+    `replicas` pairs of extender and kube-scheduler run side by side, each kube-scheduler with its own
+    extender, behind a stand-in for a Service that admission asks. With `links`, what the extenders say
+    to kube-apiserver and slurmrestd goes through a proxy that can be told to fail (`Cluster.disturb`).
     """
 
     nodes: int = 4
@@ -35,6 +39,8 @@ class ClusterSpec:
     gpus_per_node: int = 4
     kubernetes: bool = True
     extender: bool = True
+    replicas: int = 1
+    links: bool = False
     kill_wait: int = 40
     release: str = DEFAULT_RELEASE
     slurm_conf: tuple[str, ...] = ()
@@ -51,6 +57,8 @@ class ClusterSpec:
             raise SpecError("a cluster needs at least one node")
         if self.extender and not self.kubernetes:
             raise SpecError("the extender needs Kubernetes: give extender=False as well")
+        if self.replicas < 1 or (self.replicas > 1 and not self.extender):
+            raise SpecError("replicas are of the extender: give replicas=1 where there is none")
 
     @property
     def node_names(self) -> list[str]:
@@ -62,6 +70,20 @@ class ClusterSpec:
         return [f"external-{number}" for number in range(1, self.external_nodes + 1)]
 
     @property
+    def extender_names(self) -> list[str]:
+        return _numbered("extender", self.replicas) if self.extender else []
+
+    @property
+    def scheduler_names(self) -> list[str]:
+        """Each stands beside the extender of the same number."""
+        return _numbered("kube-scheduler", self.replicas)
+
+    @property
     def slurmd_names(self) -> list[str]:
         """Every name a slurmd runs under, the relay's included."""
         return self.node_names or [SIGNAL_RELAY]
+
+
+def _numbered(name: str, count: int) -> list[str]:
+    """The first goes without a number."""
+    return [name, *(f"{name}-{number}" for number in range(2, count + 1))]

@@ -1,0 +1,142 @@
+"""TCP links whose faults are commanded at run time: `python -m deploy.local.proxy LINKS SOCKET`.
+
+It stands in for a Kubernetes Service (a link with several backends), and for the network between two
+components when tests want that to fail. Each new connection goes to the next backend in turn, or to
+the one after it where that refuses. LINKS is JSON: {name: {"port": .., "backends": [..]}}. How a
+link fares is told on a UNIX socket, see `Links`.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+HEALTHY: Final = "healthy"
+REFUSE: Final = "refuse"
+"""Connections are closed, and new ones refused."""
+STALL: Final = "stall"
+"""Half-open: connections are accepted and kept, and nothing passes. What was sent meanwhile arrives
+when the fault is over, as TCP's retransmissions would."""
+SLOW: Final = "slow"
+"""Every piece that passes is late."""
+DROP: Final = "drop"
+"""Connections are closed once; the link stays as healthy as it was."""
+FAULTS: Final = (HEALTHY, REFUSE, STALL, SLOW, DROP)
+
+_PIECE: Final = 1 << 16
+_SLOWNESS_S: Final = 0.3
+
+
+class Link:
+    """One listening port of 127.0.0.1, forwarded to the ports of its backends."""
+
+    def __init__(self, port: int, backends: Sequence[int]) -> None:
+        self._port = port
+        self._backends = list(backends)
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+        self._passing = asyncio.Event()
+        self._passing.set()
+        self._delay_s = 0.0
+
+    async def serve(self) -> None:
+        """Listens, unless it does."""
+        if self._server is None:
+            self._server = await asyncio.start_server(self._forward, "127.0.0.1", self._port)
+
+    async def fare(self, fault: str) -> None:
+        """Behaves as `fault` (one of FAULTS) says from now on."""
+        if fault in (DROP, REFUSE):
+            self._close()
+        if fault == DROP:
+            return
+        self._delay_s = _SLOWNESS_S if fault == SLOW else 0.0
+        (self._passing.clear if fault == STALL else self._passing.set)()
+        if fault != REFUSE:
+            await self.serve()
+        elif self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def _close(self) -> None:
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            await self._passing.wait()
+            there = await self._connect()
+            if there is not None:
+                await self._join(reader, writer, *there)
+        finally:
+            self._open.discard(writer)
+            writer.transport.abort()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        for _ in self._backends:
+            self._backends.append(port := self._backends.pop(0))
+            with suppress(OSError):
+                return await asyncio.open_connection("127.0.0.1", port)
+        return None
+
+    async def _join(
+        self,
+        here_reader: asyncio.StreamReader,
+        here_writer: asyncio.StreamWriter,
+        there_reader: asyncio.StreamReader,
+        there_writer: asyncio.StreamWriter,
+    ) -> None:
+        """Ends when both directions have; whatever breaks one ends both."""
+        self._open.add(there_writer)
+        try:
+            with suppress(ExceptionGroup):
+                async with asyncio.TaskGroup() as directions:
+                    directions.create_task(self._pump(here_reader, there_writer))
+                    directions.create_task(self._pump(there_reader, here_writer))
+        finally:
+            self._open.discard(there_writer)
+            there_writer.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(_PIECE):
+            await asyncio.sleep(self._delay_s)
+            await self._passing.wait()
+            writer.write(piece)
+            await writer.drain()
+        await self._passing.wait()
+        writer.write_eof() if writer.can_write_eof() else writer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The links by name. On the socket, a line "NAME FAULT" is answered with "ok" or what is wrong."""
+
+    links: Mapping[str, Link] = field(default_factory=dict)
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(f"{await self._obey(line.decode().split())}\n".encode())
+        writer.close()
+
+    async def _obey(self, words: Sequence[str]) -> str:
+        match words:
+            case [name, fault] if name in self.links and fault in FAULTS:
+                await self.links[name].fare(fault)
+                return "ok"
+        return f"NAME FAULT, of {', '.join(self.links)} and {', '.join(FAULTS)}"
+
+
+async def _main(plan: str, control: str) -> None:
+    links = {name: Link(**link) for name, link in json.loads(plan).items()}
+    for link in links.values():
+        await link.serve()
+    server = await asyncio.start_unix_server(Links(links).answer, control)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))
