@@ -26,7 +26,7 @@ from extender import recovery
 from extender.admission import route as admission
 from extender.bind import route as bind
 from extender.bind.binder import Binder
-from extender.cluster_view import ClusterViewKeeper
+from extender.cluster_view import ClusterViewKeeper, Untold
 from extender.dispatcher import Dispatcher, failure_of
 from extender.filter import route as filter_nodes
 from extender.health import Health
@@ -62,7 +62,10 @@ class Extender:
         self._slurm = slurm
         self._health = Health()
         self._telemetry = Telemetry()
-        self._keeper = ClusterViewKeeper(kubernetes, slurm, self._health, settings.node_name_label)
+        untold = Untold(settings.default_partition, settings.preempt_type)
+        self._keeper = ClusterViewKeeper(
+            kubernetes, slurm, self._health, settings.node_name_label, untold
+        )
         self._lease = Lease(
             kubernetes,
             settings.lease_namespace,

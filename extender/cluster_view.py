@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -14,7 +14,7 @@ from extender.kubernetes_api import KubernetesApi, Manifest
 from extender.placement.cluster import ClusterView
 from extender.placement.node_constraints import Node
 from extender.resource_watch import ResourceWatch
-from slurm_client.errors import SlurmError
+from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.protocol import Slurm
 
 _PARTITIONS_S = 15.0
@@ -22,16 +22,32 @@ _PARTITIONS_S = 15.0
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """What an administrator says of Slurm where slurmrestd does not: None is not known."""
+
+    default_partition: str | None = None
+    preempt_type: str | None = None
+
+
 class ClusterViewKeeper:
     """`view` is the newest version."""
 
-    def __init__(self, kubernetes: KubernetesApi, slurm: Slurm, health: Health, name_label: str) -> None:
+    def __init__(
+        self,
+        kubernetes: KubernetesApi,
+        slurm: Slurm,
+        health: Health,
+        name_label: str,
+        untold: Untold = Untold(),
+    ) -> None:
         self._watch = ResourceWatch(
             kubernetes, "nodes", None, lambda trouble: health.says("watch of Nodes", trouble)
         )
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._label = name_label
+        self._untold = untold
         self.view = ClusterView()
         self.loaded = False
         self._loading = asyncio.Lock()
@@ -56,15 +72,19 @@ class ClusterViewKeeper:
 
     async def _load(self) -> None:
         nodes = [self._parse(manifest) for manifest in await self._watch.list()]
-        configuration = await self._slurm.configuration()
+        preempt_type = await self._preempt_type()
         self.view = replace(
             self.view,
             cluster=await self._kubernetes.cluster_uid(),
             nodes={node.name: node for node in nodes},
-            preemption=configuration.preempt_type not in ("", "none", "preempt/none"),
-            qos_preemption=configuration.preempt_type in (None, "preempt/qos"),
+            preemption=preempt_type not in ("", "none", "preempt/none"),
+            qos_preemption=preempt_type in (None, "preempt/qos"),
         )
         await self._read_partitions()
+
+    async def _preempt_type(self) -> str | None:
+        told = (await self._slurm.configuration()).preempt_type
+        return self._untold.preempt_type if told is None else told
 
     async def run(self) -> None:
         """Follows both systems for ever, after `load`."""
@@ -92,8 +112,16 @@ class ClusterViewKeeper:
                 log.warning("partitions not read", error=str(error))
 
     async def _read_partitions(self) -> None:
-        partitions = await self._slurm.partitions()
-        self.view = replace(self.view, partitions={p.name: p for p in partitions})
+        partitions = {p.name: p for p in await self._slurm.partitions()}
+        default = self._untold.default_partition
+        if default is not None and not (await self._slurm.connect()).default_partition:
+            if default not in partitions:
+                known = ", ".join(partitions)
+                raise NeedsOperator(
+                    f"SLURM_EXTENDER_DEFAULT_PARTITION is {default}; Slurm has the partitions {known}"
+                )
+            partitions[default] = replace(partitions[default], default=True)
+        self.view = replace(self.view, partitions=partitions)
 
     def _publish(self, view: ClusterView) -> None:
         if view != self.view:

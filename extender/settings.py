@@ -37,6 +37,10 @@ class Settings(BaseSettings):
     """A JWT of root or SlurmUser; it is read again when the file changes."""
     slurm_timeout_s: float = Field(default=15.0, gt=0, lt=3600)
     slurm_concurrency: int = Field(default=16, ge=1, le=256)
+    default_partition: str | None = None
+    """Slurm's default partition, for a slurmrestd that does not tell it (before API v0.0.45)."""
+    preempt_type: str | None = Field(default=None, pattern=r"^preempt/")
+    """Slurm's PreemptType, likewise. While it is not known there is no fast path."""
     job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
     """Placeholders get ids from here up; Slurm's own sequence must end below."""
     window: int = Field(default=1000, ge=1)

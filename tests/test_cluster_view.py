@@ -3,39 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
-from extender.cluster_view import ClusterViewKeeper
+from extender.cluster_view import ClusterViewKeeper, Untold
 from extender.health import Health
 from extender.kubernetes_api import KubernetesApi
 from extender.placement.cluster import ClusterView
-from slurm_client.model import Configuration, Partition
+from slurm_client.errors import NeedsOperator
+from slurm_client.model import Capabilities, Configuration, Partition
 from slurm_client.protocol import Slurm
 from tests.builders import Manifest, node_manifest
 from tests.test_resource_watch import FakeApi, error, pod_event
 
 LABEL = "slurm-extender.io/node"
 MAIN = Partition("main", ("n1", "n2"), default=True)
+LONG = Partition("long", ("n1", "n2"))
+NOTHING = Untold()
 
 
 class FakeSlurm:
     """Has partitions, and a way to preempt."""
 
-    def __init__(self, preempt_type: str | None = "") -> None:
+    def __init__(self, preempt_type: str | None = "", *, tells_default: bool = True) -> None:
         self._preempt_type = preempt_type
+        self._tells_default = tells_default
+
+    async def connect(self) -> Capabilities:
+        return Capabilities("v", "26.05", "c", True, default_partition=self._tells_default)
 
     async def configuration(self) -> Configuration:
         return Configuration(preempt_type=self._preempt_type)
 
     async def partitions(self) -> tuple[Partition, ...]:
-        return (MAIN,)
+        return (replace(MAIN, default=self._tells_default), LONG)
 
 
-def keeper(api: FakeApi, slurm: FakeSlurm | None = None) -> ClusterViewKeeper:
+def keeper(
+    api: FakeApi,
+    slurm: FakeSlurm | None = None,
+    untold: Untold = NOTHING,
+) -> ClusterViewKeeper:
     kubernetes, controller = cast(KubernetesApi, api), cast(Slurm, slurm or FakeSlurm())
-    return ClusterViewKeeper(kubernetes, controller, Health(), LABEL)
+    return ClusterViewKeeper(kubernetes, controller, Health(), LABEL, untold)
 
 
 async def followed(api: FakeApi) -> list[ClusterView]:
@@ -62,7 +74,7 @@ async def test_nodes_and_partitions_are_read_with_their_names_for_each_other() -
     labelled = node_manifest("n1", labels={LABEL: "gpu-01"})
     view = await keeper(FakeApi([([labelled, node_manifest("n2")], "5")])).load()
     assert {name: node.slurm_name for name, node in view.nodes.items()} == {"n1": "gpu-01", "n2": "n2"}
-    assert view.partitions == {"main": MAIN}
+    assert view.partitions == {"main": MAIN, "long": LONG}
 
 
 @pytest.mark.parametrize(
@@ -82,6 +94,27 @@ async def test_among_partitions_of_one_tier_what_slurm_says_of_preemption_counts
     """A server that does not say may preempt by QOS, which no tier tells of."""
     view = await keeper(FakeApi([([], "5")]), FakeSlurm(preempt_type)).load()
     assert view.may_preempt("main") is may_preempt
+
+
+async def test_what_slurmrestd_does_not_tell_is_what_the_settings_say() -> None:
+    untold = Untold(default_partition="long", preempt_type="preempt/none")
+    slurm = FakeSlurm(None, tells_default=False)
+    view = await keeper(FakeApi([([], "5")]), slurm, untold).load()
+    assert view.partition_name(None) == "long"
+    assert not view.may_preempt("long")
+
+
+async def test_what_slurmrestd_tells_counts_more_than_the_settings() -> None:
+    untold = Untold(default_partition="long", preempt_type="preempt/none")
+    view = await keeper(FakeApi([([], "5")]), FakeSlurm("preempt/qos"), untold).load()
+    assert view.partition_name(None) == "main"
+    assert view.may_preempt("main")
+
+
+async def test_a_default_partition_that_slurm_does_not_have_is_an_operators_mistake() -> None:
+    slurm = FakeSlurm(tells_default=False)
+    with pytest.raises(NeedsOperator, match="is mian; Slurm has the partitions main, long"):
+        await keeper(FakeApi([([], "5")]), slurm, Untold(default_partition="mian")).load()
 
 
 async def test_a_node_that_comes_changes_or_goes_is_published() -> None:

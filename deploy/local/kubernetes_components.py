@@ -88,13 +88,14 @@ def extender_environment(
         "TLS_CERT_FILE": layout.kubernetes / "extender.crt",
         "TLS_KEY_FILE": layout.kubernetes / "extender.key",
         **{f"{each.upper()}_PORT": ports[f"{name}-{each}"] for each in EXTENDER_LISTENERS},
-        **(_replica(name) if spec.replicas > 1 else {}),
+        "REPLICA": name,
+        "LEASE_NAMESPACE": "kube-system",
+        "LEASE_DURATION_S": LEASE_DURATION_S,
+        # What slurmrestd 24.11 does not tell.
+        "DEFAULT_PARTITION": "main",
+        "PREEMPT_TYPE": "preempt/none",
     }
     return {f"SLURM_EXTENDER_{name}": str(value) for name, value in settings.items()}
-
-
-def _replica(name: str) -> dict[str, object]:
-    return {"REPLICA": name, "LEASE_NAMESPACE": "kube-system", "LEASE_DURATION_S": LEASE_DURATION_S}
 
 
 def api_client(ports: dict[str, int], layout: Layout) -> httpx.Client:

@@ -1,4 +1,4 @@
-"""One real cluster for all end-to-end tests; each test starts the extender that it wants."""
+"""A real cluster of each Slurm for all end-to-end tests; each test starts the extender that it wants."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.spec import ClusterSpec
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from tests.end_to_end.people import People
 
 
-@pytest.fixture(scope="session")
-def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
-    """Four nodes of 8 CPUs and 4 GPUs, on the Slurm that --slurm-release names."""
-    spec = ClusterSpec(nodes=4, release=pytestconfig.getoption("--slurm-release"))
+@pytest.fixture(scope="session", params=list(DEBIAN_SUITES))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Four nodes of 8 CPUs and 4 GPUs, on one release of Slurm after the other."""
+    spec = ClusterSpec(nodes=4, release=request.param)
     with (
         tempfile.TemporaryDirectory(prefix="e2e-") as directory,
         Cluster.up(spec, Path(directory)) as running,
