@@ -23,6 +23,7 @@ from extender.placement.events import (
     EvictPod,
     ExcludeNodes,
     Failure,
+    LookAtNode,
     Outcome,
     ReadJob,
     Remedy,
@@ -34,6 +35,7 @@ from extender.placement.events import (
 )
 from extender.placement.ledger import Ledger
 from extender.telemetry import Telemetry
+from extender.vacating import vacated_in
 from slurm_client.errors import (
     InvalidRequest,
     JobIdTaken,
@@ -108,6 +110,7 @@ class Dispatcher:
             ExcludeNodes: self._exclude_nodes,
             CancelJob: self._cancel_job,
             WriteAllocation: self._write_allocation,
+            LookAtNode: self._look_at_node,
             WriteAttempt: self._write_attempt,
             ShowCause: self._show_cause,
             EvictPod: self._evict_pod,
@@ -197,6 +200,10 @@ class Dispatcher:
             version = nominated["metadata"]["resourceVersion"]
         patch = pod_writes.grant(pod, allocation, version)
         await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
+
+    async def _look_at_node(self, effect: LookAtNode) -> float:
+        listed = await self._kubernetes.list("pods", f"spec.nodeName={effect.node}")
+        return vacated_in(listed.get("items") or (), _wall_clock())
 
     async def _write_attempt(self, effect: WriteAttempt) -> None:
         pod = effect.pod

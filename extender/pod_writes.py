@@ -7,7 +7,17 @@ from hashlib import blake2b
 from typing import Any
 
 from extender.placement.placeholder import Cause
-from extender.placement.workload import ATTEMPT, CONDITION, GRES, JOB_ID, NODE, Allocation, Pod
+from extender.placement.workload import (
+    ATTEMPT,
+    CONDITION,
+    GRES,
+    JOB_ID,
+    NODE,
+    OFFERED,
+    Allocation,
+    Offer,
+    Pod,
+)
 
 _COMPONENT = "slurm-extender"
 _LONGEST = 1024
@@ -17,17 +27,23 @@ _LONGEST_NAME = 200  # of the 253 that an Event's name may have
 def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:
     """Returns the status patch that makes kube-scheduler look at the allocated Node first."""
     message = f"Slurm job {allocation.job_id} runs on Node {allocation.node}"
-    granted = _condition(CONDITION, "True", Cause("Allocated", message), now)
+    cause = Cause("Allocated", message)
+    conditions = [_condition(CONDITION, "True", cause, now)]
+    if pod.looked_at:  # what kube-scheduler says from now on is said of this Node
+        conditions.append(_condition("PodScheduled", "False", cause, now))
     return {
         "metadata": _as_seen(pod),
-        "status": {"nominatedNodeName": allocation.node, "conditions": [granted]},
+        "status": {"nominatedNodeName": allocation.node, "conditions": conditions},
     }
 
 
 def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, Any]:
     """Returns the patch that puts the allocation on the Pod and lifts our gate, both or neither."""
     metadata = {"uid": pod.uid, "resourceVersion": resource_version}
-    patch: dict[str, Any] = {"metadata": metadata | {"annotations": allocation.annotations()}}
+    granted: dict[str, str | None] = dict(allocation.annotations())
+    if pod.offered is not None:
+        granted[OFFERED] = None
+    patch: dict[str, Any] = {"metadata": metadata | {"annotations": granted}}
     if pod.gated:
         gates = [{"name": gate} for gate in pod.other_gates]
         patch["spec"] = {"schedulingGates": gates or None}
@@ -36,8 +52,14 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, 
 
 def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:
     """Returns the patch that numbers the next attempt and takes the allocation off the Pod."""
-    annotations = {ATTEMPT: str(attempt), JOB_ID: None, NODE: None, GRES: None}
+    annotations = {ATTEMPT: str(attempt), **dict.fromkeys((JOB_ID, NODE, GRES, OFFERED))}
     return {"metadata": _as_seen(pod) | {"annotations": annotations}}
+
+
+def offer(uid: str, resource_version: str, offered: Offer) -> dict[str, Any]:
+    """Returns the patch that says which Nodes kube-scheduler offered instead of the allocated one."""
+    metadata = {"uid": uid, "resourceVersion": resource_version}
+    return {"metadata": metadata | {"annotations": offered.annotations()}}
 
 
 def no_nomination(pod: Pod) -> dict[str, Any]:

@@ -14,10 +14,9 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
-from extender.placement.workload import Allocation, Dialect
+from extender.placement.workload import WAITING, Allocation, Dialect
 from extender.wire import PodManifest, reply
 
-WAITING = "Slurm has not allocated a Node to this Pod yet"
 ELSEWHERE = "Slurm allocated another Node to this Pod"
 NO_NAMES = (
     "the request has no NodeNames: set nodeCacheCapable: true for slurm-extender in the"

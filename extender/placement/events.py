@@ -57,7 +57,16 @@ class WriteAllocation:
     allocation: Allocation
     nominate: bool
     """Whether the Pod's status is written first: the Node that kube-scheduler is to look at before all
-    others, and the condition of a Pod that was told to wait."""
+    others, and the conditions of a Pod that was told to wait, or was looked at in vain."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtNode:
+    """Find out whether a Node that kube-scheduler refuses is only being vacated. Returns in how many
+    seconds the last Pod that is leaving it should be gone, 0.0 where none is leaving in time."""
+
+    uid: str
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,15 @@ class EvictPod:
 
 
 Effect = (
-    Submit | ReadJob | ExcludeNodes | CancelJob | WriteAllocation | WriteAttempt | ShowCause | EvictPod
+    Submit
+    | ReadJob
+    | ExcludeNodes
+    | CancelJob
+    | WriteAllocation
+    | LookAtNode
+    | WriteAttempt
+    | ShowCause
+    | EvictPod
 )
 
 # Events

@@ -39,6 +39,7 @@ from extender.placement.rules import Moment, Rules
 from extender.placement.steps import (
     NO_NODE,
     after_outcome,
+    give_back,
     has_no_node,
     is_outdated,
     next_step,
@@ -60,7 +61,6 @@ _WATCHED = frozenset(
     }
 )
 _NOTHING = Request(JobSpec("", 0, 0), NodeConstraints({}, None, ()))
-_UNBOUND = "could not be bound to {} before the deadline"
 
 Observer = Callable[[Placeholder | None, Placeholder], None]
 
@@ -223,8 +223,8 @@ class Ledger:
                 return _next_attempt(record, now)
             case State.SEEN:
                 return _in_line(record)
-            case State.ALLOCATED if record.written and now >= record.not_before:
-                return self._give_back(record)
+            case State.ALLOCATED if now >= record.unbound_by and not record.in_flight:
+                return give_back(record, self._moment())
         return record
 
     def _bury(self, record: Placeholder) -> None:
@@ -232,14 +232,6 @@ class Ledger:
         pod = replace(record.pod, uid=f"{record.pod.uid}#{record.job_id}")
         until = self._now + self._rules.tombstone
         self._settle(replace(record, pod=pod, state=State.DONE, since=self._now, not_before=until))
-
-    def _give_back(self, record: Placeholder) -> Placeholder:
-        assert record.allocation is not None
-        node = record.allocation.node
-        cause = Cause("NotBound", _UNBOUND.format(node))
-        until = self._now + self._rules.avoid
-        avoid = (*record.avoid, (node, until)) if record.pod.unschedulable else record.avoid
-        return record.move(State.REPLACING, self._now, cause=cause, avoid=avoid)
 
     def _emit(self, record: Placeholder) -> Placeholder:
         if not record.in_flight and self._now >= record.not_before:
@@ -265,8 +257,9 @@ class Ledger:
     def _wake(self, record: Placeholder) -> None:
         if not record.in_flight and self._now < record.not_before < inf:
             heapq.heappush(self._wakes, (record.not_before, record.pod.uid))
-        if self._now < record.quiet_until:
-            heapq.heappush(self._wakes, (record.quiet_until, record.pod.uid))
+        for due in (record.quiet_until, record.unbound_by):
+            if self._now < due < inf:
+                heapq.heappush(self._wakes, (due, record.pod.uid))
 
     # Turns
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 from typing import Any, Self
 
 from extender.placement.identity import JobIdRange, PlaceholderKey
@@ -51,7 +52,7 @@ _MOVES: dict[State, frozenset[State]] = {
             State.ALLOCATED,  # Slurm granted it at once, or had granted it before a crash of ours
             State.REFUSED,  # Slurm says: never
             State.EVICTING,  # it had been taken, and was cancelled before we learned of it
-            State.REPLACING,  # it had been taken, and Slurm took its node away again
+            State.REPLACING,  # it had been taken, and lost its node; the Pod asks for something else
             State.RELEASING,  # the Pod is gone; the job may exist
         }
     ),
@@ -60,7 +61,7 @@ _MOVES: dict[State, frozenset[State]] = {
             State.ALLOCATED,  # Slurm started it
             State.SUBMITTING,  # a killed slurmctld forgot it
             State.EVICTING,  # it was cancelled while it waited
-            State.REPLACING,  # it started, and Slurm took its node away again
+            State.REPLACING,  # it started, and lost its node; the Pod asks for something else
             State.RELEASING,  # the Pod is gone
         }
     ),
@@ -146,8 +147,16 @@ class Placeholder:
     """How many times in a row a healthy Slurm did not know the job."""
     cause: Cause | None = None
     """Why it is refused, evicted or replaced; in other states: what holds it up."""
+    unbound_by: float = inf
+    """When a written allocation that is still not bound is given back."""
+    clear: bool = False
+    """Since the allocation was written the Pod was seen without a refusal of it: one is news now."""
+    vacating: bool = False
+    """The allocated Node was refused while Pods were leaving it: that says nothing of the Node."""
     avoid: tuple[tuple[str, float], ...] = ()
     """Nodes that refused the Pod, each until when."""
+    offered: tuple[frozenset[str], float] = (frozenset(), 0.0)
+    """The Nodes that kube-scheduler offered when it refused one, and until when that counts."""
     shown: Cause | None = None
     """What the Pod's condition says."""
     quiet_until: float = 0.0
@@ -160,6 +169,13 @@ class Placeholder:
     """How many times in a row its effects failed."""
     not_before: float = 0.0
     """When the next effect may be tried."""
+
+    @property
+    def refused(self) -> bool:
+        """Tells whether kube-scheduler will not have the allocated Node, as far as the Pod says."""
+        offered = self.pod.offered
+        other = offered is not None and offered.job_id == self.job_id
+        return other or self.pod.unschedulable
 
     def key(self, cluster: str) -> PlaceholderKey:
         """Returns what names the current try."""
@@ -180,6 +196,9 @@ class Placeholder:
             "misses": 0,
             "failures": 0,
             "not_before": 0.0,
+            "unbound_by": inf,
+            "clear": False,
+            "vacating": False,
         }
         return replace(self, state=state, since=now, **(fresh | changes))
 

@@ -22,8 +22,10 @@ def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
         return _overtaken(placeholder, now)
     if pod.node is not None:
         return _bound(placeholder, pod.node, now)
-    if placeholder.state in _WITHOUT_JOB and pod.request != before.request:
-        return _changed(placeholder, now)
+    if pod.request != before.request:
+        return _changed(placeholder, before, now)
+    if placeholder.state is State.ALLOCATED and pod.allocation == placeholder.allocation:
+        placeholder = replace(placeholder, clear=placeholder.clear or not placeholder.refused)
     if not placeholder.written and not placeholder.failures:
         return replace(placeholder, not_before=0.0)  # a write may have waited for this version
     return placeholder
@@ -83,5 +85,16 @@ def _is_ours(placeholder: Placeholder, node: str) -> bool:
     return placeholder.allocation is not None and placeholder.allocation.node == node
 
 
-def _changed(placeholder: Placeholder, now: float) -> Placeholder:
-    return placeholder.move(State.SEEN, now) if placeholder.state is State.REFUSED else placeholder
+def _changed(placeholder: Placeholder, before: Pod, now: float) -> Placeholder:
+    """The Pod's author asks for something else. What Slurm has not granted yet is asked for anew; what
+    it has is not affected."""
+    request = placeholder.pod.request
+    match placeholder.state:
+        case State.REFUSED:
+            return placeholder.move(State.SEEN, now)
+        case State.SUBMITTING | State.QUEUED if request.job != before.request.job or request.problems:
+            cause = Cause("Changed", "the Pod asks for something else than its job")
+            return placeholder.move(State.REPLACING, now, cause=cause)
+        case State.QUEUED:
+            return replace(placeholder, not_before=0.0)  # other Nodes are closed to it now
+    return placeholder

@@ -32,6 +32,8 @@ class Rules:
     """How long a restarted slurmctld has to start a job again that it forgot to have started."""
     avoid: float = 300.0
     """How long a Node that a Pod could not be bound to is excluded for that Pod."""
+    offer: float = 60.0
+    """How long only the Nodes count that kube-scheduler offered instead."""
     recancel: float = 5.0
     """When a cancellation that shows no effect is repeated."""
     reevict: float = 60.0

@@ -15,6 +15,7 @@ from extender.placement.events import (
     EvictPod,
     ExcludeNodes,
     Failure,
+    LookAtNode,
     Outcome,
     ReadJob,
     Remedy,
@@ -27,6 +28,7 @@ from extender.placement.job_news import after_read
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.pod_news import refused
 from extender.placement.rules import Moment
+from extender.placement.workload import Allocation
 
 _TOLD = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED, State.REFUSED})
 NO_NODE = Cause("NoEligibleNode", "no Node of the partition is open to this Pod")
@@ -40,16 +42,26 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
             return ReadJob(uid, job_id) if placeholder.exists else _submit(placeholder, job_id, at)
         case State.QUEUED if job_id is not None:
             return _exclude(placeholder, job_id, at) or ReadJob(uid, job_id)
+        case State.ALLOCATED if job_id is not None:
+            return _towards_binding(placeholder, job_id, at)
         case State.BOUND if placeholder.doubted is not None and job_id is not None:
             return ReadJob(uid, job_id)
-        case State.ALLOCATED if not placeholder.written and job_id is not None:
-            return _write_allocation(placeholder, at) or ReadJob(uid, job_id)
         case State.REPLACING if not placeholder.written:
             return WriteAttempt(uid, placeholder.pod, placeholder.attempt + 1)
         case State.REPLACING | State.RELEASING if job_id is not None and not placeholder.job_over:
             return CancelJob(uid, job_id)
         case State.EVICTING if placeholder.cause is not None and not _is_going(placeholder):
             return EvictPod(uid, placeholder.pod, placeholder.cause)
+    return None
+
+
+def _towards_binding(placeholder: Placeholder, job_id: int, at: Moment) -> Effect | None:
+    if placeholder.allocation is None:
+        return ReadJob(placeholder.pod.uid, job_id)
+    if not placeholder.written:
+        return _write_allocation(placeholder, placeholder.allocation, at)
+    if placeholder.clear and placeholder.refused:
+        return LookAtNode(placeholder.pod.uid, placeholder.allocation.node)
     return None
 
 
@@ -80,9 +92,12 @@ def _excluded(placeholder: Placeholder, at: Moment) -> tuple[str, ...]:
 
 def _closed(placeholder: Placeholder, at: Moment) -> tuple[str, ...]:
     request = placeholder.pod.request
-    avoid = frozenset(name for name, until in placeholder.avoid if until > at.now)
+    avoid = {name for name, until in placeholder.avoid if until > at.now}
+    offered, until = placeholder.offered
+    if until > at.now:
+        avoid.update(name for name in at.view.nodes if name not in offered)
     partition = at.view.partition_name(request.job.partition)
-    return at.view.excluded_nodes(request.constraints, partition, avoid)
+    return at.view.excluded_nodes(request.constraints, partition, frozenset(avoid))
 
 
 def is_outdated(placeholder: Placeholder, at: Moment) -> bool:
@@ -102,11 +117,9 @@ def has_no_node(placeholder: Placeholder, at: Moment) -> bool:
     return bool(known) and (bool(needed) or excluded.issuperset(known))
 
 
-def _write_allocation(placeholder: Placeholder, at: Moment) -> WriteAllocation | None:
-    allocation, pod = placeholder.allocation, placeholder.pod
-    if allocation is None:
-        return None
-    told = placeholder.shown is not None or pod.told_to_wait
+def _write_allocation(placeholder: Placeholder, allocation: Allocation, at: Moment) -> WriteAllocation:
+    pod = placeholder.pod
+    told = placeholder.shown is not None or pod.told_to_wait or pod.looked_at
     nominate = told or len(at.view.nodes) >= at.rules.nominate_from
     return WriteAllocation(pod.uid, pod, allocation, nominate)
 
@@ -153,9 +166,43 @@ def _after_success(placeholder: Placeholder, effect: Effect, result: Any, at: Mo
         return replace(placeholder, excluded=frozenset(effect.nodes), failures=0)
     if _stale(placeholder, effect):
         return placeholder
-    wait = {WriteAllocation: at.rules.unbound_deadline, EvictPod: at.rules.reevict}
-    until = wait.get(type(effect), 0.0)
-    return replace(placeholder, written=True, failures=0, not_before=at.now + until)
+    if isinstance(effect, LookAtNode):
+        return _looked(placeholder, result, at)
+    placeholder = replace(placeholder, written=True, failures=0)
+    if isinstance(effect, WriteAllocation):
+        return replace(placeholder, not_before=0.0, unbound_by=at.now + at.rules.unbound_deadline)
+    repeat = at.rules.reevict if isinstance(effect, EvictPod) else 0.0
+    return replace(placeholder, not_before=at.now + repeat)
+
+
+def _looked(placeholder: Placeholder, vacated_in: float, at: Moment) -> Placeholder:
+    """A Node that is being vacated is waited for: kube-scheduler binds as soon as it is clear. Where it
+    has not even then, the allocation is written anew, so that what it says next is said of that Node."""
+    if not placeholder.refused:
+        return placeholder
+    if vacated_in > 0:
+        clear = at.now + vacated_in
+        by = max(placeholder.unbound_by, clear + at.rules.unbound_deadline)
+        return replace(placeholder, vacating=True, failures=0, not_before=clear, unbound_by=by)
+    if placeholder.vacating:
+        return replace(placeholder, vacating=False, written=False, clear=False, failures=0)
+    return give_back(placeholder, at)
+
+
+def give_back(placeholder: Placeholder, at: Moment) -> Placeholder:
+    """Returns the record of an allocation that is not bound: its Node is avoided for a while where
+    kube-scheduler refuses it, and so are those that it did not offer."""
+    assert placeholder.allocation is not None
+    node, pod = placeholder.allocation.node, placeholder.pod
+    if not placeholder.refused:
+        cause = Cause("NotBound", f"could not be bound to {node} before the deadline")
+        return placeholder.move(State.REPLACING, at.now, cause=cause)
+    cause = Cause("NodeRefused", f"kube-scheduler does not let it onto {node}, which Slurm chose")
+    avoid = (*placeholder.avoid, (node, at.now + at.rules.avoid))
+    offered = placeholder.offered
+    if pod.offered is not None and pod.offered.nodes:
+        offered = frozenset(pod.offered.nodes), at.now + at.rules.offer
+    return placeholder.move(State.REPLACING, at.now, cause=cause, avoid=avoid, offered=offered)
 
 
 def _cancelled(placeholder: Placeholder, at: Moment) -> Placeholder:
@@ -168,6 +215,7 @@ def _stale(placeholder: Placeholder, effect: Effect) -> bool:
     """Tells whether a write belongs to a state that the placeholder has left meanwhile."""
     of = {
         WriteAllocation: State.ALLOCATED,
+        LookAtNode: State.ALLOCATED,
         WriteAttempt: State.REPLACING,
         EvictPod: State.EVICTING,
     }.get(type(effect))

@@ -26,10 +26,16 @@ ATTEMPT = DOMAIN + "attempt"
 JOB_ID = DOMAIN + "job-id"
 NODE = DOMAIN + "node"
 GRES = DOMAIN + "gres"
+OFFERED = DOMAIN + "offered"
+"""Written by /filter where kube-scheduler refuses the allocated Node: the job, and the Nodes that it
+offered instead, as many as go into an annotation."""
+WAITING = "Slurm has not allocated a Node to this Pod yet"
+"""What /filter says of every Node meanwhile; kube-scheduler repeats it in the Pod's condition."""
 CONDITION = DOMAIN + "Placeholder"
 """The Pod condition that says where its placeholder stands."""
 
 _MANDATORY = ("cpu", "memory")
+_MOST_OFFERED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,26 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """kube-scheduler refused the Node of a job, and offered others (none: more than can be told)."""
+
+    job_id: int
+    nodes: tuple[str, ...] = ()
+
+    def annotations(self) -> dict[str, str]:
+        """Returns the offer as it stands on the Pod."""
+        names = self.nodes if len(self.nodes) <= _MOST_OFFERED else ()
+        return {OFFERED: " ".join((str(self.job_id), *names))}
+
+    @classmethod
+    def parse(cls, annotations: Mapping[str, str]) -> Offer | None:
+        """Returns the offer that a Pod carries, None where there is none or it is malformed."""
+        job_id, *nodes = annotations.get(OFFERED, "").split() or ("",)
+        number = whole_number(job_id)
+        return None if number is None else cls(number, tuple(nodes))
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What a Pod asks for. Where `problems` is not empty it cannot be placed, and they say why."""
 
@@ -101,8 +127,12 @@ class Pod:
     finished: bool = False
     told_to_wait: bool = False
     """Our condition on it says that it waits."""
+    offered: Offer | None = None
+    """What kube-scheduler offered instead of an allocated Node."""
+    looked_at: bool = False
+    """kube-scheduler looked for a Node, and found none."""
     unschedulable: bool = False
-    """kube-scheduler looked, and found no Node for it."""
+    """It did so by its own rules: not because the allocation was not there yet."""
 
     @property
     def gated(self) -> bool:
@@ -135,14 +165,19 @@ def parse_pod(manifest: Manifest, dialect: Dialect) -> Pod:
         deleting="deletionTimestamp" in metadata,
         finished=status.get("phase") in ("Succeeded", "Failed"),
         told_to_wait=_has(status, CONDITION, None),
-        unschedulable=_has(status, "PodScheduled", "Unschedulable"),
+        offered=Offer.parse(annotations),
+        looked_at=_has(status, "PodScheduled", "Unschedulable"),
+        unschedulable=_has(status, "PodScheduled", "Unschedulable", without=WAITING),
     )
 
 
-def _has(status: Manifest, kind: str, reason: str | None) -> bool:
-    """Tells whether a condition is False, for this reason or (None) for any."""
+def _has(status: Manifest, kind: str, reason: str | None, without: str | None = None) -> bool:
+    """Tells whether a condition is False, for this reason or (None) for any, and does not say that."""
     return any(
-        c.get("type") == kind and c.get("status") == "False" and reason in (None, c.get("reason"))
+        c.get("type") == kind
+        and c.get("status") == "False"
+        and reason in (None, c.get("reason"))
+        and (without is None or without not in (c.get("message") or ""))
         for c in status.get("conditions") or ()
     )
 

@@ -20,6 +20,7 @@ from extender.placement.events import (
     ExcludeNodes,
     Failure,
     JobsPolled,
+    LookAtNode,
     OrphanFound,
     Outcome,
     PodObserved,
@@ -37,7 +38,7 @@ from extender.placement.ledger import Ledger
 from extender.placement.node_constraints import Node, NodeConstraints
 from extender.placement.recovery import possible_ids
 from extender.placement.rules import Rules
-from extender.placement.workload import GATE, Allocation, Pod, Request
+from extender.placement.workload import GATE, Allocation, Offer, Pod, Request
 from slurm_client.model import Job, JobSpec, JobState, Partition
 
 NODES = ("n1", "n2")
@@ -69,7 +70,7 @@ class Replica:
 class World:
     """Kubernetes, Slurm, a kube-scheduler, and one ledger between them."""
 
-    rules: Rules = field(default_factory=lambda: Rules(unbound_deadline=30.0, tombstone=60.0))
+    rules: Rules = field(default_factory=lambda: Rules(avoid=20.0, offer=10.0))
     now: float = 0.0
     pods: dict[str, Pod] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
@@ -82,6 +83,8 @@ class World:
     """The replica whose turn it is."""
     other: Replica | None = None
     """Another one that believes that it leads."""
+    vacated_in: dict[str, float] = field(default_factory=dict)
+    """Nodes that Pods are leaving, and how long that takes."""
     made: int = 0
     version: int = 0
 
@@ -191,6 +194,21 @@ class World:
             return
         self.write(replace(pod, node=granted.node))
 
+    def refuse(self, uid: str, *, offers: bool) -> None:
+        """kube-scheduler will not have the allocated Node, and has another to offer or none."""
+        pod = self.pods[uid]
+        if pod.gated or pod.node or pod.allocation is None:
+            return
+        others = tuple(name for name in NODES if name != pod.allocation.node)
+        offered = Offer(pod.allocation.job_id, others) if offers else None
+        self.write(replace(pod, looked_at=True, unschedulable=True, offered=offered))
+
+    def edit(self, uid: str) -> None:
+        """The Pod's author asks for something else."""
+        pod = self.pods[uid]
+        job = replace(pod.request.job, comment=f"edited {self.version}")
+        self.write(replace(pod, request=replace(pod.request, job=job)))
+
     # Slurm
 
     def schedule(self) -> None:
@@ -259,7 +277,9 @@ class World:
                 return self._patch(effect.pod, self._granted(effect.pod, effect.allocation))
             case WriteAttempt():
                 anew = replace(effect.pod, attempt=effect.attempt, allocation=None, job_id=None)
-                return self._patch(effect.pod, anew)
+                return self._patch(effect.pod, replace(anew, offered=None, unschedulable=False))
+            case LookAtNode():
+                return self.vacated_in.get(effect.node, 0.0)
             case EvictPod():
                 return self._evict(effect)
         return None
@@ -315,7 +335,9 @@ class World:
         return None
 
     def _granted(self, pod: Pod, allocation: Allocation) -> Pod:
-        return replace(pod, gates=pod.other_gates, allocation=allocation, job_id=allocation.job_id)
+        """The refusal of an earlier allocation is taken off the Pod with it."""
+        fresh = replace(pod, offered=None, looked_at=False, unschedulable=False)
+        return replace(fresh, gates=pod.other_gates, allocation=allocation, job_id=allocation.job_id)
 
     def _patch(self, seen: Pod, wanted: Pod) -> object:
         current = self.pods.get(seen.uid)
@@ -348,7 +370,7 @@ class World:
         return (pod for pod in self.pods.values() if pod.node is None)
 
 
-def calm_down(world: World, rounds: int = 60) -> None:
+def calm_down(world: World, rounds: int = 120) -> None:
     """Nothing is lost any more, and everybody is quick."""
     world.sweep()
     for _ in range(rounds):

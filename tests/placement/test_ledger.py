@@ -15,6 +15,7 @@ from extender.placement.events import (
     ExcludeNodes,
     Failure,
     JobsPolled,
+    LookAtNode,
     Outcome,
     PodObserved,
     ReadJob,
@@ -27,10 +28,10 @@ from extender.placement.events import (
 from extender.placement.node_constraints import Node
 from extender.placement.placeholder import IllegalMove, Placeholder, State
 from extender.placement.rules import Rules
-from extender.placement.workload import GATE, Request
+from extender.placement.workload import GATE, Offer, Request
 from slurm_client.model import Job, JobState
 from tests.builders import pod
-from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down
+from tests.placement.ledger_world import NODES, REQUEST, VIEW, World, calm_down
 
 
 def settle(world: World) -> list[Effect]:
@@ -235,21 +236,91 @@ def test_a_refused_pod_that_is_changed_is_tried_again() -> None:
     assert state_of(world, uid) is State.ALLOCATED
 
 
-def test_a_pod_that_kube_scheduler_does_not_bind_tries_another_node() -> None:
+def test_a_pod_whose_node_kube_scheduler_refuses_tries_another_at_once() -> None:
     world = World()
     uid = world.create_pod()
     settle(world)
     first = world.pods[uid].allocation
     assert first is not None
-    world.write(replace(world.pods[uid], unschedulable=True))
-    settle(world)
-    world.pass_time(world.rules.unbound_deadline + 1)
-    done = settle(world)
-    assert kinds(done)[:2] == [WriteAttempt, CancelJob]
-    done = poll(world)
-    submitted = next(e for e in done if isinstance(e, Submit))
+    world.refuse(uid, offers=False)
+    assert kinds(settle(world))[:3] == [LookAtNode, WriteAttempt, CancelJob]
+    submitted = next(e for e in poll(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == (first.node,)
     assert world.pods[uid].attempt == 2
+
+
+def test_only_the_nodes_that_kube_scheduler_offered_are_asked_for_after_a_refusal() -> None:
+    names = ("n1", "n2", "n3", "n4")
+    world = World()
+    nodes = {name: Node(name, name, {}) for name in names}
+    partitions = {"main": replace(VIEW.partitions["main"], nodes=names)}
+    world.tell(ClusterObserved(replace(VIEW, nodes=nodes, partitions=partitions)))
+    uid = world.create_pod()
+    settle(world)
+    granted = world.pods[uid].allocation
+    assert granted is not None
+    world.write(replace(world.pods[uid], offered=Offer(granted.job_id, ("n3",))))
+    settle(world)
+    submitted = next(e for e in poll(world) if isinstance(e, Submit))
+    assert submitted.job.excluded_nodes == ("n1", "n2", "n4")
+
+
+def test_an_offer_instead_of_an_earlier_jobs_node_says_nothing_of_this_ones() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.write(replace(world.pods[uid], offered=Offer(4711, ("n2",))))
+    assert settle(world) == []
+
+
+def test_a_node_that_pods_are_leaving_is_waited_for() -> None:
+    world = World(vacated_in={"n1": 20.0})
+    uid = world.create_pod()
+    settle(world)
+    world.refuse(uid, offers=False)
+    assert kinds(settle(world)) == [LookAtNode]
+    world.pass_time(19.0)
+    assert settle(world) == []
+    world.bind(uid)
+    settle(world)
+    assert state_of(world, uid) is State.BOUND
+
+
+def test_a_node_that_is_refused_when_it_is_clear_too_is_given_back() -> None:
+    world = World(vacated_in={"n1": 40.0})
+    uid = world.create_pod()
+    settle(world)
+    world.refuse(uid, offers=False)
+    settle(world)
+    world.vacated_in.clear()
+    world.pass_time(41.0)
+    assert kinds(settle(world)) == [LookAtNode, WriteAllocation]
+    world.refuse(uid, offers=False)
+    assert kinds(settle(world))[:2] == [LookAtNode, WriteAttempt]
+
+
+def test_a_pod_that_is_edited_while_its_job_waits_gets_another_job() -> None:
+    world = World()
+    for _ in NODES:
+        bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    (first,) = world.live_jobs(uid)
+    world.edit(uid)
+    assert kinds(settle(world))[:2] == [WriteAttempt, CancelJob]
+    submitted = next(e for e in poll(world) if isinstance(e, Submit))
+    assert "edited" in (submitted.job.comment or "")
+    (second,) = world.live_jobs(uid)
+    assert second.id != first.id
+
+
+def test_a_pod_that_is_edited_after_its_allocation_keeps_it() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.edit(uid)
+    assert settle(world) == []
+    assert state_of(world, uid) is State.ALLOCATED
 
 
 def test_a_node_is_avoided_for_a_while_and_not_for_ever() -> None:
@@ -257,9 +328,7 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever() -> None:
     world.tell(ClusterObserved(replace(VIEW, nodes={"n1": VIEW.nodes["n1"]})))
     uid = world.create_pod()
     settle(world)
-    world.write(replace(world.pods[uid], unschedulable=True))
-    settle(world)
-    world.pass_time(world.rules.unbound_deadline + 1)
+    world.refuse(uid, offers=False)
     settle(world)
     poll(world)
     assert state_of(world, uid) is State.SUBMITTING

@@ -38,6 +38,18 @@ class Interleavings(RuleBasedStateMachine):
         if pods:
             self.world.bind(pods[index % len(pods)])
 
+    @rule(index=_INDEX, offers=st.booleans())
+    def refuse(self, index: int, offers: bool) -> None:
+        pods = sorted(self.world.pods)
+        if pods:
+            self.world.refuse(pods[index % len(pods)], offers=offers)
+
+    @rule(index=_INDEX)
+    def edit(self, index: int) -> None:
+        pods = sorted(self.world.pods)
+        if pods:
+            self.world.edit(pods[index % len(pods)])
+
     # What the ledger asked for
 
     @precondition(lambda self: self.world.effects)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.filter.route import ELSEWHERE, NO_NAMES, WAITING
-from extender.placement.workload import JOB_ID, NODE
+from extender.filter.route import ELSEWHERE, NO_NAMES
+from extender.placement.workload import JOB_ID, NODE, WAITING
 from tests.builders import PREFIX, Manifest
 from tests.verbs.callers import Listeners, body
 
