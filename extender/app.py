@@ -1,7 +1,8 @@
 """The composition root: settings become adapters, adapters become one running program.
 
-Listeners stand apart by who may reach them: kube-scheduler's verbs, admission, metrics, probes. They
-answer from the first moment; placement starts when both systems have been read.
+Listeners stand apart by who may reach them: kube-scheduler's verbs, admission, Slurm's
+pushes, metrics, probes. They answer from the first moment; placement starts when both systems have been
+read.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from extender.cluster_view import ClusterViewKeeper, Untold
 from extender.dispatcher import Dispatcher, failure_of
 from extender.filter import route as filter_nodes
 from extender.health import Health
+from extender.hooks import route as hooks
 from extender.job_watch import JobWatch
 from extender.kubernetes_api import KubernetesApi, KubernetesError, NoCredentials
 from extender.lease import Lease
@@ -45,6 +47,7 @@ from extender.telemetry import Telemetry, configure_logging
 from extender.wire import reply
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.rest import SlurmRest
+from slurm_client.tokens import TokenFile
 
 log = structlog.get_logger()
 
@@ -62,6 +65,7 @@ class Extender:
         self._slurm = slurm
         self._health = Health()
         self._telemetry = Telemetry()
+        self._jobs: JobWatch | None = None
         untold = Untold(settings.default_partition, settings.preempt_type)
         self._keeper = ClusterViewKeeper(
             kubernetes, slurm, self._health, settings.node_name_label, untold
@@ -93,6 +97,9 @@ class Extender:
         if settings.tls_cert_file is not None:
             webhook = self._application(admission.router(dialect))
             servers.append(self._server(webhook, settings.admission_port, tls=True))
+        if settings.hooks_token_file is not None:
+            pushes = hooks.router(TokenFile(settings.hooks_token_file), self._nudge)
+            servers.append(self._server(self._application(pushes), settings.hooks_port))
         return servers
 
     async def run(self) -> None:
@@ -118,6 +125,7 @@ class Extender:
         finally:  # what another replica has to do now is no trouble of this one
             for part in ("Slurm", "recovery", "watch of Pods"):
                 self._health.says(part, None)
+            self._jobs = None
 
     async def _lead(self) -> None:
         pods = PodWatch(self._kubernetes, self._settings.dialect, self._health)
@@ -134,6 +142,7 @@ class Extender:
         await self._insist("recovery", recover, pods)
         self._health.ready = True
         jobs = JobWatch(ledger, self._slurm, self._health, self._settings.poll_interval_s)
+        self._jobs = jobs  # from now on pushes mean something
         with (
             self._telemetry.leading(lambda: ledger.placeholders),
             self._keeper.telling(lambda view: dispatcher.feed(ClusterObserved(view))),
@@ -146,6 +155,11 @@ class Extender:
                 tasks.create_task(
                     recovery.sweep(self._slurm, self._kubernetes, rules, dispatcher, ledger)
                 )
+
+    def _nudge(self, job_id: int) -> None:
+        """Passes a push on; a replica that does not lead drops it."""
+        if self._jobs is not None:
+            self._jobs.nudge(job_id)
 
     async def _insist(
         self, part: str, act: Callable[[], Awaitable[Result]], pods: PodWatch | None = None

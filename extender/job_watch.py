@@ -1,11 +1,13 @@
 """Tells the dispatcher what became of its jobs: one batched question about their states, repeated.
 
-Only jobs of ours are asked about, so that the cost does not grow with what else is in Slurm.
+Only jobs of ours are asked about, so that the cost does not grow with what else is in Slurm. Pushes make
+it look at a job at once; polls, which need no push, are what is relied on.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 import structlog
 
@@ -14,9 +16,13 @@ from extender.health import Health
 from extender.placement.events import JobsPolled
 from extender.placement.ledger import Ledger
 from slurm_client.errors import SlurmError
+from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
 
 _QUIET = 4  # while nothing waits, only endings are news: asked less often
+# A push may come before its job is what it is about to be, or before we know that the job is ours.
+_AGAIN_S = (0.01, 0.02, 0.05, 0.1)
+_TOGETHER_S = 0.01  # pushes that come within this time share one question
 
 log = structlog.get_logger()
 
@@ -29,9 +35,22 @@ class JobWatch:
         self._slurm = slurm
         self._health = health
         self._interval = interval
+        self._nudged: dict[int, int] = {}
+        """Job id -> how often it was looked at since its push."""
+        self._woken = asyncio.Event()
 
     async def run(self, dispatcher: Dispatcher) -> None:
-        """Polls for ever."""
+        """Watches for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_polling(dispatcher))
+            tasks.create_task(self._follow_nudges(dispatcher))
+
+    def nudge(self, job_id: int, looked: int = 0) -> None:
+        """Has a job looked at now, if it is one that is watched. Returns at once."""
+        self._nudged[job_id] = looked
+        self._woken.set()
+
+    async def _keep_polling(self, dispatcher: Dispatcher) -> None:
         while True:
             await asyncio.sleep(self._interval * (1 if self._ledger.waits() else _QUIET))
             trouble = await self._poll(dispatcher)
@@ -51,3 +70,38 @@ class JobWatch:
             return str(error)
         dispatcher.feed(JobsPolled(asked, states, asked_at))
         return None
+
+    async def _follow_nudges(self, dispatcher: Dispatcher) -> None:
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            nudged, self._nudged = self._nudged, {}
+            plain = await self._look(nudged.keys(), dispatcher)
+            for job_id, looked in nudged.items():
+                if job_id not in plain and looked < len(_AGAIN_S):
+                    asyncio.get_running_loop().call_later(
+                        _AGAIN_S[looked], self._nudge_again, job_id, looked + 1
+                    )
+            await asyncio.sleep(_TOGETHER_S)
+
+    def _nudge_again(self, job_id: int, looked: int) -> None:
+        if job_id not in self._nudged:  # a newer push starts from the beginning
+            self.nudge(job_id, looked)
+
+    async def _look(self, job_ids: Collection[int], dispatcher: Dispatcher) -> Collection[int]:
+        """Asks about those of the jobs that are watched. Returns those that need no other look."""
+        asked, asked_at = self._ledger.watched_jobs().intersection(job_ids), dispatcher.now()
+        if not asked:
+            return ()
+        try:
+            states = await self._slurm.states(asked)
+        except SlurmError:
+            return job_ids  # a poll will say so, and will make up for it
+        # Polls alone judge a job that Slurm does not know: several, and not within milliseconds.
+        dispatcher.feed(JobsPolled(frozenset(states), states, asked_at))
+        return [job_id for job_id, state in states.items() if _is_plain(state)]
+
+
+def _is_plain(state: JobState) -> bool:
+    """Tells whether this is what became of a job: not while PrologSlurmctld holds it (CONFIGURING)."""
+    return state.running or state.pending or state.suspended or state.ended

@@ -59,10 +59,13 @@ class Settings(BaseSettings):
     """kube-scheduler's verbs bind Pods: only what is on this host may call them."""
     scheduler_port: Port = 8888
     admission_port: Port = 8443
+    hooks_port: Port = 8000
     metrics_port: Port = 8080
     health_port: Port = 8081
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None
+    hooks_token_file: Path | None = None
+    """What Slurm's pushes carry (deploy/slurm); read again when the file changes. Absent: no pushes."""
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
 
     @model_validator(mode="after")

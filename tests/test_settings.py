@@ -64,6 +64,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("UNBOUND_DEADLINE_S", "-1"),
         ("SCHEDULER_PORT", "0"),
         ("ADMISSION_PORT", "65536"),
+        ("HOOKS_PORT", "70000"),
         ("METRICS_PORT", "http"),
         ("HEALTH_PORT", ""),
         ("LOG_LEVEL", "info"),

@@ -78,9 +78,13 @@ class Listeners:
         kubernetes: FakeKubernetes | None = None,
         slurm: FakeSlurm | None = None,
         view: ClusterView | None = None,
+        hooks_token_file: Path = Path("token"),
     ) -> None:
         settings = Settings(
-            slurm_token_file=Path("token"), tls_cert_file=Path("cert"), tls_key_file=Path("key")
+            slurm_token_file=Path("token"),
+            tls_cert_file=Path("cert"),
+            tls_key_file=Path("key"),
+            hooks_token_file=hooks_token_file,
         )
         extender = Extender(
             settings,
@@ -92,6 +96,7 @@ class Listeners:
         by_port = {server.config.port: server.config.app for server in extender.servers()}
         self._scheduler = _client(by_port[settings.scheduler_port])
         self._admission = _client(by_port[settings.admission_port])
+        self.hooks = _client(by_port[settings.hooks_port])
         self.metrics = _client(by_port[settings.metrics_port])
         self.probes = _client(by_port[settings.health_port])
 

@@ -48,6 +48,6 @@ async def test_once_recovered_trouble_is_told_and_takes_nobody_out_of_service() 
 async def test_no_listener_answers_for_another() -> None:
     """Who may reach the probes may not bind Pods."""
     listeners = Listeners()
-    for client in (listeners.metrics, listeners.probes):
+    for client in (listeners.metrics, listeners.probes, listeners.hooks):
         for path in ("/scheduler/bind", "/mutate"):
             assert (await client.post(path, json=body("bind"))).status_code == 404

@@ -1,0 +1,204 @@
+"""Pushes make the watch look at a job at once; what it sees is Slurm's own word, as in a poll."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import cast
+
+import pytest
+
+from extender.dispatcher import Dispatcher
+from extender.health import Health
+from extender.job_watch import _AGAIN_S, JobWatch
+from extender.kubernetes_api import KubernetesApi
+from extender.placement.events import ClusterObserved, Recovered
+from extender.placement.ledger import Ledger
+from extender.placement.placeholder import Placeholder, State
+from extender.telemetry import Telemetry
+from slurm_client.errors import Unreachable
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from slurm_client.model import JobSpec, JobState
+from tests.builders import RULES, kube_node, placeholder_job, pod, view
+
+NO_POLL_S = 3600.0
+FOREIGN = 40_000_000
+CONFIGURING = JobState.parse("RUNNING,CONFIGURING")
+
+
+class WatchedSlurm(InMemorySlurm):
+    """Slurm in memory, which tells its questions to a test and may answer out of `says` first."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        super().__init__(
+            [node("n1", cpus=1)], [partition("main", "n1", default=True)], clock=lambda: self.now
+        )
+        self.questions: asyncio.Queue[frozenset[int]] = asyncio.Queue()
+        self.says: list[JobState | None] = []
+        """None: the job is unknown."""
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        asked = frozenset(ids)
+        self.questions.put_nowait(asked)
+        if not self.says:
+            return await super().states(asked)
+        said = self.says.pop(0)
+        return {} if said is None else dict.fromkeys(asked, said)
+
+    def start_jobs(self) -> None:
+        """Time passes for Slurm's scheduler, and for nobody else."""
+        self.now += 1.0
+
+
+class Stage:
+    """A ledger with two Pods whose jobs wait in Slurm, watched by nothing but pushes."""
+
+    def __init__(self) -> None:
+        self.slurm = WatchedSlurm()
+        self.moved = asyncio.Event()
+        self.ledger = Ledger(RULES, self._moved)
+        self.dispatcher = Dispatcher(self.ledger, self.slurm, cast(KubernetesApi, None), Telemetry())
+        self.watch = JobWatch(self.ledger, self.slurm, Health(), NO_POLL_S)
+
+    def _moved(self, _before: Placeholder | None, _after: Placeholder) -> None:
+        self.moved.set()
+
+    async def queue(self, name: str) -> int:
+        waiting = pod(name=name)
+        job = placeholder_job(waiting, "PENDING")
+        await self.slurm.submit(JobSpec(name, 1, 1, admin_comment=job.admin_comment), job.id)
+        self.dispatcher.feed(ClusterObserved(view(kube_node())))
+        self.dispatcher.feed(Recovered(waiting, (job,)))
+        self.moved.clear()
+        return job.id
+
+    def state(self, job_id: int) -> State:
+        return next(p.state for p in self.ledger.placeholders if p.job_id == job_id)
+
+    async def asked(self) -> frozenset[int]:
+        """Waits for the next question."""
+        return await asyncio.wait_for(self.slurm.questions.get(), 5)
+
+    async def news(self) -> None:
+        """Waits until a placeholder moves."""
+        await asyncio.wait_for(self.moved.wait(), 5)
+        self.moved.clear()
+
+    async def nothing_more_is_asked(self) -> None:
+        """After all the looks that a push may lead to, the next question is about another job."""
+        job = await self.queue("last")
+        await asyncio.sleep(1.5 * sum(_AGAIN_S))
+        self.watch.nudge(job)
+        assert await self.asked() == {job}
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    built = Stage()
+    task = asyncio.ensure_future(built.watch.run(built.dispatcher))
+    yield built
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_start_is_seen_at_a_push_long_before_the_next_poll(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.slurm.start_jobs()
+    stage.watch.nudge(job)
+    await stage.news()
+    assert stage.state(job) is State.ALLOCATED
+
+
+async def test_an_end_is_seen_at_a_push(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.slurm.admin_cancel(job)
+    stage.watch.nudge(job)
+    await stage.news()
+    assert stage.state(job) is State.EVICTING
+
+
+async def test_a_push_is_not_believed(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.watch.nudge(job)
+    assert await stage.asked() == {job}
+    await stage.nothing_more_is_asked()
+    assert stage.state(job) is State.QUEUED
+
+
+async def test_pushes_that_come_together_are_one_question(stage: Stage) -> None:
+    jobs = [await stage.queue(name) for name in ("p", "q")]
+    for job in [*jobs, *jobs]:
+        stage.watch.nudge(job)
+    assert await stage.asked() == set(jobs)
+    await stage.nothing_more_is_asked()
+
+
+async def test_slurm_is_not_asked_about_jobs_that_are_not_ours(stage: Stage) -> None:
+    stage.watch.nudge(FOREIGN)
+    await stage.nothing_more_is_asked()
+
+
+async def test_a_job_that_is_ours_a_moment_later_is_looked_at_then(stage: Stage) -> None:
+    """PrologSlurmctld may run before Slurm has answered our submission."""
+    job = placeholder_job(pod(name="p"), "PENDING").id
+    stage.watch.nudge(job)
+    await asyncio.sleep(0)  # the push is taken in; nobody is asked
+    assert await stage.queue("p") == job
+    assert await stage.asked() == {job}
+
+
+async def test_a_job_that_prolog_holds_is_looked_at_again_until_it_runs(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.slurm.start_jobs()
+    stage.slurm.says = [CONFIGURING, CONFIGURING, CONFIGURING]
+    stage.watch.nudge(job)
+    await stage.news()
+    assert stage.state(job) is State.ALLOCATED
+    assert stage.slurm.questions.qsize() == 4
+
+
+async def test_a_job_that_stays_in_configuring_is_left_to_the_polls(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.slurm.says = [CONFIGURING] * 5
+    stage.watch.nudge(job)
+    for _ in range(5):
+        assert await stage.asked() == {job}
+    await stage.nothing_more_is_asked()
+
+
+async def test_a_job_that_slurm_does_not_know_is_not_lost_within_milliseconds(stage: Stage) -> None:
+    """Polls confirm a loss, some time apart: a slurmctld that restarts may know it again."""
+    job = await stage.queue("p")
+    stage.slurm.says = [None] * 5
+    stage.watch.nudge(job)
+    for _ in range(5):
+        await stage.asked()
+    assert stage.state(job) is State.QUEUED
+    assert next(p.misses for p in stage.ledger.placeholders if p.job_id == job) == 0
+
+
+async def test_a_push_while_slurm_does_not_answer_is_left_to_the_polls(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.slurm.start_jobs()
+    stage.slurm.outage(Unreachable("slurmctld was not reached"))
+    stage.watch.nudge(job)
+    assert await stage.asked() == {job}
+    stage.slurm.outage(None)
+    await stage.nothing_more_is_asked()
+    assert stage.state(job) is State.QUEUED
+    stage.watch.nudge(job)
+    await stage.news()
+    assert stage.state(job) is State.ALLOCATED
+
+
+async def test_a_lost_push_is_covered_by_a_poll() -> None:
+    stage = Stage()
+    stage.watch = JobWatch(stage.ledger, stage.slurm, Health(), 0.01)
+    job = await stage.queue("p")
+    stage.slurm.start_jobs()
+    task = asyncio.ensure_future(stage.watch.run(stage.dispatcher))
+    await stage.news()
+    assert stage.state(job) is State.ALLOCATED
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

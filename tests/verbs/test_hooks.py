@@ -1,0 +1,126 @@
+"""Pushes as slurm-extender-hook sends them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from structlog.testing import capture_logs
+
+from extender.app import Extender
+from extender.hooks.route import Bearer, router
+from extender.kubernetes_api import KubernetesApi
+from extender.settings import Settings
+from slurm_client.rest import SlurmRest
+from slurm_client.tokens import StaticToken, TokenFile
+from tests.verbs.callers import FakeKubernetes, FakeSlurm, Listeners
+
+JOB = 40_000_000
+
+
+class Pushed:
+    """The route, and what it passed on."""
+
+    def __init__(self, token_file: Path) -> None:
+        self._token_file = token_file
+        self.jobs: list[int] = []
+        application = FastAPI()
+        application.include_router(router(TokenFile(token_file), self.jobs.append))
+        transport = httpx.ASGITransport(application, raise_app_exceptions=False)
+        self._client = httpx.AsyncClient(transport=transport, base_url="http://extender")
+
+    def rotate(self, token: str | None) -> None:
+        """Writes another token, or takes the file away."""
+        self._token_file.unlink()
+        if token is not None:
+            self._token_file.write_text(token)
+
+    async def push(self, job: Any = JOB, authorization: str | None = "Bearer secret") -> httpx.Response:
+        headers = {} if authorization is None else {b"Authorization": authorization.encode()}
+        return await self._client.post(f"/hooks/v1/jobs/{job}", headers=headers)
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("secret\n")
+    return path
+
+
+@pytest.fixture
+def pushed(token_file: Path) -> Pushed:
+    return Pushed(token_file)
+
+
+async def test_a_push_is_passed_on_and_has_an_empty_answer(pushed: Pushed) -> None:
+    answer = await pushed.push()
+    assert (answer.status_code, answer.content) == (202, b"")
+    assert pushed.jobs == [JOB]
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [None, "", "Bearer", "Bearer ", "Bearer wrong", "secret", "Basic secret", "Bearer é"],
+)
+async def test_who_has_not_the_token_is_told_what_is_wrong_and_heard_no_further(
+    pushed: Pushed, authorization: str | None
+) -> None:
+    answer = await pushed.push(authorization=authorization)
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert "token" in answer.json()["Error"]
+    assert pushed.jobs == []
+
+
+async def test_a_new_token_counts_at_once(pushed: Pushed) -> None:
+    await pushed.push()
+    pushed.rotate("another")
+    assert (await pushed.push()).status_code == 401
+    assert (await pushed.push(authorization="Bearer another")).status_code == 202
+
+
+@pytest.mark.parametrize("text", [None, "", "\n"])
+async def test_without_a_token_nobody_is_let_in(
+    pushed: Pushed, token_file: Path, text: str | None
+) -> None:
+    pushed.rotate(text)
+    with capture_logs() as logs:
+        answer = await pushed.push(authorization="Bearer ")
+    assert answer.status_code == 503
+    assert str(token_file) in logs[0]["error"]  # for the log, and not for strangers
+    assert str(token_file) not in answer.text
+    assert pushed.jobs == []
+
+
+@pytest.mark.parametrize("job", ["x", "0", "-1", "4294967296", "1.5"])
+async def test_what_is_no_job_id_is_told_so(token_file: Path, job: str) -> None:
+    hooks = Listeners(hooks_token_file=token_file).hooks
+    sent = await hooks.post(f"/hooks/v1/jobs/{job}", headers={"Authorization": "Bearer secret"})
+    assert sent.status_code == 400
+    assert "job_id" in sent.json()["Error"]
+
+
+async def test_a_replica_without_a_ledger_takes_pushes_and_drops_them(token_file: Path) -> None:
+    hooks = Listeners(hooks_token_file=token_file).hooks
+    sent = await hooks.post(f"/hooks/v1/jobs/{JOB}", headers={"Authorization": "Bearer secret"})
+    assert sent.status_code == 202
+
+
+def test_without_a_token_file_there_is_no_listener() -> None:
+    settings = Settings(slurm_token_file=Path("token"))
+    extender = Extender(settings, cast(KubernetesApi, FakeKubernetes()), cast(SlurmRest, FakeSlurm()))
+    assert settings.hooks_port not in {server.config.port for server in extender.servers()}
+
+
+def test_strangers_cannot_fill_the_log() -> None:
+    now = [0.0]
+    bearer = Bearer(StaticToken("secret"), lambda: now[0])
+    with capture_logs() as logs:
+        for _ in range(50):
+            bearer.refusal("Bearer guess")
+        now[0] = 31.0
+        bearer.refusal("Bearer guess")
+    assert [entry["since_last_told"] for entry in logs] == [1, 50]
