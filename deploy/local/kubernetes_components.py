@@ -84,6 +84,7 @@ def extender_environment(
         "KUBECONFIG": extender_kubeconfig(name, layout),
         "SLURMRESTD_URL": f"http://127.0.0.1:{target_port(spec, ports, name, 'slurmrestd')}",
         "SLURM_TOKEN_FILE": layout.token_file,
+        "HOOKS_TOKEN_FILE": layout.hooks_token_file,
         "LISTEN_ADDRESS": "127.0.0.1",
         "TLS_CERT_FILE": layout.kubernetes / "extender.crt",
         "TLS_KEY_FILE": layout.kubernetes / "extender.key",

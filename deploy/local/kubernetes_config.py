@@ -21,7 +21,7 @@ USERS: Final = {
     "system:kube-controller-manager": "system:masters",
     "system:kube-scheduler": "",
 }
-EXTENDER_LISTENERS: Final = ("scheduler", "admission", "metrics", "health")
+EXTENDER_LISTENERS: Final = ("scheduler", "admission", "hooks", "metrics", "health")
 
 
 def write_kubernetes_files(

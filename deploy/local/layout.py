@@ -65,6 +65,11 @@ class Layout:
         return self.directory / "slurm.token"
 
     @property
+    def hooks_token_file(self) -> Path:
+        """What Slurm's pushes to the extender carry; beside the script, for SlurmUser to read."""
+        return self.slurm / "etc" / "slurm-extender-hook.token"
+
+    @property
     def kubernetes(self) -> Path:
         return self.directory / "kubernetes"
 
@@ -102,6 +107,6 @@ class Record:
         except FileNotFoundError:
             raise ClusterError(f"{layout.directory}: no cluster here") from None
         spec = saved["spec"]
-        for name in ("slurm_conf", "extender_argv"):
+        for name in ("hooks", "slurm_conf", "extender_argv"):
             spec[name] = tuple(spec[name])
         return cls(**{**saved, "spec": ClusterSpec(**spec)})

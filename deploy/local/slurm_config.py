@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 import socket
 import stat
 import time
@@ -10,13 +11,15 @@ from typing import Final
 
 import jwt
 
-from deploy.local.layout import Layout
+from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.namespaces import Bind
 from deploy.local.rendering import render
 from deploy.local.slurm_tree import JOB_USERS, SLURM_UID, SLURMRESTD_UID
 from deploy.local.spec import ClusterSpec
 
 CLIENTS: Final = ("salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
+
+HOOK: Final = CHECKOUT / "deploy" / "slurm" / "slurm-extender-hook"
 
 _TOKEN_LIFETIME_S: Final = 30 * 24 * 3600
 _NULL_DEVICE: Final = os.makedev(1, 3)
@@ -34,6 +37,8 @@ def write_slurm_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
     (etc / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
     for key in ("slurm.key", "jwt_hs256.key"):
         _write_key(etc / key)
+    if spec.extender:
+        _write_hook(spec, ports, layout)
     hosts = f"127.0.0.1 localhost {socket.gethostname()}\n"
     (layout.slurm / "hosts").write_text(hosts)
     _make_gpus(spec, layout.slurm / "var/gpu")
@@ -119,6 +124,20 @@ def _write_key(path: Path) -> None:
     path.touch(mode=0o600)
     path.write_bytes(secrets.token_bytes(64))
     os.chown(path, SLURM_UID, SLURM_UID)
+
+
+def _write_hook(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
+    """What deploy/slurm says to install: the script, whom it pushes to, and the token."""
+    etc, token = layout.slurm / "etc", layout.hooks_token_file
+    urls = [f"http://127.0.0.1:{ports[f'{name}-hooks']}" for name in spec.extender_names]
+    shutil.copy(HOOK, etc)
+    (etc / f"{HOOK.name}.conf").write_text(
+        f'SLURM_EXTENDER_HOOKS_URLS="{" ".join(urls)}"\n'
+        f"SLURM_EXTENDER_HOOKS_TOKEN_FILE=/etc/slurm/{token.name}\n"
+    )
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32))
+    os.chown(token, SLURM_UID, SLURM_UID)
 
 
 def _make_gpus(spec: ClusterSpec, folder: Path) -> None:

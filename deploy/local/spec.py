@@ -43,6 +43,9 @@ class ClusterSpec:
     links: bool = False
     kill_wait: int = 40
     release: str = DEFAULT_RELEASE
+    hooks: tuple[str, ...] = ("EpilogSlurmctld",)
+    """The parameters of slurm.conf under which slurmctld pushes to the extender. PrologSlurmctld is one
+    more: it tells of starts, and keeps every job in CONFIGURING for some 15 ms."""
     slurm_conf: tuple[str, ...] = ()
     """More lines for slurm.conf; one that names a parameter of ours replaces it."""
     extender_argv: tuple[str, ...] = ()
@@ -59,6 +62,11 @@ class ClusterSpec:
             raise SpecError("the extender needs Kubernetes: give extender=False as well")
         if self.replicas < 1 or (self.replicas > 1 and not self.extender):
             raise SpecError("replicas are of the extender: give replicas=1 where there is none")
+
+    @property
+    def pushes(self) -> tuple[str, ...]:
+        """`hooks`, where there is an extender to push to."""
+        return self.hooks if self.extender else ()
 
     @property
     def node_names(self) -> list[str]:

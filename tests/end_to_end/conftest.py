@@ -62,5 +62,6 @@ def pytest_runtest_makereport(
     people = getattr(item, "funcargs", {}).get("everybody")
     if report.failed and isinstance(people, People):
         log = people.cluster.logs / "extender.log"
-        report.sections.append(("extender.log", log.read_text()[-6000:]))
+        if log.exists():  # the cluster may be gone already
+            report.sections.append(("extender.log", log.read_text()[-6000:]))
     return report

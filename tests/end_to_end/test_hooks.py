@@ -1,0 +1,129 @@
+"""Slurm's pushes: they save the wait for a poll, and nothing depends on them."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.slurm_config import HOOK
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from tests.end_to_end.people import People, eventually
+
+pytestmark = pytest.mark.real
+
+SELDOM = {"SLURM_EXTENDER_POLL_INTERVAL_S": "60"}
+# Slurm's own tick is up to a second; a poll would come after a minute.
+WITHOUT_A_POLL_S = 10.0
+
+
+@pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One node, on a Slurm that pushes starts and ends; one release after the other."""
+    spec = ClusterSpec(nodes=1, hooks=("PrologSlurmctld", "EpilogSlurmctld"), release=request.param)
+    with (
+        tempfile.TemporaryDirectory(prefix="e2e-") as directory,
+        Cluster.up(spec, Path(directory)) as running,
+    ):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def everybody(cluster: Cluster) -> Iterator[People]:
+    people = People(cluster)
+    yield people
+    people.close()
+
+
+def push_to(cluster: Cluster, port: int, *more: str) -> None:
+    """Has Slurm push to that port from now on; `more` lines may widen what is pushed."""
+    config = cluster.directory / "slurm" / "etc" / f"{HOOK.name}.conf"
+    settings = (f"SLURM_EXTENDER_HOOKS_URLS=http://127.0.0.1:{port}", *more)
+    kept = [line for line in config.read_text().splitlines() if "TOKEN_FILE" in line]
+    config.write_text("\n".join([*settings, *kept, ""]))
+
+
+@pytest.fixture
+def nobody(cluster: Cluster) -> Iterator[socket.socket]:
+    """Takes connections and never answers; all jobs, native ones too, are pushed there."""
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=64)) as silent:
+        silent.settimeout(5)
+        push_to(cluster, silent.getsockname()[1], "SLURM_EXTENDER_JOB_ID_FIRST=1")
+        yield silent
+    push_to(cluster, cluster.ports["extender-hooks"])
+
+
+@pytest.fixture
+def all_pushed(cluster: Cluster) -> Iterator[None]:
+    """Native jobs are pushed to the extender too."""
+    push_to(cluster, cluster.ports["extender-hooks"], "SLURM_EXTENDER_JOB_ID_FIRST=1")
+    yield
+    push_to(cluster, cluster.ports["extender-hooks"])
+
+
+def restart_extender(people: People, settings: dict[str, str]) -> None:
+    if people.cluster.is_running("extender"):
+        people.cluster.stop("extender")
+    people.cluster.start("extender", env=settings)
+
+
+def wait_for_start(people: People, name: str) -> float:
+    """Returns how long the job was seen in CONFIGURING, which is as long as PrologSlurmctld ran."""
+    configuring = None
+    while (job := people.squeue().get(name)) is None or job.state != "RUNNING":
+        if job is not None and job.state == "CONFIGURING":
+            configuring = configuring or time.monotonic()
+    return time.monotonic() - configuring if configuring else 0.0
+
+
+def test_a_queued_pod_is_bound_when_its_job_starts_without_a_poll(quiet: People) -> None:
+    people = quiet
+    restart_extender(people, SELDOM)
+    people.create("first", cpu="8")
+    people.bound("first", WITHOUT_A_POLL_S)
+    people.create("next", cpu="8")
+    people.queued("next")
+    people.delete("first")
+    people.gone("first")
+    assert people.bound("next", WITHOUT_A_POLL_S) == "node-1"
+
+
+def test_a_cancelled_job_evicts_its_pod_without_a_poll(quiet: People) -> None:
+    people = quiet
+    restart_extender(people, SELDOM)
+    people.create("p")
+    people.bound("p", WITHOUT_A_POLL_S)
+    people.scancel("p")
+    eventually(lambda: people.events("p").get("SlurmJobCancelled"), "told", WITHOUT_A_POLL_S)
+    people.gone("p", WITHOUT_A_POLL_S)
+
+
+def test_pushes_that_nobody_answers_hold_no_job_up_and_are_made_up_for_by_polls(
+    quiet: People, nobody: socket.socket
+) -> None:
+    people = quiet
+    restart_extender(people, {})
+    sbatch = ("sbatch", "-n", "1", "--mem=100", "-J", "native", "--wrap", "sleep 600")
+    people.cluster.run_slurm(*sbatch, user="alice")
+    assert wait_for_start(people, "native") < 1
+    nobody.accept()[0].close()  # it was pushed
+    people.create("p")
+    people.bound("p")
+    people.scancel("p")
+    people.gone("p")
+    people.cluster.run_slurm("scancel", "--name", "native")
+
+
+@pytest.mark.usefixtures("all_pushed")
+def test_native_jobs_start_while_the_extender_is_down(quiet: People) -> None:
+    people = quiet
+    sbatch = ("sbatch", "-n", "1", "--mem=100", "-J", "native", "--wrap", "sleep 600")
+    people.cluster.run_slurm(*sbatch, user="alice")
+    assert wait_for_start(people, "native") < 1
+    people.cluster.run_slurm("scancel", "--name", "native")
