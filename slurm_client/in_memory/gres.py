@@ -6,17 +6,15 @@ A node's "gpu:h100:8,gpu:a100:2,shard:4" is three pools; the numbers run on with
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slurm_client import hostlist
+from slurm_client.gres import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-_SOCKETS = re.compile(r"\([^)]*\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +93,3 @@ class Pools:
     def _matching(self, wanted: str) -> list[tuple[str, str]]:
         name, _, kind = wanted.partition(":")
         return [pool for pool in self._all if pool[0] == name and kind in {"", pool[1]}]
-
-
-def parse(configured: str) -> list[tuple[str, str, int]]:
-    """ "gpu:h100:8(S:0-1),shard:4" as [("gpu", "h100", 8), ("shard", "", 4)]."""
-    parsed = []
-    for element in filter(None, _SOCKETS.sub("", configured).split(",")):
-        name, *kind, count = element.split(":")
-        parsed.append((name, ":".join(kind), int(count)))
-    return parsed

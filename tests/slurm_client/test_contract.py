@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_client import gres
 from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow
 from slurm_client.model import Configuration, Sharing
 from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, eventually, spec
@@ -119,6 +120,18 @@ async def test_cpus_become_exactly_that_many(bench: Bench, cpus: int) -> None:
     assert allocated.cpus_allocated == cpus
     assert allocated.memory_allocated_mb == 200
     assert job.cpus_per_node == cpus
+
+
+async def test_nodes_tell_what_jobs_have_from_the_moment_they_have_it(bench: Bench) -> None:
+    """Whoever puts something beside jobs relies on it; node/{name} tells of CPUs and memory too late."""
+
+    async def used() -> tuple[int, int, int]:
+        one = {node.name: node for node in await bench.slurm.nodes()}["node-1"]
+        return one.cpus_allocated, one.memory_allocated_mb, gres.counts(one.gres_used)["gpu"]
+
+    for number in range(1, 4):
+        await bench.allocate(gres=(("gpu", 1),), cpus=2, required_nodes=("node-1",))
+        assert await used() == (2 * number, 100 * number, number)
 
 
 async def test_a_refused_allocation_queues_nothing_and_burns_its_id(bench: Bench) -> None:

@@ -1,0 +1,32 @@
+"""Generic resources as Slurm writes them: "gpu:h100:8(S:0-1),shard:4", "gpu:h100:2(IDX:0,2)"."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+_DETAILS = re.compile(r"\([^)]*\)")
+_AMOUNT = re.compile(r"([0-9]+)([KMG]?)", re.ASCII | re.IGNORECASE)
+_SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def parse(text: str) -> list[tuple[str, str, int]]:
+    """Returns (name, type, count) of each; what has no count is one (slurm.conf(5) Gres)."""
+    parsed = []
+    for element in filter(None, _DETAILS.sub("", text).split(",")):
+        name, *rest = element.split(":")
+        amount = _AMOUNT.fullmatch(rest[-1]) if rest else None
+        count = int(amount[1]) * _SCALE[amount[2].upper()] if amount else 1
+        kind = rest[:-1] if amount else rest
+        parsed.append((name, ":".join(kind), count))
+    return parsed
+
+
+def counts(text: str) -> Counter[str]:
+    """Returns how many there are by name ("gpu") and by name and type ("gpu:h100")."""
+    found: Counter[str] = Counter()
+    for name, kind, count in parse(text):
+        found[name] += count
+        if kind:
+            found[f"{name}:{kind}"] += count
+    return found
