@@ -27,6 +27,7 @@ from extender import recovery
 from extender.admission import route as admission
 from extender.bind import route as bind
 from extender.bind.binder import Binder
+from extender.bind.room import Room
 from extender.cluster_view import ClusterViewKeeper, Untold
 from extender.dispatcher import Dispatcher, failure_of
 from extender.filter import route as filter_nodes
@@ -35,6 +36,7 @@ from extender.hooks import route as hooks
 from extender.job_watch import JobWatch
 from extender.kubernetes_api import KubernetesApi, KubernetesError, NoCredentials
 from extender.lease import Lease
+from extender.occupancy_view import OccupancyView
 from extender.placement.cluster import ClusterView
 from extender.placement.events import ClusterObserved
 from extender.placement.ledger import Ledger
@@ -77,13 +79,22 @@ class Extender:
             settings.lease_duration_s,
             self._health,
         )
+        self._occupancy = OccupancyView(
+            kubernetes,
+            slurm,
+            settings.dialect,
+            self._health,
+            lambda: self._keeper.view,
+            enabled=settings.unmanaged_pods == "fit",
+        )
 
     def servers(self) -> list[uvicorn.Server]:
         """Returns one server for each group of callers."""
         settings, dialect = self._settings, self._settings.dialect
-        binder = Binder(self._kubernetes, self._slurm, dialect, lambda: self._keeper.view)
+        room = Room(self._kubernetes, self._slurm, dialect, self._occupancy)
+        binder = Binder(self._kubernetes, self._slurm, dialect, lambda: self._keeper.view, room)
         verbs = self._application(
-            filter_nodes.router(dialect),
+            filter_nodes.router(dialect, self._occupancy),
             prioritize.router(),
             bind.router(binder),
             preempt.router(),
@@ -106,6 +117,7 @@ class Extender:
         """Follows both systems, and leads whenever this replica holds the Lease; for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
+            tasks.create_task(self._occupancy.run())
             tasks.create_task(self._lease.lead(self._place, self._stand_by))
 
     async def _follow(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -47,6 +47,8 @@ class Settings(BaseSettings):
     fast_path: bool = True
     poll_interval_s: float = Field(default=0.25, gt=0, lt=3600)
     unbound_deadline_s: float = Field(default=30.0, gt=0, lt=86400)
+    unmanaged_pods: Literal["fit", "ignore"] = "fit"
+    """Pods that Slurm does not know of: fit them into what it leaves of its nodes, or ignore them."""
 
     replica: str = Field(default_factory=socket.gethostname, min_length=1)
     """This replica's name in the Lease; it must differ from all others'. In a Pod: the Pod's name."""

@@ -2,16 +2,17 @@
 
 The Pod is read, the job is read, and the Binding carries the Pod's uid and resourceVersion: whatever
 changed in between makes it fail, and kube-scheduler tries again. Success is only said of a Pod that is
-bound. Any replica may bind.
+bound. Any replica may bind. A Pod that is not ours has no job: it is bound where Slurm leaves it room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from extender.kubernetes_api import KubernetesApi, KubernetesError, NotFound
+from extender.bind.room import NoRoom, Room
+from extender.kubernetes_api import KubernetesApi, KubernetesError, Manifest, NotFound
 from extender.placement.cluster import ClusterView
 from extender.placement.identity import PlaceholderKey
 from extender.placement.workload import Allocation, Dialect, Pod, parse_pod
@@ -56,11 +57,13 @@ class Binder:
         slurm: Slurm,
         dialect: Dialect,
         view: Callable[[], ClusterView],
+        room: Room,
     ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._dialect = dialect
         self._view = view
+        self._room = room
 
     async def bind(self, target: Target) -> None:
         """Binds, or raises NotBound. A Pod already bound to that Node is success."""
@@ -68,7 +71,7 @@ class Binder:
             await self._bind(target)
         except NotFound as error:
             raise NotBound("the Pod does not exist any more") from error
-        except (KubernetesError, SlurmError) as error:
+        except (KubernetesError, SlurmError, NoRoom) as error:
             raise NotBound(str(error)) from error
 
     async def _bind(self, target: Target) -> None:
@@ -80,17 +83,18 @@ class Binder:
             if pod.node != target.node:
                 raise NotBound(f"the Pod is bound to {pod.node} already")
             return
-        annotations = await self._annotations(manifest, pod, target.node)
+        allocation = await self._allocation(manifest, pod, target.node)
         metadata: dict[str, Any] = {"uid": pod.uid, "resourceVersion": pod.resource_version}
-        if annotations:
-            metadata["annotations"] = annotations
-        await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
+        if allocation is not None:
+            metadata["annotations"] = allocation.annotations()
+        async with self._room.held(manifest, target.node, allocation):
+            await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
 
-    async def _annotations(self, manifest: Mapping[str, Any], pod: Pod, node: str) -> dict[str, str]:
-        """A Pod that is not ours has no job: it is bound as kube-scheduler would."""
+    async def _allocation(self, manifest: Manifest, pod: Pod, node: str) -> Allocation | None:
+        """A Pod that is not ours has none."""
         if not self._dialect.manages(manifest):
-            return {}
+            return None
         if pod.job_id is None:
             raise NotBound("the Pod has no Slurm job")
         job = await self._slurm.job(pod.job_id)
-        return verified(pod, job, node, self._view()).annotations()
+        return verified(pod, job, node, self._view())

@@ -1,7 +1,8 @@
 """/filter: the Node that Slurm granted, or none.
 
-The answer is a function of the request alone: the Pod carries its allocation. Nothing is looked up and
-nothing is waited for, however busy Slurm is; that the allocation is true is checked again by /bind.
+For a Pod of ours the answer is a function of the request alone: the Pod carries its allocation. For any
+other it is the Nodes where Slurm leaves it room, by what is known at this moment. Nothing is waited for,
+however busy Slurm is; that the answer is true is checked again by /bind.
 Reasons are constant texts: kube-scheduler takes a changed message for news and tries again at once.
 Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderArgs and ExtenderFilterResult.
 """
@@ -14,6 +15,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
+from extender.occupancy_view import OccupancyView
 from extender.placement.workload import WAITING, Allocation, Dialect
 from extender.wire import PodManifest, reply
 
@@ -33,18 +35,33 @@ class FilterArgs(BaseModel):
     NodeNames: Sequence[str] | None = None
 
 
-def verdict(pod: Mapping[str, Any], node_names: Sequence[str], dialect: Dialect) -> dict[str, Any]:
-    """Returns the ExtenderFilterResult: one Node, none, or (a Pod that is not ours) all of them."""
+def verdict(
+    pod: Mapping[str, Any], node_names: Sequence[str], dialect: Dialect, occupancy: OccupancyView
+) -> dict[str, Any]:
+    """Returns the ExtenderFilterResult: one Node, none, or (a Pod that is not ours) those with room."""
     if not dialect.manages(pod):
-        return {"NodeNames": node_names, "FailedNodes": {}}
+        return _open(node_names, occupancy.closed(pod, node_names))
     allocation = Allocation.parse(pod["metadata"].get("annotations") or {})
-    if allocation is not None and allocation.node in node_names:
-        return {"NodeNames": [allocation.node], "FailedNodes": {}}
     reason = WAITING if allocation is None else ELSEWHERE
+    if allocation is not None and allocation.node in node_names:
+        taken = occupancy.closed_to_ours(pod["metadata"].get("uid") or "", allocation)
+        if taken is None:
+            return {"NodeNames": [allocation.node], "FailedNodes": {}}
+        reason = taken
     return {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(node_names, reason)}
 
 
-def router(dialect: Dialect) -> APIRouter:
+def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any]:
+    """No eviction of a Pod makes Slurm give a Node back: hence unresolvable."""
+    if not closed:
+        return {"NodeNames": node_names, "FailedNodes": {}}
+    return {
+        "NodeNames": [name for name in node_names if name not in closed],
+        "FailedAndUnresolvableNodes": closed,
+    }
+
+
+def router(dialect: Dialect, occupancy: OccupancyView) -> APIRouter:
     """Returns the route."""
     routes = APIRouter()
 
@@ -52,6 +69,6 @@ def router(dialect: Dialect) -> APIRouter:
     async def filter_nodes(args: FilterArgs) -> Response:
         if args.NodeNames is None:
             return reply({"Error": NO_NAMES})
-        return reply(verdict(args.Pod, args.NodeNames, dialect))
+        return reply(verdict(args.Pod, args.NodeNames, dialect, occupancy))
 
     return routes

@@ -195,13 +195,14 @@ def read_request(manifest: Manifest, dialect: Dialect) -> Request:
         name=f"{namespace}/{name}",
         cpus=whole(amounts.get("cpu", Decimal(0))),
         memory_mb=mebibytes(amounts.get("memory", Decimal(0))),
-        gres=_gres(amounts, dialect),
+        gres=gres_of(amounts, dialect),
         **fields,
     )
     return Request(job, NodeConstraints.parse(spec), (*wrong, *_missing(amounts)))
 
 
-def _gres(amounts: Mapping[str, Decimal], dialect: Dialect) -> tuple[tuple[str, int], ...]:
+def gres_of(amounts: Mapping[str, Decimal], dialect: Dialect) -> tuple[tuple[str, int], ...]:
+    """Returns the GRES that requests ask for, by name; what the dialect does not name is none."""
     asked: Counter[str] = Counter()
     for name, amount in amounts.items():
         if name in dialect.gres:

@@ -21,6 +21,7 @@ MODULES = [
     "extender/health.py",
     "extender/job_watch.py",
     "extender/lease.py",
+    "extender/occupancy_view.py",
     "extender/pod_watch.py",
     "extender/recovery.py",
     "extender/resource_watch.py",

@@ -6,7 +6,9 @@ both systems that the verbs use.
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +20,7 @@ from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError
 from extender.placement.cluster import ClusterView
 from extender.settings import Settings
 from slurm_client.errors import SlurmError
-from slurm_client.model import Job
+from slurm_client.model import Job, JobState, Node
 from slurm_client.rest import SlurmRest
 from tests.builders import Manifest
 
@@ -44,8 +46,16 @@ class FakeKubernetes:
         self.calls.append("read Pod")
         return deepcopy(self.pods.get((namespace, name)))
 
+    async def list(self, kind: str, field_selector: str) -> Manifest:
+        """Of Pods, by Node."""
+        self.calls.append(f"list {kind}")
+        node = field_selector.split(",", maxsplit=1)[0].removeprefix("spec.nodeName=")
+        bound = [pod for pod in self.pods.values() if pod["spec"].get("nodeName") == node]
+        return {"items": deepcopy(bound)}
+
     async def bind_pod(self, namespace: str, name: str, node: str, metadata: Manifest) -> None:
         self.calls.append("bind")
+        await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
         pod = self.pods[namespace, name]
@@ -56,10 +66,11 @@ class FakeKubernetes:
 
 
 class FakeSlurm:
-    """Knows jobs."""
+    """Knows jobs, and nodes."""
 
-    def __init__(self, *jobs: Job, calls: list[str] | None = None) -> None:
+    def __init__(self, *jobs: Job, nodes: Sequence[Node] = (), calls: list[str] | None = None) -> None:
         self.jobs = {job.id: job for job in jobs}
+        self.all_nodes = tuple(nodes)
         self.calls = [] if calls is None else calls
         self.error: SlurmError | None = None
 
@@ -68,6 +79,17 @@ class FakeSlurm:
         if self.error is not None:
             raise self.error
         return self.jobs.get(job_id)
+
+    async def nodes(self) -> tuple[Node, ...]:
+        self.calls.append("read nodes")
+        if self.error is not None:
+            raise self.error
+        await asyncio.sleep(0)
+        return self.all_nodes
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        self.calls.append("read states")
+        return {job_id: self.jobs[job_id].state for job_id in ids if job_id in self.jobs}
 
 
 class Listeners:
@@ -79,12 +101,14 @@ class Listeners:
         slurm: FakeSlurm | None = None,
         view: ClusterView | None = None,
         hooks_token_file: Path = Path("token"),
+        **given: Any,
     ) -> None:
         settings = Settings(
             slurm_token_file=Path("token"),
             tls_cert_file=Path("cert"),
             tls_key_file=Path("key"),
             hooks_token_file=hooks_token_file,
+            **given,
         )
         extender = Extender(
             settings,
@@ -93,6 +117,8 @@ class Listeners:
         )
         extender._keeper.view = view or ClusterView()
         self.health = extender._health
+        self.occupancy = extender._occupancy
+        self.occupancy._pods_known = True  # none is bound yet
         by_port = {server.config.port: server.config.app for server in extender.servers()}
         self._scheduler = _client(by_port[settings.scheduler_port])
         self._admission = _client(by_port[settings.admission_port])

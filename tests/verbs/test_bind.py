@@ -219,13 +219,6 @@ async def test_while_slurm_does_not_answer_nothing_is_bound(error: SlurmError) -
     assert cluster.kubernetes.bindings == []
 
 
-async def test_a_pod_that_is_not_ours_is_bound_without_asking_slurm() -> None:
-    cluster = Cluster(granted(schedulerName="default-scheduler", annotations={"x": "1"}))
-    assert await cluster.bind() == ""
-    assert cluster.kubernetes.bindings == [("n4", {})]
-    assert "read job" not in cluster.kubernetes.calls
-
-
 @pytest.mark.parametrize("missing", ["PodName", "PodNamespace", "PodUID", "Node"])
 async def test_a_malformed_call_is_told_which_field_is_wrong(missing: str) -> None:
     for wrong in ({k: v for k, v in CALL.items() if k != missing}, CALL | {missing: None}):

@@ -55,12 +55,6 @@ async def test_the_same_question_gets_the_same_answer() -> None:
     ).content
 
 
-async def test_a_pod_that_is_not_ours_may_go_anywhere() -> None:
-    sent = body("filter")
-    sent["Pod"]["spec"]["schedulerName"] = "default-scheduler"
-    assert await Listeners().ask("filter", sent) == {"NodeNames": OFFERED, "FailedNodes": {}}
-
-
 async def test_a_pod_with_one_of_our_annotations_is_ours_whatever_its_scheduler() -> None:
     sent = call(partition="gpu")
     sent["Pod"]["spec"]["schedulerName"] = "default-scheduler"

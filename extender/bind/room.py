@@ -1,0 +1,110 @@
+"""Whether a Pod really fits beside what is on its Node, asked at the last moment.
+
+kube-scheduler counts all Pods and Slurm all jobs; nobody counts native jobs and unmanaged Pods together.
+So an unmanaged Pod must fit into what Slurm leaves, and a Pod of ours is not bound where unmanaged Pods
+have what Slurm gave it. The Node is held meanwhile: two Pods never count on the same room. Nothing keeps
+Slurm from starting a native job there after the answer: it does not know of unmanaged Pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from extender.kubernetes_api import KubernetesApi, Manifest
+from extender.occupancy_view import FULL, RUNNING, TAKEN, OccupancyView
+from extender.placement.occupancy import (
+    exempt,
+    left_by_jobs,
+    open_to_pods,
+    placeholder_of,
+    requested,
+    uncounted,
+)
+from extender.placement.workload import Allocation, Dialect
+from slurm_client.protocol import Slurm
+
+
+class NoRoom(Exception):
+    """The Pod does not fit any more."""
+
+
+class Room:
+    """Lets one Pod at a time onto a Node. kube-scheduler has one leader, so that one replica binds."""
+
+    def __init__(
+        self, kubernetes: KubernetesApi, slurm: Slurm, dialect: Dialect, occupancy: OccupancyView
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._slurm = slurm
+        self._dialect = dialect
+        self._occupancy = occupancy
+        self._held: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._guests: set[str] = set()
+        """Nodes that unmanaged Pods were bound to here; the watch may not know yet."""
+
+    def held(
+        self, manifest: Manifest, node: str, allocation: Allocation | None
+    ) -> AbstractAsyncContextManager[None]:
+        """Holds what a Pod needs: what Slurm granted it, or else what Slurm leaves. Raises NoRoom, and
+        both systems' errors."""
+        if allocation is None:
+            return self._left(manifest, node)
+        return self._granted(manifest, node, allocation.job_id)
+
+    @asynccontextmanager
+    async def _left(self, manifest: Manifest, node: str) -> AsyncIterator[None]:
+        if not self._occupancy.concerns(manifest) or not self._occupancy.is_slurms(node):
+            yield
+            return
+        async with self._held[node]:
+            if not await self._fits(manifest, node):
+                raise NoRoom(FULL)
+            self._guests.add(node)
+            yield
+
+    @asynccontextmanager
+    async def _granted(self, manifest: Manifest, node: str, job_id: int) -> AsyncIterator[None]:
+        """Costs nothing where no unmanaged Pods are."""
+        if node not in self._guests and not self._occupancy.may_have_guests(node):
+            yield
+            return
+        async with self._held[node]:
+            if not await self._is_free(manifest, node):
+                self._occupancy.allocation_taken(manifest["metadata"]["uid"], job_id)
+                raise NoRoom(TAKEN)
+            yield
+
+    async def _fits(self, manifest: Manifest, node: str) -> bool:
+        """Slurm's nodes first, its placeholders last: a job that ends in between counts twice, never
+        not at all. Bound Pods are read and not remembered: the last Binding here is among them."""
+        await self._occupancy.read()
+        slurm_node = self._occupancy.slurm_node(node)
+        if slurm_node is None:
+            return True
+        bound = await self._bound(node)
+        jobs = (placeholder_of(pod, self._dialect) for pod in bound)
+        states = await self._slurm.states([job for job in jobs if job is not None])
+        free = open_to_pods(slurm_node).less(list(uncounted(bound, states, self._dialect)))
+        return requested(manifest, self._dialect).within(free)
+
+    async def _is_free(self, manifest: Manifest, node: str) -> bool:
+        """Pods of ours are kube-scheduler's to count, and exempt ones run beside whatever Slurm does."""
+        guests = [
+            pod for pod in await self._bound(node) if not self._dialect.manages(pod) and not exempt(pod)
+        ]
+        if not guests:
+            self._guests.discard(node)
+            return True
+        await self._occupancy.read()
+        slurm_node = self._occupancy.slurm_node(node)
+        if slurm_node is None:
+            return True
+        free = left_by_jobs(slurm_node).less([requested(pod, self._dialect) for pod in guests])
+        return free.covers(requested(manifest, self._dialect))
+
+    async def _bound(self, node: str) -> list[Manifest]:
+        listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")
+        return listed.get("items") or []

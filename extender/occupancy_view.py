@@ -1,0 +1,248 @@
+"""Keeps what is free for unmanaged Pods: Slurm's nodes by asking, the Pods bound to them by watch.
+
+It runs on every replica. The Pods are watched; Slurm's nodes (not its jobs: their number does not
+matter) are read every second or so while such Pods ask or wait, and never otherwise. /filter answers
+from memory; /bind asks for a reading of its own. A Pod that was refused is touched when room appears,
+since the end of a native job is no event in Kubernetes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from extender.health import Health
+from extender.kubernetes_api import KubernetesApi, KubernetesError, Manifest
+from extender.placement.cluster import ClusterView
+from extender.placement.occupancy import (
+    Amounts,
+    Occupancy,
+    Refused,
+    exempt,
+    open_to_pods,
+    placeholder_of,
+    requested,
+)
+from extender.placement.workload import DOMAIN, Allocation, Dialect
+from extender.resource_watch import ResourceWatch
+from slurm_client.errors import SlurmError
+from slurm_client.model import Node as SlurmNode
+from slurm_client.protocol import Slurm
+
+# Constant texts: kube-scheduler takes a changed message for news and tries again at once.
+FULL = "Slurm's jobs leave too little room on this Node"
+UNKNOWN = "Slurm's allocations are not known yet"
+TAKEN = "Pods that Slurm does not know of have taken the room that it allocated"
+ROOM_SEEN = DOMAIN + "room-seen"
+"""The annotation whose change wakes a refused Pod in kube-scheduler's queue."""
+RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+
+_INTERVAL_S = 1.0
+_SHARE = 10  # a reading that takes long is followed by ten times as long a pause
+_IDLE_S = 60.0
+_ASKS_AGAIN_S = 360.0  # kube-scheduler looks at every Pod that waits at least every five minutes
+_FAILURES = 3
+_MOST_TAKEN = 1000
+
+log = structlog.get_logger()
+
+
+class OccupancyView:
+    """`enabled` is False where unmanaged Pods are nobody's business here."""
+
+    def __init__(
+        self,
+        kubernetes: KubernetesApi,
+        slurm: Slurm,
+        dialect: Dialect,
+        health: Health,
+        view: Callable[[], ClusterView],
+        *,
+        enabled: bool = True,
+    ) -> None:
+        others = f"spec.nodeName!=,spec.schedulerName!={dialect.scheduler_name},{RUNNING}"
+        self._watch = ResourceWatch(
+            kubernetes, "pods", others, lambda trouble: health.says("watch of unmanaged Pods", trouble)
+        )
+        self._kubernetes = kubernetes
+        self._slurm = slurm
+        self._dialect = dialect
+        self._health = health
+        self._view = view
+        self._enabled = enabled
+        self._occupancy = Occupancy()
+        self._asked = asyncio.Event()
+        self._asked_at = 0.0
+        self._reading = asyncio.Lock()
+        self._begun = 0
+        self._failures = _FAILURES  # in a row; nothing is known before the first success
+        self._trouble: SlurmError | None = None
+        self._pods_known = False
+        self._nodes: Mapping[str, SlurmNode] = {}
+        self._taken: dict[str, int] = {}
+
+    # What the verbs ask
+
+    def concerns(self, manifest: Manifest) -> bool:
+        """Tells whether a Pod that is not ours may only use what Slurm leaves."""
+        return self._enabled and not exempt(manifest)
+
+    def closed(self, manifest: Manifest, names: Sequence[str]) -> dict[str, str]:
+        """Returns the Nodes that a Pod that is not ours may not use now, and why. Waits for nothing."""
+        if not self.concerns(manifest):
+            return {}
+        self._asked_at = asyncio.get_running_loop().time()
+        self._asked.set()
+        asked = requested(manifest, self._dialect)
+        if self.known:
+            closed = dict.fromkeys(self._occupancy.closed(asked, names), FULL)
+        else:
+            closed = dict.fromkeys(self._slurms(names), UNKNOWN)
+        self._note(manifest, asked, refused=len(closed) == len(names))
+        return closed
+
+    async def read(self) -> None:
+        """Reads Slurm's nodes, with all that is so when it is called; calls share a reading that begins
+        after both. Raises SlurmError.
+
+        Of all nodes: GET node/{name} gives the CPUs and the memory that were allocated when all nodes
+        were last asked for (slurmctld 24.11 and 26.05).
+        """
+        wanted = self._begun + 1
+        async with self._reading:
+            if self._begun < wanted:
+                self._begun += 1
+                await self._read()
+        if self._trouble is not None:
+            raise self._trouble
+
+    def closed_to_ours(self, uid: str, allocation: Allocation) -> str | None:
+        """Returns why a Pod of ours cannot use its allocation, where /bind found that out."""
+        return TAKEN if self._taken.get(uid) == allocation.job_id else None
+
+    def allocation_taken(self, uid: str, job_id: int) -> None:
+        """Takes that what a job allocated was used by others already, so that /filter says so."""
+        if len(self._taken) >= _MOST_TAKEN:
+            self._taken.pop(next(iter(self._taken)))
+        self._taken[uid] = job_id
+
+    def may_have_guests(self, node: str) -> bool:
+        """Tells whether unmanaged Pods may be on a Node, by the watch."""
+        return self._enabled and (not self._pods_known or self._occupancy.has_guests(node))
+
+    def is_slurms(self, node: str) -> bool:
+        """Tells whether Slurm has a Node, by the last that was seen of it; yes, if nothing was."""
+        return bool(self._slurms([node]))
+
+    def slurm_node(self, node: str) -> SlurmNode | None:
+        """Returns the Slurm node that a Node stands for as last read; None where Slurm has none."""
+        return self._nodes.get(node)
+
+    @property
+    def known(self) -> bool:
+        """Tells whether Slurm's nodes and the Pods on them are known, and Slurm has answered of late."""
+        return self._pods_known and self._failures < _FAILURES
+
+    # Behind them
+
+    async def run(self) -> None:
+        """Follows both systems for ever."""
+        if not self._enabled:
+            await asyncio.Event().wait()
+        for manifest in await self._list_until_answered():
+            self._take(manifest)
+        self._pods_known = True
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_pods())
+            tasks.create_task(self._follow_slurm())
+
+    async def _follow_pods(self) -> None:
+        async for change in self._watch.changes():
+            if change.gone:
+                self._occupancy.pod_gone(change.manifest["metadata"]["uid"])
+            else:
+                self._take(change.manifest)
+
+    async def _list_until_answered(self) -> tuple[Manifest, ...]:
+        while True:
+            try:
+                return await self._watch.list()
+            except KubernetesError as error:
+                self._health.says("watch of unmanaged Pods", str(error))
+                await asyncio.sleep(_INTERVAL_S)
+
+    def _take(self, manifest: Manifest) -> None:
+        """An annotated Pod that another scheduler bound before its job was there counts as unmanaged."""
+        uid, node = manifest["metadata"]["uid"], manifest["spec"]["nodeName"]
+        if placeholder_of(manifest, self._dialect) is None:
+            asked = requested(manifest, self._dialect)
+            self._occupancy.pod_seen(uid, node, asked, exempt=exempt(manifest))
+
+    async def _follow_slurm(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            await self._asked.wait()
+            start = clock()
+            try:
+                await self.read()
+            except SlurmError as error:
+                log.warning("Slurm's nodes not read", error=str(error))
+            else:
+                await self._wake()
+            now = clock()
+            waits = self._occupancy.forget_before(now - _ASKS_AGAIN_S)
+            if not waits and now - self._asked_at > _IDLE_S:
+                self._asked.clear()
+            await asyncio.sleep(max(_INTERVAL_S, _SHARE * (now - start)))
+
+    async def _read(self) -> None:
+        try:
+            nodes = await self._slurm.nodes()
+        except SlurmError as error:
+            self._trouble = error
+            self._failures += 1
+            self._health.says("Slurm's nodes", str(error))
+            return
+        names = {node.slurm_name: node.name for node in self._view().nodes.values()}
+        self._nodes = {
+            names.get(node.name, node.name): node for node in nodes if node.name in names or not names
+        }
+        left = {name: open_to_pods(node) for name, node in self._nodes.items()}
+        self._occupancy.slurm_seen(left, after_outage=self._failures >= _FAILURES)
+        self._trouble, self._failures = None, 0
+        self._health.says("Slurm's nodes", None)
+
+    async def _wake(self) -> None:
+        """Touches the Pods that were refused and may fit by now; they ask again at once."""
+        if not self.known:
+            return
+        for pod in self._occupancy.take_those_with_room():
+            stamp = {ROOM_SEEN: datetime.now(UTC).isoformat()}
+            patch: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": stamp}}
+            try:
+                await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
+            except KubernetesError as error:  # gone, mostly; kube-scheduler looks again in five minutes
+                log.info("a Pod that waits was not touched", uid=pod.uid, error=str(error))
+
+    def _note(self, manifest: Manifest, asked: Amounts, *, refused: bool) -> None:
+        metadata = manifest["metadata"]
+        uid = metadata.get("uid") or ""
+        if not refused:
+            self._occupancy.forget(uid)
+            return
+        namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
+        priority = manifest["spec"].get("priority") or 0
+        self._occupancy.remember(Refused(uid, namespace, name, priority, asked, self._asked_at))
+
+    def _slurms(self, names: Sequence[str]) -> Sequence[str]:
+        """Returns the Nodes that Slurm has, by the last that was seen of it; all, if nothing was."""
+        if self._nodes:
+            return [name for name in names if name in self._nodes]
+        view = self._view()
+        known = {node for partition in view.partitions.values() for node in partition.nodes}
+        own = {node.name: node.slurm_name for node in view.nodes.values()}
+        return [name for name in names if not known or own.get(name, name) in known]
