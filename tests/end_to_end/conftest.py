@@ -60,7 +60,7 @@ def pytest_runtest_makereport(
     """A failure comes with the end of the extender's log."""
     report = yield
     people = getattr(item, "funcargs", {}).get("everybody")
-    if report.failed and isinstance(people, People):
+    if report.failed and report.when != "teardown" and isinstance(people, People):
         log = people.cluster.logs / "extender.log"
         if log.exists():  # the cluster may be gone already
             report.sections.append(("extender.log", log.read_text()[-6000:]))
