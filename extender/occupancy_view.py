@@ -183,21 +183,25 @@ class OccupancyView:
             self._occupancy.pod_seen(uid, node, asked, exempt=exempt(manifest))
 
     async def _follow_slurm(self) -> None:
-        clock = asyncio.get_running_loop().time
         while True:
             await self._asked.wait()
-            start = clock()
-            try:
-                await self.read()
-            except SlurmError as error:
-                log.warning("Slurm's nodes not read", error=str(error))
-            else:
-                await self._wake()
-            now = clock()
+            pause = await self._read_and_wake()
+            now = asyncio.get_running_loop().time()
             waits = self._occupancy.forget_before(now - _ASKS_AGAIN_S)
             if not waits and now - self._asked_at > _IDLE_S:
                 self._asked.clear()
-            await asyncio.sleep(max(_INTERVAL_S, _SHARE * (now - start)))
+            await asyncio.sleep(pause)
+
+    async def _read_and_wake(self) -> float:
+        """Returns how long to wait until the next time."""
+        start = asyncio.get_running_loop().time()
+        try:
+            await self.read()
+        except SlurmError:
+            return _INTERVAL_S
+        took = asyncio.get_running_loop().time() - start
+        await self._wake()
+        return max(_INTERVAL_S, _SHARE * took)
 
     async def _read(self) -> None:
         try:
@@ -205,7 +209,8 @@ class OccupancyView:
         except SlurmError as error:
             self._trouble = error
             self._failures += 1
-            self._health.says("Slurm's nodes", str(error))
+            if self._health.says("Slurm's nodes", str(error)):
+                log.warning("Slurm's nodes not read", error=str(error))
             return
         names = {node.slurm_name: node.name for node in self._view().nodes.values()}
         self._nodes = {

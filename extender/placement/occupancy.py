@@ -60,7 +60,10 @@ class Amounts:
         return (
             (self.cpu <= free.cpu or not self.cpu)
             and (self.memory <= free.memory or not self.memory)
-            and all(count <= free.gres.get(name, 0) for name, count in self.gres.items())
+            and (
+                not self.gres
+                or all(count <= free.gres.get(name, 0) for name, count in self.gres.items())
+            )
         )
 
     def covers(self, asked: Amounts) -> bool:
