@@ -97,10 +97,11 @@ class OccupancyView:
             return {}
         self._asked_at = asyncio.get_running_loop().time()
         self._asked.set()
-        asked = requested(manifest, self._dialect)
         if self.known:
+            asked = requested(manifest, self._dialect)
             closed = dict.fromkeys(self._occupancy.closed(asked, names), FULL)
         else:
+            asked = Amounts()  # it is told when more is known, whether it fits then or not
             closed = dict.fromkeys(self._slurms(names), UNKNOWN)
         self._note(manifest, asked, refused=len(closed) == len(names))
         return closed

@@ -113,6 +113,15 @@ async def test_slurm_is_not_asked_until_an_unmanaged_pod_is() -> None:
         assert world.ask() == {}
 
 
+async def test_who_came_before_anything_was_known_learns_the_true_reason() -> None:
+    world = World()
+    await full(world)
+    assert world.ask() == {"n1": UNKNOWN, "n2": UNKNOWN}
+    async with world.running():
+        await world.until(lambda: world.api.touched == ["u"])
+        assert world.ask() == {"n1": FULL, "n2": FULL}
+
+
 async def test_slurm_is_asked_no_more_once_nobody_asks_or_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(occupancy_view, "_IDLE_S", 0.05)
     monkeypatch.setattr(occupancy_view, "_ASKS_AGAIN_S", 0.3)

@@ -222,8 +222,8 @@ class Occupancy:
 
     def take_those_with_room(self) -> list[Refused]:
         """Returns the Pods for which a Node has room that it may not have had when they were refused,
-        the most important first. They are to be told, and ask again."""
-        freed = [self._free[node] for node in self._grown if node in self._free]
+        the most important first, and all that ask for nothing. They are to be told, and ask again."""
+        freed = [Amounts(), *(self._free[node] for node in self._grown if node in self._free)]
         self._grown.clear()
         alike = {pod.asked.key: pod.asked for pod in self._refused.values()}
         room = {key: any(asked.within(free) for free in freed) for key, asked in alike.items()}

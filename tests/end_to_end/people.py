@@ -151,6 +151,7 @@ class People:
 
     def clean_up(self) -> None:
         self.cluster.kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
+        self.cluster.run_slurm("scancel", "-u", "alice")
         eventually(lambda: not self.pods(), "no Pods left", 30)
         eventually(lambda: not self.squeue(), "no jobs left", 30)
 

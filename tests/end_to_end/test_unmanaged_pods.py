@@ -26,13 +26,6 @@ GPU = "nvidia.com/gpu"
 MEBIBYTE = 1 << 20
 
 
-@pytest.fixture(autouse=True)
-def native_jobs_end(people: People) -> Iterator[None]:
-    """Before everybody cleans up, alice does."""
-    yield
-    people.cluster.run_slurm("scancel", "-u", "alice")
-
-
 def capacity(spec: ClusterSpec) -> Counter[str]:
     return Counter(
         {"cpu": spec.cpus_per_node, "memory": spec.memory_mb * MEBIBYTE, GPU: spec.gpus_per_node}
@@ -198,6 +191,25 @@ def test_pods_bound_at_the_same_time_do_not_count_on_the_same_room(people: Peopl
     while time.monotonic() < deadline:
         pods = assert_nothing_is_overcommitted(people)
     assert len([p for p in pods.values() if p["spec"].get("nodeName")]) == 4
+
+
+def test_a_pod_of_ours_moves_on_where_unmanaged_pods_have_what_slurm_gave_it(quiet: People) -> None:
+    """node-1 has 1 CPU left: a native job has 4 and an unmanaged Pod 3. Slurm knows of the 4 only."""
+    people = quiet
+    people.cluster.start("extender", env={"SLURM_EXTENDER_UNBOUND_DEADLINE_S": "3"})
+    try:
+        for node in people.cluster.spec.node_names:
+            sbatch(people, node, cpus=4 if node == "node-1" else 7, memory_mb=1000, gpus=0)
+        all_native_run(people, 4)
+        unmanaged(people, "u", cpu="3")
+        assert people.bound("u") == "node-1"
+        people.create("m", cpu="2", annotations={"partition": "main"})
+        eventually(lambda: "have taken the room" in reason(people, "m"), "refused")
+        people.cluster.run_slurm("scancel", "--name", "native-node-4")
+        assert people.bound("m") == "node-4"
+        assert_nothing_is_overcommitted(people)
+    finally:
+        people.cluster.stop("extender")
 
 
 def test_while_slurm_does_not_answer_nothing_is_put_on_its_nodes(people: People) -> None:

@@ -201,6 +201,12 @@ def test_after_an_outage_all_room_is_news() -> None:
     assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
 
 
+def test_who_asks_for_nothing_is_told_at_once() -> None:
+    seen = Occupancy()
+    seen.remember(refused(asked=Amounts()))
+    assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
+
+
 def test_the_most_important_are_told_first() -> None:
     seen = occupancy(n1=Amounts())
     for uid, priority in (("a", 0), ("b", 5), ("c", 0)):
