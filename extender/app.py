@@ -44,6 +44,7 @@ from extender.placement.rules import Rules
 from extender.pod_watch import PodWatch
 from extender.preempt import route as preempt
 from extender.prioritize import route as prioritize
+from extender.refusals import Refusals
 from extender.settings import Settings
 from extender.telemetry import Telemetry, configure_logging
 from extender.wire import reply
@@ -79,6 +80,7 @@ class Extender:
             settings.lease_duration_s,
             self._health,
         )
+        self._refusals = Refusals(kubernetes)
         self._occupancy = OccupancyView(
             kubernetes,
             slurm,
@@ -94,7 +96,7 @@ class Extender:
         room = Room(self._kubernetes, self._slurm, dialect, self._occupancy)
         binder = Binder(self._kubernetes, self._slurm, dialect, lambda: self._keeper.view, room)
         verbs = self._application(
-            filter_nodes.router(dialect, self._occupancy),
+            filter_nodes.router(dialect, self._occupancy, self._refusals.tell),
             prioritize.router(),
             bind.router(binder),
             preempt.router(),
@@ -118,6 +120,7 @@ class Extender:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
             tasks.create_task(self._occupancy.run())
+            tasks.create_task(self._refusals.run())
             tasks.create_task(self._lease.lead(self._place, self._stand_by))
 
     async def _follow(self) -> None:

@@ -52,12 +52,18 @@ class JobWatch:
 
     async def _keep_polling(self, dispatcher: Dispatcher) -> None:
         while True:
-            await asyncio.sleep(self._interval * (1 if self._ledger.waits() else _QUIET))
+            await self._pause()
             trouble = await self._poll(dispatcher)
             if self._health.says("Slurm", trouble):
                 log.warning(
                     "Slurm answers again" if trouble is None else "Slurm does not answer", error=trouble
                 )
+
+    async def _pause(self) -> None:
+        for _ in range(_QUIET):
+            await asyncio.sleep(self._interval)
+            if self._ledger.waits():
+                return
 
     async def _poll(self, dispatcher: Dispatcher) -> str | None:
         asked, asked_at = self._ledger.watched_jobs(), dispatcher.now()

@@ -9,7 +9,7 @@ Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderArgs and ExtenderFilterR
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -41,7 +41,7 @@ def verdict(
     """Returns the ExtenderFilterResult: one Node, none, or (a Pod that is not ours) those with room."""
     if not dialect.manages(pod):
         return _open(node_names, occupancy.closed(pod, node_names))
-    allocation = Allocation.parse(pod["metadata"].get("annotations") or {})
+    allocation = allocated(pod)
     reason = WAITING if allocation is None else ELSEWHERE
     if allocation is not None and allocation.node in node_names:
         taken = occupancy.closed_to_ours(pod["metadata"].get("uid") or "", allocation)
@@ -49,6 +49,11 @@ def verdict(
             return {"NodeNames": [allocation.node], "FailedNodes": {}}
         reason = taken
     return {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(node_names, reason)}
+
+
+def allocated(pod: Mapping[str, Any]) -> Allocation | None:
+    """Returns what a Pod's annotations say that Slurm granted it."""
+    return Allocation.parse(pod["metadata"].get("annotations") or {})
 
 
 def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any]:
@@ -61,14 +66,20 @@ def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any
     }
 
 
-def router(dialect: Dialect, occupancy: OccupancyView) -> APIRouter:
-    """Returns the route."""
+Refused = Callable[[Mapping[str, Any], Allocation, Sequence[str]], None]
+
+
+def router(dialect: Dialect, occupancy: OccupancyView, refused: Refused) -> APIRouter:
+    """Returns the route. `refused` hears of a Pod whose Node kube-scheduler does not offer."""
     routes = APIRouter()
 
     @routes.post("/filter")
     async def filter_nodes(args: FilterArgs) -> Response:
         if args.NodeNames is None:
             return reply({"Error": NO_NAMES})
+        granted = allocated(args.Pod) if dialect.manages(args.Pod) else None
+        if granted is not None and args.NodeNames and granted.node not in args.NodeNames:
+            refused(args.Pod, granted, args.NodeNames)
         return reply(verdict(args.Pod, args.NodeNames, dialect, occupancy))
 
     return routes

@@ -124,7 +124,9 @@ def _doubted(placeholder: Placeholder, since: float, job: Job, at: Moment) -> Pl
 
 
 def _look_again(placeholder: Placeholder, at: Moment) -> Placeholder:
-    return replace(placeholder, not_before=at.now + at.rules.settle)
+    """Soon at first (a job that is being configured runs in a moment), then every `settle` seconds."""
+    pause = max(at.rules.glance, (at.now - placeholder.since) / 2)
+    return replace(placeholder, not_before=at.now + min(pause, at.rules.settle))
 
 
 def _looked_at(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
@@ -176,5 +178,7 @@ def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
         return _ended(placeholder, job.state, at)
     if job.state.running:
         return _granted(placeholder.move(State.ALLOCATED, at.now), job, at)
-    excluded = frozenset(job.excluded_nodes)
-    return placeholder.move(State.QUEUED, at.now, excluded=excluded, not_before=at.now + at.rules.settle)
+    queued = placeholder.move(State.QUEUED, at.now, excluded=frozenset(job.excluded_nodes))
+    if not job.state.pending:
+        return _look_again(queued, at)
+    return replace(queued, not_before=at.now + at.rules.settle)

@@ -73,6 +73,8 @@ class Ledger:
         self._observer = observer
         self._view = ClusterView()
         self._records: dict[str, Placeholder] = {}
+        self._avoiding: set[str] = set()
+        """Who was refused a Node of late."""
         self._windows = Windows(rules.window, rules.fast_path_rest)
         self._wakes: list[tuple[float, str]] = []
         self._effects: list[Effect] = []
@@ -199,6 +201,7 @@ class Ledger:
         before = self._records.get(uid)
         if record.state is State.DONE and self._now >= record.not_before:
             self._records.pop(uid, None)
+            self._avoiding.discard(uid)
             self._windows.forget(uid)
             return
         if self._observer is not None and (before is None or before.state is not record.state):
@@ -209,6 +212,21 @@ class Ledger:
         else:
             self._windows.follow(self._partition(record), self._records[uid])
         self._wake(self._records[uid])
+        if record.avoid:
+            self._avoiding.add(uid)
+        if record.state is State.RELEASING and before is not None and before.state is not record.state:
+            self._reopen(record.pod.node)
+
+    def _reopen(self, node: str | None) -> None:
+        """A Pod has left a Node: those that were refused there may ask again."""
+        for uid in tuple(self._avoiding) if node is not None else ():
+            record = self._records[uid]
+            avoid = tuple((name, until) for name, until in record.avoid if name != node)
+            if avoid != record.avoid:
+                self._avoiding.discard(uid)
+                held_up = record.state is State.SUBMITTING and record.cause == NO_NODE
+                record = replace(record, avoid=avoid, offered=(frozenset(), 0.0))
+                self._settle(replace(record, cause=None, not_before=0.0) if held_up else record)
 
     def _follow(self, record: Placeholder) -> Placeholder:
         now, rules = self._now, self._rules

@@ -22,6 +22,8 @@ class Rules:
     """How long a partition that had no room is left in peace."""
     settle: float = 1.0
     """How long a job may wait in Slurm before its Pod is told why: most start within that."""
+    glance: float = 0.02
+    """When a job that is about to run is looked at again at the earliest."""
     reason_interval: float = 10.0
     """How often a waiting job is asked for its reason."""
     unbound_deadline: float = 30.0
@@ -30,8 +32,9 @@ class Rules:
     """With fewer Nodes kube-scheduler looks at all of them in less time than naming one takes."""
     doubt: float = 30.0
     """How long a restarted slurmctld has to start a job again that it forgot to have started."""
-    avoid: float = 300.0
-    """How long a Node that a Pod could not be bound to is excluded for that Pod."""
+    avoid: float = 60.0
+    """How long a Node that a Pod could not be bound to is excluded for that Pod, unless another Pod of
+    ours leaves it before."""
     offer: float = 60.0
     """How long only the Nodes count that kube-scheduler offered instead."""
     recancel: float = 5.0

@@ -24,6 +24,7 @@ MODULES = [
     "extender/occupancy_view.py",
     "extender/pod_watch.py",
     "extender/recovery.py",
+    "extender/refusals.py",
     "extender/resource_watch.py",
     "extender/placement/ledger.py",
     "extender/admission/route.py",

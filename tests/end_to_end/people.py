@@ -96,6 +96,12 @@ class People:
         """Waits until the Pod is bound, and returns its Node."""
         return str(eventually(lambda: self.node_of(name), f"{name} bound", within))
 
+    def attempt(self, name: str) -> int:
+        """How many attempts at placing the Pod there were."""
+        seen = self.see(name)
+        assert seen is not None, f"{name} is gone"
+        return int(seen["metadata"]["annotations"]["slurm-extender.io/attempt"])
+
     def condition(self, name: str, kind: str = CONDITION) -> Mapping[str, str]:
         conditions = ((self.see(name) or {}).get("status") or {}).get("conditions") or []
         return next((c for c in conditions if c["type"] == kind), {})
@@ -166,22 +172,29 @@ def pod(
     memory: str | None = "100Mi",
     gpus: int = 0,
     annotations: Mapping[str, str] | None = None,
+    own_annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    host_port: int | None = None,
     scheduler: str = "slurm-scheduler",
     **spec: Any,
 ) -> Manifest:
-    """A Pod that asks for Slurm; `annotations` without their prefix."""
+    """A Pod that asks for Slurm; `annotations` without their prefix, `own_annotations` as they are."""
     asked = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None}
     requests = {resource: amount for resource, amount in asked.items() if amount}
     container = {"name": "c", "image": "busybox", "resources": {"requests": requests}}
     if gpus:
         container["resources"] = {"requests": requests, "limits": {"nvidia.com/gpu": str(gpus)}}
+    if host_port is not None:
+        container["ports"] = [{"containerPort": host_port, "hostPort": host_port}]
+    asked_of_slurm = {PREFIX + key: value for key, value in (annotations or {}).items()}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": name,
             "namespace": "default",
-            "annotations": {PREFIX + key: value for key, value in (annotations or {}).items()},
+            "labels": dict(labels or {}),
+            "annotations": asked_of_slurm | dict(own_annotations or {}),
         },
         "spec": {"schedulerName": scheduler, "containers": [container], **spec},
     }

@@ -339,6 +339,24 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever() -> None:
     assert state_of(world, uid) is State.ALLOCATED
 
 
+def test_a_node_that_another_pod_has_left_is_not_avoided_any_more() -> None:
+    world = World()
+    world.tell(ClusterObserved(replace(VIEW, nodes={"n1": VIEW.nodes["n1"]})))
+    blocking = bound_pod(world)
+    world.pods[blocking] = replace(world.pods[blocking], node="n1")
+    (job,) = world.live_jobs(blocking)
+    world.jobs[job.id] = replace(job, nodes=("n2",))  # room for both in Slurm, not in Kubernetes
+    uid = world.create_pod()
+    settle(world)
+    world.refuse(uid, offers=False)
+    settle(world)
+    poll(world)
+    assert state_of(world, uid) is State.SUBMITTING
+    world.remove_pod(blocking)
+    settle(world)
+    assert state_of(world, uid) is State.ALLOCATED
+
+
 def test_a_pod_that_others_hold_back_gets_no_job_until_they_let_go() -> None:
     world = World()
     uid = world.create_pod()
