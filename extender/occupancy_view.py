@@ -1,7 +1,7 @@
 """Keeps what is free for unmanaged Pods: Slurm's nodes by asking, the Pods bound to them by watch.
 
 It runs on every replica. The Pods are watched; Slurm's nodes (not its jobs: their number does not
-matter) are read every second or so while such Pods ask or wait, and never otherwise. /filter answers
+matter) are read at the start, and then every second or so while such Pods ask or wait. /filter answers
 from memory; /bind asks for a reading of its own. A Pod that was refused is touched when room appears,
 since the end of a native job is no event in Kubernetes.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 import structlog
@@ -76,7 +77,8 @@ class OccupancyView:
         self._enabled = enabled
         self._occupancy = Occupancy()
         self._asked = asyncio.Event()
-        self._asked_at = 0.0
+        self._asked.set()  # one reading at the start, so that the first Pod need not wait for it
+        self._asked_at = -inf
         self._reading = asyncio.Lock()
         self._begun = 0
         self._failures = _FAILURES  # in a row; nothing is known before the first success

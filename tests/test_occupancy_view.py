@@ -101,16 +101,14 @@ async def full(world: World) -> list[int]:
     ]
 
 
-async def test_slurm_is_not_asked_until_an_unmanaged_pod_is() -> None:
+async def test_slurm_is_asked_once_and_then_no_more_until_an_unmanaged_pod_is_there() -> None:
     world = World()
     async with world.running():
-        await world.api.idle.wait()
-        for _ in range(5):
-            await asyncio.sleep(0.01)
-        assert world.slurm.readings == 0
-        assert world.ask() == {"n1": UNKNOWN, "n2": UNKNOWN}
-        await world.until(lambda: world.api.touched == ["u"])
+        await world.until(lambda: not world.view._asked.is_set())
+        assert world.slurm.readings == 1
         assert world.ask() == {}
+        await world.several_readings()
+    assert world.api.touched == []
 
 
 async def test_who_came_before_anything_was_known_learns_the_true_reason() -> None:
