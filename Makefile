@@ -1,5 +1,5 @@
-# Two commands do everything, their own installs included: make demo, make test.
-.PHONY: demo test check lock clean
+# Three commands do everything, their own installs included: make demo, make test, make bench-quick.
+.PHONY: demo test bench-quick check lock clean
 
 demo:
 	@./bootstrap --cluster
@@ -11,6 +11,11 @@ test:
 	@./check
 	@.venv/bin/python -m deploy.local prepare
 	.venv/bin/pytest -m real --durations 10
+
+bench-quick:
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare
+	@.venv/bin/python -m loadtest.bench_quick
 
 check:
 	@./check

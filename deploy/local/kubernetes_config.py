@@ -97,7 +97,7 @@ def _write_schedulers(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
         configuration = render(
             "kube-scheduler.yaml.j2",
             extender_port=port,
-            replicas=spec.replicas,
+            spec=spec,
             kubeconfig=kubeconfig_of("system:kube-scheduler", layout),
         )
         scheduler_configuration(name, layout).write_text(configuration)

@@ -35,7 +35,9 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
     manifests = list(_nodes(spec))
     if spec.extender:
         port = admission_port(spec, ports)
-        extender = render("extender.yaml.j2", admission_port=port, ca_bundle=ca_bundle(layout))
+        extender = render(
+            "extender.yaml.j2", spec=spec, admission_port=port, ca_bundle=ca_bundle(layout)
+        )
         manifests += ((each["kind"], json.dumps(each)) for each in yaml.safe_load_all(extender))
 
     def create(share: list[tuple[str, str]]) -> None:

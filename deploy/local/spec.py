@@ -13,6 +13,9 @@ _WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
 # A slurmd that exists only so that signals to EXTERNAL nodes, which share its address, get an answer.
 SIGNAL_RELAY: Final = "signal-relay"
 
+# kube-scheduler's, and the API server's about new Pods.
+EXTENDER_VERBS: Final = ("filter", "prioritize", "bind", "preempt", "mutate")
+
 
 class SpecError(ValueError):
     """No cluster can be like that; the words say what to choose instead."""
@@ -50,6 +53,8 @@ class ClusterSpec:
     """More lines for slurm.conf; one that names a parameter of ours replaces it."""
     extender_argv: tuple[str, ...] = ()
     """What to start instead of the extender of this checkout (tests wrap it)."""
+    extender_verbs: tuple[str, ...] = EXTENDER_VERBS
+    """What it is asked; any of EXTENDER_VERBS."""
 
     def __post_init__(self) -> None:
         if self.release not in DEBIAN_SUITES:

@@ -115,7 +115,7 @@ class Pods:
     @asynccontextmanager
     async def of(cls, cluster: Cluster, on_news: Callable[[Sighting], None]) -> AsyncIterator["Pods"]:
         """Watches until the end of the block; a watch that breaks off ends the block with its error."""
-        async with _session(cluster) as session, asyncio.TaskGroup() as tasks:
+        async with administrator_session(cluster) as session, asyncio.TaskGroup() as tasks:
             pods = cls(session, on_news)
             watch = tasks.create_task(pods._watch(await pods._version()))
             try:
@@ -198,8 +198,8 @@ class Pods:
         return body
 
 
-def _session(cluster: Cluster) -> aiohttp.ClientSession:
-    """The administrator's."""
+def administrator_session(cluster: Cluster) -> aiohttp.ClientSession:
+    """HTTP to the API server as the administrator; the caller closes it."""
     kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
     certificate = kubeconfig["clusters"][0]["cluster"]["certificate-authority"]
     return aiohttp.ClientSession(

@@ -1,0 +1,134 @@
+"""Many Pods of one cluster: created over several connections at once, seen bound by one watch.
+
+Made to cost little beside what it measures: the watch asks for bound Pods only, so that what an
+extender writes before costs the watcher nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+from deploy.local.cluster import Cluster
+from deploy.local.demo.pods import Manifest, Sighting, administrator_session, pod_manifest
+
+_PODS: Final = "/api/v1/namespaces/default/pods"
+_HEADERS: Final = {"Content-Type": "application/json"}
+_CONNECTIONS: Final = 16
+_LONGEST_S: Final = 3600
+_BOUND_ONLY: Final = "spec.nodeName!="
+
+
+class Broken(Exception):
+    """The run says nothing of speed: something did not work. The message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A Pod to be created; memory goes with the CPUs."""
+
+    name: str
+    cpus: int
+    gpus: int
+
+
+class Crowd:
+    """The Pods that are there now."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self._pods: dict[str, Sighting] = {}
+        self._unbound = 0
+        self._version = ""
+        self._news = asyncio.Event()
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, cluster: Cluster) -> AsyncIterator["Crowd"]:
+        """Watches until the end of the block; a watch that breaks off ends the block with its error."""
+        async with administrator_session(cluster) as session, asyncio.TaskGroup() as tasks:
+            crowd = cls(session)
+            crowd._version = (await crowd._ask("GET", _PODS))["metadata"]["resourceVersion"]
+            watch = tasks.create_task(crowd._watch())
+            try:
+                yield crowd
+            finally:
+                watch.cancel()
+
+    async def create(self, wanted: Iterable[Wanted]) -> list[Sighting]:
+        """Creates Pods as fast as kube-apiserver takes them, in their order."""
+        todo, created = iter(wanted), list[Sighting]()
+
+        async def create_some() -> None:
+            for each in todo:
+                created.append(await self._create(each))
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_CONNECTIONS):
+                tasks.create_task(create_some())
+        return created
+
+    async def all_bound(self, within_s: float) -> None:
+        """Waits until every Pod has been seen bound."""
+        await self._until(lambda: not self._unbound, "bound", within_s)
+
+    async def clear(self, within_s: float) -> None:
+        """Deletes every Pod, without grace, and waits until all are gone."""
+        await self._ask("DELETE", _PODS, params={"gracePeriodSeconds": "0"})
+        await self._until(lambda: not self._pods, "gone", within_s)
+
+    async def _create(self, wanted: Wanted) -> Sighting:
+        body = orjson.dumps(pod_manifest(wanted.name, wanted.cpus, wanted.gpus))
+        pod = Sighting(wanted.name, wanted.cpus, wanted.gpus, time.perf_counter())
+        self._pods[pod.name] = pod
+        self._unbound += 1
+        await self._ask("POST", _PODS, data=body, headers=_HEADERS)
+        return pod
+
+    async def _watch(self) -> None:
+        """kube-apiserver ends a watch that it cannot keep up with: then it goes on where it ended."""
+        asked = {"watch": "true", "fieldSelector": _BOUND_ONLY, "timeoutSeconds": str(_LONGEST_S)}
+        while True:
+            since = {"resourceVersion": self._version}
+            async with self._session.get(_PODS, params=asked | since) as stream:
+                async for line in stream.content:
+                    self._observe(orjson.loads(line), time.perf_counter())
+
+    def _observe(self, event: Manifest, now: float) -> None:
+        if event["type"] == "ERROR":
+            raise Broken(f"the watch of Pods: {event['object'].get('message')}")
+        metadata = event["object"]["metadata"]
+        self._version = metadata["resourceVersion"]
+        pod = self._pods.get(metadata["name"])
+        if pod is None:
+            return
+        pod.manifest = event["object"]
+        if pod.bound is None:
+            pod.bound = now
+            self._unbound -= 1
+        if event["type"] == "DELETED":
+            pod.gone = True
+            del self._pods[pod.name]
+        self._news.set()
+
+    async def _until(self, holds: Callable[[], bool], what: str, within_s: float) -> None:
+        try:
+            async with asyncio.timeout(within_s):
+                while not holds():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            left = len(self._pods) if what == "gone" else self._unbound
+            raise Broken(f"{left} Pods are not {what} after {within_s:g} s") from None
+
+    async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        async with self._session.request(method, path, **options) as answer:
+            body: dict[str, Any] = orjson.loads(await answer.read())
+        if answer.status >= 400:
+            raise Broken(f"{method} {path}: {body.get('message')}")
+        return body

@@ -1,0 +1,3 @@
+module slurm-extender/loadtest/noop
+
+go 1.22
