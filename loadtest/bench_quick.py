@@ -52,6 +52,9 @@ def bench_quick(
     stopwatch = Stopwatch(console.print)
     try:
         found = _run(nodes, pods, rounds, stopwatch)
+    except KeyboardInterrupt:
+        console.print("interrupted; the clusters are down", style="red")
+        raise typer.Exit(130) from None
     except MissingPrerequisitesError as error:
         for line in error.missing:
             console.print(f"missing: {line}", style="red")
@@ -139,7 +142,8 @@ def _table(found: Figures) -> Table:
         "p99",
         "one at a time p50",
         "p99",
-        "CPU ms/Pod",
+        "CPU ms/Pod: extender",
+        "all",
     )
     for heading in headings:
         table.add_column(heading, justify="right")
@@ -147,8 +151,8 @@ def _table(found: Figures) -> Table:
     for name, arm in found.arms.items():
         bursts = (f"{arm.burst_bound(percent):.0f}" for percent in (50, 95, 99))
         idle = (f"{arm.idle(percent):.1f}" for percent in (50, 99))
-        cpu = f"{arm.extender_cpu_ms_per_pod:.2f}"
-        table.add_row(name, f"{arm.pods_per_s:.0f}", f"{arm.pods_per_s / bar:.2f}", *bursts, *idle, cpu)
+        cpu = (f"{arm.extender_cpu_ms_per_pod:.1f}", f"{arm.cpu_ms_per_pod:.1f}")
+        table.add_row(name, f"{arm.pods_per_s:.0f}", f"{arm.pods_per_s / bar:.2f}", *bursts, *idle, *cpu)
     return table
 
 

@@ -21,6 +21,7 @@ _PODS: Final = "/api/v1/namespaces/default/pods"
 _HEADERS: Final = {"Content-Type": "application/json"}
 _CONNECTIONS: Final = 16
 _LONGEST_S: Final = 3600
+_CLOSING_S: Final = 0.1
 _BOUND_ONLY: Final = "spec.nodeName!="
 
 
@@ -51,7 +52,7 @@ class Crowd:
     @asynccontextmanager
     async def of(cls, cluster: Cluster) -> AsyncIterator["Crowd"]:
         """Watches until the end of the block; a watch that breaks off ends the block with its error."""
-        async with administrator_session(cluster) as session, asyncio.TaskGroup() as tasks:
+        async with _session(cluster) as session, asyncio.TaskGroup() as tasks:
             crowd = cls(session)
             crowd._version = (await crowd._ask("GET", _PODS))["metadata"]["resourceVersion"]
             watch = tasks.create_task(crowd._watch())
@@ -132,3 +133,12 @@ class Crowd:
         if answer.status >= 400:
             raise Broken(f"{method} {path}: {body.get('message')}")
         return body
+
+
+@asynccontextmanager
+async def _session(cluster: Cluster) -> AsyncIterator[aiohttp.ClientSession]:
+    try:
+        async with administrator_session(cluster) as session:
+            yield session
+    finally:
+        await asyncio.sleep(_CLOSING_S)  # TLS connections end a moment after their session

@@ -18,12 +18,12 @@ IDLE_P50_BUDGET_MS: Final = 50.0
 @dataclass(frozen=True, slots=True)
 class Burst:
     """Many Pods at once. `seconds` is from the first create call to the last binding seen, `creating_s`
-    to the last create call's answer."""
+    to the last create call's answer; `cpu_s` is what each component of the cluster spent on it."""
 
     seconds: float
     creating_s: float
     bound_ms: Sequence[float]
-    extender_cpu_s: float
+    cpu_s: Mapping[str, float]
 
     @property
     def pods_per_s(self) -> float:
@@ -31,7 +31,11 @@ class Burst:
 
     @property
     def extender_cpu_ms_per_pod(self) -> float:
-        return self.extender_cpu_s * 1000 / len(self.bound_ms)
+        return self.cpu_s.get("extender", 0.0) * 1000 / len(self.bound_ms)
+
+    @property
+    def cpu_ms_per_pod(self) -> float:
+        return sum(self.cpu_s.values()) * 1000 / len(self.bound_ms)
 
 
 @dataclass(slots=True)
@@ -48,6 +52,11 @@ class ArmFigures:
     @property
     def extender_cpu_ms_per_pod(self) -> float:
         return median(burst.extender_cpu_ms_per_pod for burst in self.bursts)
+
+    @property
+    def cpu_ms_per_pod(self) -> float:
+        """Of the whole cluster. Where CPU is what limits, this says most of how fast a burst can be."""
+        return median(burst.cpu_ms_per_pod for burst in self.bursts)
 
     def idle(self, percent: float) -> float:
         return percentile(self.idle_ms, percent) or 0.0
@@ -131,6 +140,7 @@ def _details(arm: ArmFigures) -> dict[str, Any]:
         "pods_per_s": [_rounded(burst.pods_per_s) for burst in arm.bursts],
         "created_per_s": [_rounded(len(burst.bound_ms) / burst.creating_s) for burst in arm.bursts],
         "extender_cpu_ms_per_pod": round(arm.extender_cpu_ms_per_pod, 2),
+        "cpu_ms_per_pod": round(arm.cpu_ms_per_pod, 2),
         **{f"burst_bound_ms_p{part}": _rounded(arm.burst_bound(part)) for part in (50, 95, 99)},
         **{f"idle_bound_ms_p{part}": _rounded(arm.idle(part)) for part in (50, 95, 99)},
     }

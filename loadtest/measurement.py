@@ -45,12 +45,12 @@ class Bench:
     async def burst(self, size: int) -> Burst:
         """As many Pods as that at once; the clock runs from the first create call to the last binding
         seen. CPU is counted until what follows the last binding is over too."""
-        before = self._extender_cpu_s()
+        before = self._cpu_s()
         pods = await self.crowd.create(self._wanted(size))
         created = time.perf_counter()
         await self.crowd.all_bound(_BOUND_WITHIN_S)
         await asyncio.sleep(_SETTLE_S)
-        spent = self._extender_cpu_s() - before
+        spent = {name: now - before[name] for name, now in self._cpu_s().items()}
         await self._check_and_clear(pods)
         begin = min(pod.created for pod in pods)
         end = max(pod.bound or 0.0 for pod in pods)
@@ -72,10 +72,9 @@ class Bench:
         numbers = itertools.islice(self._numbers, count)
         return [Wanted(f"pod-{number}", *SIZES[number % len(SIZES)]) for number in numbers]
 
-    def _extender_cpu_s(self) -> float:
-        if not self.arm.spec.extender:
-            return 0.0
-        return cpu_s(self.cluster.pid("extender"))
+    def _cpu_s(self) -> dict[str, float]:
+        """What each component has used so far."""
+        return {name: cpu_s(self.cluster.pid(name)) for name in self.cluster.status()}
 
     async def _check_and_clear(self, pods: Sequence[Sighting]) -> None:
         if lost := [pod.name for pod in pods if not pod.holds_node]:

@@ -12,7 +12,8 @@ from loadtest.figures import ArmFigures, Burst, Figures
 def burst(pods_per_s: float, cpu_ms_per_pod: float = 0.0) -> Burst:
     """Of 100 Pods, bound after 1, 2, ... 100 ms."""
     bound_ms = [float(number) for number in range(1, 101)]
-    return Burst(100 / pods_per_s, 0.5, bound_ms, cpu_ms_per_pod / 10)
+    cpu_s = {"extender": cpu_ms_per_pod / 10, "etcd": 0.2} if cpu_ms_per_pod else {"etcd": 0.2}
+    return Burst(100 / pods_per_s, 0.5, bound_ms, cpu_s)
 
 
 def arm(speeds: Sequence[float], idle_ms: Sequence[float] = (5.0,)) -> ArmFigures:
@@ -32,6 +33,7 @@ def test_an_arms_figures_are_the_medians_of_its_bursts() -> None:
     found = ArmFigures([burst(10.0, 4.0), burst(70.0, 9.0), burst(60.0, 5.0)])
     assert found.pods_per_s == pytest.approx(60.0)
     assert found.extender_cpu_ms_per_pod == pytest.approx(5.0)
+    assert found.cpu_ms_per_pod == pytest.approx(7.0)
     assert [found.burst_bound(percent) for percent in (50, 95, 99)] == [50, 95, 99]
 
 
