@@ -104,8 +104,7 @@ func connect(kubeconfig string) (*apiServer, error) {
 	if !authorities.AppendCertsFromPEM(certificate) {
 		return nil, fmt.Errorf("%s holds no certificate", given["certificate-authority"])
 	}
-	// HTTP/1.1 and enough kept connections for all bindings of a burst: on loopback that is faster than
-	// one connection of HTTP/2.
+	// HTTP/1.1, with enough kept connections for all bindings of a burst that are under way at once.
 	transport := &http.Transport{
 		TLSClientConfig:     &tls.Config{RootCAs: authorities},
 		MaxIdleConnsPerHost: 128,
