@@ -56,10 +56,10 @@ def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:
     return {"metadata": _as_seen(pod) | {"annotations": annotations}}
 
 
-def offer(uid: str, resource_version: str, offered: Offer) -> dict[str, Any]:
-    """Returns the patch that says which Nodes kube-scheduler offered instead of the allocated one."""
-    metadata = {"uid": uid, "resourceVersion": resource_version}
-    return {"metadata": metadata | {"annotations": offered.annotations()}}
+def offer(uid: str, offered: Offer) -> dict[str, Any]:
+    """Returns the patch that says which Nodes kube-scheduler offered instead of a job's. It names the
+    job, and so says nothing wrong of a Pod that has changed."""
+    return {"metadata": {"uid": uid, "annotations": offered.annotations()}}
 
 
 def no_nomination(pod: Pod) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Refusals:
         while True:
             metadata, offer = await self._told.get()
             namespace, name = metadata["namespace"], metadata["name"]
-            patch = pod_writes.offer(metadata["uid"], metadata["resourceVersion"], offer)
+            patch = pod_writes.offer(metadata["uid"], offer)
             try:
                 await self._kubernetes.patch_pod(namespace, name, patch)
             except KubernetesError as error:

@@ -8,6 +8,7 @@ from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.workload import Pod
 
 _WITHOUT_JOB = frozenset({State.SEEN, State.REFUSED})
+_OFFER_S = 0.2  # how long other replicas have to say what kube-scheduler offered
 _OVER = frozenset({State.RELEASING, State.DONE})
 
 
@@ -25,9 +26,22 @@ def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
     if pod.request != before.request:
         return _changed(placeholder, before, now)
     if placeholder.state is State.ALLOCATED and pod.allocation == placeholder.allocation:
-        placeholder = replace(placeholder, clear=placeholder.clear or not placeholder.refused)
+        return _not_bound(placeholder, before, now)
     if not placeholder.written and not placeholder.failures:
         return replace(placeholder, not_before=0.0)  # a write may have waited for this version
+    return placeholder
+
+
+def _not_bound(placeholder: Placeholder, before: Pod, now: float) -> Placeholder:
+    """A refusal counts once the Pod was seen without one. What was offered instead comes a moment after
+    the condition, from whichever replica was asked."""
+    if not placeholder.refused:
+        return replace(placeholder, clear=True)
+    pod = placeholder.pod
+    if pod.unschedulable and not before.unschedulable and pod.offered is None:
+        return replace(placeholder, not_before=max(placeholder.not_before, now + _OFFER_S))
+    if pod.offered != before.offered and not placeholder.vacating:
+        return replace(placeholder, not_before=0.0)
     return placeholder
 
 

@@ -100,7 +100,7 @@ class People:
         """How many attempts at placing the Pod there were."""
         seen = self.see(name)
         assert seen is not None, f"{name} is gone"
-        return int(seen["metadata"]["annotations"]["slurm-extender.io/attempt"])
+        return int((seen["metadata"].get("annotations") or {}).get("slurm-extender.io/attempt", "1"))
 
     def condition(self, name: str, kind: str = CONDITION) -> Mapping[str, str]:
         conditions = ((self.see(name) or {}).get("status") or {}).get("conditions") or []
@@ -181,7 +181,7 @@ def pod(
     """A Pod that asks for Slurm; `annotations` without their prefix, `own_annotations` as they are."""
     asked = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None}
     requests = {resource: amount for resource, amount in asked.items() if amount}
-    container = {"name": "c", "image": "busybox", "resources": {"requests": requests}}
+    container: Manifest = {"name": "c", "image": "busybox", "resources": {"requests": requests}}
     if gpus:
         container["resources"] = {"requests": requests, "limits": {"nvidia.com/gpu": str(gpus)}}
     if host_port is not None:

@@ -177,7 +177,7 @@ def test_a_pod_that_every_node_refuses_waits_and_is_bound_when_one_is_left(peopl
 
 def test_a_node_that_is_being_vacated_is_waited_for(people: People) -> None:
     """Slurm gives a cancelled job's GPUs away at once; Kubernetes counts them until the Pod is gone."""
-    slow = {"local.slurm-extender.io/stop-after": "6s"}
+    slow = {"local.slurm-extender.io/stop-after": "7"}
     for number in range(len(NODES)):
         people.create(f"leaver-{number}", gpus=4, own_annotations=slow)
         people.bound(f"leaver-{number}")
@@ -274,7 +274,7 @@ def without_webhook(people: People) -> Iterator[None]:
 
 
 def create_without_webhook(people: People, name: str, **given: Any) -> None:
-    """kube-apiserver takes a moment to know that there is no webhook: a Pod must come without its gate."""
+    """kube-apiserver takes a moment to know that there is no webhook; the Pod must have no gate."""
     with without_webhook(people):
 
         def ungated() -> bool:
@@ -320,8 +320,8 @@ def test_a_pod_that_was_ungated_by_hand_still_waits_for_slurm(people: People) ->
     ungate = '[{"op": "remove", "path": "/spec/schedulingGates"}]'
     people.cluster.kubectl("patch", "pod", people.full("impatient"), "--type=json", "-p", ungate)
     eventually(
-        lambda: "Slurm has not allocated" in people.condition("impatient", "PodScheduled")["message"],
-        "kube-scheduler has asked",
+        lambda: people.condition("impatient", "PodScheduled").get("reason") == "Unschedulable",
+        "kube-scheduler has looked",
     )
     people.delete("holder-1")
     assert people.bound("impatient")

@@ -58,6 +58,14 @@ def poll(world: World) -> list[Effect]:
     return settle(world)
 
 
+def settle_refused(world: World, uid: str) -> list[Effect]:
+    """kube-scheduler refuses the Node and offers none, as every replica has had the time to say."""
+    world.refuse(uid, offers=False)
+    done = settle(world)
+    world.pass_time(0.3)
+    return done + settle(world)
+
+
 def state_of(world: World, uid: str) -> State | None:
     return next((p.state for p in world.ledger.placeholders if p.pod.uid == uid), None)
 
@@ -242,8 +250,7 @@ def test_a_pod_whose_node_kube_scheduler_refuses_tries_another_at_once() -> None
     settle(world)
     first = world.pods[uid].allocation
     assert first is not None
-    world.refuse(uid, offers=False)
-    assert kinds(settle(world))[:3] == [LookAtNode, WriteAttempt, CancelJob]
+    assert kinds(settle_refused(world, uid))[:3] == [LookAtNode, WriteAttempt, CancelJob]
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == (first.node,)
     assert world.pods[uid].attempt == 2
@@ -277,8 +284,7 @@ def test_a_node_that_pods_are_leaving_is_waited_for() -> None:
     world = World(vacated_in={"n1": 20.0})
     uid = world.create_pod()
     settle(world)
-    world.refuse(uid, offers=False)
-    assert kinds(settle(world)) == [LookAtNode]
+    assert kinds(settle_refused(world, uid)) == [LookAtNode]
     world.pass_time(19.0)
     assert settle(world) == []
     world.bind(uid)
@@ -290,13 +296,11 @@ def test_a_node_that_is_refused_when_it_is_clear_too_is_given_back() -> None:
     world = World(vacated_in={"n1": 40.0})
     uid = world.create_pod()
     settle(world)
-    world.refuse(uid, offers=False)
-    settle(world)
+    settle_refused(world, uid)
     world.vacated_in.clear()
     world.pass_time(41.0)
     assert kinds(settle(world)) == [LookAtNode, WriteAllocation]
-    world.refuse(uid, offers=False)
-    assert kinds(settle(world))[:2] == [LookAtNode, WriteAttempt]
+    assert kinds(settle_refused(world, uid))[:2] == [LookAtNode, WriteAttempt]
 
 
 def test_a_pod_that_is_edited_while_its_job_waits_gets_another_job() -> None:
@@ -328,8 +332,7 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever() -> None:
     world.tell(ClusterObserved(replace(VIEW, nodes={"n1": VIEW.nodes["n1"]})))
     uid = world.create_pod()
     settle(world)
-    world.refuse(uid, offers=False)
-    settle(world)
+    settle_refused(world, uid)
     poll(world)
     assert state_of(world, uid) is State.SUBMITTING
     assert not world.live_jobs(uid)
@@ -348,8 +351,7 @@ def test_a_node_that_another_pod_has_left_is_not_avoided_any_more() -> None:
     world.jobs[job.id] = replace(job, nodes=("n2",))  # room for both in Slurm, not in Kubernetes
     uid = world.create_pod()
     settle(world)
-    world.refuse(uid, offers=False)
-    settle(world)
+    settle_refused(world, uid)
     poll(world)
     assert state_of(world, uid) is State.SUBMITTING
     world.remove_pod(blocking)

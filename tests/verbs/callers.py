@@ -117,6 +117,7 @@ class Listeners:
         )
         extender._keeper.view = view or ClusterView()
         self.health = extender._health
+        self._refusals = extender._refusals
         self.occupancy = extender._occupancy
         self.occupancy._pods_known = True  # none is bound yet
         by_port = {server.config.port: server.config.app for server in extender.servers()}
@@ -125,6 +126,11 @@ class Listeners:
         self.hooks = _client(by_port[settings.hooks_port])
         self.metrics = _client(by_port[settings.metrics_port])
         self.probes = _client(by_port[settings.health_port])
+
+    @property
+    def refusals(self) -> list[Any]:
+        """What the Pods are about to be told of refused Nodes."""
+        return list(self._refusals._told._queue)  # type: ignore[attr-defined]
 
     async def post(self, verb: str, sent: Any) -> httpx.Response:
         """Sends a body (bytes as they are, anything else as JSON) to one of the verbs."""

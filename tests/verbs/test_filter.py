@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from extender.filter.route import ELSEWHERE, NO_NAMES
-from extender.placement.workload import JOB_ID, NODE, WAITING
+from extender.placement.workload import JOB_ID, NODE, WAITING, Offer
+from extender.placement.workload import OFFERED as OFFER
 from tests.builders import PREFIX, Manifest
 from tests.verbs.callers import Listeners, body
 
@@ -109,3 +110,38 @@ async def test_a_malformed_call_is_told_what_is_wrong_with_it(sent: Any, field: 
     response = await Listeners().post("filter", sent)
     assert response.status_code == 400
     assert field in response.json()["Error"]
+
+
+# A Node that kube-scheduler refuses
+
+
+def refused_call(job_id: int, node: str = "elsewhere", offer: str | None = None) -> Manifest:
+    sent = call()
+    annotations = {JOB_ID: str(job_id), NODE: node}
+    annotations |= {OFFER: offer} if offer else {}
+    sent["Pod"]["metadata"].setdefault("annotations", {}).update(annotations)
+    return sent
+
+
+async def test_a_node_that_is_not_offered_is_a_refusal_that_the_pod_tells_of() -> None:
+    listeners = Listeners()
+    sent = refused_call(7)
+    await listeners.ask("filter", sent)
+    ((metadata, offer),) = listeners.refusals
+    assert metadata["uid"] == sent["Pod"]["metadata"]["uid"]
+    assert offer == Offer(7, tuple(OFFERED))
+
+
+async def test_a_refusal_is_told_once_for_each_job() -> None:
+    listeners = Listeners()
+    await listeners.ask("filter", refused_call(7, offer="7 n1 n2"))
+    assert listeners.refusals == []
+    await listeners.ask("filter", refused_call(8, offer="7 n1 n2"))
+    assert len(listeners.refusals) == 1
+
+
+async def test_a_pod_whose_node_is_offered_or_that_has_none_was_refused_nothing() -> None:
+    listeners = Listeners()
+    await listeners.ask("filter", refused_call(7, node=OFFERED[0]))
+    await listeners.ask("filter", call())
+    assert listeners.refusals == []
