@@ -41,6 +41,7 @@ from extender.placement.cluster import ClusterView
 from extender.placement.events import ClusterObserved
 from extender.placement.ledger import Ledger
 from extender.placement.rules import Rules
+from extender.placement.workload import Pod
 from extender.pod_watch import PodWatch
 from extender.preempt import route as preempt
 from extender.prioritize import route as prioritize
@@ -69,6 +70,7 @@ class Extender:
         self._health = Health()
         self._telemetry = Telemetry()
         self._jobs: JobWatch | None = None
+        self._ledger: Ledger | None = None
         untold = Untold(settings.default_partition, settings.preempt_type)
         self._keeper = ClusterViewKeeper(
             kubernetes, slurm, self._health, settings.node_name_label, untold
@@ -94,7 +96,9 @@ class Extender:
         """Returns one server for each group of callers."""
         settings, dialect = self._settings, self._settings.dialect
         room = Room(self._kubernetes, self._slurm, dialect, self._occupancy)
-        binder = Binder(self._kubernetes, self._slurm, dialect, lambda: self._keeper.view, room)
+        binder = Binder(
+            self._kubernetes, self._slurm, dialect, lambda: self._keeper.view, room, self._allocated
+        )
         verbs = self._application(
             filter_nodes.router(dialect, self._occupancy, self._refusals.tell),
             prioritize.router(),
@@ -140,7 +144,7 @@ class Extender:
         finally:  # what another replica has to do now is no trouble of this one
             for part in ("Slurm", "recovery", "watch of Pods"):
                 self._health.says(part, None)
-            self._jobs = None
+            self._jobs = self._ledger = None
 
     async def _lead(self) -> None:
         pods = PodWatch(self._kubernetes, self._settings.dialect, self._health)
@@ -157,7 +161,7 @@ class Extender:
         await self._insist("recovery", recover, pods)
         self._health.ready = True
         jobs = JobWatch(ledger, self._slurm, self._health, self._settings.poll_interval_s)
-        self._jobs = jobs  # from now on pushes mean something
+        self._jobs, self._ledger = jobs, ledger  # from now on pushes mean something
         with (
             self._telemetry.leading(lambda: ledger.placeholders),
             self._keeper.telling(lambda view: dispatcher.feed(ClusterObserved(view))),
@@ -170,6 +174,9 @@ class Extender:
                 tasks.create_task(
                     recovery.sweep(self._slurm, self._kubernetes, rules, dispatcher, ledger)
                 )
+
+    def _allocated(self, uid: str) -> Pod | None:
+        return self._ledger.allocated(uid) if self._ledger is not None else None
 
     def _nudge(self, job_id: int) -> None:
         """Passes a push on; a replica that does not lead drops it."""

@@ -24,6 +24,7 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 _PATHS = {"pods": "/api/v1/pods", "nodes": "/api/v1/nodes"}
 _TIMEOUT_S = 10.0
 _LIST_TIMEOUT_S = 60.0
+_CONNECTIONS = 24  # each costs both sides a TLS handshake, and more than these only queue there
 
 
 class KubernetesError(Exception):
@@ -59,6 +60,10 @@ class Expired(KubernetesError):
     """The resourceVersion is too old to be watched from: list again."""
 
 
+def _session(tls: Any, limit: int) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=limit))
+
+
 async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     try:
         async for piece in response.content.iter_any():
@@ -89,9 +94,9 @@ class KubernetesApi:
         self._configuration = api_client.configuration
         rest = api_client.rest_client
         self._proxy = rest.proxy
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=rest.ssl_context, limit=0)
-        )
+        self._session = _session(rest.ssl_context, _CONNECTIONS)
+        self._steady = _session(rest.ssl_context, 0)
+        """For what must not wait behind a burst: watches, which hold their connection, and the Lease."""
 
     @classmethod
     async def connect(cls, kubeconfig: str | None) -> Self:
@@ -114,6 +119,7 @@ class KubernetesApi:
     async def aclose(self) -> None:
         """Closes all connections."""
         await self._session.close()
+        await self._steady.close()
 
     # Pods
 
@@ -169,17 +175,17 @@ class KubernetesApi:
     async def read_lease(self, namespace: str, name: str) -> Manifest | None:
         """Returns a Lease as it is now, None where there is none."""
         try:
-            return await self._ask("GET", f"{_leases(namespace)}/{name}")
+            return await self._ask("GET", f"{_leases(namespace)}/{name}", steady=True)
         except NotFound:
             return None
 
     async def create_lease(self, namespace: str, lease: Manifest) -> Manifest:
         """Creates a Lease. Raises Conflict where there is one already."""
-        return await self._ask("POST", _leases(namespace), body=lease)
+        return await self._ask("POST", _leases(namespace), body=lease, steady=True)
 
     async def replace_lease(self, namespace: str, name: str, lease: Manifest) -> Manifest:
         """Replaces the version of a Lease that it carries; Conflict where that is not current."""
-        return await self._ask("PUT", f"{_leases(namespace)}/{name}", body=lease)
+        return await self._ask("PUT", f"{_leases(namespace)}/{name}", body=lease, steady=True)
 
     # Lists and watches
 
@@ -201,7 +207,8 @@ class KubernetesApi:
         }
         if field_selector:
             query["fieldSelector"] = field_selector
-        response = await self._send("GET", _PATHS[kind], query=query, timeout_s=seconds + 30.0)
+        timeout_s = seconds + 30.0
+        response = await self._send("GET", _PATHS[kind], query=query, timeout_s=timeout_s, steady=True)
         try:
             yield _pieces(response)
         finally:
@@ -226,9 +233,11 @@ class KubernetesApi:
         body: Manifest | None = None,
         content_type: str = _JSON,
         timeout_s: float = _TIMEOUT_S,
+        steady: bool = False,
     ) -> aiohttp.ClientResponse:
+        session = self._steady if steady else self._session
         try:
-            response = await self._session.request(
+            response = await session.request(
                 method,
                 self._configuration.host + path,
                 params=query,

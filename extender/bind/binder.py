@@ -1,8 +1,9 @@
 """Binds a Pod to the Node that its job runs on, and to no other (invariant I2).
 
-The Pod is read, the job is read, and the Binding carries the Pod's uid and resourceVersion: whatever
-changed in between makes it fail, and kube-scheduler tries again. Success is only said of a Pod that is
-bound. Any replica may bind. A Pod that is not ours has no job: it is bound where Slurm leaves it room.
+The job is read, and the Binding carries the uid and resourceVersion of the Pod that it was compared
+with: whatever changed in between makes it fail, and it is tried again. The leader knows the Pod's
+version already; elsewhere, or where the Pod has changed since, the Pod is read first. Success is only
+said of a Pod that is bound. A Pod that is not ours has no job: it is bound where Slurm leaves it room.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from extender.bind.room import NoRoom, Room
-from extender.kubernetes_api import KubernetesApi, KubernetesError, Manifest, NotFound
+from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError, NotFound
 from extender.placement.cluster import ClusterView
 from extender.placement.identity import PlaceholderKey
 from extender.placement.workload import Allocation, Dialect, Pod, parse_pod
@@ -58,12 +59,15 @@ class Binder:
         dialect: Dialect,
         view: Callable[[], ClusterView],
         room: Room,
+        known: Callable[[str], Pod | None] = lambda _: None,
     ) -> None:
+        """`known` returns the version of a Pod, by uid, that carries an allocation and is not bound."""
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._dialect = dialect
         self._view = view
         self._room = room
+        self._known = known
 
     async def bind(self, target: Target) -> None:
         """Binds, or raises NotBound. A Pod already bound to that Node is success."""
@@ -75,6 +79,17 @@ class Binder:
             raise NotBound(str(error)) from error
 
     async def _bind(self, target: Target) -> None:
+        known = self._known(target.uid)
+        if known is not None and not self._room.has_guests(target.node):
+            try:
+                await self._post(target, known, await self._granted(known, target.node))
+            except Conflict:
+                pass  # it has changed: see below
+            else:
+                return
+        await self._bind_as_read(target)
+
+    async def _bind_as_read(self, target: Target) -> None:
         manifest = await self._kubernetes.read_pod(target.namespace, target.name)
         if manifest is None or manifest["metadata"]["uid"] != target.uid:
             raise NotBound("the Pod does not exist any more")
@@ -83,17 +98,18 @@ class Binder:
             if pod.node != target.node:
                 raise NotBound(f"the Pod is bound to {pod.node} already")
             return
-        allocation = await self._allocation(manifest, pod, target.node)
+        ours = self._dialect.manages(manifest)
+        allocation = await self._granted(pod, target.node) if ours else None
+        async with self._room.held(manifest, target.node, allocation):
+            await self._post(target, pod, allocation)
+
+    async def _post(self, target: Target, pod: Pod, allocation: Allocation | None) -> None:
         metadata: dict[str, Any] = {"uid": pod.uid, "resourceVersion": pod.resource_version}
         if allocation is not None:
             metadata["annotations"] = allocation.annotations()
-        async with self._room.held(manifest, target.node, allocation):
-            await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
+        await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
 
-    async def _allocation(self, manifest: Manifest, pod: Pod, node: str) -> Allocation | None:
-        """A Pod that is not ours has none."""
-        if not self._dialect.manages(manifest):
-            return None
+    async def _granted(self, pod: Pod, node: str) -> Allocation:
         if pod.job_id is None:
             raise NotBound("the Pod has no Slurm job")
         job = await self._slurm.job(pod.job_id)

@@ -45,6 +45,10 @@ class Room:
         self._guests: set[str] = set()
         """Nodes that unmanaged Pods were bound to here; the watch may not know yet."""
 
+    def has_guests(self, node: str) -> bool:
+        """Tells whether unmanaged Pods may be on a Node."""
+        return node in self._guests or self._occupancy.may_have_guests(node)
+
     def held(
         self, manifest: Manifest, node: str, allocation: Allocation | None
     ) -> AbstractAsyncContextManager[None]:
@@ -68,7 +72,7 @@ class Room:
     @asynccontextmanager
     async def _granted(self, manifest: Manifest, node: str, job_id: int) -> AsyncIterator[None]:
         """Costs nothing where no unmanaged Pods are."""
-        if node not in self._guests and not self._occupancy.may_have_guests(node):
+        if not self.has_guests(node):
             yield
             return
         async with self._held[node]:

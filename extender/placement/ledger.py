@@ -87,6 +87,13 @@ class Ledger:
         """Yields every record, tombstones included."""
         return iter(self._records.values())
 
+    def allocated(self, uid: str) -> Pod | None:
+        """Returns the newest version of a Pod that has an allocation and is not bound."""
+        record = self._records.get(uid)
+        if record is None or record.state is not State.ALLOCATED or record.pod.allocation is None:
+            return None
+        return record.pod
+
     def watched_jobs(self) -> frozenset[int]:
         """Returns the ids of the jobs whose states matter."""
         return frozenset(

@@ -115,7 +115,8 @@ def test_a_pod_that_was_told_to_wait_is_told_that_it_need_not() -> None:
 
 
 def test_kube_scheduler_is_led_to_the_node_only_where_there_are_many() -> None:
-    for known, nominate in ((99, False), (100, True)):
+    many_enough = Rules().nominate_from
+    for known, nominate in ((many_enough - 1, False), (many_enough, True)):
         world = World()
         many = {f"x{n}": Node(f"x{n}", f"x{n}", {}) for n in range(known - len(VIEW.nodes))}
         world.tell(ClusterObserved(replace(VIEW, nodes=dict(VIEW.nodes) | many)))

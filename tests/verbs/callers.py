@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -18,6 +19,8 @@ import httpx
 from extender.app import Extender
 from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError
 from extender.placement.cluster import ClusterView
+from extender.placement.ledger import Ledger
+from extender.placement.workload import Pod
 from extender.settings import Settings
 from slurm_client.errors import SlurmError
 from slurm_client.model import Job, JobState, Node
@@ -117,7 +120,7 @@ class Listeners:
         )
         extender._keeper.view = view or ClusterView()
         self.health = extender._health
-        self._refusals = extender._refusals
+        self._extender = extender
         self.occupancy = extender._occupancy
         self.occupancy._pods_known = True  # none is bound yet
         by_port = {server.config.port: server.config.app for server in extender.servers()}
@@ -130,7 +133,11 @@ class Listeners:
     @property
     def refusals(self) -> list[Any]:
         """What the Pods are about to be told of refused Nodes."""
-        return list(self._refusals._told._queue)  # type: ignore[attr-defined]
+        return list(self._extender._refusals._told._queue)  # type: ignore[attr-defined]
+
+    def leads(self, allocated: Mapping[str, Pod]) -> None:
+        """This replica leads, and has seen these Pods with their allocations."""
+        self._extender._ledger = cast(Ledger, SimpleNamespace(allocated=allocated.get))
 
     async def post(self, verb: str, sent: Any) -> httpx.Response:
         """Sends a body (bytes as they are, anything else as JSON) to one of the verbs."""

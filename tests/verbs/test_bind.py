@@ -8,7 +8,7 @@ import pytest
 
 from extender.bind.binder import NotBound, verified
 from extender.kubernetes_api import Conflict, KubernetesError, NotFound, Rejected, Unavailable
-from extender.placement.workload import ATTEMPT, GRES, JOB_ID, NODE, Allocation
+from extender.placement.workload import ATTEMPT, GRES, JOB_ID, NODE, Allocation, Dialect, parse_pod
 from slurm_client.errors import NeedsOperator, OutcomeUnknown, SlurmError, Unreachable
 from slurm_client.model import Job
 from tests.builders import RULES, Manifest, kube_node, placeholder_job, pod, pod_manifest, view
@@ -35,6 +35,11 @@ class Cluster:
         self.kubernetes = FakeKubernetes(*pods)
         self.slurm = FakeSlurm(*jobs, calls=self.kubernetes.calls)
         self._listeners = Listeners(self.kubernetes, self.slurm, VIEW)
+
+    def knows(self, manifest: Manifest) -> None:
+        """The extender leads, and has seen this version of the Pod."""
+        known = parse_pod(manifest, Dialect())
+        self._listeners.leads({known.uid: known})
 
     async def bind(self, **changed: str) -> str:
         """Returns the error, empty where kube-scheduler is told that the Pod is bound."""
@@ -112,6 +117,29 @@ async def test_the_pod_is_read_before_the_job_and_both_before_the_binding() -> N
     cluster = Cluster(granted())
     await cluster.bind()
     assert cluster.kubernetes.calls == ["read Pod", "read job", "bind"]
+
+
+async def test_a_pod_whose_version_is_known_is_not_read_again() -> None:
+    cluster = Cluster(granted())
+    cluster.knows(granted())
+    assert await cluster.bind() == ""
+    assert cluster.kubernetes.calls == ["read job", "bind"]
+    annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
+    assert cluster.kubernetes.bindings == [("n4", annotations)]
+
+
+async def test_a_pod_that_is_not_as_it_was_known_is_read() -> None:
+    cluster = Cluster(granted(version="42"))
+    cluster.knows(granted(version="41"))
+    assert await cluster.bind() == ""
+    assert cluster.kubernetes.calls == ["read job", "bind", "read Pod", "read job", "bind"]
+
+
+async def test_what_is_known_of_a_pod_does_not_replace_what_slurm_says() -> None:
+    cluster = Cluster(granted(), jobs=(placeholder_job(POD, "CANCELLED", node="gpu-04"),))
+    cluster.knows(granted())
+    assert "is not running" in await cluster.bind()
+    assert cluster.kubernetes.bindings == []
 
 
 async def test_a_pod_that_changes_after_it_was_read_is_not_bound() -> None:
