@@ -1,5 +1,9 @@
-# Three commands do everything, their own installs included: make demo, make test, make bench-quick.
-.PHONY: demo test bench-quick check lock clean
+# Four commands do everything, their own installs included: make demo, make test, make bench-quick,
+# make chaos.
+.PHONY: demo test bench-quick chaos check lock clean
+
+DURATION = 900
+SEED = 0
 
 demo:
 	@./bootstrap --cluster
@@ -16,6 +20,12 @@ bench-quick:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest.bench_quick
+
+# Everything fails at random for DURATION seconds; the figures are left in build/chaos.json.
+chaos:
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare
+	.venv/bin/python -m tests.chaos --duration $(DURATION) --seed $(SEED)
 
 check:
 	@./check

@@ -1,0 +1,123 @@
+"""What may not be, found by comparing both systems at one moment, and how long it is put up with.
+
+Two systems agree only after a while, so that each of these may be seen for a moment: a Pod is created
+before its job, and ends before it. While anything is disturbed that moment lasts. What is judged is
+therefore what outlasts GRACE_S of uninterrupted calm, in which every component runs and no link fails:
+it covers the Lease's duration, kube-scheduler's longest backoff (10 s) and the time that slurmrestd
+takes to give up on a killed slurmctld (10 s). In the final audit nothing is put up with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from tests.chaos.seen import SeenJob, SeenPod
+
+GRACE_S = 20.0
+
+DUPLICATES = "duplicates"
+LOST = "lost"
+WRONG_KILLS = "wrong_kills"
+UNBOUND_LEAKS = "unbound_leaks"
+OVERCOMMITTED = "overcommitted"
+KINDS = (DUPLICATES, LOST, WRONG_KILLS, UNBOUND_LEAKS, OVERCOMMITTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """`about` is the uid of the Pod, or what else it is about. Equal while it lasts."""
+
+    kind: str
+    about: str
+    words: str
+
+
+def anomalies(
+    pods: Collection[SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
+) -> list[Anomaly]:
+    """Everything that may not last, in both systems as they are now."""
+    live: dict[str, list[SeenJob]] = defaultdict(list)
+    for job in jobs:
+        if job.uid and job.live:
+            live[job.uid].append(job)
+    by_uid = {pod.uid: pod for pod in pods}
+    return [
+        *_duplicates(live),
+        *_orphans(live, by_uid),
+        *(found for pod in pods if not pod.over for found in _of_pod(pod, live[pod.uid])),
+        *_overcommitted(pods, jobs, node_cpus),
+    ]
+
+
+def _duplicates(live: Mapping[str, list[SeenJob]]) -> Iterator[Anomaly]:
+    """I1: at most one live placeholder per workload."""
+    for uid, jobs in live.items():
+        if len(jobs) > 1:
+            ids = ", ".join(str(job.id) for job in sorted(jobs, key=lambda job: job.id))
+            yield Anomaly(DUPLICATES, uid, f"two live jobs: {ids}")
+
+
+def _orphans(live: Mapping[str, list[SeenJob]], pods: Mapping[str, SeenPod]) -> Iterator[Anomaly]:
+    """I3: a Pod that is gone ends its placeholder."""
+    for uid, jobs in live.items():
+        for job in jobs:
+            if uid not in pods:
+                yield Anomaly(LOST, uid, f"job {job.id} lives without its Pod {job.name}")
+            elif pods[uid].over:
+                yield Anomaly(LOST, uid, f"job {job.id} outlives its Pod {job.name}")
+
+
+def _of_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
+    """A Pod runs on its job's node, or waits with a job that waits."""
+    if pod.node:
+        if not any(job.running and job.node == pod.node for job in jobs):
+            yield Anomaly(
+                UNBOUND_LEAKS, pod.uid, f"{pod.name} is bound to {pod.node} without a job there"
+            )
+        return
+    if not jobs:
+        yield Anomaly(LOST, pod.uid, f"{pod.name} waits without a job")
+    for job in jobs:
+        if job.running:
+            yield Anomaly(UNBOUND_LEAKS, pod.uid, f"job {job.id} runs, {pod.name} is not bound")
+
+
+def _overcommitted(
+    pods: Collection[SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
+) -> Iterator[Anomaly]:
+    """Bound Pods and native jobs together never ask for more than a node has."""
+    used: Counter[str] = Counter()
+    for pod in pods:
+        if pod.node and pod.phase not in ("Succeeded", "Failed"):
+            used[pod.node] += pod.cpus
+    for job in jobs:
+        if job.running and not job.uid:
+            used[job.node] += job.cpus
+    for node, cpus in used.items():
+        if cpus > node_cpus.get(node, 0):
+            yield Anomaly(OVERCOMMITTED, node, f"{node} is overcommitted")
+
+
+class Lasting:
+    """Tells anomalies that last from those that pass."""
+
+    def __init__(self, grace_s: float = GRACE_S) -> None:
+        self._grace_s = grace_s
+        self._since: dict[Anomaly, float] = {}
+        self._told: set[Anomaly] = set()
+
+    def update(self, now: float, calm_since: float | None, seen: Collection[Anomaly]) -> list[Anomaly]:
+        """Takes in all anomalies of a moment, and returns those that have just lasted too long."""
+        self._since = {anomaly: self._since.get(anomaly, now) for anomaly in seen}
+        self._told &= set(seen)
+        if calm_since is None:
+            return []
+        too_long = [
+            anomaly
+            for anomaly, since in self._since.items()
+            if now - max(since, calm_since) >= self._grace_s and anomaly not in self._told
+        ]
+        self._told.update(too_long)
+        return too_long

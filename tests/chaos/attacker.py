@@ -1,0 +1,134 @@
+"""Carries out storms of attacks, brings back what was killed, and measures failovers in between."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from threading import Event, Lock
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from deploy.local.proxy import HEALTHY
+from tests.chaos.calm import Calm
+from tests.chaos.judge import Causes
+from tests.chaos.plan import KILL, PAUSE, Attack, victims
+
+_LOOK_S = 0.5
+_STORM_THREADS = 32
+
+
+class Attacker:
+    """What it does to a cluster, and what that did to it."""
+
+    def __init__(self, cluster: Cluster, calm: Calm, causes: Causes, log: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._calm = calm
+        self._causes = causes
+        self._log = log
+        self._over = Event()
+        self._lock = Lock()
+        self._held_down: Counter[str] = Counter()
+        self._keepers = ThreadPoolExecutor()
+        self.counts: Counter[str] = Counter()
+        """Attacks by how."""
+        self.kills: Counter[str] = Counter()
+        """By component."""
+        self.ended_by_themselves: Counter[str] = Counter()
+        """Components that ended though nobody killed them."""
+
+    def start(self) -> None:
+        """From now on components that end are started again, as a kubelet or systemd would."""
+        components = list(victims(self._cluster.spec))
+        self._keepers = ThreadPoolExecutor(len(components))
+        self._kept = [self._keepers.submit(self._keep, name) for name in components]
+
+    def stop(self) -> None:
+        """Raises what went wrong."""
+        self._over.set()
+        for kept in self._kept:
+            kept.result()
+        self._keepers.shutdown()
+
+    def storm(self, attacks: Iterable[Attack]) -> None:
+        """Carries a storm out; returns when its last attack is over."""
+        with ThreadPoolExecutor(_STORM_THREADS) as pool:
+            begin = time.monotonic()
+            running: list[Future[None]] = []
+            for attack in attacks:
+                time.sleep(max(0.0, begin + attack.at - time.monotonic()))
+                running.append(pool.submit(self._attack, attack))
+            wait(running)
+        for done in running:
+            done.result()
+
+    def hold_down(self, *names: str) -> None:
+        """kill -9, all at once as a node's failure would; they stay down until `let_up`."""
+        for name in names:
+            self._held_down[name] += 1
+        with ThreadPoolExecutor(len(names)) as pool:
+            list(pool.map(self._kill, names))
+
+    def let_up(self, *names: str) -> None:
+        for name in names:
+            self._held_down[name] -= 1
+
+    def _attack(self, attack: Attack) -> None:
+        self._log(f"{attack.how} {attack.victim} for {attack.lasts:.1f} s")
+        with self._calm.disturbed(f"{attack.how} {attack.victim}"):
+            match attack.how:
+                case _ if attack.link:
+                    self._disturb(attack)
+                case how if how == PAUSE:
+                    self._pause(attack)
+                case how if how == KILL:
+                    self.hold_down(attack.target)
+                    time.sleep(attack.lasts)
+                    self.let_up(attack.target)
+                    time.sleep(_LOOK_S)  # until its keeper has seen it
+
+    def _disturb(self, attack: Attack) -> None:
+        self.counts[attack.how] += 1
+        self._cluster.disturb(attack.target, attack.link, attack.how)
+        time.sleep(attack.lasts)
+        self._cluster.disturb(attack.target, attack.link, HEALTHY)
+
+    def _pause(self, attack: Attack) -> None:
+        self.counts[PAUSE] += 1
+        with suppress(ClusterError):  # it may have ended by itself
+            self._cluster.pause(attack.target)
+        time.sleep(attack.lasts)
+        with suppress(ClusterError):
+            self._cluster.resume(attack.target)
+
+    def _kill(self, name: str) -> None:
+        if name == "slurmctld":
+            self._causes.slurmctld_killed.append(time.monotonic())
+        if not self._cluster.is_running(name):
+            return
+        self._cluster.kill(name)
+        with self._lock:
+            self.counts[KILL] += 1
+            self.kills[name] += 1
+
+    def _keep(self, name: str) -> None:
+        """A disturbance lasts until the component serves again."""
+        while not self._over.is_set():
+            code = self._cluster.wait_exit(name, _LOOK_S)
+            if code is None:
+                continue
+            with self._calm.disturbed(f"{name} down"):
+                self._bring_back(name)
+
+    def _bring_back(self, name: str) -> None:
+        if not self._held_down[name]:
+            self.ended_by_themselves[name] += 1
+            self._log(f"{name} ended by itself")
+        while self._held_down[name] and not self._over.is_set():
+            time.sleep(0.05)
+        try:
+            self._cluster.start(name)
+        except ClusterError as error:
+            self._log(str(error).splitlines()[0])

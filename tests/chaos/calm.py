@@ -1,0 +1,49 @@
+"""Whether anything is disturbed at the moment: an attack is under way, or its victim not back yet."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Condition
+
+
+class Calm:
+    """Safe to use from any thread. Times are time.monotonic()'s."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._disturbances: Counter[str] = Counter()
+        self._since = time.monotonic()
+
+    @contextmanager
+    def disturbed(self, by: str) -> Iterator[None]:
+        with self._changed:
+            self._disturbances[by] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._disturbances[by] -= 1
+                self._since = time.monotonic()
+                self._changed.notify_all()
+
+    def since(self) -> float | None:
+        """Since when all has been well; None while it is not."""
+        with self._changed:
+            return None if self._disturbances.total() else self._since
+
+    def wait(self, lasting_s: float, within_s: float) -> bool:
+        """Waits until all has been well for so long; False when that takes too long."""
+        deadline = time.monotonic() + within_s
+        while (now := time.monotonic()) < deadline:
+            since = self.since()
+            if since is not None and now - since >= lasting_s:
+                return True
+            time.sleep(0.1)
+        return False
+
+    def __str__(self) -> str:
+        with self._changed:
+            return ", ".join(sorted(+self._disturbances)) or "calm"

@@ -1,0 +1,76 @@
+"""How long a Pod waits that arrives just after the leader's node has failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import httpx
+
+from deploy.local.cluster import Cluster
+from tests.chaos.attacker import Attacker
+from tests.chaos.calm import Calm
+from tests.chaos.kubernetes import Kubernetes
+from tests.chaos.workload import PREFIX, Workload, pod
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/slurm-extender"
+# Room for probes only: a partition of Slurm's EXTERNAL nodes, which no other Pod names.
+PROBES = "ext"
+_LONGEST_S = 60.0
+
+
+@dataclass(slots=True)
+class Failovers:
+    """Kills the leading extender and the kube-scheduler beside it, and sends a Pod after them."""
+
+    cluster: Cluster
+    attacker: Attacker
+    workload: Workload
+    calm: Calm
+    log: Callable[[str], None]
+    took_s: list[float] = field(default_factory=list)
+    """From each probe's creation, its first try, to its Binding."""
+
+    def measure(self, number: int) -> None:
+        """Call it when all is calm."""
+        kubernetes = Kubernetes(self.cluster)
+        try:
+            self._measure(f"probe-{number}", kubernetes)
+        finally:
+            kubernetes.close()
+
+    def _measure(self, name: str, kubernetes: Kubernetes) -> None:
+        pair = self._leading_pair(kubernetes)
+        if pair is None:
+            self.log("nobody holds the Lease: no failover is measured")
+            return
+        with self.calm.disturbed("failover"):
+            self.attacker.hold_down(*pair)
+            try:
+                took = self._probe(name, kubernetes)
+            finally:
+                self.attacker.let_up(*pair)
+            time.sleep(1.0)  # until they are seen to come back
+        self.took_s.append(took)
+        self.log(f"failover from {pair[0]}: {name} bound within {took:.1f} s")
+        self.workload.delete(name)
+
+    def _leading_pair(self, kubernetes: Kubernetes) -> tuple[str, str] | None:
+        with suppress(httpx.HTTPError):
+            holder = kubernetes.ask("GET", LEASE)["spec"].get("holderIdentity")
+            pairs = zip(self.cluster.spec.extender_names, self.cluster.spec.scheduler_names, strict=True)
+            return next((pair for pair in pairs if pair[0] == holder), None)
+        return None
+
+    def _probe(self, name: str, kubernetes: Kubernetes) -> float:
+        begin = time.monotonic()
+        self.workload.create(pod(name, annotations={PREFIX + "partition": PROBES}))
+        while (took := time.monotonic() - begin) < _LONGEST_S:
+            with suppress(httpx.HTTPError):
+                seen = kubernetes.ask("GET", f"/api/v1/namespaces/default/pods/{name}")
+                if seen["spec"].get("nodeName"):
+                    return time.monotonic() - begin
+            time.sleep(0.05)
+        return took

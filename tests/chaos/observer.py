@@ -1,0 +1,108 @@
+"""Watches both systems from outside, directly: kube-apiserver by a watch, slurmctld by scontrol."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from threading import Event, Lock, Thread
+from typing import Any
+
+import httpx
+
+from deploy.local.cluster import Cluster
+from tests.chaos.calm import Calm
+from tests.chaos.judge import Judge
+from tests.chaos.kubernetes import Kubernetes
+from tests.chaos.seen import SeenJob, SeenPod, read_jobs, read_pod
+
+_INTERVAL_S = 0.4
+_SCONTROL_S = 6.0
+
+
+class Observer:
+    """Feeds a judge until it is stopped."""
+
+    def __init__(self, cluster: Cluster, judge: Judge, calm: Calm) -> None:
+        self._cluster = cluster
+        self._calm = calm
+        self._kubernetes = Kubernetes(cluster)
+        self._judge = judge
+        self._lock = Lock()
+        self._over = Event()
+        self._threads = [Thread(target=self._watch_pods), Thread(target=self._watch_jobs)]
+        self.looks = 0
+        """How often slurmctld answered."""
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        self._kubernetes.close()
+
+    def pods(self) -> list[SeenPod]:
+        """As the watch has them."""
+        with self._lock:
+            return list(self._judge.pods.values())
+
+    def jobs(self) -> list[SeenJob]:
+        """Asks slurmctld. Raises subprocess.SubprocessError where it does not answer."""
+        scontrol = [str(self._cluster.directory / "bin" / "scontrol"), "-o", "show", "jobs"]
+        done = subprocess.run(scontrol, capture_output=True, text=True, timeout=_SCONTROL_S, check=True)
+        return read_jobs(done.stdout)
+
+    def _watch_jobs(self) -> None:
+        while not self._over.wait(_INTERVAL_S):
+            begin = time.monotonic()
+            try:
+                jobs = self.jobs()
+            except subprocess.SubprocessError:
+                continue
+            self.looks += 1
+            with self._lock:
+                self._judge.jobs_seen(begin, time.monotonic(), self._calm.since(), jobs)
+
+    def _watch_pods(self) -> None:
+        version = ""
+        while not self._over.is_set():
+            try:
+                version = version or self._list_pods()
+                for kind, manifest in self._changes(version):
+                    if kind == "ERROR":
+                        version = ""
+                        break
+                    version = manifest["metadata"]["resourceVersion"]
+                    self._tell(kind, manifest)
+            except (httpx.HTTPError, json.JSONDecodeError):
+                self._over.wait(0.1)
+
+    def _list_pods(self) -> str:
+        listed = self._kubernetes.ask("GET", "/api/v1/namespaces/default/pods")
+        pods = [read_pod(manifest) for manifest in listed["items"]]
+        with self._lock:
+            now = time.monotonic()
+            for uid in self._judge.pods.keys() - {pod.uid for pod in pods}:
+                self._judge.pod_gone(now, uid)
+            for pod in pods:
+                self._judge.pod_seen(now, pod)
+        return str(listed["metadata"]["resourceVersion"])
+
+    def _changes(self, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Ends at the latest after a few seconds, so that the observer can be stopped."""
+        for line in self._kubernetes.watch("/api/v1/namespaces/default/pods", version, seconds=5):
+            event = json.loads(line)
+            yield event["type"], event["object"]
+
+    def _tell(self, kind: str, manifest: dict[str, Any]) -> None:
+        if kind == "BOOKMARK":
+            return
+        with self._lock:
+            if kind == "DELETED":
+                self._judge.pod_gone(time.monotonic(), manifest["metadata"]["uid"])
+            else:
+                self._judge.pod_seen(time.monotonic(), read_pod(manifest))

@@ -1,0 +1,108 @@
+"""One run: a cluster, a workload on it, storms over it, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from tests.chaos import plan
+from tests.chaos.anomalies import GRACE_S
+from tests.chaos.attacker import Attacker
+from tests.chaos.audit import Audit, audit
+from tests.chaos.calm import Calm
+from tests.chaos.failover import Failovers
+from tests.chaos.judge import Causes, Judge
+from tests.chaos.observer import Observer
+from tests.chaos.report import Report, count, story
+from tests.chaos.workload import Workload
+
+SPEC = ClusterSpec(nodes=5, external_nodes=1, replicas=2, links=True)
+_HEALED_WITHIN_S = 90.0
+_REST_S = GRACE_S + 2.0  # so that what lasts too long is seen to
+
+Log = Callable[[str], None]
+
+
+class Run:
+    """Everything that takes part."""
+
+    def __init__(self, cluster: Cluster, seed: int, duration: float, log: Log) -> None:
+        self.begin = time.monotonic()
+        self._cluster, self._seed, self._duration = cluster, seed, duration
+        self._log: Log = lambda line: log(f"{time.monotonic() - self.begin:7.1f} s  {line}")
+        self._node_cpus = dict.fromkeys(
+            [*cluster.spec.node_names, *cluster.spec.external_names], cluster.spec.cpus_per_node
+        )
+        self._causes, self._calm = Causes(), Calm()
+        self.judge = Judge(self._causes, self._node_cpus)
+        self._observer = Observer(cluster, self.judge, self._calm)
+        self._attacker = Attacker(cluster, self._calm, self._causes, self._log)
+        self._workload = Workload(cluster, self._causes)
+        self._failovers = Failovers(cluster, self._attacker, self._workload, self._calm, self._log)
+
+    def carry_out(self) -> Report:
+        for pod in plan.pods(self._seed, self._duration):
+            self._workload.plan_pod(pod)
+        for job in plan.jobs(self._seed, self._duration):
+            self._workload.plan_job(job)
+        with ExitStack() as parts:
+            for part in (self._observer, self._attacker, self._workload):
+                part.start()
+                parts.callback(part.stop)
+            self._storms()
+            self._workload.stop()
+            self._log("all is healed: waiting for both systems to agree")
+            self._calm.wait(1.0, _HEALED_WITHIN_S)
+            result = audit(self._cluster, self._observer, self._node_cpus)
+        self._workload.close()
+        self.judge.conclude()
+        return self._report(result)
+
+    def _storms(self) -> None:
+        """Storm, rest, failover, until the time is over; at least once."""
+        lasts = min(plan.STORM_S, self._duration / 3)
+        for number, attacks in enumerate(plan.storms(self._seed, self._cluster.spec, lasts)):
+            self._attacker.storm(attacks)
+            self._log(f"storm {number} is over: {len(attacks)} attacks")
+            if not self._calm.wait(_REST_S, _HEALED_WITHIN_S):
+                self._log(f"not healed: {self._calm}")
+            self._failovers.measure(number)
+            if time.monotonic() - self.begin > self._duration:
+                return
+
+    def _report(self, result: Audit) -> Report:
+        violations = list(dict.fromkeys([*self.judge.violations, *result.found]))
+        for violation in violations:
+            for line in story(violation, self.judge.history, self.begin):
+                self._log(line)
+        failovers = [round(took, 2) for took in self._failovers.took_s]
+        return Report(
+            **count(violations),
+            kills=self._attacker.counts[plan.KILL],
+            pods=len(self.judge.names),
+            failover_s_max=max(failovers, default=None),
+            seed=self._seed,
+            duration_s=round(time.monotonic() - self.begin, 1),
+            failovers_s=failovers,
+            attacks=dict(self._attacker.counts),
+            kills_of=dict(self._attacker.kills),
+            ended_by_themselves=dict(self._attacker.ended_by_themselves),
+            pods_bound=self.judge.bound,
+            native_jobs=self._workload.done["sbatch"],
+            audit_settled_s=round(result.settled_s, 1),
+            audit_bound=result.bound,
+            audit_waiting=result.waiting,
+            looks=self._observer.looks,
+            violations=[f"{v.kind}: {v.words}" for v in violations],
+        )
+
+
+def run(seed: int, duration: float, directory: Path, log: Log, spec: ClusterSpec = SPEC) -> Report:
+    """A whole run on a cluster of its own in `directory`, whose logs stay."""
+    with Cluster.up(spec, directory) as cluster:
+        log(f"seed {seed}, {duration:.0f} s; logs are in {cluster.logs}")
+        return Run(cluster, seed, duration, log).carry_out()

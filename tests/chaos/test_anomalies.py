@@ -1,0 +1,136 @@
+"""Each thing that may not last is found where it is, and not where it is not."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.chaos.anomalies import (
+    DUPLICATES,
+    LOST,
+    OVERCOMMITTED,
+    UNBOUND_LEAKS,
+    Anomaly,
+    Lasting,
+    anomalies,
+)
+from tests.chaos.seen import SeenJob, SeenPod, read_jobs, read_pod
+
+NODES = {"n1": 8, "n2": 8}
+WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
+BOUND = replace(WAITING, node="n1", phase="Running")
+JOB = SeenJob(1, "default/p", "root", "RUNNING", "n1", 2, "u")
+PENDING = replace(JOB, state="PENDING", node="")
+NATIVE = SeenJob(9, "native", "alice", "RUNNING", "n1", 6, "")
+
+
+def kinds(pods: list[SeenPod], jobs: list[SeenJob]) -> list[str]:
+    return [found.kind for found in anomalies(pods, jobs, NODES)]
+
+
+@pytest.mark.parametrize(
+    ("pods", "jobs"),
+    [
+        ([], []),
+        ([BOUND], [JOB]),
+        ([WAITING], [PENDING]),
+        ([BOUND], [JOB, replace(JOB, id=2, state="CANCELLED")]),
+        ([BOUND], [JOB, replace(JOB, id=2, state="COMPLETING")]),
+        ([replace(BOUND, phase="Succeeded")], []),
+        ([replace(BOUND, deleting=True)], [replace(JOB, state="CANCELLED")]),
+        ([BOUND], [JOB, NATIVE]),
+        ([replace(BOUND, phase="Succeeded")], [replace(NATIVE, cpus=8)]),
+        ([], [replace(NATIVE, state="PENDING", node="", cpus=99)]),
+    ],
+)
+def test_systems_that_agree_have_none(pods: list[SeenPod], jobs: list[SeenJob]) -> None:
+    assert kinds(pods, jobs) == []
+
+
+def test_two_live_jobs_of_a_pod() -> None:
+    assert kinds([BOUND], [JOB, replace(PENDING, id=2)]) == [DUPLICATES]
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING", "SUSPENDED"])
+def test_a_live_job_without_its_pod(state: str) -> None:
+    assert kinds([], [replace(JOB, state=state)]) == [LOST]
+
+
+@pytest.mark.parametrize(
+    "over",
+    [replace(BOUND, phase="Succeeded"), replace(BOUND, phase="Failed"), replace(BOUND, deleting=True)],
+)
+def test_a_live_job_whose_pod_is_over(over: SeenPod) -> None:
+    assert kinds([over], [JOB]) == [LOST]
+
+
+def test_a_pod_that_waits_without_a_job() -> None:
+    assert kinds([WAITING], [replace(PENDING, state="CANCELLED")]) == [LOST]
+
+
+@pytest.mark.parametrize("job", [PENDING, replace(JOB, node="n2"), replace(JOB, state="CANCELLED")])
+def test_a_bound_pod_whose_job_does_not_run_there(job: SeenJob) -> None:
+    assert kinds([BOUND], [job]) == [UNBOUND_LEAKS]
+
+
+def test_a_job_that_runs_for_a_pod_that_is_not_bound() -> None:
+    assert kinds([WAITING], [JOB]) == [UNBOUND_LEAKS]
+
+
+def test_a_node_that_pods_and_native_jobs_ask_too_much_of() -> None:
+    assert kinds([BOUND], [JOB, replace(NATIVE, cpus=7)]) == [OVERCOMMITTED]
+    leaving = replace(BOUND, deleting=True)  # its processes are still there
+    ended = replace(JOB, state="CANCELLED")
+    assert kinds([leaving], [ended, replace(NATIVE, cpus=7)]) == [OVERCOMMITTED]
+
+
+TROUBLE = Anomaly(LOST, "u", "p waits without a job")
+
+
+def test_what_outlasts_a_grace_of_calm_is_told_once() -> None:
+    lasting = Lasting(grace_s=20.0)
+    told = [lasting.update(float(now), 0.0, [TROUBLE]) for now in range(40)]
+    assert told.index([TROUBLE]) == 20
+    assert sum(map(len, told)) == 1
+
+
+def test_while_anything_is_disturbed_nothing_lasts_too_long() -> None:
+    lasting = Lasting(grace_s=20.0)
+    for now in range(100):
+        assert not lasting.update(float(now), None, [TROUBLE])
+    assert not lasting.update(110.0, 100.0, [TROUBLE])
+    assert lasting.update(120.0, 100.0, [TROUBLE])
+
+
+def test_what_goes_and_comes_again_begins_anew() -> None:
+    lasting = Lasting(grace_s=20.0)
+    lasting.update(0.0, 0.0, [TROUBLE])
+    lasting.update(10.0, 0.0, [])
+    lasting.update(11.0, 0.0, [TROUBLE])
+    assert not lasting.update(30.0, 0.0, [TROUBLE])
+    assert lasting.update(31.0, 0.0, [TROUBLE])
+
+
+def test_scontrols_words_are_read() -> None:
+    key = "slurm-extender/c/default/p/u/1.0"
+    shown = (
+        "JobId=7 JobName=default/p UserId=root(0) JobState=RUNNING Reason=None NodeList=n1"
+        f" NumCPUs=2 AdminComment={key} OOMKillStep=0\n"
+        "JobId=8 JobName=x UserId=alice(2001) JobState=PENDING NodeList=(null) NumCPUs=1-4 X=/y\n"
+    )
+    ours, native = read_jobs(shown)
+    assert ours == SeenJob(7, "default/p", "root", "RUNNING", "n1", 2, "u")
+    assert native == SeenJob(8, "x", "alice", "PENDING", "", 1, "")
+    assert read_jobs("No jobs in the system\n") == []
+
+
+def test_a_pods_manifest_is_read() -> None:
+    resources = {"requests": {"cpu": "2"}, "limits": {"nvidia.com/gpu": "1"}}
+    annotations = {"slurm-extender.io/job-id": "7"}
+    manifest = {
+        "metadata": {"uid": "u", "name": "p", "annotations": annotations, "deletionTimestamp": "now"},
+        "spec": {"nodeName": "n1", "containers": [{"resources": resources}]},
+        "status": {"phase": "Running"},
+    }
+    assert read_pod(manifest) == SeenPod(
+        "u", "p", "n1", "Running", deleting=True, cpus=2, gpus=1, job_id=7
+    )

@@ -1,0 +1,20 @@
+"""A minute of chaos, always the same one; `make chaos` is the long form."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.report import FAILOVER_LIMIT_S
+from tests.chaos.run import run
+
+
+@pytest.mark.real
+@pytest.mark.timeout(400)
+def test_a_minute_of_chaos_duplicates_loses_and_leaks_nothing(tmp_path: Path) -> None:
+    report = run(seed=1, duration=50.0, directory=tmp_path / "chaos", log=print)
+    assert report.violations == []
+    assert report.kills > 5
+    assert report.pods > 60
+    assert report.pods_bound > 40
+    assert report.failover_s_max is not None
+    assert report.failover_s_max <= FAILOVER_LIMIT_S

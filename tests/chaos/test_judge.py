@@ -1,0 +1,130 @@
+"""The judge condemns each history that violates an invariant, and no other."""
+
+from dataclasses import replace
+
+from tests.chaos.anomalies import DUPLICATES, UNBOUND_LEAKS, WRONG_KILLS
+from tests.chaos.judge import Causes, Judge
+from tests.chaos.seen import SeenJob, SeenPod
+
+WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
+BOUND = replace(WAITING, node="n1", phase="Running")
+DELETED = replace(BOUND, deleting=True)
+RUNNING = SeenJob(1, "default/p", "root", "RUNNING", "n1", 2, "u")
+PENDING = replace(RUNNING, state="PENDING", node="")
+CANCELLED = replace(RUNNING, state="CANCELLED")
+SECOND = replace(RUNNING, id=2)
+NATIVE = SeenJob(9, "native-1", "alice", "RUNNING", "n1", 1, "")
+
+History = list[tuple[float, SeenPod | list[SeenJob] | None]]
+
+
+def verdict(
+    history: History, causes: Causes | None = None, calm_since: float | None = None
+) -> list[str]:
+    """The kinds of violations in a history of Pods, lists of all jobs, and the Pod's end (None)."""
+    judge = Judge(causes or Causes(), {"n1": 8, "n2": 8})
+    for at, seen in history:
+        if isinstance(seen, SeenPod):
+            judge.pod_seen(at, seen)
+        elif seen is None:
+            judge.pod_gone(at, "u")
+        else:
+            judge.jobs_seen(at, at, calm_since, seen)
+    judge.conclude()
+    return [violation.kind for violation in judge.violations]
+
+
+def test_a_life_without_faults_is_right() -> None:
+    life: History = [
+        (1, WAITING),
+        (2, [PENDING]),
+        (3, [RUNNING]),
+        (4, BOUND),
+        (5, [RUNNING]),
+        (6, DELETED),
+        (7, [CANCELLED]),
+        (8, None),
+    ]
+    assert verdict(life, Causes(deleted={"p"})) == []
+
+
+def test_a_second_live_job_is_wrong_at_once() -> None:
+    assert verdict([(1, BOUND), (2, [RUNNING]), (3, [RUNNING, SECOND])]) == [DUPLICATES]
+
+
+def test_a_second_live_job_that_a_rollback_of_slurmctlds_brought_back_is_put_up_with_for_a_while() -> (
+    None
+):
+    causes = Causes(slurmctld_killed=[2.5])
+    seen: History = [(1, BOUND), (2, [CANCELLED, SECOND]), (4, [RUNNING, SECOND])]
+    assert verdict([*seen, (6, [CANCELLED, SECOND])], causes) == []
+    later: History = [(6, [CANCELLED, SECOND]), (30, [CANCELLED, SECOND]), (31, [RUNNING, SECOND])]
+    assert verdict([*seen, *later], causes) == [DUPLICATES]
+
+
+def test_a_second_live_job_that_outlasts_the_calm_is_wrong_whatever_brought_it() -> None:
+    causes = Causes(slurmctld_killed=[2.5])
+    double: History = [(float(at), [RUNNING, SECOND]) for at in range(4, 30)]
+    assert verdict([(1, BOUND), (2, [SECOND]), *double], causes, calm_since=5.0) == [DUPLICATES]
+
+
+def test_a_pod_bound_while_its_job_waits_is_wrong() -> None:
+    assert verdict([(1, WAITING), (2, [PENDING]), (3, BOUND), (4, [PENDING])]) == [UNBOUND_LEAKS]
+
+
+def test_a_pod_bound_elsewhere_than_its_job_runs_is_wrong() -> None:
+    elsewhere = replace(RUNNING, node="n2")
+    assert verdict([(1, WAITING), (2, [elsewhere]), (3, BOUND), (4, [elsewhere])]) == [UNBOUND_LEAKS]
+
+
+def test_a_pod_bound_long_after_its_jobs_end_is_wrong() -> None:
+    late: History = [(1, WAITING), (2, [RUNNING]), (3, [CANCELLED]), (40, BOUND), (41, [CANCELLED])]
+    assert verdict(late) == [UNBOUND_LEAKS]
+    under_way: History = [(1, WAITING), (2, [RUNNING]), (3, [CANCELLED]), (5, BOUND), (6, [CANCELLED])]
+    assert verdict(under_way) == []
+
+
+def test_a_start_that_slurmctld_forgot_is_not_held_against_the_binding() -> None:
+    seen: History = [(1, WAITING), (2, [PENDING]), (3, BOUND), (6, [PENDING])]
+    assert verdict(seen, Causes(slurmctld_killed=[4.0])) == []
+
+
+def test_a_pod_deleted_without_a_cause_is_wrong() -> None:
+    assert verdict([(1, BOUND), (2, [RUNNING]), (3, DELETED)]) == [WRONG_KILLS]
+    assert verdict([(1, BOUND), (2, [RUNNING]), (3, None)]) == [WRONG_KILLS]
+
+
+def test_a_cancellation_that_no_admin_made_is_no_cause() -> None:
+    assert verdict([(1, BOUND), (2, [RUNNING]), (3, [CANCELLED]), (4, DELETED)]) == [WRONG_KILLS]
+
+
+def test_an_eviction_with_a_cause_is_right() -> None:
+    evicted: History = [(1, BOUND), (2, [RUNNING]), (3, [CANCELLED]), (4, DELETED)]
+    assert verdict(evicted, Causes(cancelled={"p"})) == []
+    for state in ("TIMEOUT", "NODE_FAIL", "PREEMPTED"):
+        ended = replace(RUNNING, state=state)
+        assert verdict([(1, BOUND), (2, [RUNNING]), (3, [ended]), (4, DELETED)]) == []
+    moved = replace(RUNNING, node="n2")
+    assert verdict([(1, BOUND), (2, [RUNNING]), (3, [moved]), (4, DELETED)]) == []
+
+
+def test_a_native_job_that_nobody_cancelled_is_wrong() -> None:
+    cancelled: History = [(1, [NATIVE]), (2, [replace(NATIVE, state="CANCELLED")])]
+    assert verdict(cancelled) == [WRONG_KILLS]
+    assert verdict(cancelled, Causes(native_cancelled={"native-1"})) == []
+    assert verdict([(1, [NATIVE]), (2, [replace(NATIVE, state="COMPLETED")])]) == []
+
+
+def test_the_history_of_a_pod_tells_both_systems_sides_in_order() -> None:
+    judge = Judge(Causes(), {"n1": 8})
+    judge.pod_seen(1, WAITING)
+    judge.jobs_seen(2, 2, None, [PENDING])
+    judge.pod_seen(3, BOUND)
+    judge.pod_gone(4, "u")
+    words = [words for _, words in judge.history("u")]
+    assert words == [
+        "Pod Pending job 1",
+        "job 1 PENDING",
+        "Pod Running on n1 job 1",
+        "Pod gone",
+    ]

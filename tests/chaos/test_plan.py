@@ -1,0 +1,59 @@
+"""The plan of a run follows from its seed."""
+
+from itertools import islice
+
+from deploy.local.proxy import FAULTS
+from deploy.local.spec import ClusterSpec
+from tests.chaos.plan import KILL, PAUSE, STORM_S, Attack, Fate, jobs, pods, storms, victims
+
+SPEC = ClusterSpec(nodes=5, external_nodes=1, replicas=2, links=True)
+
+
+def first(seed: int, count: int, spec: ClusterSpec = SPEC) -> list[tuple[Attack, ...]]:
+    return list(islice(storms(seed, spec), count))
+
+
+def test_the_same_seed_makes_the_same_run() -> None:
+    assert first(7, 20) == first(7, 20)
+    assert list(pods(7, 100.0)) == list(pods(7, 100.0))
+    assert list(jobs(7, 100.0)) == list(jobs(7, 100.0))
+
+
+def test_another_seed_makes_another_run() -> None:
+    assert first(7, 1) != first(8, 1)
+    assert list(pods(7, 10.0)) != list(pods(8, 10.0))
+
+
+def test_a_longer_run_begins_like_a_shorter_one() -> None:
+    shorter = list(pods(7, 50.0))
+    assert list(pods(7, 100.0))[: len(shorter)] == shorter
+
+
+def test_nothing_is_hit_twice_at_a_time() -> None:
+    for storm in first(3, 50):
+        busy: dict[str, float] = {}
+        for attack in storm:
+            assert busy.get(attack.victim, 0.0) <= attack.at < STORM_S
+            busy[attack.victim] = attack.at + attack.lasts
+
+
+def test_every_component_is_killed_and_paused_and_every_link_fails() -> None:
+    attacks = [attack for storm in first(3, 100) for attack in storm]
+    for how in (KILL, PAUSE):
+        assert {a.target for a in attacks if a.how == how} == set(victims(SPEC))
+    faults = {(a.target, a.link, a.how) for a in attacks if a.link}
+    assert len(faults) == 2 * 2 * (len(FAULTS) - 1)
+
+
+def test_without_links_no_link_fails() -> None:
+    alone = ClusterSpec(replicas=1)
+    assert all(not attack.link for storm in first(3, 20, alone) for attack in storm)
+
+
+def test_a_quarter_of_an_hour_has_the_pods_and_kills_that_it_is_held_to() -> None:
+    planned = list(pods(1, 900.0))
+    assert len(planned) >= 1500
+    assert len({pod.name for pod in planned}) == len(planned)
+    assert 0 < sum(pod.fate is Fate.STAY for pod in planned) <= 6
+    kills = sum(attack.how == KILL for storm in first(1, 14) for attack in storm)
+    assert kills >= 130  # 14 failovers kill two each besides

@@ -1,0 +1,157 @@
+"""What people do meanwhile: Pods and native jobs come, end, are deleted and cancelled."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
+from typing import Any
+
+import httpx
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from tests.chaos.judge import Causes
+from tests.chaos.kubernetes import Kubernetes
+from tests.chaos.plan import Fate, JobPlan, PodPlan
+
+PREFIX = "sunk.coreweave.com/"
+_PODS = "/api/v1/namespaces/default/pods"
+_PATIENCE_S = 60.0
+_CLEANED_UP_AFTER_S = 12.0
+_THREADS = 24
+
+Task = Callable[[], None]
+
+
+class Workload:
+    """Carries out plans of Pods and jobs from the moment of its `start`."""
+
+    def __init__(self, cluster: Cluster, causes: Causes) -> None:
+        self._cluster = cluster
+        self._causes = causes
+        self._kubernetes = Kubernetes(cluster)
+        self._tasks: list[tuple[float, int, Task]] = []
+        self._numbers = itertools.count()
+        self._over = Event()
+        self._thread = Thread(target=self._run)
+        self._pool = ThreadPoolExecutor(_THREADS)
+        self.done: Counter[str] = Counter()
+        self.given_up: Counter[str] = Counter()
+
+    def plan_pod(self, plan: PodPlan) -> None:
+        manifest = pod(plan.name, cpus=plan.cpus, gpus=plan.gpus, annotations=_end_of(plan))
+        end = plan.at + plan.after
+        self._at(plan.at, lambda: self.create(manifest))
+        match plan.fate:
+            case Fate.DELETE:
+                self._at(end, lambda: self.delete(plan.name))
+            case Fate.FINISH:
+                self._at(end + _CLEANED_UP_AFTER_S, lambda: self.delete(plan.name))
+            case Fate.CANCEL:
+                self._at(end, lambda: self._cancel(plan.name))
+                self._at(end + _CLEANED_UP_AFTER_S, lambda: self.delete(plan.name))
+
+    def plan_job(self, plan: JobPlan) -> None:
+        self._at(plan.at, lambda: self._submit(plan))
+        if plan.cancel_after is not None:
+            self._at(plan.at + plan.cancel_after, lambda: self._cancel_native(plan))
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """What was not begun is left undone; what was is finished."""
+        self._over.set()
+        self._thread.join()
+        self._pool.shutdown()
+
+    def close(self) -> None:
+        self._kubernetes.close()
+
+    def create(self, manifest: dict[str, Any]) -> None:
+        """Creates a Pod, and tries again while nobody admits it."""
+        self._insist("create", lambda: self._kubernetes.ask("POST", _PODS, manifest))
+
+    def delete(self, name: str) -> None:
+        self._causes.deleted.add(name)
+        self._insist("delete", lambda: self._kubernetes.ask("DELETE", f"{_PODS}/{name}"))
+
+    def _cancel(self, name: str) -> None:
+        self._causes.cancelled.add(name)
+        self._slurm("cancel", "scancel", "--name", f"default/{name}")
+
+    def _submit(self, plan: JobPlan) -> None:
+        asked = ("-J", plan.name, "-c", str(plan.cpus), "--mem", "100", "-o", "/dev/null")
+        script = f"#!/bin/sh\nsleep {plan.seconds}\n"
+        self._slurm("sbatch", "sbatch", *asked, user=plan.user, stdin=script)
+
+    def _cancel_native(self, plan: JobPlan) -> None:
+        self._causes.native_cancelled.add(plan.name)
+        self._slurm("native cancel", "scancel", "--name", plan.name, user=plan.user)
+
+    def _slurm(self, what: str, program: str, *arguments: str, **how: str) -> None:
+        """Once only: who does not get an answer cannot know whether it was done."""
+        try:
+            self._cluster.run_slurm(program, *arguments, **how)
+        except ClusterError:
+            self.given_up[what] += 1
+        else:
+            self.done[what] += 1
+
+    def _insist(self, what: str, ask: Callable[[], object]) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            try:
+                ask()
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code in (404, 409):  # it was done, without an answer
+                    return
+            except httpx.HTTPError:
+                pass
+            else:
+                self.done[what] += 1
+                return
+            time.sleep(0.2)
+        self.given_up[what] += 1
+
+    def _at(self, at: float, task: Task) -> None:
+        heapq.heappush(self._tasks, (at, next(self._numbers), task))
+
+    def _run(self) -> None:
+        begin = time.monotonic()
+        while self._tasks and not self._over.is_set():
+            due = begin + self._tasks[0][0] - time.monotonic()
+            if due <= 0:
+                self._pool.submit(heapq.heappop(self._tasks)[2])
+            else:
+                self._over.wait(min(due, 1.0))
+
+
+def pod(
+    name: str, *, cpus: int = 1, gpus: int = 0, annotations: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """A Pod that asks for Slurm; `annotations` with their prefix."""
+    resources: dict[str, Any] = {"requests": {"cpu": str(cpus), "memory": "100Mi"}}
+    if gpus:
+        resources["limits"] = {"nvidia.com/gpu": str(gpus)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
+        "spec": {
+            "schedulerName": "slurm-scheduler",
+            "containers": [{"name": "c", "image": "none", "resources": resources}],
+        },
+    }
+
+
+def _end_of(plan: PodPlan) -> dict[str, str]:
+    """For kwok, which ends the Pod."""
+    if plan.fate is not Fate.FINISH:
+        return {}
+    return {"local.slurm-extender.io/run-for": str(int(plan.after))}
