@@ -49,7 +49,7 @@ def after_poll(placeholder: Placeholder, state: JobState | None, at: Moment) -> 
         missed = replace(placeholder, misses=placeholder.misses + 1)
         return _lost(missed, at) if missed.misses >= at.rules.confirmations else missed
     if placeholder.misses:
-        placeholder = replace(placeholder, misses=0)
+        placeholder = replace(placeholder, misses=0, forgotten=False)
     if placeholder.state in _RELEASED:
         return replace(placeholder, job_over=True) if state.ended else placeholder
     if placeholder.state is State.DONE:
@@ -86,6 +86,8 @@ def _lost(placeholder: Placeholder, at: Moment) -> Placeholder:
         case State.ALLOCATED:
             cause = Cause(_LOST.reason, f"Slurm job {placeholder.job_id} {_LOST.message}")
             return placeholder.move(State.REPLACING, at.now, job_over=True, cause=cause)
+        case State.BOUND if not placeholder.pod.deleting:
+            return replace(placeholder, forgotten=True)
         case State.RELEASING | State.REPLACING | State.EVICTING:
             return replace(placeholder, job_over=True)
     return placeholder

@@ -141,6 +141,8 @@ class Placeholder:
     """What this state has to write onto the Pod is there."""
     doubted: float | None = None
     """Since when a bound Pod's job is said to wait, though it ran."""
+    forgotten: bool = False
+    """A healthy Slurm does not know a bound Pod's job: it is asked for again, and the Pod runs on."""
     job_over: bool = False
     """Slurm says that the job has ended."""
     misses: int = 0

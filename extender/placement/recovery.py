@@ -23,16 +23,15 @@ def possible_ids(pod: Pod, rules: Rules) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*_own_ids(pod, rules), *written)))
 
 
-def _own_ids(pod: Pod, rules: Rules) -> tuple[int, ...]:
+def _own_ids(pod: Pod, rules: Rules) -> dict[int, PlaceholderKey]:
     """These follow from the Pod's uid, which nobody can forge."""
-    return tuple(
-        PlaceholderKey(rules.cluster, pod.namespace, pod.name, pod.uid, attempt, attempt_try).job_id(
-            rules.ids
-        )
+    keys = (
+        PlaceholderKey(rules.cluster, pod.namespace, pod.name, pod.uid, attempt, attempt_try)
         for attempt in (pod.attempt - 1, pod.attempt)
         for attempt_try in range(TRIES_AT_RECOVERY)
         if attempt > 0
     )
+    return {key.job_id(rules.ids): key for key in keys}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +91,7 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
     job's; one whose own job Slurm does not know runs on (invariant I5)."""
     record = Placeholder(pod, State.BOUND, since=at.now, first_seen=at.now, attempt=pod.attempt)
     if chosen is None:
-        own = pod.allocation is not None and pod.allocation.job_id in _own_ids(pod, at.rules)
-        return replace(record, job_id=pod.job_id, allocation=pod.allocation) if own else None
+        return _without_job(record, at)
     key, job = chosen.key, chosen.job
     node = at.view.node_of(job.nodes[0]) if job.nodes else None
     never_granted = not job.nodes and pod.allocation is None
@@ -106,6 +104,15 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
     if chosen.live:
         return record
     return record.move(State.EVICTING, at.now, job_over=True, cause=end_of(job.id, job.state))
+
+
+def _without_job(record: Placeholder, at: Moment) -> Placeholder | None:
+    allocation = record.pod.allocation
+    own = _own_ids(record.pod, at.rules).get(allocation.job_id) if allocation else None
+    if allocation is None or own is None:
+        return None
+    numbered = replace(record, attempt=own.attempt, attempt_try=own.attempt_try)
+    return replace(numbered, job_id=allocation.job_id, allocation=allocation)
 
 
 def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Moment) -> Placeholder:

@@ -44,8 +44,8 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
             return _exclude(placeholder, job_id, at) or ReadJob(uid, job_id)
         case State.ALLOCATED if job_id is not None:
             return _towards_binding(placeholder, job_id, at)
-        case State.BOUND if placeholder.doubted is not None and job_id is not None:
-            return ReadJob(uid, job_id)
+        case State.BOUND if job_id is not None:
+            return _of_bound(placeholder, job_id, at)
         case State.REPLACING if not placeholder.written:
             return WriteAttempt(uid, placeholder.pod, placeholder.attempt + 1)
         case State.REPLACING | State.RELEASING if job_id is not None and not placeholder.job_over:
@@ -76,6 +76,24 @@ def _submit(placeholder: Placeholder, job_id: int, at: Moment) -> Submit:
         excluded_nodes=_excluded(placeholder, at),
     )
     return Submit(placeholder.pod.uid, job_id, job, placeholder.immediate)
+
+
+def _of_bound(placeholder: Placeholder, job_id: int, at: Moment) -> Effect | None:
+    if placeholder.forgotten:
+        return _submit_again(placeholder, job_id, at)
+    return ReadJob(placeholder.pod.uid, job_id) if placeholder.doubted is not None else None
+
+
+def _submit_again(placeholder: Placeholder, job_id: int, at: Moment) -> Submit | None:
+    """The job of a Pod that runs goes where the Pod is, whatever Kubernetes would say to a new one. If
+    Slurm has given the node away meanwhile the job waits, and is doubted like any other (`job_news`)."""
+    node = at.view.nodes.get(placeholder.pod.node or "")
+    if node is None:
+        return None
+    key, where = str(placeholder.key(at.rules.cluster)), (node.slurm_name,)
+    asked = placeholder.pod.request.job
+    job = replace(asked, admin_comment=key, required_nodes=where, excluded_nodes=())
+    return Submit(placeholder.pod.uid, job_id, job, immediate=False)
 
 
 def _exclude(placeholder: Placeholder, job_id: int, at: Moment) -> ExcludeNodes | None:
@@ -223,12 +241,19 @@ def _stale(placeholder: Placeholder, effect: Effect) -> bool:
 
 
 def _taken(placeholder: Placeholder, effect: Submit, at: Moment) -> Placeholder:
+    if placeholder.state is State.BOUND:
+        return _asked_again(placeholder, at)
     if placeholder.state is not State.SUBMITTING:
         return placeholder
     if effect.immediate:  # granted, or (a limit of the partition) queued all the same
         return replace(placeholder, exists=True)
     excluded = frozenset(effect.job.excluded_nodes)
     return placeholder.move(State.QUEUED, at.now, excluded=excluded, not_before=at.now + at.rules.settle)
+
+
+def _asked_again(placeholder: Placeholder, at: Moment) -> Placeholder:
+    until = at.now + at.rules.settle
+    return replace(placeholder, forgotten=False, misses=0, failures=0, doubted=at.now, not_before=until)
 
 
 def _after_failure(
@@ -244,6 +269,8 @@ def _after_failure(
                 return replace(placeholder, exists=True)
             case Remedy.CHANGE:
                 return refused(placeholder, f"Slurm refuses the job: {failure.message}", at.now)
+    if placeholder.forgotten and failure.remedy is Remedy.ID_TAKEN:  # it has come back
+        return _asked_again(placeholder, at)
     if failure.remedy in (Remedy.FRESHER, Remedy.GONE):
         return replace(placeholder, not_before=at.now + 1.0)
     later = at.now + at.rules.delay(failure.remedy, placeholder.failures)

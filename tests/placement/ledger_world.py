@@ -220,7 +220,8 @@ class World:
 
     def free_nodes(self, wanted: Job) -> list[str]:
         used = {job.nodes[0] for job in self.jobs.values() if not job.state.ended and job.nodes}
-        return [name for name in NODES if name not in used and name not in wanted.excluded_nodes]
+        allowed = wanted.required_nodes or NODES
+        return [name for name in allowed if name not in used and name not in wanted.excluded_nodes]
 
     def end_job(self, job_id: int, base: str) -> None:
         job = self.jobs.get(job_id)
@@ -319,6 +320,7 @@ class World:
             effect.job_id,
             job_state("PENDING"),
             admin_comment=effect.job.admin_comment,
+            required_nodes=effect.job.required_nodes,
             excluded_nodes=effect.job.excluded_nodes,
             reason="Resources",
             submit_time=self.version,

@@ -533,11 +533,72 @@ def test_a_pod_that_was_told_to_wait_before_a_restart_is_told_that_it_need_not()
     assert written.nominate
 
 
-def test_a_job_that_slurm_does_not_know_ends_no_pod() -> None:
-    """Invariant I5: absence is no news."""
+def forget_the_job(world: World, uid: str) -> int:
+    """slurmctld was killed before it had saved the submission."""
+    job_id = job_id_of(world, uid)
+    del world.jobs[job_id]
+    return job_id
+
+
+def test_the_job_of_a_bound_pod_that_slurm_forgot_is_asked_for_again_on_the_pods_node() -> None:
+    """Invariant I5: absence ends no Pod; invariant I2: nor does one run on without a job."""
+    world = World()
+    bound_pod(world)
+    uid = bound_pod(world)
+    key, node = world.live_jobs(uid)[0].admin_comment, world.pods[uid].node
+    job_id = forget_the_job(world, uid)
+    for _ in range(world.rules.confirmations - 1):
+        assert poll(world) == []
+    assert kinds(poll(world)) == [Submit]
+    world.schedule()
+    world.pass_time(1.1)
+    poll(world)
+    (job,) = world.live_jobs(uid)
+    assert (job.id, job.admin_comment, job.nodes) == (job_id, key, (node,))
+    assert state_of(world, uid) is State.BOUND
+    world.pass_time(100.0)
+    assert poll(world) == []
+
+
+def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_is_evicted() -> None:
     world = World()
     uid = bound_pod(world)
-    world.jobs.clear()
+    taken = replace(world.live_jobs(uid)[0], id=7, admin_comment="")
+    forget_the_job(world, uid)
+    world.jobs[7] = taken
+    world.disturbed.add(uid)
+    for _ in range(world.rules.confirmations):
+        poll(world)
+    for _ in range(2):
+        world.schedule()
+        world.pass_time(world.rules.doubt + 1)
+        poll(world)
+    assert uid not in world.pods
+    assert not world.live_jobs(uid)
+
+
+def test_a_forgotten_job_that_comes_back_is_not_asked_for_again() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job = world.live_jobs(uid)[0]
+    forget_the_job(world, uid)
+    for _ in range(world.rules.confirmations):
+        world.ask()
+        world.answer()
+    world.jobs[job.id] = job  # between the poll and the submission
+    assert kinds(settle(world)) == [Submit]
+    world.pass_time(1.1)
+    poll(world)
+    assert world.live_jobs(uid) == [job]
+    world.pass_time(100.0)
+    assert poll(world) == []
+
+
+def test_the_job_of_a_pod_whose_node_is_gone_is_not_asked_for() -> None:
+    world = World()
+    uid = bound_pod(world)
+    forget_the_job(world, uid)
+    world.tell(ClusterObserved(replace(VIEW, nodes={})))
     for _ in range(10):
         assert poll(world) == []
         world.pass_time(5.0)

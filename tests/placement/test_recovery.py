@@ -186,9 +186,10 @@ def test_a_bound_pod_whose_job_ended_is_evicted() -> None:
 
 
 def test_a_bound_pod_whose_job_slurm_does_not_know_runs_on() -> None:
-    job = placeholder_job(GATED, node="n1")
+    job = placeholder_job(GATED, node="n1", attempt_try=1)
     record = record_of(bound(job))
     assert (record.state, record.job_id) == (State.BOUND, job.id)
+    assert str(record.key(RULES.cluster)) == job.admin_comment  # so that it can be asked for again
 
 
 def test_a_bound_pods_second_live_job_is_ended() -> None:
