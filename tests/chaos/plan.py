@@ -12,7 +12,7 @@ from deploy.local.proxy import DROP, REFUSE, SLOW, STALL
 from deploy.local.spec import ClusterSpec
 
 STORM_S = 25.0
-_ATTACKS_A_SECOND = 0.75
+_ATTACKS_A_SECOND = 0.8
 _PODS_A_SECOND = 1.9
 _JOBS_A_SECOND = 0.25
 _MOST_STAYING = 6  # those would fill the nodes
@@ -71,9 +71,9 @@ class JobPlan:
 
 def victims(spec: ClusterSpec) -> dict[str, float]:
     """The components that are killed and paused, and how much each draws attacks."""
-    extenders = dict.fromkeys(spec.extender_names, 3.0)
+    extenders = dict.fromkeys(spec.extender_names, 2.0)
     schedulers = dict.fromkeys(spec.scheduler_names, 1.5)
-    return {**extenders, **schedulers, "slurmctld": 3.0, "slurmrestd": 2.0, "kube-apiserver": 1.2}
+    return {**extenders, **schedulers, "slurmctld": 2.5, "slurmrestd": 2.0, "kube-apiserver": 1.2}
 
 
 def storms(seed: int, spec: ClusterSpec, lasts: float = STORM_S) -> Iterator[tuple[Attack, ...]]:
@@ -95,7 +95,7 @@ def _storm(random: Random, spec: ClusterSpec, lasts: float) -> Iterator[Attack]:
 
 
 def _attack(random: Random, spec: ClusterSpec, at: float) -> Attack:
-    how = random.choices((KILL, PAUSE, "link"), (0.65, 0.12, 0.23))[0]
+    how = random.choices((KILL, PAUSE, "link"), (0.68, 0.12, 0.20))[0]
     if how == "link" and spec.links:
         fault = random.choice((DROP, REFUSE, SLOW, STALL))
         lasts = random.uniform(0.5, 7.0)
