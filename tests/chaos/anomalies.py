@@ -107,11 +107,15 @@ class Lasting:
         self._grace_s = grace_s
         self._since: dict[Anomaly, float] = {}
         self._told: set[Anomaly] = set()
+        self.longest_s: dict[str, float] = dict.fromkeys(KINDS, 0.0)
+        """By kind, whatever was disturbed meanwhile."""
 
     def update(self, now: float, calm_since: float | None, seen: Collection[Anomaly]) -> list[Anomaly]:
         """Takes in all anomalies of a moment, and returns those that have just lasted too long."""
         self._since = {anomaly: self._since.get(anomaly, now) for anomaly in seen}
         self._told &= set(seen)
+        for anomaly, since in self._since.items():
+            self.longest_s[anomaly.kind] = max(self.longest_s[anomaly.kind], now - since)
         if calm_since is None:
             return []
         too_long = [

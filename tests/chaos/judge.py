@@ -50,7 +50,7 @@ class Causes:
 
 @dataclass(slots=True)
 class Stretch:
-    """A job in one state, from when it was first seen so to when it was last."""
+    """A job in one state: surely so from the first answer to the last question that was answered so."""
 
     first: float
     last: float
@@ -123,6 +123,11 @@ class Judge:
         return sorted(self._history[uid])
 
     @property
+    def longest_s(self) -> Mapping[str, float]:
+        """How long anomalies of each kind lasted at most, calm or not."""
+        return self._lasting.longest_s
+
+    @property
     def bound(self) -> int:
         """How many Pods were bound."""
         return len(self._bindings)
@@ -135,9 +140,9 @@ class Judge:
     def _job_seen(self, begin: float, end: float, job: SeenJob) -> None:
         stretches = self._stretches[job.id]
         if stretches and str(stretches[-1].job) == str(job):
-            stretches[-1].last = end
+            stretches[-1].last = begin
             return
-        stretches.append(Stretch(begin, end, job))
+        stretches.append(Stretch(end, begin, job))
         if job.uid:
             self._jobs_of[job.uid].add(job.id)
             self._history[job.uid].append((end, str(job)))
@@ -155,7 +160,7 @@ class Judge:
     def _judge_binding(self, binding: Binding) -> None:
         """Only what was the same before and after the Binding is held against it."""
         pod, at = binding.pod, binding.at
-        around = [s for s in self._stretches.get(pod.job_id or 0, []) if s.first < at <= s.last]
+        around = [s for s in self._stretches.get(pod.job_id or 0, []) if s.first < at < s.last]
         for stretch in around:
             job, ended = stretch.job, stretch.first + FLIGHT_S < at
             rightly = job.running and job.node == pod.node

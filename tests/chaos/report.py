@@ -32,6 +32,8 @@ class Report:
     attacks: dict[str, int]
     kills_of: dict[str, int]
     ended_by_themselves: dict[str, int]
+    longest_s: dict[str, float]
+    """How long what may not last lasted at most, by kind, while anything failed."""
     pods_bound: int
     native_jobs: int
     audit_settled_s: float

@@ -91,6 +91,7 @@ class Run:
             attacks=dict(self._attacker.counts),
             kills_of=dict(self._attacker.kills),
             ended_by_themselves=dict(self._attacker.ended_by_themselves),
+            longest_s={kind: round(took, 1) for kind, took in self.judge.longest_s.items()},
             pods_bound=self.judge.bound,
             native_jobs=self._workload.done["sbatch"],
             audit_settled_s=round(result.settled_s, 1),

@@ -99,6 +99,7 @@ def test_while_anything_is_disturbed_nothing_lasts_too_long() -> None:
         assert not lasting.update(float(now), None, [TROUBLE])
     assert not lasting.update(110.0, 100.0, [TROUBLE])
     assert lasting.update(120.0, 100.0, [TROUBLE])
+    assert lasting.longest_s[LOST] == 120.0
 
 
 def test_what_goes_and_comes_again_begins_anew() -> None:

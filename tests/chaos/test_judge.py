@@ -72,6 +72,16 @@ def test_a_pod_bound_while_its_job_waits_is_wrong() -> None:
     assert verdict([(1, WAITING), (2, [PENDING]), (3, BOUND), (4, [PENDING])]) == [UNBOUND_LEAKS]
 
 
+def test_what_slurmctld_was_asked_before_and_answered_after_a_binding_says_nothing_of_it() -> None:
+    judge = Judge(Causes(), {"n1": 8})
+    judge.pod_seen(1, WAITING)
+    judge.jobs_seen(2, 6, None, [PENDING])
+    judge.pod_seen(3, BOUND)
+    judge.jobs_seen(7, 8, None, [RUNNING])
+    judge.conclude()
+    assert judge.violations == []
+
+
 def test_a_pod_bound_elsewhere_than_its_job_runs_is_wrong() -> None:
     elsewhere = replace(RUNNING, node="n2")
     assert verdict([(1, WAITING), (2, [elsewhere]), (3, BOUND), (4, [elsewhere])]) == [UNBOUND_LEAKS]
