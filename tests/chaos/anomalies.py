@@ -47,6 +47,7 @@ def anomalies(
         *_duplicates(live),
         *_orphans(live, by_uid),
         *(found for pod in pods if not pod.over for found in _of_pod(pod, live[pod.uid])),
+        *_stuck(by_uid, jobs, node_cpus),
         *_overcommitted(pods, jobs, node_cpus),
     ]
 
@@ -82,6 +83,21 @@ def _of_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
     for job in jobs:
         if job.running:
             yield Anomaly(UNBOUND_LEAKS, pod.uid, f"job {job.id} runs, {pod.name} is not bound")
+
+
+def _stuck(
+    pods: Mapping[str, SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
+) -> Iterator[Anomaly]:
+    """Pods may wait for room. Where each job that waits would fit, the first has no reason to."""
+    free = dict(node_cpus)
+    for job in jobs:
+        if job.running:
+            free[job.node] = free.get(job.node, 0) - job.cpus
+    waiting = [job for job in jobs if job.state == "PENDING"]
+    room = max((cpus for node, cpus in free.items() if not node.startswith("external")), default=0)
+    for job in waiting if all(job.cpus <= room for job in waiting) else ():
+        if job.uid in pods and not pods[job.uid].node:
+            yield Anomaly(LOST, job.uid, f"{pods[job.uid].name} waits where there is room")
 
 
 def _overcommitted(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deploy.local.cluster import Cluster
-from tests.chaos.anomalies import LOST, Anomaly, anomalies
+from tests.chaos.anomalies import Anomaly, anomalies
 from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.observer import Observer
-from tests.chaos.seen import SeenJob, SeenPod, read_pod
+from tests.chaos.seen import SeenPod, read_pod
 
 SETTLING_S = 90.0
 
@@ -32,7 +32,7 @@ def audit(cluster: Cluster, observer: Observer, node_cpus: Mapping[str, int]) ->
     try:
         while True:
             pods, jobs = _read(kubernetes), observer.jobs()
-            found = [*anomalies(pods, jobs, node_cpus), *_stuck(pods, jobs, node_cpus)]
+            found = anomalies(pods, jobs, node_cpus)
             took = time.monotonic() - begin
             if not found or took > SETTLING_S:
                 break
@@ -47,18 +47,3 @@ def audit(cluster: Cluster, observer: Observer, node_cpus: Mapping[str, int]) ->
 def _read(kubernetes: Kubernetes) -> list[SeenPod]:
     listed = kubernetes.ask("GET", "/api/v1/namespaces/default/pods")
     return [read_pod(manifest) for manifest in listed["items"]]
-
-
-def _stuck(
-    pods: Collection[SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
-) -> list[Anomaly]:
-    """Pods may wait when there is no room. Where each that waits would fit, none has a reason."""
-    free = dict(node_cpus)
-    for job in jobs:
-        if job.running:
-            free[job.node] = free.get(job.node, 0) - job.cpus
-    waiting = {pod.uid: pod for pod in pods if not pod.node and not pod.over}
-    room = max(free.values(), default=0)
-    if not waiting or any(pod.cpus > room or pod.gpus for pod in waiting.values()):
-        return []
-    return [Anomaly(LOST, uid, f"{pod.name} waits where there is room") for uid, pod in waiting.items()]

@@ -15,7 +15,7 @@ from deploy.local.cluster import Cluster
 from tests.chaos.calm import Calm
 from tests.chaos.judge import Judge
 from tests.chaos.kubernetes import Kubernetes
-from tests.chaos.seen import SeenJob, SeenPod, read_jobs, read_pod
+from tests.chaos.seen import SeenJob, read_jobs, read_pod
 
 _INTERVAL_S = 0.4
 _SCONTROL_S = 6.0
@@ -32,6 +32,7 @@ class Observer:
         self._lock = Lock()
         self._over = Event()
         self._threads = [Thread(target=self._watch_pods), Thread(target=self._watch_jobs)]
+        self._latest: list[SeenJob] = []
         self.looks = 0
         """How often slurmctld answered."""
 
@@ -45,10 +46,9 @@ class Observer:
             thread.join()
         self._kubernetes.close()
 
-    def pods(self) -> list[SeenPod]:
-        """As the watch has them."""
-        with self._lock:
-            return list(self._judge.pods.values())
+    def latest_jobs(self) -> list[SeenJob]:
+        """What slurmctld said last."""
+        return self._latest
 
     def jobs(self) -> list[SeenJob]:
         """Asks slurmctld. Raises subprocess.SubprocessError where it does not answer."""
@@ -64,6 +64,7 @@ class Observer:
             except subprocess.SubprocessError:
                 continue
             self.looks += 1
+            self._latest = jobs
             with self._lock:
                 self._judge.jobs_seen(begin, time.monotonic(), self._calm.since(), jobs)
 

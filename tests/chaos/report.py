@@ -12,6 +12,8 @@ from tests.chaos.anomalies import KINDS, Anomaly
 _LINES_OF_HISTORY = 60
 # The Lease's duration and 5 s.
 FAILOVER_LIMIT_S = 10.0
+LEAST_BOUND = 0.5
+"""Of all Pods; many are deleted before they are bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Report:
     attacks: dict[str, int]
     kills_of: dict[str, int]
     ended_by_themselves: dict[str, int]
+    repairs: dict[str, int]
+    """What had to be done about Slurm's own damage."""
     longest_s: dict[str, float]
     """How long what may not last lasted at most, by kind, while anything failed."""
     pods_bound: int
@@ -44,8 +48,9 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        slow = self.failover_s_max is not None and self.failover_s_max > FAILOVER_LIMIT_S
-        return bool(self.violations) or slow
+        """Also where so little was bound that nothing was tried."""
+        slow = self.failover_s_max is None or self.failover_s_max > FAILOVER_LIMIT_S
+        return bool(self.violations) or slow or self.pods_bound < self.pods * LEAST_BOUND
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -17,6 +17,7 @@ from tests.chaos.calm import Calm
 from tests.chaos.failover import Failovers
 from tests.chaos.judge import Causes, Judge
 from tests.chaos.observer import Observer
+from tests.chaos.repair import Repair
 from tests.chaos.report import Report, count, story
 from tests.chaos.workload import Workload
 
@@ -42,6 +43,7 @@ class Run:
         self._observer = Observer(cluster, self.judge, self._calm)
         self._attacker = Attacker(cluster, self._calm, self._causes, self._log)
         self._workload = Workload(cluster, self._causes)
+        self._repair = Repair(cluster, self._causes, self._observer.latest_jobs)
         self._failovers = Failovers(cluster, self._attacker, self._workload, self._calm, self._log)
 
     def carry_out(self) -> Report:
@@ -50,7 +52,7 @@ class Run:
         for job in plan.jobs(self._seed, self._duration):
             self._workload.plan_job(job)
         with ExitStack() as parts:
-            for part in (self._observer, self._attacker, self._workload):
+            for part in (self._observer, self._attacker, self._repair, self._workload):
                 part.start()
                 parts.callback(part.stop)
             self._storms()
@@ -91,6 +93,7 @@ class Run:
             attacks=dict(self._attacker.counts),
             kills_of=dict(self._attacker.kills),
             ended_by_themselves=dict(self._attacker.ended_by_themselves),
+            repairs=dict(self._repair.done),
             longest_s={kind: round(took, 1) for kind, took in self.judge.longest_s.items()},
             pods_bound=self.judge.bound,
             native_jobs=self._workload.done["sbatch"],

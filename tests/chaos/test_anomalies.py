@@ -21,6 +21,7 @@ BOUND = replace(WAITING, node="n1", phase="Running")
 JOB = SeenJob(1, "default/p", "root", "RUNNING", "n1", 2, "u")
 PENDING = replace(JOB, state="PENDING", node="")
 NATIVE = SeenJob(9, "native", "alice", "RUNNING", "n1", 6, "")
+FULL = [replace(NATIVE, cpus=8), replace(NATIVE, id=10, node="n2", cpus=8)]
 
 
 def kinds(pods: list[SeenPod], jobs: list[SeenJob]) -> list[str]:
@@ -32,7 +33,7 @@ def kinds(pods: list[SeenPod], jobs: list[SeenJob]) -> list[str]:
     [
         ([], []),
         ([BOUND], [JOB]),
-        ([WAITING], [PENDING]),
+        ([WAITING], [PENDING, *FULL]),
         ([BOUND], [JOB, replace(JOB, id=2, state="CANCELLED")]),
         ([BOUND], [JOB, replace(JOB, id=2, state="COMPLETING")]),
         ([replace(BOUND, phase="Succeeded")], []),
@@ -47,7 +48,7 @@ def test_systems_that_agree_have_none(pods: list[SeenPod], jobs: list[SeenJob]) 
 
 
 def test_two_live_jobs_of_a_pod() -> None:
-    assert kinds([BOUND], [JOB, replace(PENDING, id=2)]) == [DUPLICATES]
+    assert kinds([BOUND], [JOB, replace(PENDING, id=2), *FULL])[0] == DUPLICATES
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "PENDING", "SUSPENDED"])
@@ -74,6 +75,13 @@ def test_a_bound_pod_whose_job_does_not_run_there(job: SeenJob) -> None:
 
 def test_a_job_that_runs_for_a_pod_that_is_not_bound() -> None:
     assert kinds([WAITING], [JOB]) == [UNBOUND_LEAKS]
+
+
+def test_a_pod_that_waits_where_every_job_that_waits_would_fit() -> None:
+    assert kinds([WAITING], [PENDING, replace(NATIVE, cpus=8)]) == [LOST]
+    first = replace(NATIVE, id=8, state="PENDING", node="", cpus=5)  # does not fit, and goes first
+    full = [replace(NATIVE, cpus=4), replace(NATIVE, id=7, node="n2", cpus=4)]
+    assert kinds([WAITING], [PENDING, first, *full]) == []
 
 
 def test_a_node_that_pods_and_native_jobs_ask_too_much_of() -> None:

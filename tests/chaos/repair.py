@@ -1,0 +1,65 @@
+"""What an admin does about Slurm's own damage, so that a run goes on having room.
+
+A slurmctld that forgets that a native job has ended shows it as running for minutes, and one that starts
+a job again whose first start it forgot drains the node, which refuses the second copy. Neither is the
+extender's doing, and both would fill the nodes before long: then nothing is bound, and nothing tried.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from tests.chaos.judge import Causes
+from tests.chaos.seen import SeenJob
+
+LONGEST_S = 25.0
+"""No native job of a plan runs that long."""
+_INTERVAL_S = 4.0
+
+
+class Repair:
+    """Cancels native jobs that outlive their script, and resumes drained nodes."""
+
+    def __init__(self, cluster: Cluster, causes: Causes, jobs: Callable[[], list[SeenJob]]) -> None:
+        self._cluster = cluster
+        self._causes = causes
+        self._jobs = jobs
+        self._over = Event()
+        self._thread = Thread(target=self._run)
+        self._running_since: dict[int, float] = {}
+        self.done: Counter[str] = Counter()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(_INTERVAL_S):
+            with suppress(ClusterError):  # slurmctld is down
+                self._resume_nodes()
+                self._cancel_finished_jobs()
+
+    def _resume_nodes(self) -> None:
+        drained = ("--noheader", "--Node", "--states=drain,down", "--format=%N")
+        for node in self._cluster.run_slurm("sinfo", *drained).stdout.split():
+            self._cluster.run_slurm("scontrol", "update", f"nodename={node}", "state=resume")
+            self.done["nodes resumed"] += 1
+
+    def _cancel_finished_jobs(self) -> None:
+        now = time.monotonic()
+        running = {job.id: job for job in self._jobs() if job.running and not job.uid}
+        self._running_since = {id_: self._running_since.get(id_, now) for id_ in running}
+        for id_, since in self._running_since.items():
+            if now - since > LONGEST_S:
+                self._causes.native_cancelled.add(running[id_].name)
+                self._cluster.run_slurm("scancel", str(id_))
+                self.done["native jobs cancelled"] += 1
