@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from tests.chaos.seen import SeenJob, SeenPod
 
 GRACE_S = 20.0
+SWEPT_S = 45.0
+"""Of a job whose Pod is gone: a new leader knows no tombstones, and one that a rollback of slurmctld's
+brings back then is ended by the leader's first sweep, 30 s after it began to lead."""
 
 DUPLICATES = "duplicates"
 LOST = "lost"
@@ -32,6 +35,7 @@ class Anomaly:
     kind: str
     about: str
     words: str
+    grace_s: float = GRACE_S
 
 
 def anomalies(
@@ -65,7 +69,7 @@ def _orphans(live: Mapping[str, list[SeenJob]], pods: Mapping[str, SeenPod]) -> 
     for uid, jobs in live.items():
         for job in jobs:
             if uid not in pods:
-                yield Anomaly(LOST, uid, f"job {job.id} lives without its Pod {job.name}")
+                yield Anomaly(LOST, uid, f"job {job.id} lives without its Pod {job.name}", SWEPT_S)
             elif pods[uid].over:
                 yield Anomaly(LOST, uid, f"job {job.id} outlives its Pod {job.name}")
 
@@ -119,8 +123,7 @@ def _overcommitted(
 class Lasting:
     """Tells anomalies that last from those that pass."""
 
-    def __init__(self, grace_s: float = GRACE_S) -> None:
-        self._grace_s = grace_s
+    def __init__(self) -> None:
         self._since: dict[Anomaly, float] = {}
         self._told: set[Anomaly] = set()
         self.longest_s: dict[str, float] = dict.fromkeys(KINDS, 0.0)
@@ -137,7 +140,7 @@ class Lasting:
         too_long = [
             anomaly
             for anomaly, since in self._since.items()
-            if now - max(since, calm_since) >= self._grace_s and anomaly not in self._told
+            if now - max(since, calm_since) >= anomaly.grace_s and anomaly not in self._told
         ]
         self._told.update(too_long)
         return too_long

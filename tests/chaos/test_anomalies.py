@@ -95,14 +95,14 @@ TROUBLE = Anomaly(LOST, "u", "p waits without a job")
 
 
 def test_what_outlasts_a_grace_of_calm_is_told_once() -> None:
-    lasting = Lasting(grace_s=20.0)
+    lasting = Lasting()
     told = [lasting.update(float(now), 0.0, [TROUBLE]) for now in range(40)]
     assert told.index([TROUBLE]) == 20
     assert sum(map(len, told)) == 1
 
 
 def test_while_anything_is_disturbed_nothing_lasts_too_long() -> None:
-    lasting = Lasting(grace_s=20.0)
+    lasting = Lasting()
     for now in range(100):
         assert not lasting.update(float(now), None, [TROUBLE])
     assert not lasting.update(110.0, 100.0, [TROUBLE])
@@ -110,8 +110,14 @@ def test_while_anything_is_disturbed_nothing_lasts_too_long() -> None:
     assert lasting.longest_s[LOST] == 120.0
 
 
+def test_a_job_whose_pod_is_gone_may_last_until_it_is_swept() -> None:
+    lasting, orphan = Lasting(), anomalies([], [JOB], NODES)
+    told = [lasting.update(float(now), 0.0, orphan) for now in range(60)]
+    assert told.index(orphan) == 45
+
+
 def test_what_goes_and_comes_again_begins_anew() -> None:
-    lasting = Lasting(grace_s=20.0)
+    lasting = Lasting()
     lasting.update(0.0, 0.0, [TROUBLE])
     lasting.update(10.0, 0.0, [])
     lasting.update(11.0, 0.0, [TROUBLE])

@@ -1,0 +1,51 @@
+"""The figures of a run, and when it counts as failed."""
+
+from dataclasses import replace
+
+from tests.chaos.anomalies import DUPLICATES, LOST, Anomaly
+from tests.chaos.report import Report, count, story
+
+GOOD = Report(
+    kills=9,
+    pods=100,
+    duplicates=0,
+    lost=0,
+    wrong_kills=0,
+    unbound_leaks=0,
+    failover_s_max=7.0,
+    seed=1,
+    duration_s=60.0,
+    overcommitted=0,
+    failovers_s=[7.0],
+    attacks={},
+    kills_of={},
+    ended_by_themselves={},
+    repairs={},
+    longest_s={},
+    pods_bound=80,
+    native_jobs=10,
+    audit_settled_s=0.1,
+    audit_bound=3,
+    audit_waiting=0,
+    looks=100,
+)
+
+
+def test_a_run_fails_by_a_violation_a_slow_failover_or_for_want_of_pods() -> None:
+    assert not GOOD.failed
+    assert replace(GOOD, violations=["lost: p"]).failed
+    assert replace(GOOD, failover_s_max=10.1).failed
+    assert replace(GOOD, failover_s_max=None).failed
+    assert replace(GOOD, pods_bound=40).failed
+
+
+def test_repeated_trouble_of_a_pod_counts_once() -> None:
+    seen = [Anomaly(LOST, "u", "first"), Anomaly(LOST, "u", "again"), Anomaly(DUPLICATES, "v", "two")]
+    counted = count(seen)
+    assert (counted[LOST], counted[DUPLICATES]) == (1, 1)
+    assert sum(counted.values()) == 2
+
+
+def test_a_violation_is_told_with_the_history_of_its_pod() -> None:
+    lines = story(Anomaly(LOST, "u", "p waits"), lambda uid: [(12.0, f"Pod of {uid}")], begin=10.0)
+    assert list(lines) == ["VIOLATION lost: p waits (u)", "      2.00 s  Pod of u"]
