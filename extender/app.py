@@ -8,6 +8,7 @@ read.
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -40,8 +41,8 @@ from extender.occupancy_view import OccupancyView
 from extender.placement.cluster import ClusterView
 from extender.placement.events import ClusterObserved
 from extender.placement.ledger import Ledger
+from extender.placement.placeholder import Placeholder
 from extender.placement.rules import Rules
-from extender.placement.workload import Pod
 from extender.pod_watch import PodWatch
 from extender.preempt import route as preempt
 from extender.prioritize import route as prioritize
@@ -56,6 +57,7 @@ from slurm_client.tokens import TokenFile
 log = structlog.get_logger()
 
 _RETRY_S = 2.0
+_GC_THRESHOLD = 20_000  # records live long: the default looks at all of them too often
 
 Result = TypeVar("Result")
 
@@ -175,7 +177,7 @@ class Extender:
                     recovery.sweep(self._slurm, self._kubernetes, rules, dispatcher, ledger)
                 )
 
-    def _allocated(self, uid: str) -> Pod | None:
+    def _allocated(self, uid: str) -> Placeholder | None:
         return self._ledger.allocated(uid) if self._ledger is not None else None
 
     def _nudge(self, job_id: int) -> None:
@@ -221,7 +223,8 @@ class Extender:
     def _application(self, *routers: APIRouter, prefix: str = "") -> FastAPI:
         application = _plain(*routers, prefix=prefix)
         self._telemetry.instrument(application)
-        application.add_exception_handler(RequestValidationError, _malformed)
+        for malformed in (RequestValidationError, ValidationError):
+            application.add_exception_handler(malformed, _malformed)
         return application
 
     def _server(
@@ -260,10 +263,14 @@ def _plain(*routers: APIRouter, prefix: str = "") -> FastAPI:
     return application
 
 
+def _place(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location) or "body"
+
+
 async def _malformed(request: Request, error: Exception) -> Response:
     """Says which field of a request is wrong, to whoever sent it."""
-    assert isinstance(error, RequestValidationError)
-    wrong = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors())
+    assert isinstance(error, RequestValidationError | ValidationError)
+    wrong = "; ".join(f"{_place(e['loc'])}: {e['msg']}" for e in error.errors())
     log.warning("malformed request", path=request.url.path, error=wrong)
     return reply({"Error": f"malformed request: {wrong}"}, 400)
 
@@ -320,6 +327,8 @@ def main() -> None:
         raise SystemExit(2) from None
     configure_logging(settings.log_level)
     log.info("starting", **settings.model_dump(mode="json"))
+    gc.freeze()  # what is imported stays: no collection need look at it
+    gc.set_threshold(_GC_THRESHOLD, 20, 100)
     try:
         uvloop.run(serve(settings))
     except NoCredentials as error:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from extender.dispatcher import Dispatcher
 from extender.health import Health
-from extender.kubernetes_api import KubernetesApi
+from extender.kubernetes_api import KubernetesApi, Manifest
 from extender.placement.events import PodObserved, PodVanished
-from extender.placement.workload import Dialect, Pod, parse_pod
+from extender.placement.workload import Dialect, Pod, Request, parse_pod
 from extender.resource_watch import ResourceWatch
+
+_Asked = tuple[int | None, tuple[tuple[str, str], ...]]
+"""A Pod's generation and those of its annotations that Slurm is asked by."""
 
 
 class PodWatch:
@@ -19,15 +22,33 @@ class PodWatch:
             kubernetes, "pods", selector, lambda trouble: health.says("watch of Pods", trouble)
         )
         self._dialect = dialect
+        self._requests: dict[str, tuple[_Asked, Request]] = {}
 
     async def list(self) -> tuple[Pod, ...]:
         """Returns all Pods of ours; `run` goes on from there. Raises KubernetesError."""
-        return tuple(parse_pod(manifest, self._dialect) for manifest in await self._watch.list())
+        return tuple(self._parse(manifest) for manifest in await self._watch.list())
 
     async def run(self, dispatcher: Dispatcher) -> None:
         """Feeds the dispatcher for ever, after `list`."""
         async for change in self._watch.changes():
             if change.gone:
-                dispatcher.feed(PodVanished(change.manifest["metadata"]["uid"]))
+                uid = change.manifest["metadata"]["uid"]
+                self._requests.pop(uid, None)
+                dispatcher.feed(PodVanished(uid))
             else:
-                dispatcher.feed(PodObserved(parse_pod(change.manifest, self._dialect)))
+                dispatcher.feed(PodObserved(self._parse(change.manifest)))
+
+    def _parse(self, manifest: Manifest) -> Pod:
+        """What a Pod asks for is read once for each generation of its spec: most versions of it differ
+        in their status only. A kube-apiserver before 1.33 does not number generations of Pods."""
+        metadata = manifest["metadata"]
+        uid, prefix = metadata["uid"], self._dialect.annotation_prefix
+        annotations = (metadata.get("annotations") or {}).items()
+        ours = tuple((key, value) for key, value in annotations if key.startswith(prefix))
+        asked = (metadata.get("generation"), ours)
+        before = self._requests.get(uid)
+        if before is not None and asked[0] is not None and before[0] == asked:
+            return parse_pod(manifest, self._dialect, before[1])
+        pod = parse_pod(manifest, self._dialect)
+        self._requests[uid] = (asked, pod.request)
+        return pod

@@ -32,6 +32,7 @@ log = structlog.get_logger()
 
 _SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 _LOUD = frozenset({State.EVICTING, State.REPLACING, State.REFUSED})
+_QUIET = frozenset({State.SEEN, State.SUBMITTING, State.DONE})
 
 
 def configure_logging(level: str) -> None:
@@ -106,6 +107,8 @@ class Telemetry:
         if after.state is State.EVICTING and after.cause is not None:
             self._evictions.labels(after.cause.reason).inc()
         tell = log.warning if after.state in _LOUD else log.info
+        if after.state in _QUIET:
+            tell = log.debug
         tell(
             "placeholder",
             state=after.state,

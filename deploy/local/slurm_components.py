@@ -11,7 +11,11 @@ from deploy.local.spec import ClusterSpec
 # v0.0.42 is the only version common to Slurm 24.11 and 26.05.
 _PING: Final = "/slurm/v0.0.42/ping/"
 # Without slurmdbd, 24.11's OpenAPI plugin for it is fatal: so the other one is named.
-_SLURMRESTD_OPTIONS: Final = {"24.11": ("-s", "slurmctld")}
+# +fast halves what slurmrestd spends on a submission; v0.0.42 is for _PING.
+_SLURMRESTD_OPTIONS: Final = {
+    "24.11": ("-s", "slurmctld"),
+    "26.05": ("-d", "v0.0.42,v0.0.45+fast"),
+}
 # 26.05's name, and 24.11's.
 _COMPACT: Final = {"SLURM_JSON": "compact", "SLURMRESTD_JSON": "compact"}
 # $0 is the tree, $1 what becomes its /run.

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from extender.placement.workload import ATTEMPT, DOMAIN, GATE, Dialect, read_request
-from extender.wire import PodManifest, reply
+from extender.wire import PodManifest, read, reply
 
 Manifest = Mapping[str, Any]
 
@@ -77,7 +77,8 @@ def router(dialect: Dialect) -> APIRouter:
     routes = APIRouter()
 
     @routes.post("/mutate")
-    async def mutate(body: AdmissionReview) -> Response:
+    async def mutate(request: Request) -> Response:
+        body = await read(request, AdmissionReview)
         response = review(body.request, dialect)
         return reply(
             {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}

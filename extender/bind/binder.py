@@ -1,6 +1,6 @@
 """Binds a Pod to the Node that its job runs on, and to no other (invariant I2).
 
-The job is read, and the Binding carries the uid and resourceVersion of the Pod that it was compared
+The job is looked at, and the Binding carries the uid and resourceVersion of the Pod that it was compared
 with: whatever changed in between makes it fail, and it is tried again. The leader knows the Pod's
 version already; elsewhere, or where the Pod has changed since, the Pod is read first. Success is only
 said of a Pod that is bound. A Pod that is not ours has no job: it is bound where Slurm leaves it room.
@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from extender.bind.room import NoRoom, Room
+from extender.bind.running import RunningJobs
 from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError, NotFound
 from extender.placement.cluster import ClusterView
 from extender.placement.identity import PlaceholderKey
+from extender.placement.placeholder import Placeholder
 from extender.placement.workload import Allocation, Dialect, Pod, parse_pod
 from slurm_client.errors import SlurmError
 from slurm_client.model import Job
@@ -59,15 +61,16 @@ class Binder:
         dialect: Dialect,
         view: Callable[[], ClusterView],
         room: Room,
-        known: Callable[[str], Pod | None] = lambda _: None,
+        known: Callable[[str], Placeholder | None] = lambda _: None,
     ) -> None:
-        """`known` returns the version of a Pod, by uid, that carries an allocation and is not bound."""
+        """`known` returns the record, by uid, of a Pod that carries its allocation and is not bound."""
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._dialect = dialect
         self._view = view
         self._room = room
         self._known = known
+        self._running = RunningJobs(slurm)
 
     async def bind(self, target: Target) -> None:
         """Binds, or raises NotBound. A Pod already bound to that Node is success."""
@@ -82,7 +85,7 @@ class Binder:
         known = self._known(target.uid)
         if known is not None and not self._room.has_guests(target.node):
             try:
-                await self._post(target, known, await self._granted(known, target.node))
+                await self._post(target, known.pod, await self._still_granted(known, target.node))
             except Conflict:
                 pass  # it has changed: see below
             else:
@@ -108,6 +111,16 @@ class Binder:
         if allocation is not None:
             metadata["annotations"] = allocation.annotations()
         await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
+
+    async def _still_granted(self, known: Placeholder, node: str) -> Allocation:
+        """A job that was granted at once runs on that node or not at all: whether it does is a small
+        question. Any other may have been started anew: it is read."""
+        allocation = known.allocation
+        if allocation is None or allocation.node != node or not known.immediate:
+            return await self._granted(known.pod, node)
+        if not await self._running.runs(allocation.job_id):
+            raise NotBound(f"Slurm job {allocation.job_id} is not running")
+        return allocation
 
     async def _granted(self, pod: Pod, node: str) -> Allocation:
         if pod.job_id is None:

@@ -6,11 +6,11 @@ Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderBindingArgs and Extender
 from __future__ import annotations
 
 import structlog
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from extender.bind.binder import Binder, NotBound, Target
-from extender.wire import reply
+from extender.wire import read, reply
 
 log = structlog.get_logger()
 
@@ -29,7 +29,8 @@ def router(binder: Binder) -> APIRouter:
     routes = APIRouter()
 
     @routes.post("/bind")
-    async def bind(args: BindArgs) -> Response:
+    async def bind(request: Request) -> Response:
+        args = await read(request, BindArgs)
         target = Target(args.PodNamespace, args.PodName, args.PodUID, args.Node)
         try:
             await binder.bind(target)

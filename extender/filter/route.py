@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from extender.occupancy_view import OccupancyView
 from extender.placement.workload import WAITING, Allocation, Dialect
-from extender.wire import PodManifest, reply
+from extender.wire import PodManifest, read, reply
 
 ELSEWHERE = "Slurm allocated another Node to this Pod"
 NO_NAMES = (
@@ -74,7 +74,8 @@ def router(dialect: Dialect, occupancy: OccupancyView, refused: Refused) -> APIR
     routes = APIRouter()
 
     @routes.post("/filter")
-    async def filter_nodes(args: FilterArgs) -> Response:
+    async def filter_nodes(request: Request) -> Response:
+        args = await read(request, FilterArgs)
         if args.NodeNames is None:
             return reply({"Error": NO_NAMES})
         granted = allocated(args.Pod) if dialect.manages(args.Pod) else None

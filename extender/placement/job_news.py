@@ -180,7 +180,8 @@ def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
         return _ended(placeholder, job.state, at)
     if job.state.running:
         return _granted(placeholder.move(State.ALLOCATED, at.now), job, at)
-    queued = placeholder.move(State.QUEUED, at.now, excluded=frozenset(job.excluded_nodes))
+    excluded = frozenset(job.excluded_nodes)
+    queued = placeholder.move(State.QUEUED, at.now, excluded=excluded, immediate=False)
     if not job.state.pending:
         return _look_again(queued, at)
     return replace(queued, not_before=at.now + at.rules.settle)

@@ -87,12 +87,12 @@ class Ledger:
         """Yields every record, tombstones included."""
         return iter(self._records.values())
 
-    def allocated(self, uid: str) -> Pod | None:
-        """Returns the newest version of a Pod that has an allocation and is not bound."""
+    def allocated(self, uid: str) -> Placeholder | None:
+        """Returns the record of a Pod that carries its allocation and is not bound."""
         record = self._records.get(uid)
-        if record is None or record.state is not State.ALLOCATED or record.pod.allocation is None:
+        if record is None or record.state is not State.ALLOCATED or record.allocation is None:
             return None
-        return record.pod
+        return record if record.pod.allocation == record.allocation else None
 
     def watched_jobs(self) -> frozenset[int]:
         """Returns the ids of the jobs whose states matter."""

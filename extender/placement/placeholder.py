@@ -133,7 +133,8 @@ class Placeholder:
     excluded: frozenset[str] = frozenset()
     """The nodes that the job was told not to use."""
     immediate: bool = False
-    """The current try goes by job/allocate."""
+    """The current try goes by job/allocate. Where that granted it, it runs where it was granted or not
+    at all: a slurmctld that is killed forgets the whole of it, and does not start it elsewhere."""
     exists: bool = False
     """Slurm has a job under the id: it must be read before anything is sent again."""
     allocation: Allocation | None = None

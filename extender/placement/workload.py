@@ -145,8 +145,9 @@ class Pod:
         return tuple(gate for gate in self.gates if gate != GATE)
 
 
-def parse_pod(manifest: Manifest, dialect: Dialect) -> Pod:
-    """Returns the snapshot of a Pod's manifest. Never raises on what a user can write."""
+def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = None) -> Pod:
+    """Returns the snapshot of a Pod's manifest. Never raises on what a user can write. `request` is what
+    it asks for, where that has been read already."""
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
     annotations = metadata.get("annotations") or {}
     return Pod(
@@ -154,7 +155,7 @@ def parse_pod(manifest: Manifest, dialect: Dialect) -> Pod:
         namespace=metadata.get("namespace") or "default",
         name=metadata.get("name") or metadata.get("generateName") or "",
         resource_version=metadata.get("resourceVersion") or "",
-        request=read_request(manifest, dialect),
+        request=request or read_request(manifest, dialect),
         created=metadata.get("creationTimestamp") or "",
         priority=spec.get("priority") or 0,
         gates=tuple(gate["name"] for gate in spec.get("schedulingGates") or ()),

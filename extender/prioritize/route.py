@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from extender.wire import reply
+from extender.wire import read, reply
 
 
 class PrioritizeArgs(BaseModel):
@@ -26,7 +26,8 @@ def router() -> APIRouter:
     routes = APIRouter()
 
     @routes.post("/prioritize")
-    async def prioritize(args: PrioritizeArgs) -> Response:
+    async def prioritize(request: Request) -> Response:
+        args = await read(request, PrioritizeArgs)
         return reply([{"Host": name, "Score": 0} for name in args.NodeNames or ()])
 
     return routes

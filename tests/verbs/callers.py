@@ -20,7 +20,7 @@ from extender.app import Extender
 from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError
 from extender.placement.cluster import ClusterView
 from extender.placement.ledger import Ledger
-from extender.placement.workload import Pod
+from extender.placement.placeholder import Placeholder
 from extender.settings import Settings
 from slurm_client.errors import SlurmError
 from slurm_client.model import Job, JobState, Node
@@ -92,6 +92,9 @@ class FakeSlurm:
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
         self.calls.append("read states")
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
         return {job_id: self.jobs[job_id].state for job_id in ids if job_id in self.jobs}
 
 
@@ -135,7 +138,7 @@ class Listeners:
         """What the Pods are about to be told of refused Nodes."""
         return list(self._extender._refusals._told._queue)  # type: ignore[attr-defined]
 
-    def leads(self, allocated: Mapping[str, Pod]) -> None:
+    def leads(self, allocated: Mapping[str, Placeholder]) -> None:
         """This replica leads, and has seen these Pods with their allocations."""
         self._extender._ledger = cast(Ledger, SimpleNamespace(allocated=allocated.get))
 

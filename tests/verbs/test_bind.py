@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
 import pytest
 
 from extender.bind.binder import NotBound, verified
+from extender.bind.running import RunningJobs
 from extender.kubernetes_api import Conflict, KubernetesError, NotFound, Rejected, Unavailable
+from extender.placement.placeholder import Placeholder, State
 from extender.placement.workload import ATTEMPT, GRES, JOB_ID, NODE, Allocation, Dialect, parse_pod
 from slurm_client.errors import NeedsOperator, OutcomeUnknown, SlurmError, Unreachable
 from slurm_client.model import Job
+from slurm_client.protocol import Slurm
 from tests.builders import RULES, Manifest, kube_node, placeholder_job, pod, pod_manifest, view
 from tests.verbs.callers import FakeKubernetes, FakeSlurm, Listeners, body
 
@@ -36,10 +40,13 @@ class Cluster:
         self.slurm = FakeSlurm(*jobs, calls=self.kubernetes.calls)
         self._listeners = Listeners(self.kubernetes, self.slurm, VIEW)
 
-    def knows(self, manifest: Manifest) -> None:
+    def knows(self, manifest: Manifest, *, immediate: bool = False) -> None:
         """The extender leads, and has seen this version of the Pod."""
-        known = parse_pod(manifest, Dialect())
-        self._listeners.leads({known.uid: known})
+        seen = parse_pod(manifest, Dialect())
+        known = Placeholder(
+            seen, State.ALLOCATED, job_id=JOB.id, allocation=seen.allocation, immediate=immediate
+        )
+        self._listeners.leads({seen.uid: known})
 
     async def bind(self, **changed: str) -> str:
         """Returns the error, empty where kube-scheduler is told that the Pod is bound."""
@@ -126,6 +133,66 @@ async def test_a_pod_whose_version_is_known_is_not_read_again() -> None:
     assert cluster.kubernetes.calls == ["read job", "bind"]
     annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
     assert cluster.kubernetes.bindings == [("n4", annotations)]
+
+
+async def test_a_job_that_was_granted_at_once_is_only_asked_whether_it_runs() -> None:
+    cluster = Cluster(granted())
+    cluster.knows(granted(), immediate=True)
+    assert await cluster.bind() == ""
+    assert cluster.kubernetes.calls == ["read states", "bind"]
+    annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
+    assert cluster.kubernetes.bindings == [("n4", annotations)]
+
+
+@pytest.mark.parametrize("state", NOT_RUNNING)
+async def test_a_job_that_was_granted_at_once_and_does_not_run_any_more_binds_nothing(
+    state: str,
+) -> None:
+    cluster = Cluster(granted(), jobs=(placeholder_job(POD, state, node="gpu-04"),))
+    cluster.knows(granted(), immediate=True)
+    assert "is not running" in await cluster.bind()
+    assert cluster.kubernetes.bindings == []
+
+
+async def test_a_job_that_was_granted_at_once_binds_nowhere_else() -> None:
+    cluster = Cluster(granted())
+    cluster.knows(granted(), immediate=True)
+    assert "does not run on n5" in await cluster.bind(Node="n5")
+
+
+async def test_binds_that_come_together_share_a_question() -> None:
+    slurm = FakeSlurm(JOB)
+    running = RunningJobs(cast(Slurm, slurm))
+    assert await asyncio.gather(*(running.runs(job_id) for job_id in (JOB.id, 7, JOB.id, 8))) == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert slurm.calls == ["read states"]
+
+
+async def test_what_is_asked_while_a_question_is_under_way_is_asked_anew() -> None:
+    """An answer that was on its way may be older than the question."""
+    slurm = FakeSlurm(JOB)
+    running = RunningJobs(cast(Slurm, slurm))
+    first = asyncio.ensure_future(running.runs(JOB.id))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # the question is on its way
+    assert slurm.calls == ["read states"]
+    assert await running.runs(JOB.id)
+    assert await first
+    assert slurm.calls == ["read states", "read states"]
+
+
+async def test_a_question_that_fails_fails_for_all_who_asked_it() -> None:
+    slurm = FakeSlurm(JOB)
+    slurm.error = Unreachable("down")
+    running = RunningJobs(cast(Slurm, slurm))
+    answers = await asyncio.gather(*(running.runs(n) for n in (1, 2)), return_exceptions=True)
+    assert all(isinstance(answer, Unreachable) for answer in answers)
+    slurm.error = None
+    assert await running.runs(JOB.id)
 
 
 async def test_a_pod_that_is_not_as_it_was_known_is_read() -> None:
