@@ -44,6 +44,7 @@ class Settings(BaseSettings):
     job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
     """Placeholders get ids from here up; Slurm's own sequence must end below."""
     window: int = Field(default=1000, ge=1)
+    """Placeholders that may wait in a partition at a time; other Pods wait in line."""
     fast_path: bool = True
     poll_interval_s: float = Field(default=0.25, gt=0, lt=3600)
     unbound_deadline_s: float = Field(default=30.0, gt=0, lt=86400)

@@ -82,7 +82,7 @@ CAUSES: Final[dict[int, Cause]] = {
     # the system's
     # Not NeedsOperator: 26.05.5 answers a DELETE so (HTTP 403) also while slurmctld is down.
     1: Cause("EPERM", OutcomeUnknown, "slurmctld is down, or the job is another user's"),
-    11: Cause("EAGAIN", RetryLater, "before 25.11: MaxJobCount is reached, or slurmctld is busy"),
+    11: Cause("EAGAIN", RetryLater, "MaxJobCount is reached (before 25.11), or slurmctld is busy"),
     # between slurmrestd and slurmctld
     1000: Cause("SLURM_UNEXPECTED_MSG_ERROR", OutcomeUnknown, "the reply was not understood"),
     1001: Cause("SLURM_COMMUNICATIONS_CONNECTION_ERROR", Unreachable, "slurmctld was not reached"),

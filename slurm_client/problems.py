@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from slurm_client.errors import (
+    CAUSES,
     NeedsOperator,
     OutcomeUnknown,
     RetryLater,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PROTOCOL_AUTHENTICATION_ERROR: Final = 1007
 _WORDS_KEPT: Final = 500
+_SAYS_TOO_LITTLE = {11}  # "Resource temporarily unavailable"
 _NOT_SAID = {0, -1}  # SLURM_SUCCESS, SLURM_ERROR: no number at all
 
 
@@ -43,7 +45,7 @@ def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmErro
     for error in errors:
         number = error.get("error_number")
         if isinstance(number, int) and number not in _NOT_SAID:
-            return make(classify(number), _words(error), number, status, parsed)
+            return make(classify(number), _words(error, number), number, status, parsed)
     if 200 <= status < 300 and not errors:
         return None
     words = _words(errors[0] if errors else {}) if parsed else _plain(content)
@@ -81,8 +83,10 @@ def make(
     return kind(words, number=number, http_status=status, job_id=told)
 
 
-def _words(error: Mapping[str, Any]) -> str:
+def _words(error: Mapping[str, Any], number: int = 0) -> str:
     said = [str(error[key]) for key in ("description", "error") if error.get(key)]
+    if number in _SAYS_TOO_LITTLE:
+        said.append(CAUSES[number].why)
     return ": ".join(dict.fromkeys(said)) or "no description"
 
 

@@ -9,6 +9,7 @@ and when each is to be looked at again.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
@@ -44,8 +45,9 @@ from extender.placement.steps import (
     is_outdated,
     next_step,
     next_word,
+    not_now,
 )
-from extender.placement.window import Window, Windows
+from extender.placement.window import Windows
 from extender.placement.workload import Pod, Request
 from slurm_client.model import JobSpec
 
@@ -60,6 +62,8 @@ _WATCHED = frozenset(
         State.DONE,
     }
 )
+_GATED = "OtherGates"
+IN_LINE = Cause("InLine", "waits in line: as many Pods wait in Slurm's queue as may at a time")
 _NOTHING = Request(JobSpec("", 0, 0), NodeConstraints({}, None, ()))
 
 Observer = Callable[[Placeholder | None, Placeholder], None]
@@ -75,7 +79,12 @@ class Ledger:
         self._records: dict[str, Placeholder] = {}
         self._avoiding: set[str] = set()
         """Who was refused a Node of late."""
+        self._in: dict[State, dict[str, None]] = {state: {} for state in State}
+        """The uids of those in each state, in the order in which they came into it."""
         self._windows = Windows(rules.window, rules.fast_path_rest)
+        self._untold: deque[tuple[float, str]] = deque()
+        """Who came in line, and when to tell them so."""
+        self._told_at = -inf
         self._wakes: list[tuple[float, str]] = []
         self._effects: list[Effect] = []
         self._now = 0.0
@@ -97,16 +106,17 @@ class Ledger:
     def watched_jobs(self) -> frozenset[int]:
         """Returns the ids of the jobs whose states matter."""
         return frozenset(
-            p.job_id for p in self._records.values() if p.job_id is not None and _is_watched(p)
+            p.job_id for p in self._all(*_WATCHED) if p.job_id is not None and _is_watched(p)
         )
 
     def waits(self) -> bool:
         """Tells whether a change in Slurm would move a Pod on at once."""
-        return any(p.state is State.QUEUED for p in self._records.values())
+        return bool(self._in[State.QUEUED])
 
     def next_wake(self) -> float:
         """Returns when a Tick is due, on the caller's clock; infinity where none is."""
-        return self._wakes[0][0] if self._wakes else inf
+        wake = self._wakes[0][0] if self._wakes else inf
+        return min(wake, self._windows.opens, self._next_telling())
 
     # The one door
 
@@ -124,7 +134,9 @@ class Ledger:
             Tick: self._tick,
         }
         handlers[type(event)](event)
-        self._take_turns()
+        if not isinstance(event, Recovered):  # who is in Slurm's queue must be known first
+            self._take_turns()
+        self._tell_those_in_line()
         effects, self._effects = tuple(self._effects), []
         return effects
 
@@ -169,22 +181,23 @@ class Ledger:
             self._settle(after_end(record, self._now))
 
     def _jobs_polled(self, event: JobsPolled) -> None:
-        for record in tuple(self._records.values()):
+        at = self._moment()
+        for record in self._all(*_WATCHED):
             known = record.job_id in event.asked and record.since <= event.asked_at
             if known and _is_watched(record):
                 state = event.states.get(record.job_id or 0)
-                moved = after_poll(record, state, self._moment())
+                moved = after_poll(record, state, at)
                 if moved is not record:
                     self._settle(moved)
 
     def _cluster_observed(self, event: ClusterObserved) -> None:
         self._view = event.view
-        for record in tuple(self._records.values()):
-            if record.state is State.SUBMITTING and record.cause == NO_NODE:
-                self._settle(replace(record, cause=None, not_before=0.0))
-            elif record.state is State.REFUSED and not record.pod.request.problems:
+        self._windows.wake(self._now)
+        for record in self._all(State.REFUSED):
+            if not record.pod.request.problems:
                 self._settle(record.move(State.SEEN, self._now))
-            elif record.state is State.QUEUED and is_outdated(record, self._moment()):
+        for record in self._all(State.QUEUED):
+            if is_outdated(record, self._moment()):
                 self._settle(replace(record, not_before=0.0))
 
     def _tick(self, event: Tick) -> None:
@@ -197,6 +210,9 @@ class Ledger:
     def _moment(self) -> Moment:
         return Moment(self._now, self._rules, self._view)
 
+    def _all(self, *states: State) -> list[Placeholder]:
+        return [self._records[uid] for state in states for uid in self._in[state]]
+
     # What follows from a record
 
     def _settle(self, record: Placeholder) -> None:
@@ -207,22 +223,33 @@ class Ledger:
         uid = record.pod.uid
         before = self._records.get(uid)
         if record.state is State.DONE and self._now >= record.not_before:
-            self._records.pop(uid, None)
+            if before is not None:
+                del self._records[uid], self._in[before.state][uid]
             self._avoiding.discard(uid)
             self._windows.forget(uid)
             return
-        if self._observer is not None and (before is None or before.state is not record.state):
-            self._observer(before, record)
+        if before is None or before.state is not record.state:
+            self._note_move(before, record)
         self._records[uid] = self._emit(record)
         if record.state is State.SEEN and record.pod.other_gates:
             self._windows.forget(uid)
         else:
-            self._windows.follow(self._partition(record), self._records[uid])
+            self._windows.follow(self._partition(record), self._records[uid], self._now)
         self._wake(self._records[uid])
         if record.avoid:
             self._avoiding.add(uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
             self._reopen(record.pod.node)
+
+    def _note_move(self, before: Placeholder | None, record: Placeholder) -> None:
+        uid = record.pod.uid
+        if before is not None:
+            del self._in[before.state][uid]
+        self._in[record.state][uid] = None
+        if record.state is State.SEEN:
+            self._untold.append((self._now + self._rules.settle, uid))
+        if self._observer is not None:
+            self._observer(before, record)
 
     def _reopen(self, node: str | None) -> None:
         """A Pod has left a Node: those that were refused there may ask again."""
@@ -231,9 +258,7 @@ class Ledger:
             avoid = tuple((name, until) for name, until in record.avoid if name != node)
             if avoid != record.avoid:
                 self._avoiding.discard(uid)
-                held_up = record.state is State.SUBMITTING and record.cause == NO_NODE
-                record = replace(record, avoid=avoid, offered=(frozenset(), 0.0))
-                self._settle(replace(record, cause=None, not_before=0.0) if held_up else record)
+                self._settle(replace(record, avoid=avoid, offered=(frozenset(), 0.0)))
 
     def _follow(self, record: Placeholder) -> Placeholder:
         now, rules = self._now, self._rules
@@ -247,10 +272,20 @@ class Ledger:
             case State.REPLACING if _is_replaced(record):
                 return _next_attempt(record, now)
             case State.SEEN:
-                return _in_line(record)
+                return self._in_line(record)
             case State.ALLOCATED if now >= record.unbound_by and not record.in_flight:
                 return give_back(record, self._moment())
         return record
+
+    def _in_line(self, record: Placeholder) -> Placeholder:
+        """A Pod that others hold back could not use an allocation: it waits for them first."""
+        gates = ", ".join(record.pod.other_gates)
+        if gates:
+            return replace(record, cause=Cause(_GATED, f"held back by other scheduling gates: {gates}"))
+        if record.cause is None or record.cause.reason != _GATED:
+            return record
+        self._untold.append((self._now + self._rules.settle, record.pod.uid))
+        return replace(record, cause=None)
 
     def _bury(self, record: Placeholder) -> None:
         """Leaves a tombstone for the job of an attempt that is over: it may come back."""
@@ -269,10 +304,11 @@ class Ledger:
         return record
 
     def _emit_step(self, record: Placeholder) -> Placeholder:
-        if record.state is State.SUBMITTING and has_no_node(record, self._moment()):
-            held_up = replace(record, cause=NO_NODE, failures=record.failures + 1)
-            delay = self._rules.delay(Remedy.LATER, record.failures)
-            return replace(held_up, not_before=self._now + delay)
+        unsent = record.state is State.SUBMITTING and not record.exists
+        if unsent and has_no_node(record, self._moment()):
+            record = not_now(record, NO_NODE)
+            if record.in_line:
+                return record
         step = next_step(record, self._moment())
         if step is None:
             return record
@@ -289,42 +325,55 @@ class Ledger:
     # Turns
 
     def _partition(self, record: Placeholder) -> str:
-        return self._view.partition_name(record.pod.request.job.partition)
+        """Returns the partition whose window it is in; a list of them ("a,b") has one of its own."""
+        name = self._view.partition_name(record.pod.request.job.partition)
+        return ",".join(sorted(set(name.split(",")))) if "," in name else name
 
     def _take_turns(self) -> None:
-        for partition, window in self._windows:
-            for uid in window.turns():
-                self._settle(self._begin(self._records[uid], partition, window))
+        for partition, uid in self._windows.turns(self._now):
+            self._settle(self._begin(self._records[uid], partition))
 
     def _pause(self, record: Placeholder) -> float:
         """A Pod whose allocations cannot be used, again and again, tries less and less often."""
         failed = record.attempt - 3
         return self._now + self._rules.delay(Remedy.LATER, failed) if failed >= 0 else 0.0
 
-    def _begin(self, record: Placeholder, partition: str, window: Window) -> Placeholder:
+    def _begin(self, record: Placeholder, partition: str) -> Placeholder:
+        fast = self._is_fast(record, partition)
+        if record.state is State.SUBMITTING:  # it was refused for now
+            return replace(record, immediate=fast, not_before=0.0)
+        begun = record.move(State.SUBMITTING, self._now, immediate=fast, not_before=self._pause(record))
+        return begun.submitted_as(self._rules.cluster, self._rules.ids, record.attempt_try)
+
+    def _is_fast(self, record: Placeholder, partition: str) -> bool:
         job = record.pod.request.job
-        fast = (
+        return (
             self._rules.fast_path
             and record.attempt_try == 0
             and job.user_id is None
             and job.group_id is None
             and not self._view.may_preempt(partition)
-            and window.fast(self._now)
+            and self._windows[partition].fast(self._now)
         )
-        begun = record.move(State.SUBMITTING, self._now, immediate=fast, not_before=self._pause(record))
-        return begun.submitted_as(self._rules.cluster, self._rules.ids, record.attempt_try)
+
+    def _next_telling(self) -> float:
+        if not self._untold:
+            return inf
+        return max(self._untold[0][0], self._told_at + self._rules.telling_interval)
+
+    def _tell_those_in_line(self) -> None:
+        """One after the other: there may be very many."""
+        while self._next_telling() <= self._now:
+            record = self._records.get(self._untold.popleft()[1])
+            if record is not None and record.state is State.SEEN and record.cause is None:
+                self._told_at = self._now
+                cause = self._windows.refusal(record.pod.uid) or IN_LINE
+                self._settle(replace(record, cause=cause))
 
 
 def _is_replaced(record: Placeholder) -> bool:
     done = record.written and record.job_over and not record.in_flight
     return record.state is State.REPLACING and done
-
-
-def _in_line(record: Placeholder) -> Placeholder:
-    """A Pod that others hold back could not use an allocation: it waits for them first."""
-    gates = ", ".join(record.pod.other_gates)
-    cause = Cause("OtherGates", f"held back by other scheduling gates: {gates}") if gates else None
-    return replace(record, cause=cause)
 
 
 def _is_watched(record: Placeholder) -> bool:

@@ -171,7 +171,12 @@ class Placeholder:
     failures: int = 0
     """How many times in a row its effects failed."""
     not_before: float = 0.0
-    """When the next effect may be tried."""
+    """When the next effect may be tried; infinity while it waits for another turn."""
+
+    @property
+    def in_line(self) -> bool:
+        """Tells whether it waits for a turn; a submission that is refused for now does so again."""
+        return self.state is State.SEEN or (self.state is State.SUBMITTING and self.not_before == inf)
 
     @property
     def refused(self) -> bool:

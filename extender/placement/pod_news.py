@@ -27,7 +27,7 @@ def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
         return _changed(placeholder, before, now)
     if placeholder.state is State.ALLOCATED and pod.allocation == placeholder.allocation:
         return _not_bound(placeholder, before, now)
-    if not placeholder.written and not placeholder.failures:
+    if not (placeholder.written or placeholder.failures or placeholder.in_line):
         return replace(placeholder, not_before=0.0)  # a write may have waited for this version
     return placeholder
 

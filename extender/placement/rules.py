@@ -19,11 +19,13 @@ class Rules:
     fast_path: bool = True
     """Whether a job may be asked for at once (job/allocate) where nothing of ours waits."""
     fast_path_rest: float = 1.0
-    """How long a partition that had no room is left in peace."""
+    """How long a partition that had no room is left in peace; at first also what is refused for now."""
     settle: float = 1.0
     """How long a job may wait in Slurm before its Pod is told why: most start within that."""
     glance: float = 0.02
     """When a job that is about to run is looked at again at the earliest."""
+    telling_interval: float = 0.02
+    """Between two Pods that are told that they are in line: there may be 50,000 of them."""
     reason_interval: float = 10.0
     """How often a waiting job is asked for its reason."""
     unbound_deadline: float = 30.0

@@ -7,6 +7,7 @@ and a restart continues like any other moment.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from extender.placement.events import (
@@ -269,6 +270,8 @@ def _after_failure(
                 return replace(placeholder, exists=True)
             case Remedy.CHANGE:
                 return refused(placeholder, f"Slurm refuses the job: {failure.message}", at.now)
+            case Remedy.LATER | Remedy.NO_ROOM | Remedy.OPERATOR:
+                return not_now(placeholder, trouble(failure))
     if placeholder.forgotten and failure.remedy is Remedy.ID_TAKEN:  # it has come back
         return _asked_again(placeholder, at)
     if failure.remedy in (Remedy.FRESHER, Remedy.GONE):
@@ -277,6 +280,14 @@ def _after_failure(
     held_up = replace(placeholder, failures=placeholder.failures + 1, not_before=later)
     waiting = placeholder.state is State.SUBMITTING
     return replace(held_up, cause=trouble(failure)) if waiting else held_up
+
+
+def not_now(placeholder: Placeholder, cause: Cause) -> Placeholder:
+    """Returns the record of a submission that goes back in line. Where an earlier one may have arrived
+    all the same, the job is looked for first: Slurm tells of a limit before it tells of a duplicate."""
+    if placeholder.failures:
+        return replace(placeholder, exists=True, failures=0)
+    return replace(placeholder, cause=cause, not_before=inf)
 
 
 def trouble(failure: Failure) -> Cause:

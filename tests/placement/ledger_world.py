@@ -85,6 +85,8 @@ class World:
     """Another one that believes that it leads."""
     vacated_in: dict[str, float] = field(default_factory=dict)
     """Nodes that Pods are leaving, and how long that takes."""
+    max_jobs: int | None = None
+    """Slurm's limit on jobs."""
     made: int = 0
     version: int = 0
 
@@ -142,6 +144,7 @@ class World:
             key = keys[job.id]
             if key is not None and key.uid not in self.pods and not job.state.ended:
                 self.tell(OrphanFound(key, job.id))
+        self.tell(ClusterObserved(VIEW))
 
     def sweep(self) -> None:
         """Live jobs that the ledger does not know, of Pods that are gone or have moved on, are ended."""
@@ -314,6 +317,9 @@ class World:
         return None
 
     def _submit(self, effect: Submit) -> object:
+        live = sum(not job.state.ended for job in self.jobs.values())
+        if self.max_jobs is not None and live >= self.max_jobs:  # also for a duplicate
+            return Failure(Remedy.LATER, "MaxJobCount limit reached")
         if effect.job_id in self.jobs:
             return Failure(Remedy.ID_TAKEN, "duplicate job id")
         job = Job(
@@ -373,7 +379,8 @@ class World:
 
 
 def calm_down(world: World, rounds: int = 120) -> None:
-    """Nothing is lost any more, and everybody is quick."""
+    """Nothing is lost any more, everybody is quick, and Slurm takes everything."""
+    world.max_jobs = None
     world.sweep()
     for _ in range(rounds):
         while world.news:

@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from extender.placement.rules import Rules
 from tests.placement.ledger_world import LOST, World, calm_down, ends_well
 
 _INDEX = st.integers(0, 7)
@@ -16,7 +17,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.world = World(Rules(avoid=20.0, offer=10.0, window=4))
         self.leader = self.world.acting
 
     # Users and kube-scheduler
@@ -84,6 +85,10 @@ class Interleavings(RuleBasedStateMachine):
     @rule()
     def schedule(self) -> None:
         self.world.schedule()
+
+    @rule(limit=st.none() | st.integers(0, 3))
+    def limit_jobs(self, limit: int | None) -> None:
+        self.world.max_jobs = limit
 
     @rule(index=_INDEX, base=st.sampled_from(["CANCELLED", "PREEMPTED", "TIMEOUT", "NODE_FAIL"]))
     def end_job(self, index: int, base: str) -> None:

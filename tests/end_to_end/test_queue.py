@@ -1,0 +1,128 @@
+"""More Pods than Slurm's queue may hold: they wait in line, and go by priority when places are free."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from tests.end_to_end.people import People, eventually
+
+pytestmark = pytest.mark.real
+
+WINDOW = 3
+PRIORITIES = {"low": 10, "middle": 20, "high": 30}
+PARTITION = {"partition": "main"}
+
+
+@pytest.fixture
+def narrow(quiet: People) -> Iterator[People]:
+    """The people of a cluster whose extender lets few wait in Slurm at a time."""
+    classes = [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+        }
+        for name, value in PRIORITIES.items()
+    ]
+    quiet.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(classes))
+    quiet.cluster.start("extender", env={"SLURM_EXTENDER_WINDOW": str(WINDOW)})
+    yield quiet
+    quiet.cluster.stop("extender")
+
+
+def waiting(people: People) -> set[str]:
+    """The Pods whose jobs wait in Slurm: never more than the window holds."""
+    names = {job.name.removeprefix("default/") for job in people.squeue().values() if not job.node}
+    assert len(names) <= WINDOW, names
+    return names
+
+
+def fill(people: People) -> None:
+    """All nodes are taken, and so is the whole window."""
+    for number in range(4):
+        people.create(f"big-{number}", cpu="8", annotations=PARTITION)
+    for number in range(4):
+        people.bound(f"big-{number}")
+    first = [f"first-{number}" for number in range(WINDOW)]
+    for name in first:
+        people.create(name, cpu="8", annotations=PARTITION, priorityClassName="low")
+    eventually(lambda: waiting(people) == {people.full(n) for n in first}, "the window full")
+
+
+def in_line(people: People, name: str) -> None:
+    by = name.removesuffix("-2")
+    people.create(name, cpu="8", annotations=PARTITION, priorityClassName=by)
+    eventually(lambda: people.condition(name).get("reason") == "InLine", f"{name} told")
+
+
+def refilled(people: People, leaves: str) -> set[str]:
+    """Who takes the place of the one that starts because another has left."""
+    before = waiting(people)
+    people.delete(leaves)
+    return eventually(lambda: waiting(people) - before, "a place refilled")
+
+
+def test_places_in_slurms_queue_are_refilled_by_priority_then_by_age(narrow: People) -> None:
+    fill(narrow)
+    for name in ("low", "middle", "high", "high-2", "middle-2"):
+        in_line(narrow, name)  # more than a second after the one before, which is what an age counts in
+    for leaves, follows in {
+        "big-0": "high",
+        "big-1": "high-2",
+        "big-2": "middle",
+        "big-3": "middle-2",
+        "first-0": "low",
+    }.items():
+        assert refilled(narrow, leaves) == {narrow.full(follows)}
+    for name in ("first-1", "first-2", "high"):
+        narrow.delete(name)
+    for name in ("high-2", "middle", "middle-2", "low"):
+        narrow.bound(name, within=40)
+
+
+@pytest.fixture(params=list(DEBIAN_SUITES))
+def limited(request: pytest.FixtureRequest) -> Iterator[People]:
+    """The people of a cluster whose Slurm takes few jobs, counting those that it still remembers."""
+    limits = ("MaxJobCount=8", "MinJobAge=2")
+    spec = ClusterSpec(nodes=2, release=request.param, slurm_conf=limits)
+    with (
+        tempfile.TemporaryDirectory(prefix="limited-") as directory,
+        Cluster.up(spec, Path(directory)) as running,
+    ):
+        people = People(running)
+        yield people
+        people.close()
+
+
+def test_pods_beyond_slurms_limit_on_jobs_say_so_and_are_placed_when_others_have_left(
+    limited: People,
+) -> None:
+    names = [f"p-{number}" for number in range(12)]
+    for name in names:
+        limited.create(name, cpu="8", annotations=PARTITION)
+
+    def told() -> list[str]:
+        messages = (limited.condition(name).get("message", "") for name in names)
+        return [message for message in messages if "MaxJobCount" in message]
+
+    eventually(told, "somebody told of the limit")
+    left = set(names)
+
+    def all_were_bound() -> bool:
+        for name in tuple(left):
+            if limited.node_of(name):
+                job = limited.job_of(name)
+                assert job is None or job.node == limited.node_of(name)
+                limited.delete(name)
+                left.discard(name)
+        return not left
+
+    eventually(all_were_bound, "all bound", 240)

@@ -1,0 +1,211 @@
+"""What the ledger does with those that wait for a turn, and with what Slurm refuses for now."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.placement.events import (
+    CancelJob,
+    ClusterObserved,
+    Failure,
+    ReadJob,
+    Remedy,
+    ShowCause,
+    Submit,
+)
+from extender.placement.ledger import IN_LINE
+from extender.placement.node_constraints import Node
+from extender.placement.placeholder import State
+from extender.placement.rules import Rules
+from tests.placement.ledger_world import LOST, NODES, VIEW, World, calm_down, ends_well
+from tests.placement.test_ledger import settle, settle_news, state_of
+
+FULL = Failure(Remedy.LATER, "MaxJobCount limit reached")
+
+
+def of_window(size: int) -> World:
+    return World(Rules(window=size, fast_path=False))
+
+
+def pending(world: World) -> set[int]:
+    return {job.id for job in world.jobs.values() if job.state.pending}
+
+
+def told(world: World) -> dict[str, str]:
+    return {e.uid: e.cause.reason for e in settle(world) if isinstance(e, ShowCause)}
+
+
+def test_a_pod_is_told_that_it_is_in_line_after_a_while_and_once() -> None:
+    world = of_window(1)
+    world.create_pod()
+    waits = world.create_pod()
+    assert not told(world)
+    world.pass_time(world.rules.settle + 0.1)
+    assert told(world)[waits] == IN_LINE.reason
+    for _ in range(100):
+        world.pass_time(10.0)
+        assert waits not in told(world)
+
+
+def test_many_in_line_are_told_one_after_the_other() -> None:
+    world = of_window(1)
+    for _ in range(200):
+        world.create_pod()
+    settle(world)
+    words = []
+    for _ in range(300):
+        world.pass_time(world.rules.telling_interval)
+        words.append(sum(reason == IN_LINE.reason for reason in told(world).values()))
+    assert max(words) == 1
+    assert sum(words) == 199
+
+
+def test_a_pod_that_gets_its_turn_soon_is_not_told_of_the_line() -> None:
+    world = of_window(1)
+    first, second = world.create_pod(), world.create_pod()
+    settle(world)
+    world.remove_pod(first)
+    settle(world)
+    world.pass_time(world.rules.settle + 0.1)
+    assert told(world).get(second) != IN_LINE.reason
+
+
+def test_a_limit_of_slurm_is_told_and_the_pod_placed_when_there_is_room_again() -> None:
+    world = of_window(10)
+    bound = [bound_pod_by_queue(world) for _ in NODES]
+    world.max_jobs = 2
+    uid = world.create_pod()
+    (word,) = [e for e in settle(world) if isinstance(e, ShowCause)]
+    assert word.cause.reason == "SlurmBusy"
+    assert "MaxJobCount" in word.cause.message
+    later = world.create_pod()
+    settle(world)
+    world.pass_time(world.rules.settle + 0.1)
+    assert told(world)[later] == "SlurmBusy"
+    world.remove_pod(bound[0])
+    calm_down(world)
+    ends_well(world)
+    assert world.pods[uid].node is not None
+
+
+def bound_pod_by_queue(world: World) -> str:
+    uid = world.create_pod()
+    settle(world)
+    world.schedule()
+    world.ask()
+    world.answer()
+    settle(world)
+    world.bind(uid)
+    settle(world)
+    return uid
+
+
+def test_few_are_asked_for_while_slurm_takes_none() -> None:
+    world = of_window(100)
+    world.max_jobs = 0
+    for _ in range(500):
+        world.create_pod()
+    settle(world)
+    tries = 0
+    for _ in range(60):
+        world.pass_time(1.0)
+        tries += sum(isinstance(e, Submit) for e in settle(world))
+    assert 0 < tries < 30
+
+
+def test_a_pod_that_is_deleted_while_slurm_refuses_it_leaves_no_job() -> None:
+    world = of_window(10)
+    uid = world.create_pod()
+    settle_news(world)
+    submit = world.effects.pop()
+    world.do(submit)
+    world.finish(submit, LOST)
+    world.max_jobs = 1
+    settle(world)
+    world.pass_time(5.0)
+    settle(world)
+    world.remove_pod(uid)
+    assert any(isinstance(e, CancelJob) for e in settle(world))
+    assert not pending(world)
+
+
+def test_a_job_that_exists_is_found_although_slurm_refuses_its_duplicate_for_a_limit() -> None:
+    world = of_window(10)
+    uid = world.create_pod()
+    settle_news(world)
+    submit = world.effects.pop()
+    world.do(submit)
+    world.finish(submit, LOST)
+    world.max_jobs = 1
+    world.pass_time(5.0)
+    assert [type(e) for e in settle(world) if not isinstance(e, ShowCause)] == [Submit, ReadJob]
+    assert state_of(world, uid) is State.QUEUED
+
+
+def test_a_submission_that_is_refused_for_a_limit_is_repeated_under_its_id() -> None:
+    world = of_window(10)
+    world.create_pod()
+    settle_news(world)
+    first = world.effects.pop()
+    world.finish(first, FULL)
+    world.pass_time(2.0)
+    again = [e for e in world.effects if isinstance(e, Submit)]
+    assert [e.job_id for e in again] == [first.job_id]  # type: ignore[union-attr]
+
+
+def test_pods_without_an_open_node_let_others_pass() -> None:
+    world = of_window(2)
+    closed = replace(VIEW, nodes={n: Node(n, n, {}, unschedulable=True) for n in NODES})
+    world.tell(ClusterObserved(closed))
+    for _ in range(5):
+        world.create_pod(priority=1)
+    settle(world)
+    world.pass_time(60.0)
+    settle(world)
+    assert not world.jobs
+    required = replace(world.pods["u1"].request.job, partition="other")
+    other = world.create_pod()
+    pod = world.pods[other]
+    world.write(replace(pod, request=replace(pod.request, job=required)))
+    settle(world)
+    assert state_of(world, other) is State.QUEUED
+    world.tell(ClusterObserved(VIEW))
+    settle(world)
+    assert len(world.jobs) == 3  # as many as the window holds, and the other partition's
+
+
+def test_a_restart_takes_no_turn_before_it_knows_who_is_queued() -> None:
+    world = of_window(5)
+    world.create_pod()
+    settle(world)
+    world.rules = Rules(window=2, fast_path=False)
+    names = [world.create_pod() for _ in range(4)]
+    settle(world)
+    assert len(pending(world)) == 5
+    high = world.create_pod(priority=9)
+    world.pods = {uid: world.pods[uid] for uid in (high, *names, "u1")}
+    world.news.clear()
+    world.restart()
+    assert not [e for e in settle(world) if isinstance(e, Submit)]
+    for uid in ("u1", *names[:3]):
+        assert high not in world.uids()
+        world.remove_pod(uid)
+        settle(world)
+    assert high in world.uids()
+    assert len(pending(world)) == 2
+
+
+def test_the_order_of_a_list_of_partitions_makes_no_other_window() -> None:
+    world = of_window(1)
+    for partition in ("a,b", "b,a", "a"):
+        uid = world.create_pod()
+        pod = world.pods[uid]
+        job = replace(pod.request.job, partition=partition)
+        world.news.clear()
+        world.write(replace(pod, request=replace(pod.request, job=job)))
+        settle(world)
+    assert [state_of(world, uid) for uid in ("u1", "u2", "u3")] == [
+        State.QUEUED,
+        State.SEEN,
+        State.QUEUED,
+    ]
