@@ -16,6 +16,7 @@ from slurm_client.errors import (
     Unreachable,
     classify,
 )
+from slurm_client.problems import problem
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,10 @@ def test_an_error_reads_with_its_number_and_status() -> None:
     error = InvalidRequest("Invalid partition", number=2000, http_status=422)
     assert str(error) == "Invalid partition (Slurm error 2000, HTTP 422)"
     assert str(RetryLater("busy")) == "busy"
+
+
+def test_what_slurm_says_too_briefly_is_explained() -> None:
+    reply = {"errors": [{"error_number": 11, "error": "Resource temporarily unavailable"}]}
+    error = problem(500, b"", reply)
+    assert isinstance(error, RetryLater)
+    assert "MaxJobCount" in error.words
