@@ -43,6 +43,7 @@ from extender.placement.steps import (
     give_back,
     has_no_node,
     is_outdated,
+    next_attempt,
     next_step,
     next_word,
     not_now,
@@ -270,7 +271,7 @@ class Ledger:
             case State.RELEASING if record.job_over and not record.in_flight:
                 return record.move(State.DONE, now, not_before=now + rules.tombstone)
             case State.REPLACING if _is_replaced(record):
-                return _next_attempt(record, now)
+                return next_attempt(record, now)
             case State.SEEN:
                 return self._in_line(record)
             case State.ALLOCATED if now >= record.unbound_by and not record.in_flight:
@@ -379,21 +380,6 @@ def _is_replaced(record: Placeholder) -> bool:
 def _is_watched(record: Placeholder) -> bool:
     """A job that has ended is over, except for a tombstone's: that is what it is there to watch."""
     return record.state in _WATCHED and (record.state is State.DONE or not record.job_over)
-
-
-def _next_attempt(record: Placeholder, now: float) -> Placeholder:
-    avoid = tuple((node, until) for node, until in record.avoid if until > now)
-    return record.move(
-        State.SEEN,
-        now,
-        attempt=record.attempt + 1,
-        attempt_try=0,
-        job_id=None,
-        immediate=False,
-        allocation=None,
-        job_over=False,
-        avoid=avoid,
-    )
 
 
 def _found_no_room(event: Outcome) -> bool:

@@ -224,6 +224,22 @@ def give_back(placeholder: Placeholder, at: Moment) -> Placeholder:
     return placeholder.move(State.REPLACING, at.now, cause=cause, avoid=avoid, offered=offered)
 
 
+def next_attempt(placeholder: Placeholder, now: float) -> Placeholder:
+    """Returns the record, in line again, of a Pod whose allocation was given back."""
+    avoid = tuple((node, until) for node, until in placeholder.avoid if until > now)
+    return placeholder.move(
+        State.SEEN,
+        now,
+        attempt=placeholder.attempt + 1,
+        attempt_try=0,
+        job_id=None,
+        immediate=False,
+        allocation=None,
+        job_over=False,
+        avoid=avoid,
+    )
+
+
 def _cancelled(placeholder: Placeholder, at: Moment) -> Placeholder:
     if placeholder.state not in (State.RELEASING, State.REPLACING):
         return placeholder
