@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from math import inf
 from typing import Any
@@ -45,7 +46,7 @@ from slurm_client.errors import (
     SlurmError,
     Unreachable,
 )
-from slurm_client.model import Job, JobChanges
+from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
 
 log = structlog.get_logger()
@@ -177,9 +178,14 @@ class Dispatcher:
 
     # Slurm
 
-    async def _submit(self, effect: Submit) -> None:
-        ask = self._slurm.allocate if effect.immediate else self._slurm.submit
-        await ask(effect.job, effect.job_id)
+    async def _submit(self, effect: Submit) -> Grant | None:
+        if not effect.immediate:
+            await self._slurm.submit(effect.job, effect.job_id)
+            return None
+        await self._slurm.allocate(effect.job, effect.job_id)
+        with suppress(SlurmError):  # it is granted all the same, and is read then
+            return await self._slurm.grant(effect.job_id)
+        return None
 
     async def _read_job(self, effect: ReadJob) -> Job | None:
         return await self._slurm.job(effect.job_id)

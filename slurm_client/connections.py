@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
 
-import httpcore
 import orjson
 
 from slurm_client import problems
 from slurm_client.errors import NeedsOperator, OutcomeUnknown, RetryLater, SlurmError, Unreachable
+from slurm_client.exchange import Connection, Lost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
 
 _CONNECT_S: Final = 5.0
 _AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}
-_LOST: Final = (httpcore.RemoteProtocolError, httpcore.ReadError, httpcore.WriteError)
-_TIMED_OUT: Final = (httpcore.ReadTimeout, httpcore.WriteTimeout)
+_NOT_IN_A_HEADER: Final = re.compile(rb"[^!-~]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,7 @@ class Reply:
 
 
 class Connections:
-    """At most `concurrency` connections; the last one used is handed out first.
-
-    These are httpx's own (httpcore), without what httpx builds around them: a request costs 0.4 ms of
-    CPU so, 1.0 ms by an httpx client of one connection, and more in a pool of many.
-    """
+    """At most `concurrency` connections; the last one used is handed out first."""
 
     def __init__(
         self, url: str, token_source: TokenSource, *, timeout_s: float, concurrency: int
@@ -73,7 +70,7 @@ class Connections:
         self._tokens = token_source
         self._timeout_s = timeout_s
         # None is a connection that is still to be made.
-        self._idle: asyncio.LifoQueue[httpcore.AsyncHTTPConnection | None] = asyncio.LifoQueue()
+        self._idle: asyncio.LifoQueue[Connection | None] = asyncio.LifoQueue()
         for _ in range(concurrency):
             self._idle.put_nowait(None)
 
@@ -97,13 +94,13 @@ class Connections:
         for connection in idle:
             self._idle.put_nowait(None)
             if connection is not None:
-                await connection.aclose()
+                connection.close()
 
     async def _exchange(self, request: Request) -> Reply:
         token = self._tokens.token()
         try:
             status, content = await self._carry(request, token)
-        except _LOST:
+        except Lost:
             # Perhaps only a kept-alive connection that the server had closed: at once, again.
             status, content = await self._carry_again(request, token)
         parsed = problems.document(content)
@@ -114,47 +111,42 @@ class Connections:
     async def _carry_again(self, request: Request, token: str) -> tuple[int, bytes]:
         try:
             return await self._carry(request, token)
-        except (Unreachable, *_LOST) as error:
+        except (Unreachable, Lost) as error:
             # Unreachable too: the first try may have been carried out.
             lost = f"{request.text}: the connection was lost: {error}"
             raise OutcomeUnknown(lost) from error
 
     async def _carry(self, request: Request, token: str) -> tuple[int, bytes]:
         """The status and the body of the reply."""
-        sent = self._server.request(request, token, self._timeout_s)
+        sent = self._server.request(request, token)
         try:
-            async with self._connection() as connection:
-                response = await connection.handle_async_request(sent)
-                try:
-                    content = await response.aread()
-                finally:
-                    await response.aclose()
-                if response.status >= 400:
-                    # 26.05 sends these twice: the second must not answer the next request.
-                    await connection.aclose()
-                return response.status, content
-        except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-            nobody = f"no connection to slurmrestd at {self._server.text}: {error}"
-            raise Unreachable(nobody) from error
-        except _TIMED_OUT as error:
+            async with self._connection() as connection, asyncio.timeout(self._timeout_s):
+                return await connection.exchange(sent)
+        except TimeoutError as error:
             waited = f"no reply within {self._timeout_s:g} s"
             raise OutcomeUnknown(f"{request.text}: {waited}") from error
 
     @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[httpcore.AsyncHTTPConnection]:
+    async def _connection(self) -> AsyncIterator[Connection]:
         """A connection for one exchange, which nobody else uses meanwhile."""
         connection = await self._next_idle()
         try:
-            if connection is not None and connection.has_expired():  # the server has closed it
-                await connection.aclose()
-                connection = None
-            connection = connection or self._server.open()
+            if connection is None or not connection.usable:
+                connection = await self._open()
             yield connection
         finally:
-            usable = connection is not None and connection.is_available()
+            usable = connection is not None and connection.usable
             self._idle.put_nowait(connection if usable else None)
 
-    async def _next_idle(self) -> httpcore.AsyncHTTPConnection | None:
+    async def _open(self) -> Connection:
+        try:
+            async with asyncio.timeout(min(self._timeout_s, _CONNECT_S)):
+                return await self._server.connect()
+        except OSError as error:  # TimeoutError is one
+            nobody = f"no connection to slurmrestd at {self._server.text}: {error!r}"
+            raise Unreachable(nobody) from error
+
+    async def _next_idle(self) -> Connection | None:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._idle.get()
@@ -176,12 +168,14 @@ def _about_the_token(error: SlurmError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """The server: an origin, or a UNIX socket."""
+    """The server: a host and port, or a UNIX socket."""
 
     text: str
-    origin: httpcore.Origin
-    authority: bytes
+    authority: str
     """What goes into the Host header."""
+    host: str = ""
+    port: int = 0
+    secure: bool = False
     prefix: str = ""
     """What comes before every path."""
     socket: str | None = None
@@ -190,41 +184,27 @@ class _Server:
     def parse(cls, url: str) -> _Server:
         parts = urlsplit(url)
         if parts.scheme == "unix" and parts.path and not parts.netloc:
-            return cls(url, httpcore.Origin(b"http", b"localhost", 80), b"localhost", socket=parts.path)
+            return cls(url, "localhost", socket=parts.path)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             wanted = "http://host:port, https://host:port or unix:///path"
             raise ValueError(f"slurmrestd's URL is {url!r}, which is none of {wanted}")
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        origin = httpcore.Origin(parts.scheme.encode(), parts.hostname.encode(), port)
-        authority = parts.netloc.rpartition("@")[2].encode()
-        return cls(url, origin, authority, parts.path.rstrip("/"))
+        secure = parts.scheme == "https"
+        port = parts.port or (443 if secure else 80)
+        authority = parts.netloc.rpartition("@")[2]
+        return cls(url, authority, parts.hostname, port, secure, parts.path.rstrip("/"))
 
-    def open(self) -> httpcore.AsyncHTTPConnection:
-        """A connection that is made when it is used first."""
-        secure = self.origin.scheme == b"https"  # a TLS context costs 25 ms to make
-        return httpcore.AsyncHTTPConnection(
-            self.origin,
-            ssl_context=httpcore.default_ssl_context() if secure else None,
-            uds=self.socket,
-        )
+    async def connect(self) -> Connection:
+        if self.socket is not None:
+            return await Connection.to_socket(self.socket)
+        tls = ssl.create_default_context() if self.secure else None  # costs 25 ms to make
+        return await Connection.to_host(self.host, self.port, tls)
 
-    def request(self, request: Request, token: str, timeout_s: float) -> httpcore.Request:
+    def request(self, request: Request, token: str) -> bytes:
+        """The request as it goes over the wire."""
         content = request.content
-        headers = [
-            (b"Host", self.authority),
-            (b"X-SLURM-USER-TOKEN", token.encode("ascii", "replace")),
-        ]
+        line = f"{request.method} {self.prefix}{request.target} HTTP/1.1\r\nHost: {self.authority}\r\n"
+        head = [line.encode(), b"X-SLURM-USER-TOKEN: "]
+        head.append(_NOT_IN_A_HEADER.sub(b"?", token.encode("ascii", "replace")))
         if content is not None:
-            headers += [
-                (b"Content-Type", b"application/json"),
-                (b"Content-Length", b"%d" % len(content)),
-            ]
-        origin, target = self.origin, (self.prefix + request.target).encode()
-        connect_s = min(timeout_s, _CONNECT_S)
-        return httpcore.Request(
-            request.method,
-            httpcore.URL(scheme=origin.scheme, host=origin.host, port=origin.port, target=target),
-            headers=headers,
-            content=content,
-            extensions={"timeout": {"connect": connect_s, "read": timeout_s, "write": timeout_s}},
-        )
+            head.append(b"\r\nContent-Type: application/json\r\nContent-Length: %d" % len(content))
+        return b"".join((*head, b"\r\n\r\n", content or b""))

@@ -341,6 +341,14 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """What a job has: its nodes, and the devices on each ("gpu:h100:2(IDX:0-1)"), as `Job` has them."""
+
+    nodes: tuple[str, ...]
+    gres: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Resources:
     """What a job was given on one node."""
 
@@ -349,3 +357,10 @@ class Resources:
     core_bitmap: str
     gres: tuple[tuple[str, str, int, str], ...] = ()
     """(name, type, count, indices): ("gpu", "h100", 2, "0-1")."""
+
+
+def grant_of(job: Job | None) -> Grant | None:
+    """What a job that was read has; None where that is nothing."""
+    if job is None or job.state.ended or not job.nodes:
+        return None
+    return Grant(job.nodes, job.gres)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from slurm_client.model import (
         Capabilities,
         Configuration,
+        Grant,
         Job,
         JobChanges,
         JobSpec,
@@ -64,6 +65,10 @@ class Slurm(Protocol):
 
     async def job(self, job_id: int) -> Job | None:
         """One job; None when Slurm does not know it."""
+
+    async def grant(self, job_id: int) -> Grant | None:
+        """What a job has been given, in as few bytes as the server can say it; None where it has
+        nothing (it waits, has ended, or is not known). Whether it runs is another question."""
 
     async def update(self, job_id: int, changes: JobChanges) -> None:
         """Change a job that has not ended. InvalidRequest: no such job, it ended, unknown nodes."""

@@ -10,10 +10,10 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from slurm_client import hostlist
-from slurm_client.model import Configuration, Job, JobState, Node, Partition, Resources
+from slurm_client.model import Configuration, Grant, Job, JobState, Node, Partition, Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 def states(document: Mapping[str, Any]) -> dict[int, JobState]:
@@ -131,6 +131,18 @@ def configuration(document: Mapping[str, Any]) -> Configuration:
         next_job_id=number(meta.get("NEXT_JOB_ID")),
         boot_time=number(meta.get("BOOT_TIME")),
     )
+
+
+def grant(resources: Sequence[Resources]) -> Grant:
+    """What a job has, of the same in detail."""
+    gres = (",".join(_device(*one) for one in node.gres) for node in resources)
+    return Grant(tuple(node.node for node in resources), tuple(text for text in gres if text))
+
+
+def _device(name: str, kind: str, count: int, index: str) -> str:
+    """As `gres_detail` writes it: a node whose devices have no numbers only counts them."""
+    what = f"{name}:{kind}" if kind else name
+    return f"{what}:{count}(IDX:{index})" if index else f"{what}(CNT:{count})"
 
 
 def resources(document: Mapping[str, Any]) -> tuple[Resources, ...]:

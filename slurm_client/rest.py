@@ -22,7 +22,7 @@ from slurm_client.errors import (
     Unreachable,
     classify,
 )
-from slurm_client.model import Configuration
+from slurm_client.model import Configuration, grant_of
 from slurm_client.tokens import TokenFile, TokenSource
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from slurm_client.connections import Reply
     from slurm_client.model import (
         Capabilities,
+        Grant,
         Job,
         JobChanges,
         JobSpec,
@@ -45,6 +46,7 @@ _STATES_A_CALL: Final = 400
 
 _NO_SUCH_JOB: Final = 2017
 _ALREADY_DONE: Final = 2021
+_NOT_RUNNING: Final = 2085
 
 
 class SlurmRest:
@@ -134,6 +136,16 @@ class SlurmRest:
             raise
         entries = reply.document.get("jobs") or ()
         return replies.job(entries[0]) if entries else None
+
+    async def grant(self, job_id: int) -> Grant | None:
+        if not (await self.connect()).resources:
+            return grant_of(await self.job(job_id))
+        try:
+            return replies.grant(await self.resources(job_id))
+        except SlurmError as error:
+            if error.number in {_NO_SUCH_JOB, _NOT_RUNNING}:
+                return None
+            raise
 
     async def update(self, job_id: int, changes: JobChanges) -> None:
         body = wire.update(changes)

@@ -46,7 +46,7 @@ from slurm_client.errors import (
     SlurmError,
     Unreachable,
 )
-from slurm_client.model import JobSpec
+from slurm_client.model import Grant, JobSpec
 from slurm_client.protocol import Slurm
 from tests.builders import Manifest, placeholder_job, pod
 
@@ -99,6 +99,7 @@ class FakeSlurm:
         self.open = asyncio.Event()
         self.open.set()
         self.error: Exception | None = None
+        self.grant_error: Exception | None = None
 
     async def _did(self, call: str, job_id: int) -> int:
         await self.open.wait()
@@ -112,6 +113,12 @@ class FakeSlurm:
 
     async def submit(self, _spec: JobSpec, job_id: int) -> int:
         return await self._did("submit", job_id)
+
+    async def grant(self, job_id: int) -> Grant | None:
+        self.calls.append(("grant", job_id))
+        if self.grant_error is not None:
+            raise self.grant_error
+        return Grant(("n1",))
 
     async def job(self, job_id: int) -> object:
         self.calls.append(("job", job_id))
@@ -215,11 +222,22 @@ def test_an_error_of_kubernetes_says_what_helps(error: type[KubernetesError], re
 # Effects on Slurm
 
 
-@pytest.mark.parametrize(("immediate", "call"), [(True, "allocate"), (False, "submit")])
-async def test_a_job_is_asked_for_at_once_or_queued(immediate: bool, call: str) -> None:
+async def test_a_job_is_queued() -> None:
     works = Works()
-    await works.do(Submit("u1", 40_000_000, SPEC, immediate))
-    assert works.slurm.calls == [(call, 40_000_000)]
+    assert await works.do(Submit("u1", 40_000_000, SPEC, immediate=False)) is None
+    assert works.slurm.calls == [("submit", 40_000_000)]
+
+
+async def test_a_job_is_asked_for_at_once_and_what_it_was_given_with_it() -> None:
+    works = Works()
+    assert await works.do(Submit("u1", 40_000_000, SPEC, immediate=True)) == Grant(("n1",))
+    assert works.slurm.calls == [("allocate", 40_000_000), ("grant", 40_000_000)]
+
+
+async def test_a_job_that_was_granted_is_so_though_nobody_says_where() -> None:
+    works = Works()
+    works.slurm.grant_error = Unreachable("down")
+    assert await works.do(Submit("u1", 40_000_000, SPEC, immediate=True)) is None
 
 
 async def test_a_job_is_read_and_cancelled_by_its_id() -> None:

@@ -76,7 +76,6 @@ def router(dialect: Dialect) -> APIRouter:
     """Returns the route."""
     routes = APIRouter()
 
-    @routes.post("/mutate")
     async def mutate(request: Request) -> Response:
         body = await read(request, AdmissionReview)
         response = review(body.request, dialect)
@@ -84,6 +83,7 @@ def router(dialect: Dialect) -> APIRouter:
             {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
         )
 
+    routes.add_route("/mutate", mutate, methods=["POST"])
     return routes
 
 

@@ -28,7 +28,6 @@ def router(binder: Binder) -> APIRouter:
     """Returns the route."""
     routes = APIRouter()
 
-    @routes.post("/bind")
     async def bind(request: Request) -> Response:
         args = await read(request, BindArgs)
         target = Target(args.PodNamespace, args.PodName, args.PodUID, args.Node)
@@ -40,4 +39,5 @@ def router(binder: Binder) -> APIRouter:
             return reply({"Error": str(error)})
         return reply({"Error": ""})
 
+    routes.add_route("/bind", bind, methods=["POST"])
     return routes

@@ -1,11 +1,13 @@
-"""Whether jobs run, asked at the last moment: binds that come together share one question."""
+"""What jobs do, asked at the last moment: binds that come together share one question."""
 
 from __future__ import annotations
 
 import asyncio
 
-from slurm_client.model import JobState
+from slurm_client.model import UNKNOWN_STATE, JobState
 from slurm_client.protocol import Slurm
+
+_PROLOG_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 class RunningJobs:
@@ -13,11 +15,20 @@ class RunningJobs:
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
-        self._next: dict[int, asyncio.Future[bool]] = {}
+        self._next: dict[int, asyncio.Future[JobState]] = {}
         self._asking: asyncio.Task[None] | None = None
 
     async def runs(self, job_id: int) -> bool:
-        """Tells whether Slurm says, after this call began, that a job is RUNNING. Raises SlurmError."""
+        """Tells whether Slurm says, after this call began, that a job is RUNNING. One whose Prolog runs
+        still is waited for a moment: kube-scheduler would not come back as soon. Raises SlurmError."""
+        for pause in _PROLOG_S:
+            state = await self._state(job_id)
+            if "CONFIGURING" not in state.flags:
+                break
+            await asyncio.sleep(pause)
+        return state.running
+
+    async def _state(self, job_id: int) -> JobState:
         if job_id not in self._next:
             self._next[job_id] = asyncio.get_running_loop().create_future()
         answer = self._next[job_id]
@@ -35,5 +46,5 @@ class RunningJobs:
                     answer.set_exception(error)
             else:
                 for job_id, answer in asked.items():
-                    answer.set_result(states.get(job_id, JobState("")).running)
+                    answer.set_result(states.get(job_id, JobState(UNKNOWN_STATE)))
         self._asking = None

@@ -73,7 +73,6 @@ def router(dialect: Dialect, occupancy: OccupancyView, refused: Refused) -> APIR
     """Returns the route. `refused` hears of a Pod whose Node kube-scheduler does not offer."""
     routes = APIRouter()
 
-    @routes.post("/filter")
     async def filter_nodes(request: Request) -> Response:
         args = await read(request, FilterArgs)
         if args.NodeNames is None:
@@ -83,4 +82,5 @@ def router(dialect: Dialect, occupancy: OccupancyView, refused: Refused) -> APIR
             refused(args.Pod, granted, args.NodeNames)
         return reply(verdict(args.Pod, args.NodeNames, dialect, occupancy))
 
+    routes.add_route("/filter", filter_nodes, methods=["POST"])
     return routes

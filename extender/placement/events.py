@@ -19,7 +19,9 @@ from slurm_client.model import Job, JobSpec, JobState
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Ask Slurm for the job under this id: at once or not at all where `immediate`, else queued."""
+    """Ask Slurm for the job under this id: at once or not at all where `immediate`, else queued.
+
+    Returns the Grant where there is one at once; None where that is not known."""
 
     uid: str
     job_id: int

@@ -12,7 +12,7 @@ from extender.placement.identity import PlaceholderKey
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.rules import Moment
 from extender.placement.workload import Allocation
-from slurm_client.model import Job, JobState
+from slurm_client.model import Grant, Job, JobState
 
 _RELEASED = frozenset({State.RELEASING, State.REPLACING, State.EVICTING})
 # Ends that are Slurm's doing and not a person's: a Pod that has not started is placed again.
@@ -101,7 +101,7 @@ def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeho
         case State.QUEUED if job is not None:
             return _looked_at(placeholder, job, at)
         case State.ALLOCATED if job is not None and job.state.running:
-            return _granted(placeholder, job, at)
+            return granted(placeholder, job.id, Grant(job.nodes, job.gres), at)
         case State.BOUND if job is not None and placeholder.doubted is not None:
             return _doubted(placeholder, placeholder.doubted, job, at)
         case State.QUEUED | State.ALLOCATED | State.BOUND:
@@ -146,13 +146,14 @@ def _looked_at(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
     return replace(placeholder, cause=Cause(reason, words), not_before=at.now + at.rules.reason_interval)
 
 
-def _granted(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
-    slurm_node = job.nodes[0] if job.nodes else ""
+def granted(placeholder: Placeholder, job_id: int, grant: Grant, at: Moment) -> Placeholder:
+    """Returns a record in ALLOCATED with what its job was given."""
+    slurm_node = grant.nodes[0] if grant.nodes else ""
     node = at.view.node_of(slurm_node)
     if node is None:
         cause = Cause("NodeUnknown", f"Slurm chose {slurm_node}, for which no Node stands")
         return placeholder.move(State.REPLACING, at.now, cause=cause)
-    allocation = Allocation(job.id, node.name, ",".join(job.gres))
+    allocation = Allocation(job_id, node.name, ",".join(grant.gres))
     return replace(placeholder, allocation=allocation, not_before=0.0, failures=0)
 
 
@@ -179,7 +180,7 @@ def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
     if job.state.ended:
         return _ended(placeholder, job.state, at)
     if job.state.running:
-        return _granted(placeholder.move(State.ALLOCATED, at.now), job, at)
+        return granted(placeholder.move(State.ALLOCATED, at.now), job.id, Grant(job.nodes, job.gres), at)
     excluded = frozenset(job.excluded_nodes)
     queued = placeholder.move(State.QUEUED, at.now, excluded=excluded, immediate=False)
     if not job.state.pending:

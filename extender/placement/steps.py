@@ -25,11 +25,12 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.job_news import after_read
+from extender.placement.job_news import after_read, granted
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.pod_news import refused
 from extender.placement.rules import Moment
 from extender.placement.workload import Allocation
+from slurm_client.model import Grant
 
 _TOLD = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED, State.REFUSED})
 NO_NODE = Cause("NoEligibleNode", "no Node of the partition is open to this Pod")
@@ -180,7 +181,7 @@ def _after_success(placeholder: Placeholder, effect: Effect, result: Any, at: Mo
     if isinstance(effect, CancelJob):
         return _cancelled(placeholder, at)
     if isinstance(effect, Submit):
-        return _taken(placeholder, effect, at)
+        return _taken(placeholder, effect, result, at)
     if isinstance(effect, ExcludeNodes):
         return replace(placeholder, excluded=frozenset(effect.nodes), failures=0)
     if _stale(placeholder, effect):
@@ -257,12 +258,14 @@ def _stale(placeholder: Placeholder, effect: Effect) -> bool:
     return placeholder.state is not of
 
 
-def _taken(placeholder: Placeholder, effect: Submit, at: Moment) -> Placeholder:
+def _taken(placeholder: Placeholder, effect: Submit, grant: Grant | None, at: Moment) -> Placeholder:
     if placeholder.state is State.BOUND:
         return _asked_again(placeholder, at)
     if placeholder.state is not State.SUBMITTING:
         return placeholder
-    if effect.immediate:  # granted, or (a limit of the partition) queued all the same
+    if effect.immediate and grant is not None:
+        return granted(placeholder.move(State.ALLOCATED, at.now), effect.job_id, grant, at)
+    if effect.immediate:  # not known, or (a limit of the partition) queued all the same
         return replace(placeholder, exists=True)
     excluded = frozenset(effect.job.excluded_nodes)
     return placeholder.move(State.QUEUED, at.now, excluded=excluded, not_before=at.now + at.rules.settle)

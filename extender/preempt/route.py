@@ -7,7 +7,7 @@ Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionResult.
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from extender.wire import reply
 
@@ -16,8 +16,8 @@ def router() -> APIRouter:
     """Returns the route."""
     routes = APIRouter()
 
-    @routes.post("/preempt")
-    async def preempt() -> Response:
+    async def preempt(_: Request) -> Response:
         return reply({"NodeNameToMetaVictims": {}})
 
+    routes.add_route("/preempt", preempt, methods=["POST"])
     return routes

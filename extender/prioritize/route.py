@@ -25,9 +25,9 @@ def router() -> APIRouter:
     """Returns the route."""
     routes = APIRouter()
 
-    @routes.post("/prioritize")
     async def prioritize(request: Request) -> Response:
         args = await read(request, PrioritizeArgs)
         return reply([{"Host": name, "Score": 0} for name in args.NodeNames or ()])
 
+    routes.add_route("/prioritize", prioritize, methods=["POST"])
     return routes

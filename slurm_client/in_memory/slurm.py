@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 from slurm_client import ownership
 from slurm_client.in_memory.controller import Controller
 from slurm_client.in_memory.controls import Controls
-from slurm_client.model import Capabilities, Configuration, JobChanges
+from slurm_client.model import Capabilities, Configuration, JobChanges, grant_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from slurm_client.model import (
+        Grant,
         Job,
         JobSpec,
         JobState,
@@ -121,6 +122,9 @@ class InMemorySlurm(Controls):
         self._begin()
         self._answer("job")
         return self._controller.job(job_id)
+
+    async def grant(self, job_id: int) -> Grant | None:
+        return grant_of(await self.job(job_id))
 
     async def update(self, job_id: int, changes: JobChanges) -> None:
         now = self._begin()

@@ -39,7 +39,7 @@ from extender.placement.node_constraints import Node, NodeConstraints
 from extender.placement.recovery import possible_ids
 from extender.placement.rules import Rules
 from extender.placement.workload import GATE, Allocation, Offer, Pod, Request
-from slurm_client.model import Job, JobSpec, JobState, Partition
+from slurm_client.model import Grant, Job, JobSpec, JobState, Partition
 
 NODES = ("n1", "n2")
 VIEW = ClusterView(
@@ -87,6 +87,8 @@ class World:
     """Nodes that Pods are leaving, and how long that takes."""
     max_jobs: int | None = None
     """Slurm's limit on jobs."""
+    tells_grants: bool = True
+    """Whether what was granted at once is known at once too."""
     made: int = 0
     version: int = 0
 
@@ -340,7 +342,7 @@ class World:
             self.jobs[job.id] = replace(job, state=job_state("FAILED"))
             return Failure(Remedy.NO_ROOM, "no room")
         self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=(free[0],))
-        return None
+        return Grant((free[0],)) if self.tells_grants else None
 
     def _granted(self, pod: Pod, allocation: Allocation) -> Pod:
         """The refusal of an earlier allocation is taken off the Pod with it."""

@@ -82,6 +82,10 @@ class Interleavings(RuleBasedStateMachine):
 
     # Slurm
 
+    @rule(told=st.booleans())
+    def grants_are_told_at_once(self, told: bool) -> None:
+        self.world.tells_grants = told
+
     @rule()
     def schedule(self) -> None:
         self.world.schedule()

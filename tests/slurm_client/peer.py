@@ -66,11 +66,13 @@ class Peer:
     seen: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     most_at_once: int = 0
+    connections: int = 0
     arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
     _open: int = 0
     _serving: set[asyncio.Task[None]] = field(default_factory=set)
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         self._serving.add(asyncio.create_task(self._serve(reader, writer)))
 
     async def until_open(self, count: int) -> None:

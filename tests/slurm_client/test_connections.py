@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 
 from slurm_client.errors import (
     InvalidRequest,
@@ -61,6 +62,47 @@ async def test_half_a_reply_is_a_lost_one() -> None:
     half = Act(reply(200, {"job_id": 7})[:-3], closes=True)
     async with peer(half, CREATED) as served, client_of(served) as slurm:
         assert await slurm.submit(spec(), 7) == 7
+
+
+CHUNKED = (
+    b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n{"job_id": \r\n2\r\n7}\r\n0\r\n\r\n'
+)
+
+
+async def test_a_reply_in_chunks_is_read_whole() -> None:
+    async with peer(Act(CHUNKED)) as served, client_of(served) as slurm:
+        assert await slurm.submit(spec(), 7) == 7
+
+
+def test_the_extenders_own_event_loop_keeps_its_connections() -> None:
+    async def use() -> None:
+        async with peer(CREATED, CREATED) as served, client_of(served, concurrency=1) as slurm:
+            for _ in range(2):
+                assert await slurm.submit(spec(), 7) == 7
+            assert served.connections == 1
+
+    uvloop.run(use())
+
+
+async def test_what_is_no_http_is_a_lost_reply() -> None:
+    async with peer(Act(b"SSH-2.0-x\r\n", closes=True), CREATED) as served, client_of(served) as slurm:
+        assert await slurm.submit(spec(), 7) == 7
+
+
+async def test_a_connection_that_the_server_means_to_close_is_not_used_again() -> None:
+    last = CREATED.sends.replace(b"HTTP/1.1 200 X\r\n", b"HTTP/1.1 200 X\r\nConnection: close\r\n")
+    async with peer(Act(last), CREATED) as served, client_of(served, concurrency=1) as slurm:
+        for _ in range(2):
+            assert await slurm.submit(spec(), 7) == 7
+        assert len(served.seen) == 2
+
+
+async def test_nothing_that_a_token_holds_becomes_another_header() -> None:
+    async with peer(NO_JOBS) as served:
+        slurm = SlurmRest(served.url, StaticToken("a\r\nX-SLURM-USER-NAME: root"))
+        await slurm.job(7)
+        await slurm.aclose()
+        assert set(served.tokens) == {"a??X-SLURM-USER-NAME:?root"}
 
 
 async def test_an_error_sent_twice_is_read_once_and_the_next_call_works() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_client.errors import InvalidRequest
-from slurm_client.model import JobChanges
+from slurm_client.model import Grant, JobChanges
 from tests.slurm_client.bench import GPUS, eventually
 
 if TYPE_CHECKING:
@@ -46,6 +46,23 @@ async def test_all_states_have_ended_jobs_too(bench: Bench) -> None:
 
 async def test_an_unknown_job_is_none(bench: Bench) -> None:
     assert await bench.slurm.job(next(bench.ids)) is None
+
+
+async def test_what_a_job_was_given_is_told_without_the_rest_of_it(bench: Bench) -> None:
+    for wanted in ({"gres": (("gpu", 2),)}, {"cpus": 2}, {"gres": (("gpu:h100", 1),), "nodes": 2}):
+        job = await bench.allocate(**wanted)
+        assert await bench.slurm.grant(job.id) == Grant(job.nodes, job.gres)
+
+
+async def test_a_job_that_has_nothing_was_given_nothing(bench: Bench) -> None:
+    held = await bench.fill()
+    waiting = await bench.submit(gres=(("gpu", 1),))
+    assert await bench.slurm.grant(waiting) is None
+    assert await bench.slurm.grant(next(bench.ids)) is None
+    await bench.slurm.cancel(waiting)
+    assert await bench.slurm.grant(waiting) is None
+    await bench.slurm.cancel(held[0])
+    assert await bench.slurm.grant(held[0]) is None
 
 
 # -- update

@@ -160,6 +160,15 @@ async def test_a_job_that_was_granted_at_once_binds_nowhere_else() -> None:
     assert "does not run on n5" in await cluster.bind(Node="n5")
 
 
+async def test_a_job_whose_prolog_runs_still_is_waited_for() -> None:
+    slurm = FakeSlurm(placeholder_job(POD, "RUNNING,CONFIGURING", node="gpu-04"))
+    running = asyncio.ensure_future(RunningJobs(cast(Slurm, slurm)).runs(JOB.id))
+    await asyncio.sleep(0.02)
+    assert not running.done()
+    slurm.jobs[JOB.id] = JOB
+    assert await running
+
+
 async def test_binds_that_come_together_share_a_question() -> None:
     slurm = FakeSlurm(JOB)
     running = RunningJobs(cast(Slurm, slurm))
