@@ -11,7 +11,7 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -128,6 +128,16 @@ class Extender:
             tasks.create_task(self._occupancy.run())
             tasks.create_task(self._refusals.run())
             tasks.create_task(self._lease.lead(self._place, self._stand_by))
+
+    async def drain(self, servers: Iterable[uvicorn.Server]) -> None:
+        """Sends callers elsewhere while it still answers: a Service forgets who is not ready, and
+        connections end with their next reply."""
+        self._health.ready = False
+        close = (b"connection", b"close")
+        for server in servers:
+            server.config.encoded_headers.append(close)
+            server.server_state.default_headers.append(close)
+        await asyncio.sleep(self._settings.drain_s)
 
     async def _follow(self) -> None:
         """What every replica needs: without both systems' nodes no binding can be verified."""
@@ -298,6 +308,8 @@ async def serve(settings: Settings) -> None:
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         for part in done:
             part.result()
+        placing.cancel()  # another replica leads from now on
+        await extender.drain(servers)
     except Exception:
         log.critical(
             "a part of the program failed: it ends, and whoever runs it starts it again", exc_info=True

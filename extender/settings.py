@@ -57,6 +57,9 @@ class Settings(BaseSettings):
     lease_duration_s: int = Field(default=5, ge=2, lt=3600)
     """How long the Lease of a leader that has died keeps others from leading."""
 
+    drain_s: float = Field(default=3.0, ge=0, lt=600)
+    """How long a replica that is told to end still answers, so that callers find another."""
+
     listen_address: str = "0.0.0.0"  # noqa: S104 -- admission and probes come from other hosts
     scheduler_address: str = "127.0.0.1"
     """kube-scheduler's verbs bind Pods: only what is on this host may call them."""

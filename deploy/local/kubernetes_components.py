@@ -35,6 +35,7 @@ _CONTROLLERS: Final = (
 )
 # Of the replicas' leader, the extenders' and the kube-schedulers' alike.
 LEASE_DURATION_S: Final = 5
+_DRAIN_S: Final = 2
 _OPEN_PATHS: Final = "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics"
 
 
@@ -92,6 +93,7 @@ def extender_environment(
         "REPLICA": name,
         "LEASE_NAMESPACE": "kube-system",
         "LEASE_DURATION_S": LEASE_DURATION_S,
+        "DRAIN_S": _DRAIN_S if spec.replicas > 1 else 0,  # where there is another to go to
         # What slurmrestd 24.11 does not tell.
         "DEFAULT_PARTITION": "main",
         "PREEMPT_TYPE": "preempt/none",

@@ -1,0 +1,89 @@
+"""Two replicas, each beside a kube-scheduler of its own, restarted one after the other under load."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from tests.end_to_end.people import People, eventually
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def replicated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
+    directory: Path = tmp_path_factory.mktemp("replicas")
+    with Cluster.up(ClusterSpec(nodes=4, cpus_per_node=32, replicas=2), directory) as cluster:
+        people = People(cluster)
+        yield people
+        people.close()
+
+
+class Stream(threading.Thread):
+    """A Pod every tenth of a second, until it is told to stop."""
+
+    def __init__(self, people: People) -> None:
+        super().__init__()
+        self._people = people
+        self.over = threading.Event()
+        self.created: list[str] = []
+        self.refused: list[str] = []
+
+    def run(self) -> None:
+        while not self.over.wait(0.1):
+            name = f"stream-{len(self.created) + len(self.refused)}"
+            try:
+                self._people.create(name)
+                self.created.append(name)
+            except httpx.HTTPStatusError as error:
+                self.refused.append(error.response.text)
+
+
+def leader(people: People) -> str:
+    path = "--output=jsonpath={.spec.holderIdentity}"
+    return people.cluster.kubectl("get", "lease", "slurm-extender", "-n", "kube-system", path).stdout
+
+
+def test_a_rolling_restart_under_load_refuses_no_pod_and_loses_none(replicated: People) -> None:
+    stream = Stream(replicated)
+    stream.start()
+    leaders = []
+    try:
+        for number in ("", "-2"):
+            leaders.append(leader(replicated))
+            for name in (f"extender{number}", f"kube-scheduler{number}"):
+                replicated.cluster.stop(name)
+                replicated.cluster.start(name)
+        time.sleep(1)
+    finally:
+        stream.over.set()
+        stream.join()
+    assert stream.refused == []
+    assert len(stream.created) > 20
+    eventually(lambda: all(replicated.node_of(name) for name in stream.created), "all bound", 30)
+    jobs = replicated.squeue()
+    pods = replicated.pods()
+    for name in stream.created:
+        full = replicated.full(name)
+        assert jobs[f"default/{full}"].node == pods[full]["spec"]["nodeName"]
+    assert "extender" in leaders
+
+
+def test_the_next_replica_leads_at_once_when_the_leader_ends_in_order(replicated: People) -> None:
+    before = leader(replicated)
+    replicated.cluster.stop(before)
+    try:
+        after = eventually(lambda: leader(replicated), "another leads", 3)
+        assert after not in ("", before)
+        replicated.create("after")
+        replicated.bound("after", within=15)
+    finally:
+        replicated.cluster.start(before)
+    assert replicated.cluster.is_running(after)
