@@ -73,6 +73,7 @@ class Extender:
         self._telemetry = Telemetry()
         self._jobs: JobWatch | None = None
         self._ledger: Ledger | None = None
+        self._leadership: asyncio.Task[None] | None = None
         untold = Untold(settings.default_partition, settings.preempt_type)
         self._keeper = ClusterViewKeeper(
             kubernetes, slurm, self._health, settings.node_name_label, untold
@@ -127,12 +128,14 @@ class Extender:
             tasks.create_task(self._follow())
             tasks.create_task(self._occupancy.run())
             tasks.create_task(self._refusals.run())
-            tasks.create_task(self._lease.lead(self._place, self._stand_by))
+            self._leadership = tasks.create_task(self._lease.lead(self._place, self._stand_by))
 
     async def drain(self, servers: Iterable[uvicorn.Server]) -> None:
         """Sends callers elsewhere while it still answers: a Service forgets who is not ready, and
         connections end with their next reply."""
         self._health.ready = False
+        if self._leadership is not None:
+            self._leadership.cancel()  # another replica leads from now on
         close = (b"connection", b"close")
         for server in servers:
             server.config.encoded_headers.append(close)
@@ -188,7 +191,10 @@ class Extender:
                 )
 
     def _allocated(self, uid: str) -> Placeholder | None:
-        return self._ledger.allocated(uid) if self._ledger is not None else None
+        """What the ledger knows counts only while no other replica can lead."""
+        if self._ledger is None or not self._lease.is_held:
+            return None
+        return self._ledger.allocated(uid)
 
     def _nudge(self, job_id: int) -> None:
         """Passes a push on; a replica that does not lead drops it."""
@@ -308,7 +314,6 @@ async def serve(settings: Settings) -> None:
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         for part in done:
             part.result()
-        placing.cancel()  # another replica leads from now on
         await extender.drain(servers)
     except Exception:
         log.critical(

@@ -65,9 +65,14 @@ class Lease:
             await self._stop()
             await self._release()
 
+    @property
+    def is_held(self) -> bool:
+        """Tells whether this replica may act as the leader now."""
+        return _now() < self._held_until
+
     async def held(self) -> None:
         """Returns while this replica may act as the leader; waits until it may again."""
-        while _now() >= self._held_until:
+        while not self.is_held:
             self._renewed.clear()
             await self._renewed.wait()
 
@@ -95,7 +100,7 @@ class Lease:
         asked = _now()
         try:
             async with asyncio.timeout(self._duration / 2):
-                holds = await self._take(asked)
+                holds = await self._take()
         except Conflict:  # another replica wrote at the same moment
             return None
         except (KubernetesError, TimeoutError) as error:
@@ -107,28 +112,32 @@ class Lease:
             self._renewed.set()
         return holds
 
-    async def _take(self, asked: float) -> bool:
+    async def _take(self) -> bool:
         lease = await self._kubernetes.read_lease(self._namespace, NAME)
         if lease is None:
             await self._kubernetes.create_lease(self._namespace, self._manifest({}))
             return True
         version = str(lease["metadata"]["resourceVersion"])
         if version != self._seen[0]:
-            self._seen = (version, asked)
-        if not self._may_take(lease.get("spec") or {}, asked):
+            self._seen = (version, _now())  # it was written before it was read
+        if not self._may_take(lease.get("spec") or {}, _now()):
             return False
         written = await self._kubernetes.replace_lease(self._namespace, NAME, self._manifest(lease))
-        self._seen = (str(written["metadata"]["resourceVersion"]), asked)
+        self._seen = (str(written["metadata"]["resourceVersion"]), _now())
         return True
 
     def _may_take(self, spec: Mapping[str, Any], now: float) -> bool:
+        """One that leads keeps the Lease only while it is still its own: if another has had it since,
+        what it knows is out of date, and it begins anew."""
         holder = spec.get("holderIdentity") or ""
+        if self._leading is not None:
+            return bool(holder == self._identity)
         lasts = float(spec.get("leaseDurationSeconds") or self._duration)
         return holder in ("", self._identity) or now - self._seen[1] >= lasts
 
     async def _release(self) -> None:
         """The next leader need not wait for what is given back."""
-        if _now() >= self._held_until:
+        if not self.is_held:
             return
         self._held_until = -inf
         with suppress(KubernetesError, TimeoutError):

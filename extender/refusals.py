@@ -31,6 +31,8 @@ class Refusals:
 
     def tell(self, pod: Mapping[str, Any], allocation: Allocation, offered: Sequence[str]) -> None:
         """Notes that other Nodes were offered to a Pod than the one that it was allocated."""
+        if not all(pod["metadata"].get(name) for name in ("namespace", "name", "uid")):
+            return  # kube-scheduler sends no such Pod
         before = Offer.parse(pod["metadata"].get("annotations") or {})
         known = before is not None and before.job_id == allocation.job_id
         if not known and not self._told.full():

@@ -17,7 +17,14 @@ from urllib.parse import urlencode, urlsplit
 import orjson
 
 from slurm_client import problems
-from slurm_client.errors import NeedsOperator, OutcomeUnknown, RetryLater, SlurmError, Unreachable
+from slurm_client.errors import (
+    JobIdTaken,
+    NeedsOperator,
+    OutcomeUnknown,
+    RetryLater,
+    SlurmError,
+    Unreachable,
+)
 from slurm_client.exchange import Connection, Lost
 
 if TYPE_CHECKING:
@@ -99,21 +106,24 @@ class Connections:
     async def _exchange(self, request: Request) -> Reply:
         token = self._tokens.token()
         try:
-            status, content = await self._carry(request, token)
+            return _reply(*await self._carry(request, token))
         except Lost:
             # Perhaps only a kept-alive connection that the server had closed: at once, again.
-            status, content = await self._carry_again(request, token)
-        parsed = problems.document(content)
-        if error := problems.problem(status, content, parsed):
-            raise error
-        return Reply(content, parsed)
+            return await self._exchange_again(request, token)
 
-    async def _carry_again(self, request: Request, token: str) -> tuple[int, bytes]:
+    async def _exchange_again(self, request: Request, token: str) -> Reply:
+        """The first try may have been carried out: whatever the second is told but that the id is
+        taken, or that nobody may ask, says nothing of the first where it changes something."""
         try:
-            return await self._carry(request, token)
-        except (Unreachable, Lost) as error:
-            # Unreachable too: the first try may have been carried out.
+            return _reply(*await self._carry(request, token))
+        except (Unreachable, RetryLater, Lost) as error:
             lost = f"{request.text}: the connection was lost: {error}"
+            raise OutcomeUnknown(lost) from error
+        except SlurmError as error:
+            certain = request.method != "POST" or isinstance(error, JobIdTaken)
+            if certain or _about_the_token(error):
+                raise
+            lost = f"{request.text}: the connection was lost, then: {error.words}"
             raise OutcomeUnknown(lost) from error
 
     async def _carry(self, request: Request, token: str) -> tuple[int, bytes]:
@@ -160,6 +170,13 @@ class Connections:
             number=error.number,
             http_status=error.http_status,
         )
+
+
+def _reply(status: int, content: bytes) -> Reply:
+    parsed = problems.document(content)
+    if error := problems.problem(status, content, parsed):
+        raise error
+    return Reply(content, parsed)
 
 
 def _about_the_token(error: SlurmError) -> bool:

@@ -133,8 +133,10 @@ def configuration(document: Mapping[str, Any]) -> Configuration:
     )
 
 
-def grant(resources: Sequence[Resources]) -> Grant:
-    """What a job has, of the same in detail."""
+def grant(resources: Sequence[Resources]) -> Grant | None:
+    """What a job has, of the same in detail; None where it has nothing."""
+    if not resources:
+        return None
     gres = (",".join(_device(*one) for one in node.gres) for node in resources)
     return Grant(tuple(node.node for node in resources), tuple(text for text in gres if text))
 

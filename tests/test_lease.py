@@ -72,8 +72,10 @@ class Replica:
         self.leads = asyncio.Event()
         self.follows = asyncio.Event()
         self.fails: Exception | None = None
+        self.begun = 0
 
     async def work(self) -> None:
+        self.begun += 1
         self.follows.clear()
         self.leads.set()
         try:
@@ -166,6 +168,17 @@ async def test_a_leader_stops_when_it_sees_another(kubernetes: FakeKubernetes) -
         kubernetes._store({**kubernetes.lease, "spec": kubernetes.spec | {"holderIdentity": "b"}})
         await soon(first.follows)
         assert not first.leads.is_set()
+
+
+async def test_a_leader_that_missed_anothers_term_begins_anew(kubernetes: FakeKubernetes) -> None:
+    """It was paused; another led meanwhile, and has given the Lease back."""
+    async with running(Replica(kubernetes, "a")) as first:
+        await soon(first.leads)
+        assert kubernetes.lease is not None
+        kubernetes._store({**kubernetes.lease, "spec": kubernetes.spec | {"holderIdentity": ""}})
+        await soon(first.follows)
+        await soon(first.leads)
+        assert first.begun == 2
 
 
 @pytest.mark.parametrize("silent", [False, True])

@@ -64,9 +64,9 @@ class Room:
             yield
             return
         async with self._held[node]:
+            self._guests.add(node)  # from now on a Pod of ours waits for the answer
             if not await self._fits(manifest, node):
                 raise NoRoom(FULL)
-            self._guests.add(node)
             yield
 
     @asynccontextmanager

@@ -9,6 +9,7 @@ from extender.placement.workload import Pod
 
 _WITHOUT_JOB = frozenset({State.SEEN, State.REFUSED})
 _OFFER_S = 0.2  # how long other replicas have to say what kube-scheduler offered
+_WRITES = frozenset({State.ALLOCATED, State.REPLACING, State.EVICTING})
 _OVER = frozenset({State.RELEASING, State.DONE})
 
 
@@ -19,7 +20,7 @@ def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
         return placeholder
     if pod.finished or (pod.deleting and pod.node is None):
         return after_end(placeholder, now)
-    if pod.attempt > placeholder.attempt and placeholder.state is not State.REPLACING:
+    if pod.attempt > placeholder.attempt:
         return _overtaken(placeholder, now)
     if pod.node is not None:
         return _bound(placeholder, pod.node, now)
@@ -27,7 +28,8 @@ def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
         return _changed(placeholder, before, now)
     if placeholder.state is State.ALLOCATED and pod.allocation == placeholder.allocation:
         return _not_bound(placeholder, before, now)
-    if not (placeholder.written or placeholder.failures or placeholder.in_line):
+    waits = placeholder.state in _WRITES and not (placeholder.written or placeholder.failures)
+    if waits:
         return replace(placeholder, not_before=0.0)  # a write may have waited for this version
     return placeholder
 
@@ -55,9 +57,10 @@ def _overtaken(placeholder: Placeholder, now: float) -> Placeholder:
         return replace(placeholder, attempt=pod.attempt, attempt_try=0)
     if pod.node is not None:
         return after_end(placeholder, now)
-    over = placeholder.job_over
     before = replace(placeholder, attempt=pod.attempt - 1, allocation=None)
-    return before.move(State.REPLACING, now, written=True, job_over=over)
+    if placeholder.state is State.REPLACING:  # our own number, or that of another replica
+        return replace(before, written=True, not_before=0.0)
+    return before.move(State.REPLACING, now, written=True, job_over=placeholder.job_over)
 
 
 def after_end(placeholder: Placeholder, now: float) -> Placeholder:
@@ -83,9 +86,16 @@ def _bound(placeholder: Placeholder, node: str, now: float) -> Placeholder:
                 return placeholder.move(State.EVICTING, now, job_over=True, cause=placeholder.cause)
             return placeholder.move(State.BOUND, now)
         case State.SUBMITTING | State.QUEUED if _by_another_replica(placeholder):
-            granted = placeholder.move(State.ALLOCATED, now, allocation=placeholder.pod.allocation)
-            return granted.move(State.BOUND, now, doubted=now)  # Slurm is asked whether it is so
+            return _believed(placeholder.move(State.ALLOCATED, now), now)
+        case State.ALLOCATED if placeholder.allocation is None and _by_another_replica(placeholder):
+            return _believed(placeholder, now)
     return after_end(placeholder, now)
+
+
+def _believed(placeholder: Placeholder, now: float) -> Placeholder:
+    """What the Pod says of its job counts until Slurm, which is asked now, says otherwise."""
+    granted = replace(placeholder, allocation=placeholder.pod.allocation)
+    return granted.move(State.BOUND, now, doubted=now)
 
 
 def _by_another_replica(placeholder: Placeholder) -> bool:

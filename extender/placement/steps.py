@@ -33,6 +33,8 @@ from extender.placement.workload import Allocation
 from slurm_client.model import Grant
 
 _TOLD = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED, State.REFUSED})
+# What Slurm answers to a submission; all but the last before it looks for a duplicate.
+_ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR, Remedy.ID_TAKEN})
 NO_NODE = Cause("NoEligibleNode", "no Node of the partition is open to this Pod")
 
 
@@ -220,7 +222,7 @@ def give_back(placeholder: Placeholder, at: Moment) -> Placeholder:
     cause = Cause("NodeRefused", f"kube-scheduler does not let it onto {node}, which Slurm chose")
     avoid = (*placeholder.avoid, (node, at.now + at.rules.avoid))
     offered = placeholder.offered
-    if pod.offered is not None and pod.offered.nodes:
+    if pod.offered is not None and pod.offered.nodes and pod.offered.job_id == placeholder.job_id:
         offered = frozenset(pod.offered.nodes), at.now + at.rules.offer
     return placeholder.move(State.REPLACING, at.now, cause=cause, avoid=avoid, offered=offered)
 
@@ -279,18 +281,9 @@ def _asked_again(placeholder: Placeholder, at: Moment) -> Placeholder:
 def _after_failure(
     placeholder: Placeholder, effect: Effect, failure: Failure, at: Moment
 ) -> Placeholder:
-    if isinstance(effect, Submit) and placeholder.state is State.SUBMITTING:
-        match failure.remedy:
-            case Remedy.NO_ROOM if effect.immediate:
-                following = placeholder.attempt_try + 1
-                numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
-                return replace(numbered, immediate=False)
-            case Remedy.ID_TAKEN:
-                return replace(placeholder, exists=True)
-            case Remedy.CHANGE:
-                return refused(placeholder, f"Slurm refuses the job: {failure.message}", at.now)
-            case Remedy.LATER | Remedy.NO_ROOM | Remedy.OPERATOR:
-                return not_now(placeholder, trouble(failure))
+    submitting = isinstance(effect, Submit) and placeholder.state is State.SUBMITTING
+    if submitting and failure.remedy in _ANSWERS:
+        return _not_taken(placeholder, failure, at)
     if placeholder.forgotten and failure.remedy is Remedy.ID_TAKEN:  # it has come back
         return _asked_again(placeholder, at)
     if failure.remedy in (Remedy.FRESHER, Remedy.GONE):
@@ -301,11 +294,21 @@ def _after_failure(
     return replace(held_up, cause=trouble(failure)) if waiting else held_up
 
 
-def not_now(placeholder: Placeholder, cause: Cause) -> Placeholder:
-    """Returns the record of a submission that goes back in line. Where an earlier one may have arrived
-    all the same, the job is looked for first: Slurm tells of a limit before it tells of a duplicate."""
-    if placeholder.failures:
+def _not_taken(placeholder: Placeholder, failure: Failure, at: Moment) -> Placeholder:
+    if placeholder.failures or failure.remedy is Remedy.ID_TAKEN:
+        # An earlier one has arrived, or may have, for all that is said of this: it is looked for.
         return replace(placeholder, exists=True, failures=0)
+    if failure.remedy is Remedy.CHANGE:
+        return refused(placeholder, f"Slurm refuses the job: {failure.message}", at.now)
+    if failure.remedy is Remedy.NO_ROOM and placeholder.immediate:
+        following = placeholder.attempt_try + 1
+        numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
+        return replace(numbered, immediate=False)
+    return not_now(placeholder, trouble(failure))
+
+
+def not_now(placeholder: Placeholder, cause: Cause) -> Placeholder:
+    """Returns the record of a submission that goes back in line."""
     return replace(placeholder, cause=cause, not_before=inf)
 
 

@@ -36,6 +36,7 @@ CONDITION = DOMAIN + "Placeholder"
 
 _MANDATORY = ("cpu", "memory")
 _MOST_OFFERED = 1000
+_MOST_ATTEMPTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = No
         priority=spec.get("priority") or 0,
         gates=tuple(gate["name"] for gate in spec.get("schedulingGates") or ()),
         node=spec.get("nodeName") or None,
-        attempt=whole_number(annotations.get(ATTEMPT, "")) or 1,
+        attempt=_attempt(annotations),
         job_id=whole_number(annotations.get(JOB_ID, "")),
         allocation=Allocation.parse(annotations),
         deleting="deletionTimestamp" in metadata,
@@ -170,6 +171,12 @@ def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = No
         looked_at=_has(status, "PodScheduled", "Unschedulable"),
         unschedulable=_has(status, "PodScheduled", "Unschedulable", without=WAITING),
     )
+
+
+def _attempt(annotations: Mapping[str, str]) -> int:
+    """One that nobody reaches is forged: what follows it must still fit into a job's key."""
+    number = whole_number(annotations.get(ATTEMPT, "")) or 1
+    return number if number < _MOST_ATTEMPTS else 1
 
 
 def _has(status: Manifest, kind: str, reason: str | None, without: str | None = None) -> bool:

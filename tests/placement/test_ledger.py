@@ -27,6 +27,7 @@ from extender.placement.events import (
 )
 from extender.placement.node_constraints import Node
 from extender.placement.placeholder import IllegalMove, Placeholder, State
+from extender.placement.pod_news import after_pod
 from extender.placement.rules import Rules
 from extender.placement.workload import GATE, Offer, Request
 from slurm_client.model import Job, JobState
@@ -303,6 +304,76 @@ def test_a_node_that_is_refused_when_it_is_clear_too_is_given_back() -> None:
     world.pass_time(41.0)
     assert kinds(settle(world)) == [LookAtNode, WriteAllocation]
     assert kinds(settle_refused(world, uid))[:2] == [LookAtNode, WriteAttempt]
+
+
+def test_a_refusal_after_an_unknown_outcome_has_the_job_looked_for_first() -> None:
+    for remedy in (Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR, Remedy.NO_ROOM):
+        world = World()
+        uid = world.create_pod()
+        world.hear()
+        (submit,) = world.effects
+        world.acting.effects = []
+        world.do(submit)  # it arrived, but the reply was lost
+        world.finish(submit, Failure(Remedy.AGAIN, "lost"))
+        world.pass_time(1.0)
+        (again,) = (effect for effect in world.effects if isinstance(effect, Submit))
+        world.acting.effects = []
+        world.finish(again, Failure(remedy, "refused"))
+        settle(world)
+        assert state_of(world, uid) is State.ALLOCATED, remedy
+
+
+def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it() -> None:
+    """This replica has seen the job start, and has not yet read where."""
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.bind(uid)
+    bound = world.pods[uid]
+    started = Placeholder(replace(bound, node=None), State.ALLOCATED, job_id=job_id_of(world, uid))
+    after = after_pod(started, bound, world.now)
+    assert (after.state, after.allocation) == (State.BOUND, bound.allocation)
+    assert after.doubted is not None  # and so Slurm is asked
+
+
+def test_an_attempt_that_another_replica_has_numbered_is_not_numbered_again() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.refuse(uid, offers=True)
+    settle_news(world)
+    look = world.effects.pop(0)
+    world.finish(look, 0.0)
+    (write,) = world.effects
+    assert isinstance(write, WriteAttempt)
+    world.acting.effects = []
+    world.write(replace(world.pods[uid], attempt=2, offered=None, unschedulable=False))
+    world.finish(write, Failure(Remedy.FRESHER, "the object has been modified"))
+    assert WriteAttempt not in kinds(settle(world))
+
+
+def test_an_offer_that_names_another_job_is_not_gone_by() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.write(replace(world.pods[uid], unschedulable=True, offered=Offer(4711, ("n9",))))
+    settle(world)
+    world.pass_time(0.3)
+    settle(world)
+    submitted = next(e for e in poll(world) if isinstance(e, Submit))
+    assert submitted.job.excluded_nodes == ("n1",)
+
+
+def test_a_pods_news_do_not_shorten_the_pause_before_another_attempt() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.write(replace(world.pods[uid], attempt=8))
+    world.acting.news = world.news[-1:]
+    assert settle(world) == []
+    world.write(replace(world.pods[uid], looked_at=True))
+    assert settle(world) == []
+    world.pass_time(31.0)
+    assert Submit in kinds(settle(world))
 
 
 def test_a_pod_that_is_edited_while_its_job_waits_gets_another_job() -> None:

@@ -258,3 +258,9 @@ def test_requests_are_compared_by_value() -> None:
     assert pod(version="1").request == pod(version="2").request
     assert pod(cpu="1").request == pod(cpu=str(Decimal(1))).request
     assert pod(cpu="1").request != pod(cpu="2").request
+
+
+def test_an_attempt_that_nobody_reaches_is_forged() -> None:
+    """What follows it would not fit into a job's key, and nobody would know the job for ours."""
+    forged = parse_pod(pod_manifest(annotations={ATTEMPT: "9999999999"}), Dialect())
+    assert forged.attempt == 1

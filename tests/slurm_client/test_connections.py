@@ -58,6 +58,15 @@ async def test_a_retried_creation_that_had_been_carried_out_says_that_the_id_is_
             await slurm.submit(spec(), 7)
 
 
+@pytest.mark.parametrize("number", [2007, 2050, 2000])
+async def test_what_a_retried_creation_is_refused_for_says_nothing_of_the_first(number: int) -> None:
+    """Slurm looks at limits, and at what is asked for, before it looks for a duplicate."""
+    refused = Act(reply(422, slurm_error(number)), closes=True)
+    async with peer(lost(), refused) as served, client_of(served) as slurm:
+        with pytest.raises(OutcomeUnknown, match="lost"):
+            await slurm.submit(spec(), 7)
+
+
 async def test_half_a_reply_is_a_lost_one() -> None:
     half = Act(reply(200, {"job_id": 7})[:-3], closes=True)
     async with peer(half, CREATED) as served, client_of(served) as slurm:

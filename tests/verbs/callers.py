@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -140,6 +141,7 @@ class Listeners:
 
     def leads(self, allocated: Mapping[str, Placeholder]) -> None:
         """This replica leads, and has seen these Pods with their allocations."""
+        self._extender._lease._held_until = inf
         self._extender._ledger = cast(Ledger, SimpleNamespace(allocated=allocated.get))
 
     async def post(self, verb: str, sent: Any) -> httpx.Response:
