@@ -46,6 +46,7 @@ class ClusterViewKeeper:
         )
         self._kubernetes = kubernetes
         self._slurm = slurm
+        self._health = health
         self._label = name_label
         self._untold = untold
         self.view = ClusterView()
@@ -109,7 +110,10 @@ class ClusterViewKeeper:
                 if self.view != before:
                     self._tell(self.view)
             except SlurmError as error:
+                self._health.says("Slurm's partitions", str(error))
                 log.warning("partitions not read", error=str(error))
+            else:
+                self._health.says("Slurm's partitions", None)
 
     async def _read_partitions(self) -> None:
         partitions = {p.name: p for p in await self._slurm.partitions()}

@@ -14,9 +14,15 @@ from tests.end_to_end.people import People
 
 
 @pytest.fixture(scope="session", params=list(DEBIAN_SUITES))
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Four nodes of 8 CPUs and 4 GPUs, on one release of Slurm after the other."""
-    spec = ClusterSpec(nodes=4, release=request.param)
+def slurm_release(request: pytest.FixtureRequest) -> str:
+    """One release after the other."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def cluster(slurm_release: str) -> Iterator[Cluster]:
+    """Four nodes of 8 CPUs and 4 GPUs."""
+    spec = ClusterSpec(nodes=4, release=slurm_release)
     with (
         tempfile.TemporaryDirectory(prefix="e2e-") as directory,
         Cluster.up(spec, Path(directory)) as running,

@@ -101,8 +101,8 @@ def test_a_wrong_token_is_told_by_readyz_and_mended_without_a_restart(
     environment = {"SLURM_EXTENDER_SLURM_TOKEN_FILE": str(token)}
     quiet.cluster.start("extender", env=environment, wait=False)
     try:
-        troubles = eventually(lambda: _troubles(quiet), "/readyz tells")
-        assert "token" in troubles["Slurm"].lower()
+        trouble = eventually(lambda: _troubles(quiet).get("Slurm"), "/readyz tells")
+        assert "token" in str(trouble).lower()
         assert quiet.ready()[0] == 503
         quiet.create("p")
         eventually(lambda: quiet.condition("p").get("reason") == "SlurmNeedsOperator", "condition")

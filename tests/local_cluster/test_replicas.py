@@ -79,10 +79,11 @@ def test_a_link_that_refuses_cuts_one_extender_off(pair: Cluster) -> None:
 
     pair.disturb("extender-2", "slurmrestd", REFUSE)
     try:
-        wait_until(lambda: "Slurm" in troubles())
+        # A replica that stands by reads the partitions four times a minute, and nothing else.
+        wait_until(lambda: "Slurm" in troubles(), within_s=40.0)
     finally:
         pair.disturb("extender-2", "slurmrestd", HEALTHY)
-    wait_until(lambda: "Slurm" not in troubles())
+    wait_until(lambda: "Slurm" not in troubles(), within_s=40.0)
     with pytest.raises(ClusterError, match="extender-3-to-slurmrestd"):
         pair.disturb("extender-3", "slurmrestd", REFUSE)
 

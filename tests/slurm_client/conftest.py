@@ -81,6 +81,8 @@ async def _real_bench(cluster: Cluster) -> AsyncIterator[RealBench]:
     """With every job gone at the end."""
     slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
     await slurm.connect()
+    if not any(node.features for node in await slurm.nodes()):
+        _set_features(cluster)  # slurmctld was restarted: what scontrol says of them goes with it
     bench = RealBench(slurm, cluster)
     yield bench
     await bench.clear()
