@@ -11,7 +11,7 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -49,7 +49,7 @@ from extender.prioritize import route as prioritize
 from extender.refusals import Refusals
 from extender.settings import Settings
 from extender.telemetry import Telemetry, configure_logging
-from extender.wire import reply
+from extender.wire import Verb, Verbs, reply, wrong_fields
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.rest import SlurmRest
 from slurm_client.tokens import TokenFile
@@ -102,24 +102,28 @@ class Extender:
         binder = Binder(
             self._kubernetes, self._slurm, dialect, lambda: self._keeper.view, room, self._allocated
         )
-        verbs = self._application(
-            filter_nodes.router(dialect, self._occupancy, self._refusals.tell),
-            prioritize.router(),
-            bind.router(binder),
-            preempt.router(),
-            prefix="/scheduler",
-        )
+        scheduler = {
+            "/scheduler/filter": filter_nodes.verb(dialect, self._occupancy, self._refusals.tell),
+            "/scheduler/prioritize": prioritize.verb(),
+            "/scheduler/bind": bind.verb(binder),
+            "/scheduler/preempt": preempt.verb(),
+        }
         servers = [
-            self._server(verbs, settings.scheduler_port, address=settings.scheduler_address),
+            self._server(
+                self._verbs(scheduler), settings.scheduler_port, address=settings.scheduler_address
+            ),
             self._server(_plain(self._telemetry.router()), settings.metrics_port),
             self._server(_plain(probes.router(self._health)), settings.health_port),
         ]
         if settings.tls_cert_file is not None:
-            webhook = self._application(admission.router(dialect))
-            servers.append(self._server(webhook, settings.admission_port, tls=True))
+            webhook = {"/mutate": admission.verb(dialect)}
+            servers.append(self._server(self._verbs(webhook), settings.admission_port, tls=True))
         if settings.hooks_token_file is not None:
             pushes = hooks.router(TokenFile(settings.hooks_token_file), self._nudge)
-            servers.append(self._server(self._application(pushes), settings.hooks_port))
+            application = _plain(pushes)
+            application.add_exception_handler(RequestValidationError, _malformed)
+            self._telemetry.instrument(application)
+            servers.append(self._server(application, settings.hooks_port))
         return servers
 
     async def run(self) -> None:
@@ -236,15 +240,11 @@ class Extender:
             self._lease.held,
         )
 
-    def _application(self, *routers: APIRouter, prefix: str = "") -> FastAPI:
-        application = _plain(*routers, prefix=prefix)
-        self._telemetry.instrument(application)
-        for malformed in (RequestValidationError, ValidationError):
-            application.add_exception_handler(malformed, _malformed)
-        return application
+    def _verbs(self, verbs: Mapping[str, Verb]) -> Verbs:
+        return Verbs(verbs, self._telemetry.answered)
 
     def _server(
-        self, application: FastAPI, port: int, *, address: str | None = None, tls: bool = False
+        self, application: Verbs | FastAPI, port: int, *, address: str | None = None, tls: bool = False
     ) -> uvicorn.Server:
         settings = self._settings
         configuration = uvicorn.Config(
@@ -253,6 +253,8 @@ class Extender:
             port=port,
             loop="uvloop",
             http="httptools",
+            ws="none",
+            proxy_headers=False,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -272,23 +274,18 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _plain(*routers: APIRouter, prefix: str = "") -> FastAPI:
+def _plain(router: APIRouter) -> FastAPI:
     application = FastAPI(openapi_url=None)
-    for router in routers:
-        application.include_router(router, prefix=prefix)
+    application.include_router(router)
     return application
 
 
-def _place(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location) or "body"
-
-
 async def _malformed(request: Request, error: Exception) -> Response:
-    """Says which field of a request is wrong, to whoever sent it."""
-    assert isinstance(error, RequestValidationError | ValidationError)
-    wrong = "; ".join(f"{_place(e['loc'])}: {e['msg']}" for e in error.errors())
+    """Says which field of a push is wrong, to whoever sent it."""
+    assert isinstance(error, RequestValidationError)
+    wrong = wrong_fields(error.errors())
     log.warning("malformed request", path=request.url.path, error=wrong)
-    return reply({"Error": f"malformed request: {wrong}"}, 400)
+    return reply({"Error": wrong}, 400)
 
 
 async def serve(settings: Settings) -> None:

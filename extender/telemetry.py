@@ -7,9 +7,11 @@ import sys
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from time import perf_counter
 from typing import Any
 
+import orjson
 import structlog
 from fastapi import APIRouter, FastAPI, Response
 from prometheus_client import (
@@ -31,6 +33,7 @@ from extender.placement.placeholder import Placeholder, State
 log = structlog.get_logger()
 
 _SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+_FAST = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _LOUD = frozenset({State.EVICTING, State.REPLACING, State.REFUSED})
 _QUIET = frozenset({State.SEEN, State.SUBMITTING, State.DONE})
 
@@ -43,10 +46,10 @@ def configure_logging(level: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
+            structlog.processors.JSONRenderer(serializer=orjson.dumps),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level)),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )
 
@@ -82,6 +85,13 @@ class Telemetry:
             "Effects carried out on Slurm and Kubernetes, by how they ended.",
             ["effect", "outcome"],
             buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._verbs = Histogram(
+            "slurm_extender_verb_seconds",
+            "Requests of kube-scheduler and kube-apiserver answered, by HTTP status.",
+            ["verb", "status"],
+            buckets=_FAST,
             registry=self.registry,
         )
         self._evictions = Counter(
@@ -134,8 +144,13 @@ class Telemetry:
                 "effect failed", effect=name, uid=effect.uid, outcome=outcome, error=failure.message
             )
 
+    def answered(self, path: str, status: HTTPStatus, seconds: float) -> None:
+        """Takes note of a request to one of the verbs."""
+        verb = path.rpartition("/")[2]
+        self._verbs.labels(verb, str(status.value)).observe(seconds)
+
     def instrument(self, application: FastAPI) -> None:
-        """Measures an application's requests; all applications share one set of metrics."""
+        """Measures the requests to an application of FastAPI."""
         instrumentator = Instrumentator(should_instrument_requests_inprogress=False)
         instrumentator.add(self._requests).instrument(application)
 

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from extender.placement.workload import ATTEMPT, DOMAIN, GATE, Dialect, read_request
-from extender.wire import PodManifest, read, reply
+from extender.wire import PodManifest, Verb
 
 Manifest = Mapping[str, Any]
 
@@ -72,19 +71,15 @@ def _allowed(request: AdmissionRequest, patch: list[dict[str, Any]]) -> dict[str
     return {"uid": request.uid, "allowed": True, "patchType": "JSONPatch", "patch": encoded}
 
 
-def router(dialect: Dialect) -> APIRouter:
-    """Returns the route."""
-    routes = APIRouter()
+def verb(dialect: Dialect) -> Verb:
+    """Returns the verb."""
 
-    async def mutate(request: Request) -> Response:
-        body = await read(request, AdmissionReview)
-        response = review(body.request, dialect)
-        return reply(
-            {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-        )
+    async def mutate(body: bytes) -> dict[str, Any]:
+        asked = AdmissionReview.model_validate_json(body)
+        response = review(asked.request, dialect)
+        return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
-    routes.add_route("/mutate", mutate, methods=["POST"])
-    return routes
+    return mutate
 
 
 def _add(path: str, value: Any) -> dict[str, Any]:

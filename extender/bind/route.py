@@ -6,11 +6,10 @@ Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderBindingArgs and Extender
 from __future__ import annotations
 
 import structlog
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from extender.bind.binder import Binder, NotBound, Target
-from extender.wire import read, reply
+from extender.wire import Verb
 
 log = structlog.get_logger()
 
@@ -24,20 +23,18 @@ class BindArgs(BaseModel):
     Node: str
 
 
-def router(binder: Binder) -> APIRouter:
-    """Returns the route."""
-    routes = APIRouter()
+def verb(binder: Binder) -> Verb:
+    """Returns the verb."""
 
-    async def bind(request: Request) -> Response:
-        args = await read(request, BindArgs)
+    async def bind(body: bytes) -> dict[str, str]:
+        args = BindArgs.model_validate_json(body)
         target = Target(args.PodNamespace, args.PodName, args.PodUID, args.Node)
         try:
             await binder.bind(target)
         except NotBound as error:
             pod = f"{target.namespace}/{target.name}"
             log.warning("not bound", pod=pod, uid=target.uid, node=target.node, why=str(error))
-            return reply({"Error": str(error)})
-        return reply({"Error": ""})
+            return {"Error": str(error)}
+        return {"Error": ""}
 
-    routes.add_route("/bind", bind, methods=["POST"])
-    return routes
+    return bind

@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from extender.occupancy_view import OccupancyView
 from extender.placement.workload import WAITING, Allocation, Dialect
-from extender.wire import PodManifest, read, reply
+from extender.wire import PodManifest, Verb
 
 ELSEWHERE = "Slurm allocated another Node to this Pod"
 NO_NAMES = (
@@ -69,18 +68,16 @@ def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any
 Refused = Callable[[Mapping[str, Any], Allocation, Sequence[str]], None]
 
 
-def router(dialect: Dialect, occupancy: OccupancyView, refused: Refused) -> APIRouter:
-    """Returns the route. `refused` hears of a Pod whose Node kube-scheduler does not offer."""
-    routes = APIRouter()
+def verb(dialect: Dialect, occupancy: OccupancyView, refused: Refused) -> Verb:
+    """Returns the verb. `refused` hears of a Pod whose Node kube-scheduler does not offer."""
 
-    async def filter_nodes(request: Request) -> Response:
-        args = await read(request, FilterArgs)
+    async def filter_nodes(body: bytes) -> dict[str, Any]:
+        args = FilterArgs.model_validate_json(body)
         if args.NodeNames is None:
-            return reply({"Error": NO_NAMES})
+            return {"Error": NO_NAMES}
         granted = allocated(args.Pod) if dialect.manages(args.Pod) else None
         if granted is not None and args.NodeNames and granted.node not in args.NodeNames:
             refused(args.Pod, granted, args.NodeNames)
-        return reply(verdict(args.Pod, args.NodeNames, dialect, occupancy))
+        return verdict(args.Pod, args.NodeNames, dialect, occupancy)
 
-    routes.add_route("/filter", filter_nodes, methods=["POST"])
-    return routes
+    return filter_nodes

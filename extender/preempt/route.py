@@ -7,17 +7,15 @@ Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionResult.
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Any
 
-from extender.wire import reply
+from extender.wire import Verb
 
 
-def router() -> APIRouter:
-    """Returns the route."""
-    routes = APIRouter()
+def verb() -> Verb:
+    """Returns the verb."""
 
-    async def preempt(_: Request) -> Response:
-        return reply({"NodeNameToMetaVictims": {}})
+    async def preempt(_: bytes) -> dict[str, Any]:
+        return {"NodeNameToMetaVictims": {}}
 
-    routes.add_route("/preempt", preempt, methods=["POST"])
-    return routes
+    return preempt

@@ -6,11 +6,11 @@ Wire format: k8s.io/kube-scheduler/extender/v1, HostPriorityList, a bare list.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from extender.wire import read, reply
+from extender.wire import Verb
 
 
 class PrioritizeArgs(BaseModel):
@@ -21,13 +21,11 @@ class PrioritizeArgs(BaseModel):
     NodeNames: Sequence[str] | None = None
 
 
-def router() -> APIRouter:
-    """Returns the route."""
-    routes = APIRouter()
+def verb() -> Verb:
+    """Returns the verb."""
 
-    async def prioritize(request: Request) -> Response:
-        args = await read(request, PrioritizeArgs)
-        return reply([{"Host": name, "Score": 0} for name in args.NodeNames or ()])
+    async def prioritize(body: bytes) -> list[dict[str, Any]]:
+        args = PrioritizeArgs.model_validate_json(body)
+        return [{"Host": name, "Score": 0} for name in args.NodeNames or ()]
 
-    routes.add_route("/prioritize", prioritize, methods=["POST"])
-    return routes
+    return prioritize

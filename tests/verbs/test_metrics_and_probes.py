@@ -11,13 +11,9 @@ async def test_every_verb_is_measured_under_its_own_name() -> None:
     await listeners.ask("mutate", body("mutate"))
     await listeners.post("filter", b"{")
     page = (await listeners.metrics.get("/metrics")).text
-    for handler, status in (
-        ("/scheduler/filter", "2xx"),
-        ("/scheduler/filter", "4xx"),
-        ("/mutate", "2xx"),
-    ):
-        labels = f'handler="{handler}",method="POST",status="{status}"'
-        assert f"http_requests_total{{{labels}}} 1.0" in page
+    for verb, status in (("filter", 200), ("filter", 400), ("mutate", 200)):
+        labels = f'status="{status}",verb="{verb}"'
+        assert f"slurm_extender_verb_seconds_count{{{labels}}} 1.0" in page
 
 
 async def test_our_own_metrics_are_there_from_the_start() -> None:
