@@ -1,4 +1,8 @@
-"""What jobs do, asked at the last moment: binds that come together share one question."""
+"""What jobs do, asked at the last moment: binds that come together share one question.
+
+kube-scheduler binds in the background, one Pod after the other, a few milliseconds apart: a question for
+each would cost as much as their allocations did.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,11 @@ from slurm_client.model import UNKNOWN_STATE, JobState
 from slurm_client.protocol import Slurm
 
 _PROLOG_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+_APART_S = 0.05  # the first question is asked at once, the next not sooner than this after it
 
 
 class RunningJobs:
-    """One question is under way at a time; who comes meanwhile is in the next."""
+    """One question is under way at a time; who comes until a moment later is in the next."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
@@ -47,4 +52,5 @@ class RunningJobs:
             else:
                 for job_id, answer in asked.items():
                     answer.set_result(states.get(job_id, JobState(UNKNOWN_STATE)))
+            await asyncio.sleep(_APART_S)
         self._asking = None

@@ -194,6 +194,19 @@ async def test_what_is_asked_while_a_question_is_under_way_is_asked_anew() -> No
     assert slurm.calls == ["read states", "read states"]
 
 
+async def test_binds_that_come_one_after_the_other_share_questions_too() -> None:
+    """The first is asked about at once, those that come within the next milliseconds together."""
+    slurm = FakeSlurm(JOB)
+    running = RunningJobs(cast(Slurm, slurm))
+    assert await running.runs(JOB.id)
+    rest = []
+    for _ in range(3):
+        rest.append(asyncio.ensure_future(running.runs(JOB.id)))
+        await asyncio.sleep(0.002)
+    assert await asyncio.gather(*rest) == [True, True, True]
+    assert slurm.calls == ["read states", "read states"]
+
+
 async def test_a_question_that_fails_fails_for_all_who_asked_it() -> None:
     slurm = FakeSlurm(JOB)
     slurm.error = Unreachable("down")
