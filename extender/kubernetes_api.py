@@ -19,7 +19,6 @@ from kubernetes.aio import client, config
 Manifest = Mapping[str, Any]
 
 _JSON = "application/json"
-_MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _PATHS = {"pods": "/api/v1/pods", "nodes": "/api/v1/nodes"}
 _TIMEOUT_S = 10.0
@@ -131,11 +130,12 @@ class KubernetesApi:
             return None
 
     async def patch_pod(self, namespace: str, name: str, patch: Manifest) -> Manifest:
-        """Merges a patch into a Pod. A `resourceVersion` in it that is not current raises Conflict."""
-        return await self._ask("PATCH", _pod(namespace, name), body=patch, content_type=_MERGE)
+        """Merges a strategic merge patch into a Pod. A `resourceVersion` in it that is not current
+        raises Conflict."""
+        return await self._ask("PATCH", _pod(namespace, name), body=patch, content_type=_STRATEGIC)
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Manifest) -> Manifest:
-        """Merges a patch into a Pod's status, conditions by their type. Annotations may be in it too."""
+        """The same into a Pod's status; annotations may be in it too."""
         path = _pod(namespace, name) + "/status"
         return await self._ask("PATCH", path, body=patch, content_type=_STRATEGIC)
 

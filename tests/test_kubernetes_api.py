@@ -107,12 +107,11 @@ async def test_a_pod_is_read_as_it_is(server: ApiServer) -> None:
     assert server.asked == ("GET", POD)
 
 
-async def test_a_pods_patch_removes_what_it_sets_to_null(server: ApiServer) -> None:
-    """Only a merge patch does that to the annotations and takes the list of gates as a whole."""
-    patch = {"metadata": {"annotations": {"x": None}}, "spec": {"schedulingGates": None}}
+async def test_a_pods_patch_leaves_the_gates_of_others(server: ApiServer) -> None:
+    patch = {"spec": {"schedulingGates": [{"name": "x", "$patch": "delete"}]}}
     await server.api.patch_pod("default", "p", patch)
     assert server.request is not None
-    assert server.request.content_type == "application/merge-patch+json"
+    assert server.request.content_type == "application/strategic-merge-patch+json"
     assert (server.asked, server.sent) == (("PATCH", POD), patch)
 
 

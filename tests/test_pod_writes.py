@@ -30,7 +30,10 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """RFC 7396, JSON Merge Patch."""
+    """A strategic merge patch, as far as it is used on a Pod: lists whose items are told apart by name
+    or type merge, and null removes."""
+    if isinstance(patch, list):
+        return merged_list(target or [], patch)
     if not isinstance(patch, dict):
         return patch
     kept = dict(target) if isinstance(target, dict) else {}
@@ -40,6 +43,13 @@ def merged(target: Any, patch: Any) -> Any:
         else:
             kept[name] = merged(kept.get(name), value)
     return kept
+
+
+def merged_list(target: list[Any], patch: list[Any]) -> list[Any]:
+    key = "type" if "type" in patch[0] else "name"
+    new = {item[key]: item for item in patch}
+    kept = [item for item in target if item[key] not in new]
+    return kept + [item for item in patch if item.get("$patch") != "delete"]
 
 
 def after(manifest: Manifest, patch: Manifest) -> Pod:
