@@ -6,8 +6,6 @@ against a Pod that runs.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from extender.placement.identity import PlaceholderKey
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.rules import Moment
@@ -46,12 +44,12 @@ def after_poll(placeholder: Placeholder, state: JobState | None, at: Moment) -> 
     if state is None:
         if placeholder.in_flight:  # it may be a submission that Slurm has not seen yet
             return placeholder
-        missed = replace(placeholder, misses=placeholder.misses + 1)
+        missed = placeholder._replace(misses=placeholder.misses + 1)
         return _lost(missed, at) if missed.misses >= at.rules.confirmations else missed
     if placeholder.misses:
-        placeholder = replace(placeholder, misses=0, forgotten=False)
+        placeholder = placeholder._replace(misses=0, forgotten=False)
     if placeholder.state in _RELEASED:
-        return replace(placeholder, job_over=True) if state.ended else placeholder
+        return placeholder._replace(job_over=True) if state.ended else placeholder
     if placeholder.state is State.DONE:
         revived = not state.ended and (state.running or state.pending)
         return placeholder.move(State.RELEASING, at.now, job_over=False) if revived else placeholder
@@ -65,7 +63,7 @@ def _while_live(placeholder: Placeholder, state: JobState, at: Moment) -> Placeh
         case State.QUEUED if state.ended:
             return _ended(placeholder, state, at)
         case State.BOUND if state.pending:
-            return replace(placeholder, doubted=placeholder.doubted or at.now)
+            return placeholder._replace(doubted=placeholder.doubted or at.now)
         case State.ALLOCATED | State.BOUND if state.ended or state.suspended or state.pending:
             return _ended(placeholder, state, at)
     return placeholder
@@ -87,9 +85,9 @@ def _lost(placeholder: Placeholder, at: Moment) -> Placeholder:
             cause = Cause(_LOST.reason, f"Slurm job {placeholder.job_id} {_LOST.message}")
             return placeholder.move(State.REPLACING, at.now, job_over=True, cause=cause)
         case State.BOUND if not placeholder.pod.deleting:
-            return replace(placeholder, forgotten=True)
+            return placeholder._replace(forgotten=True)
         case State.RELEASING | State.REPLACING | State.EVICTING:
-            return replace(placeholder, job_over=True)
+            return placeholder._replace(job_over=True)
     return placeholder
 
 
@@ -117,7 +115,7 @@ def _doubted(placeholder: Placeholder, since: float, job: Job, at: Moment) -> Pl
         return _look_again(placeholder, at)
     node = at.view.node_of(job.nodes[0]) if job.state.running and job.nodes else None
     if node is not None and node.name == placeholder.pod.node:
-        return replace(placeholder, doubted=None)
+        return placeholder._replace(doubted=None)
     if job.state.running:
         cause = Cause("SlurmNodeChanged", f"Slurm job {job.id} was started again on {job.nodes[0]}")
         return placeholder.move(State.EVICTING, at.now, cause=cause)
@@ -128,7 +126,7 @@ def _doubted(placeholder: Placeholder, since: float, job: Job, at: Moment) -> Pl
 def _look_again(placeholder: Placeholder, at: Moment) -> Placeholder:
     """Soon at first (a job that is being configured runs in a moment), then every `settle` seconds."""
     pause = max(at.rules.glance, (at.now - placeholder.since) / 2)
-    return replace(placeholder, not_before=at.now + min(pause, at.rules.settle))
+    return placeholder._replace(not_before=at.now + min(pause, at.rules.settle))
 
 
 def _looked_at(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
@@ -138,12 +136,12 @@ def _looked_at(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
         unmoved = moved is placeholder
         return _look_again(placeholder, at) if unmoved else after_read(moved, job, at)
     if job.reason in ("", "None"):  # the scheduler has not looked at it (again) yet
-        return replace(placeholder, not_before=at.now + at.rules.settle)
+        return placeholder._replace(not_before=at.now + at.rules.settle)
     reason = job.reason
     words = f"Slurm job {job.id} waits in partition {job.partition}: {reason}"
     if job.state_description:
         words = f"{words} ({job.state_description})"
-    return replace(placeholder, cause=Cause(reason, words), not_before=at.now + at.rules.reason_interval)
+    return placeholder._replace(cause=Cause(reason, words), not_before=at.now + at.rules.reason_interval)
 
 
 def granted(placeholder: Placeholder, job_id: int, grant: Grant, at: Moment) -> Placeholder:
@@ -154,19 +152,18 @@ def granted(placeholder: Placeholder, job_id: int, grant: Grant, at: Moment) -> 
         cause = Cause("NodeUnknown", f"Slurm chose {slurm_node}, for which no Node stands")
         return placeholder.move(State.REPLACING, at.now, cause=cause)
     allocation = Allocation(job_id, node.name, ",".join(grant.gres))
-    return replace(placeholder, allocation=allocation, not_before=0.0, failures=0)
+    return placeholder._replace(allocation=allocation, not_before=0.0, failures=0)
 
 
 def _identified(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
     """Slurm said that the id exists: is the job ours, and what became of it?"""
     if job is None:
-        return replace(_look_again(placeholder, at), exists=False)
+        return _look_again(placeholder, at)._replace(exists=False)
     ours = PlaceholderKey.parse(job.admin_comment) == placeholder.key(at.rules.cluster)
     if not ours or burnt(job):
         following = placeholder.attempt_try + 1
-        return replace(
-            placeholder.submitted_as(at.rules.cluster, at.rules.ids, following), immediate=False
-        )
+        numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
+        return numbered._replace(immediate=False)
     return adopt(placeholder, job, at)
 
 
@@ -185,4 +182,4 @@ def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
     queued = placeholder.move(State.QUEUED, at.now, excluded=excluded, immediate=False)
     if not job.state.pending:
         return _look_again(queued, at)
-    return replace(queued, not_before=at.now + at.rules.settle)
+    return queued._replace(not_before=at.now + at.rules.settle)

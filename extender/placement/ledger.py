@@ -199,7 +199,7 @@ class Ledger:
                 self._settle(record.move(State.SEEN, self._now))
         for record in self._all(State.QUEUED):
             if is_outdated(record, self._moment()):
-                self._settle(replace(record, not_before=0.0))
+                self._settle(record._replace(not_before=0.0))
 
     def _tick(self, event: Tick) -> None:
         del event
@@ -259,7 +259,7 @@ class Ledger:
             avoid = tuple((name, until) for name, until in record.avoid if name != node)
             if avoid != record.avoid:
                 self._avoiding.discard(uid)
-                self._settle(replace(record, avoid=avoid, offered=(frozenset(), 0.0)))
+                self._settle(record._replace(avoid=avoid, offered=(frozenset(), 0.0)))
 
     def _follow(self, record: Placeholder) -> Placeholder:
         now, rules = self._now, self._rules
@@ -267,7 +267,7 @@ class Ledger:
             case State.SEEN if record.pod.request.problems:
                 return refused(record, "; ".join(record.pod.request.problems), now)
             case State.DONE if not record.not_before:  # no job was made: nothing can come back
-                return replace(record, not_before=now)
+                return record._replace(not_before=now)
             case State.RELEASING if record.job_over and not record.in_flight:
                 return record.move(State.DONE, now, not_before=now + rules.tombstone)
             case State.REPLACING if _is_replaced(record):
@@ -282,17 +282,17 @@ class Ledger:
         """A Pod that others hold back could not use an allocation: it waits for them first."""
         gates = ", ".join(record.pod.other_gates)
         if gates:
-            return replace(record, cause=Cause(_GATED, f"held back by other scheduling gates: {gates}"))
+            return record._replace(cause=Cause(_GATED, f"held back by other scheduling gates: {gates}"))
         if record.cause is None or record.cause.reason != _GATED:
             return record
         self._untold.append((self._now + self._rules.settle, record.pod.uid))
-        return replace(record, cause=None)
+        return record._replace(cause=None)
 
     def _bury(self, record: Placeholder) -> None:
         """Leaves a tombstone for the job of an attempt that is over: it may come back."""
         pod = replace(record.pod, uid=f"{record.pod.uid}#{record.job_id}")
         until = self._now + self._rules.tombstone
-        self._settle(replace(record, pod=pod, state=State.DONE, since=self._now, not_before=until))
+        self._settle(record._replace(pod=pod, state=State.DONE, since=self._now, not_before=until))
 
     def _emit(self, record: Placeholder) -> Placeholder:
         if not record.in_flight and self._now >= record.not_before:
@@ -301,7 +301,7 @@ class Ledger:
         word = None if quiet else next_word(record)
         if word is not None:
             self._effects.append(word)
-            record = replace(record, showing=True)
+            record = record._replace(showing=True)
         return record
 
     def _emit_step(self, record: Placeholder) -> Placeholder:
@@ -314,7 +314,7 @@ class Ledger:
         if step is None:
             return record
         self._effects.append(step)
-        return replace(record, in_flight=True)
+        return record._replace(in_flight=True)
 
     def _wake(self, record: Placeholder) -> None:
         if not record.in_flight and self._now < record.not_before < inf:
@@ -342,7 +342,7 @@ class Ledger:
     def _begin(self, record: Placeholder, partition: str) -> Placeholder:
         fast = self._is_fast(record, partition)
         if record.state is State.SUBMITTING:  # it was refused for now
-            return replace(record, immediate=fast, not_before=0.0)
+            return record._replace(immediate=fast, not_before=0.0)
         begun = record.move(State.SUBMITTING, self._now, immediate=fast, not_before=self._pause(record))
         return begun.submitted_as(self._rules.cluster, self._rules.ids, record.attempt_try)
 
@@ -369,7 +369,7 @@ class Ledger:
             if record is not None and record.state is State.SEEN and record.cause is None:
                 self._told_at = self._now
                 cause = self._windows.refusal(record.pod.uid) or IN_LINE
-                self._settle(replace(record, cause=cause))
+                self._settle(record._replace(cause=cause))
 
 
 def _is_replaced(record: Placeholder) -> bool:

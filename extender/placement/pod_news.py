@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.workload import Pod
 
@@ -15,7 +13,7 @@ _OVER = frozenset({State.RELEASING, State.DONE})
 
 def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
     """Returns the record after a new version of its Pod was seen."""
-    before, placeholder = placeholder.pod, replace(placeholder, pod=pod)
+    before, placeholder = placeholder.pod, placeholder._replace(pod=pod)
     if placeholder.state in _OVER:
         return placeholder
     if pod.finished or (pod.deleting and pod.node is None):
@@ -30,7 +28,7 @@ def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
         return _not_bound(placeholder, before, now)
     waits = placeholder.state in _WRITES and not (placeholder.written or placeholder.failures)
     if waits:
-        return replace(placeholder, not_before=0.0)  # a write may have waited for this version
+        return placeholder._replace(not_before=0.0)  # a write may have waited for this version
     return placeholder
 
 
@@ -38,12 +36,12 @@ def _not_bound(placeholder: Placeholder, before: Pod, now: float) -> Placeholder
     """A refusal counts once the Pod was seen without one. What was offered instead comes a moment after
     the condition, from whichever replica was asked."""
     if not placeholder.refused:
-        return replace(placeholder, clear=True)
+        return placeholder._replace(clear=True)
     pod = placeholder.pod
     if pod.unschedulable and not before.unschedulable and pod.offered is None:
-        return replace(placeholder, not_before=max(placeholder.not_before, now + _OFFER_S))
+        return placeholder._replace(not_before=max(placeholder.not_before, now + _OFFER_S))
     if pod.offered != before.offered and not placeholder.vacating:
-        return replace(placeholder, not_before=0.0)
+        return placeholder._replace(not_before=0.0)
     return placeholder
 
 
@@ -54,12 +52,12 @@ def _overtaken(placeholder: Placeholder, now: float) -> Placeholder:
     if placeholder.state is State.BOUND or (pod.node and pod.job_id == placeholder.job_id):
         return placeholder  # the number is wrong, not the job
     if placeholder.state in _WITHOUT_JOB:
-        return replace(placeholder, attempt=pod.attempt, attempt_try=0)
+        return placeholder._replace(attempt=pod.attempt, attempt_try=0)
     if pod.node is not None:
         return after_end(placeholder, now)
-    before = replace(placeholder, attempt=pod.attempt - 1, allocation=None)
+    before = placeholder._replace(attempt=pod.attempt - 1, allocation=None)
     if placeholder.state is State.REPLACING:  # our own number, or that of another replica
-        return replace(before, written=True, not_before=0.0)
+        return before._replace(written=True, not_before=0.0)
     return before.move(State.REPLACING, now, written=True, job_over=placeholder.job_over)
 
 
@@ -94,7 +92,7 @@ def _bound(placeholder: Placeholder, node: str, now: float) -> Placeholder:
 
 def _believed(placeholder: Placeholder, now: float) -> Placeholder:
     """What the Pod says of its job counts until Slurm, which is asked now, says otherwise."""
-    granted = replace(placeholder, allocation=placeholder.pod.allocation)
+    granted = placeholder._replace(allocation=placeholder.pod.allocation)
     return granted.move(State.BOUND, now, doubted=now)
 
 
@@ -120,5 +118,5 @@ def _changed(placeholder: Placeholder, before: Pod, now: float) -> Placeholder:
             cause = Cause("Changed", "the Pod asks for something else than its job")
             return placeholder.move(State.REPLACING, now, cause=cause)
         case State.QUEUED:
-            return replace(placeholder, not_before=0.0)  # other Nodes are closed to it now
+            return placeholder._replace(not_before=0.0)  # other Nodes are closed to it now
     return placeholder

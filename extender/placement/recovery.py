@@ -6,7 +6,7 @@ ids that can be computed from it are the whole truth.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from extender.placement.identity import TRIES_AT_RECOVERY, PlaceholderKey
 from extender.placement.job_news import adopt, burnt, end_of
@@ -98,8 +98,8 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
     if never_granted or (node is not None and node.name != pod.node):
         return None
     allocation = Allocation(job.id, pod.node or "", ",".join(job.gres))
-    record = replace(
-        record, attempt=key.attempt, attempt_try=key.attempt_try, job_id=job.id, allocation=allocation
+    record = record._replace(
+        attempt=key.attempt, attempt_try=key.attempt_try, job_id=job.id, allocation=allocation
     )
     if chosen.live:
         return record
@@ -111,8 +111,8 @@ def _without_job(record: Placeholder, at: Moment) -> Placeholder | None:
     own = _own_ids(record.pod, at.rules).get(allocation.job_id) if allocation else None
     if allocation is None or own is None:
         return None
-    numbered = replace(record, attempt=own.attempt, attempt_try=own.attempt_try)
-    return replace(numbered, job_id=allocation.job_id, allocation=allocation)
+    numbered = record._replace(attempt=own.attempt, attempt_try=own.attempt_try)
+    return numbered._replace(job_id=allocation.job_id, allocation=allocation)
 
 
 def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Moment) -> Placeholder:
@@ -120,9 +120,9 @@ def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Mom
     if chosen is None:
         tried = [f.key.attempt_try for f in found if f.key.attempt == pod.attempt]
         following = max(tried) + 1 if tried else 0
-        return replace(blank, attempt_try=following)
+        return blank._replace(attempt_try=following)
     key, job = chosen.key, chosen.job
-    numbered = replace(blank, attempt=key.attempt, attempt_try=key.attempt_try, job_id=job.id)
+    numbered = blank._replace(attempt=key.attempt, attempt_try=key.attempt_try, job_id=job.id)
     if key.attempt != pod.attempt:
-        return replace(numbered, state=State.REPLACING, written=True)
-    return adopt(replace(numbered, state=State.SUBMITTING), job, at)
+        return numbered._replace(state=State.REPLACING, written=True)
+    return adopt(numbered._replace(state=State.SUBMITTING), job, at)

@@ -160,7 +160,7 @@ def after_outcome(placeholder: Placeholder, outcome: Outcome, at: Moment) -> Pla
     effect, result = outcome.effect, outcome.result
     if isinstance(effect, ShowCause):
         return _after_show(placeholder, effect, result, at)
-    placeholder = replace(placeholder, in_flight=False)
+    placeholder = placeholder._replace(in_flight=False)
     if isinstance(result, Failure):
         return _after_failure(placeholder, effect, result, at)
     return _after_success(placeholder, effect, result, at)
@@ -168,33 +168,33 @@ def after_outcome(placeholder: Placeholder, outcome: Outcome, at: Moment) -> Pla
 
 def _after_show(placeholder: Placeholder, effect: ShowCause, result: Any, at: Moment) -> Placeholder:
     """What could not be told is told later: a message is not worth a hurry."""
-    placeholder = replace(placeholder, showing=False)
+    placeholder = placeholder._replace(showing=False)
     if not isinstance(result, Failure):
-        return replace(placeholder, shown=effect.cause)
+        return placeholder._replace(shown=effect.cause)
     stale = result.remedy is Remedy.FRESHER
-    return replace(
-        placeholder, quiet_until=at.now + (at.rules.settle if stale else at.rules.reason_interval)
+    return placeholder._replace(
+        quiet_until=at.now + (at.rules.settle if stale else at.rules.reason_interval)
     )
 
 
 def _after_success(placeholder: Placeholder, effect: Effect, result: Any, at: Moment) -> Placeholder:
     if isinstance(effect, ReadJob):
-        return after_read(replace(placeholder, failures=0), result, at)
+        return after_read(placeholder._replace(failures=0), result, at)
     if isinstance(effect, CancelJob):
         return _cancelled(placeholder, at)
     if isinstance(effect, Submit):
         return _taken(placeholder, effect, result, at)
     if isinstance(effect, ExcludeNodes):
-        return replace(placeholder, excluded=frozenset(effect.nodes), failures=0)
+        return placeholder._replace(excluded=frozenset(effect.nodes), failures=0)
     if _stale(placeholder, effect):
         return placeholder
     if isinstance(effect, LookAtNode):
         return _looked(placeholder, result, at)
-    placeholder = replace(placeholder, written=True, failures=0)
+    placeholder = placeholder._replace(written=True, failures=0)
     if isinstance(effect, WriteAllocation):
-        return replace(placeholder, not_before=0.0, unbound_by=at.now + at.rules.unbound_deadline)
+        return placeholder._replace(not_before=0.0, unbound_by=at.now + at.rules.unbound_deadline)
     repeat = at.rules.reevict if isinstance(effect, EvictPod) else 0.0
-    return replace(placeholder, not_before=at.now + repeat)
+    return placeholder._replace(not_before=at.now + repeat)
 
 
 def _looked(placeholder: Placeholder, vacated_in: float, at: Moment) -> Placeholder:
@@ -205,9 +205,9 @@ def _looked(placeholder: Placeholder, vacated_in: float, at: Moment) -> Placehol
     if vacated_in > 0:
         clear = at.now + vacated_in
         by = max(placeholder.unbound_by, clear + at.rules.unbound_deadline)
-        return replace(placeholder, vacating=True, failures=0, not_before=clear, unbound_by=by)
+        return placeholder._replace(vacating=True, failures=0, not_before=clear, unbound_by=by)
     if placeholder.vacating:
-        return replace(placeholder, vacating=False, written=False, clear=False, failures=0)
+        return placeholder._replace(vacating=False, written=False, clear=False, failures=0)
     return give_back(placeholder, at)
 
 
@@ -246,7 +246,7 @@ def next_attempt(placeholder: Placeholder, now: float) -> Placeholder:
 def _cancelled(placeholder: Placeholder, at: Moment) -> Placeholder:
     if placeholder.state not in (State.RELEASING, State.REPLACING):
         return placeholder
-    return replace(placeholder, failures=0, not_before=at.now + at.rules.recancel)
+    return placeholder._replace(failures=0, not_before=at.now + at.rules.recancel)
 
 
 def _stale(placeholder: Placeholder, effect: Effect) -> bool:
@@ -268,14 +268,14 @@ def _taken(placeholder: Placeholder, effect: Submit, grant: Grant | None, at: Mo
     if effect.immediate and grant is not None:
         return granted(placeholder.move(State.ALLOCATED, at.now), effect.job_id, grant, at)
     if effect.immediate:  # not known, or (a limit of the partition) queued all the same
-        return replace(placeholder, exists=True)
+        return placeholder._replace(exists=True)
     excluded = frozenset(effect.job.excluded_nodes)
     return placeholder.move(State.QUEUED, at.now, excluded=excluded, not_before=at.now + at.rules.settle)
 
 
 def _asked_again(placeholder: Placeholder, at: Moment) -> Placeholder:
     until = at.now + at.rules.settle
-    return replace(placeholder, forgotten=False, misses=0, failures=0, doubted=at.now, not_before=until)
+    return placeholder._replace(forgotten=False, misses=0, failures=0, doubted=at.now, not_before=until)
 
 
 def _after_failure(
@@ -287,29 +287,29 @@ def _after_failure(
     if placeholder.forgotten and failure.remedy is Remedy.ID_TAKEN:  # it has come back
         return _asked_again(placeholder, at)
     if failure.remedy in (Remedy.FRESHER, Remedy.GONE):
-        return replace(placeholder, not_before=at.now + 1.0)
+        return placeholder._replace(not_before=at.now + 1.0)
     later = at.now + at.rules.delay(failure.remedy, placeholder.failures)
-    held_up = replace(placeholder, failures=placeholder.failures + 1, not_before=later)
+    held_up = placeholder._replace(failures=placeholder.failures + 1, not_before=later)
     waiting = placeholder.state is State.SUBMITTING
-    return replace(held_up, cause=trouble(failure)) if waiting else held_up
+    return held_up._replace(cause=trouble(failure)) if waiting else held_up
 
 
 def _not_taken(placeholder: Placeholder, failure: Failure, at: Moment) -> Placeholder:
     if placeholder.failures or failure.remedy is Remedy.ID_TAKEN:
         # An earlier one has arrived, or may have, for all that is said of this: it is looked for.
-        return replace(placeholder, exists=True, failures=0)
+        return placeholder._replace(exists=True, failures=0)
     if failure.remedy is Remedy.CHANGE:
         return refused(placeholder, f"Slurm refuses the job: {failure.message}", at.now)
     if failure.remedy is Remedy.NO_ROOM and placeholder.immediate:
         following = placeholder.attempt_try + 1
         numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
-        return replace(numbered, immediate=False)
+        return numbered._replace(immediate=False)
     return not_now(placeholder, trouble(failure))
 
 
 def not_now(placeholder: Placeholder, cause: Cause) -> Placeholder:
     """Returns the record of a submission that goes back in line."""
-    return replace(placeholder, cause=cause, not_before=inf)
+    return placeholder._replace(cause=cause, not_before=inf)
 
 
 def trouble(failure: Failure) -> Cause:

@@ -295,7 +295,7 @@ class Refills(RuleBasedStateMachine):
         self.states: dict[str, Placeholder] = {}
 
     def put(self, uid: str, state: State, **fields: Any) -> None:
-        self.states[uid] = replace(self.states[uid], state=state, **({"not_before": 0.0} | fields))
+        self.states[uid] = self.states[uid]._replace(state=state, **({"not_before": 0.0} | fields))
         self.window.follow(self.states[uid], self.now)
         self.refill()
 
@@ -311,7 +311,7 @@ class Refills(RuleBasedStateMachine):
                 if p.in_line and _kind(p) == _kind(chosen) and _turn(p.pod) < _turn(chosen.pod)
             ]
             assert not better, f"{better} wait while {uid} goes"
-            self.states[uid] = replace(chosen, state=State.SUBMITTING, not_before=0.0)
+            self.states[uid] = chosen._replace(state=State.SUBMITTING, not_before=0.0)
             self.window.follow(self.states[uid], self.now)
 
     @rule(priority=st.integers(0, 2), account=st.sampled_from("ab"))
