@@ -1,20 +1,25 @@
 """The adapter to kube-apiserver: the reads and writes that this project makes, and their errors.
 
 `kubernetes.aio` knows how to reach a cluster and who we are: kubeconfig, service account, certificates,
-rotating tokens. The calls themselves go straight through aiohttp: its models are slow and in places
-wrong (a Binding that succeeded raises), and its way of sending costs twice the CPU. Bodies are plain
-manifests. Every error becomes a `KubernetesError` here.
+rotating tokens. Its models are slow and in places wrong (a Binding that succeeded raises), so the calls
+themselves are made here, on plain manifests: the short ones, several for every Pod, over the bounded
+connections that slurmrestd is talked to with (half of what aiohttp costs); lists, watches and what must
+not wait by aiohttp, and through a proxy everything. Every error becomes a `KubernetesError`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 import orjson
 from kubernetes.aio import client, config
+
+from slurm_client.exchange import Busy, Connection, Lost, NoConnection, Pool, Silent
 
 Manifest = Mapping[str, Any]
 
@@ -23,7 +28,11 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 _PATHS = {"pods": "/api/v1/pods", "nodes": "/api/v1/nodes"}
 _TIMEOUT_S = 10.0
 _LIST_TIMEOUT_S = 60.0
+_CONNECT_S = 5.0
 _CONNECTIONS = 24  # each costs both sides a TLS handshake, and more than these only queue there
+_USER_AGENT: Final = "slurm-extender"
+"""Whose an object's fields are (managedFields), and whose a request was (audit)."""
+_NOT_IN_A_HEADER: Final = re.compile(r"[^ -~]")
 
 
 class KubernetesError(Exception):
@@ -59,10 +68,6 @@ class Expired(KubernetesError):
     """The resourceVersion is too old to be watched from: list again."""
 
 
-def _session(tls: Any, limit: int) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=limit))
-
-
 async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     try:
         async for piece in response.content.iter_any():
@@ -87,14 +92,18 @@ def _message(body: bytes) -> str:
 
 
 class KubernetesApi:
-    """One connection pool to one kube-apiserver."""
+    """The way to one kube-apiserver."""
 
     def __init__(self, api_client: client.ApiClient) -> None:
         self._configuration = api_client.configuration
         rest = api_client.rest_client
         self._proxy = rest.proxy
-        self._session = _session(rest.ssl_context, _CONNECTIONS)
-        self._steady = _session(rest.ssl_context, 0)
+        self._server = urlsplit(self._configuration.host.rstrip("/"))
+        self._tls = rest.ssl_context if self._server.scheme == "https" else None
+        self._pool = Pool(self._connect, _CONNECTIONS, timeout_s=_TIMEOUT_S, connect_s=_CONNECT_S)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=rest.ssl_context, limit=0)
+        )
         """For what must not wait behind a burst: watches, which hold their connection, and the Lease."""
 
     @classmethod
@@ -117,8 +126,8 @@ class KubernetesApi:
 
     async def aclose(self) -> None:
         """Closes all connections."""
+        await self._pool.aclose()
         await self._session.close()
-        await self._steady.close()
 
     # Pods
 
@@ -175,24 +184,24 @@ class KubernetesApi:
     async def read_lease(self, namespace: str, name: str) -> Manifest | None:
         """Returns a Lease as it is now, None where there is none."""
         try:
-            return await self._ask("GET", f"{_leases(namespace)}/{name}", steady=True)
+            return await self._ask_apart("GET", f"{_leases(namespace)}/{name}")
         except NotFound:
             return None
 
     async def create_lease(self, namespace: str, lease: Manifest) -> Manifest:
         """Creates a Lease. Raises Conflict where there is one already."""
-        return await self._ask("POST", _leases(namespace), body=lease, steady=True)
+        return await self._ask_apart("POST", _leases(namespace), body=lease)
 
     async def replace_lease(self, namespace: str, name: str, lease: Manifest) -> Manifest:
         """Replaces the version of a Lease that it carries; Conflict where that is not current."""
-        return await self._ask("PUT", f"{_leases(namespace)}/{name}", body=lease, steady=True)
+        return await self._ask_apart("PUT", f"{_leases(namespace)}/{name}", body=lease)
 
     # Lists and watches
 
     async def list(self, kind: str, field_selector: str | None) -> Manifest:
         """Returns a list of "pods" or "nodes" as the API server has it, all namespaces."""
         query = {"fieldSelector": field_selector} if field_selector else {}
-        return await self._ask("GET", _PATHS[kind], query=query, timeout_s=_LIST_TIMEOUT_S)
+        return await self._ask_apart("GET", _PATHS[kind], query=query, timeout_s=_LIST_TIMEOUT_S)
 
     @asynccontextmanager
     async def watch(
@@ -208,15 +217,45 @@ class KubernetesApi:
         if field_selector:
             query["fieldSelector"] = field_selector
         timeout_s = seconds + 30.0
-        response = await self._send("GET", _PATHS[kind], query=query, timeout_s=timeout_s, steady=True)
+        response = await self._send("GET", _PATHS[kind], query=query, timeout_s=timeout_s)
         try:
             yield _pieces(response)
         finally:
             response.close()
 
-    # The one way out
+    # The two ways out
 
-    async def _ask(self, method: str, path: str, **how: Any) -> Manifest:
+    async def _ask(
+        self, method: str, path: str, *, body: Manifest | None = None, content_type: str = _JSON
+    ) -> Manifest:
+        """A short question, over one of the bounded connections."""
+        if self._proxy is not None:
+            return await self._ask_apart(method, path, body=body, content_type=content_type)
+        try:
+            status, content = await self._pool.exchange(
+                await self._request(method, path, body, content_type)
+            )
+            if status >= 400:
+                raise _error(status, _message(content))
+            manifest: Manifest = orjson.loads(content)
+        except (Busy, NoConnection, Silent) as error:
+            raise Unavailable(0, f"kube-apiserver does not answer: {error}") from error
+        except (Lost, orjson.JSONDecodeError) as error:
+            raise Unavailable(0, f"kube-apiserver broke off its answer: {error}") from error
+        return manifest
+
+    async def _request(self, method: str, path: str, body: Manifest | None, content_type: str) -> bytes:
+        content = b"" if body is None else orjson.dumps(body)
+        headers = await self._headers(content_type) | {"Content-Length": str(len(content))}
+        lines = [f"{method} {quote(self._server.path + path)} HTTP/1.1", f"Host: {self._server.netloc}"]
+        lines += [f"{name}: {_NOT_IN_A_HEADER.sub('?', value)}" for name, value in headers.items()]
+        return "\r\n".join((*lines, "", "")).encode() + content
+
+    async def _connect(self) -> Connection:
+        port = self._server.port or (443 if self._tls else 80)
+        return await Connection.to_host(self._server.hostname or "", port, self._tls)
+
+    async def _ask_apart(self, method: str, path: str, **how: Any) -> Manifest:
         response = await self._send(method, path, **how)
         try:
             manifest: Manifest = orjson.loads(await response.read())
@@ -233,11 +272,9 @@ class KubernetesApi:
         body: Manifest | None = None,
         content_type: str = _JSON,
         timeout_s: float = _TIMEOUT_S,
-        steady: bool = False,
     ) -> aiohttp.ClientResponse:
-        session = self._steady if steady else self._session
         try:
-            response = await session.request(
+            response = await self._session.request(
                 method,
                 self._configuration.host + path,
                 params=query,
@@ -256,7 +293,8 @@ class KubernetesApi:
         """A service account's token is read again as it rotates, by kubernetes.aio's own hook."""
         settings = (await self._configuration.auth_settings()).values()
         who = {setting["key"]: setting["value"] for setting in settings}
-        return {"Accept": _JSON, "Content-Type": content_type} | who
+        about = {"Accept": _JSON, "Content-Type": content_type, "User-Agent": _USER_AGENT}
+        return about | who
 
 
 def _pod(namespace: str, name: str) -> str:

@@ -6,8 +6,6 @@ under a job id of our choosing, of which Slurm refuses the second.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import re
 import ssl
 from dataclasses import dataclass, field
@@ -25,10 +23,10 @@ from slurm_client.errors import (
     SlurmError,
     Unreachable,
 )
-from slurm_client.exchange import Connection, Lost
+from slurm_client.exchange import Busy, Connection, Lost, NoConnection, Pool, Silent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from slurm_client.tokens import TokenSource
 
@@ -68,18 +66,21 @@ class Reply:
 
 
 class Connections:
-    """At most `concurrency` connections; the last one used is handed out first."""
+    """At most `concurrency` connections."""
 
     def __init__(
         self, url: str, token_source: TokenSource, *, timeout_s: float, concurrency: int
     ) -> None:
         self._server = _Server.parse(url)
         self._tokens = token_source
-        self._timeout_s = timeout_s
-        # None is a connection that is still to be made.
-        self._idle: asyncio.LifoQueue[Connection | None] = asyncio.LifoQueue()
-        for _ in range(concurrency):
-            self._idle.put_nowait(None)
+        self._pool = Pool(
+            self._server.connect,
+            concurrency,
+            timeout_s=timeout_s,
+            connect_s=_CONNECT_S,
+            # 26.05 sends errors twice: the second must not answer the next request.
+            keeps=lambda status: status < 400,
+        )
 
     async def send(self, request: Request) -> Reply:
         """The reply, or one of `errors`. After a refused token the file is read again, once."""
@@ -97,11 +98,7 @@ class Connections:
 
     async def aclose(self) -> None:
         """Close the connections that no call is using; later calls open new ones."""
-        idle = [self._idle.get_nowait() for _ in range(self._idle.qsize())]
-        for connection in idle:
-            self._idle.put_nowait(None)
-            if connection is not None:
-                connection.close()
+        await self._pool.aclose()
 
     async def _exchange(self, request: Request) -> Reply:
         token = self._tokens.token()
@@ -128,41 +125,15 @@ class Connections:
 
     async def _carry(self, request: Request, token: str) -> tuple[int, bytes]:
         """The status and the body of the reply."""
-        sent = self._server.request(request, token)
         try:
-            async with self._connection() as connection, asyncio.timeout(self._timeout_s):
-                return await connection.exchange(sent)
-        except TimeoutError as error:
-            waited = f"no reply within {self._timeout_s:g} s"
-            raise OutcomeUnknown(f"{request.text}: {waited}") from error
-
-    @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        """A connection for one exchange, which nobody else uses meanwhile."""
-        connection = await self._next_idle()
-        try:
-            if connection is None or not connection.usable:
-                connection = await self._open()
-            yield connection
-        finally:
-            usable = connection is not None and connection.usable
-            self._idle.put_nowait(connection if usable else None)
-
-    async def _open(self) -> Connection:
-        try:
-            async with asyncio.timeout(min(self._timeout_s, _CONNECT_S)):
-                return await self._server.connect()
-        except OSError as error:  # TimeoutError is one
-            nobody = f"no connection to slurmrestd at {self._server.text}: {error!r}"
+            return await self._pool.exchange(self._server.request(request, token))
+        except Silent as error:
+            raise OutcomeUnknown(f"{request.text}: {error}") from error
+        except NoConnection as error:
+            nobody = f"no connection to slurmrestd at {self._server.text}: {error}"
             raise Unreachable(nobody) from error
-
-    async def _next_idle(self) -> Connection | None:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._idle.get()
-        except TimeoutError as error:
-            busy = f"all connections to slurmrestd were busy for {self._timeout_s:g} s"
-            raise RetryLater(busy) from error
+        except Busy as error:
+            raise RetryLater(f"slurmrestd at {self._server.text}: {error}") from error
 
     def _token_refused(self, error: SlurmError) -> NeedsOperator:
         return NeedsOperator(

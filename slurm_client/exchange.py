@@ -1,23 +1,113 @@
-"""One HTTP/1.1 connection: a request goes out, its reply comes in, one after the other.
+"""HTTP/1.1 over kept connections: a request goes out, its reply comes in, one after the other.
 
-httptools reads the replies. A general client costs many times as much CPU (a request of 0.5 kB and a
-reply of 3 kB: 0.02 ms here, 0.4 ms by httpcore, 1.0 ms by httpx), and aiohttp cannot read slurmrestd
-26.05's errors, which come twice. What an error means is for `connections` to say.
+It knows nothing of Slurm. httptools reads the replies. A general client costs many times as much CPU (a
+request of 0.5 kB and a reply of 3 kB: 0.02 ms here, 0.4 ms by httpcore, 1.0 ms by httpx), and aiohttp
+cannot read slurmrestd 26.05's errors, which come twice. What a failure means is for the caller to say.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, cast
 
 import httptools
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+
+class Busy(Exception):
+    """No connection became free in time: nothing was sent."""
+
+
+class NoConnection(Exception):
+    """No connection could be made: nothing was sent."""
 
 
 class Lost(Exception):
     """The connection ended, or made no sense, before the whole reply was there."""
+
+
+class Silent(Exception):
+    """No reply came in time."""
+
+
+class Pool:
+    """At most `size` connections; the last one used is handed out first.
+
+    A call waits at most `timeout_s` for a connection, and as long for the reply; `connect_s` for one to
+    be made. `keeps` tells by its status whether another request may follow a reply.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Connection]],
+        size: int,
+        *,
+        timeout_s: float,
+        connect_s: float,
+        keeps: Callable[[int], bool] = lambda _: True,
+    ) -> None:
+        self._connect = connect
+        self._timeout_s = timeout_s
+        self._connect_s = min(timeout_s, connect_s)
+        self._keeps = keeps
+        # None is a connection that is still to be made.
+        self._idle: asyncio.LifoQueue[Connection | None] = asyncio.LifoQueue()
+        for _ in range(size):
+            self._idle.put_nowait(None)
+
+    async def exchange(self, request: bytes) -> tuple[int, bytes]:
+        """The status and the body of the reply. Raises Busy, NoConnection, Lost, Silent."""
+        async with self._connection() as connection:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    status, body = await connection.exchange(request)
+            except TimeoutError as error:
+                raise Silent(f"no reply within {self._timeout_s:g} s") from error
+            if not self._keeps(status):
+                connection.close()
+            return status, body
+
+    async def aclose(self) -> None:
+        """Close the connections that no call is using; later calls open new ones."""
+        idle = [self._idle.get_nowait() for _ in range(self._idle.qsize())]
+        for connection in idle:
+            self._idle.put_nowait(None)
+            if connection is not None:
+                connection.close()
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        """A connection for one exchange, which nobody else uses meanwhile."""
+        connection = await self._next_idle()
+        try:
+            if connection is None or not connection.usable:
+                connection = await self._open()
+            yield connection
+        finally:
+            usable = connection is not None and connection.usable
+            self._idle.put_nowait(connection if usable else None)
+
+    async def _open(self) -> Connection:
+        try:
+            async with asyncio.timeout(self._connect_s):
+                return await self._connect()
+        except OSError as error:  # TimeoutError is one
+            raise NoConnection(repr(error)) from error
+
+    async def _next_idle(self) -> Connection | None:
+        try:
+            return self._idle.get_nowait()
+        except asyncio.QueueEmpty:
+            pass
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._idle.get()
+        except TimeoutError as error:
+            raise Busy(f"all connections were busy for {self._timeout_s:g} s") from error
 
 
 class Connection(asyncio.Protocol):
@@ -98,8 +188,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         answer, self._answer = self._answer, None
         status = self._parser.get_status_code()
-        if status >= 400 or not self._parser.should_keep_alive():
-            # 26.05 sends errors twice: the second must not answer the next request.
+        if not self._parser.should_keep_alive():
             self.close()
         if answer is not None and not answer.done():
             answer.set_result((status, b"".join(self._body)))

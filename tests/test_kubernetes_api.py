@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ def _says(body: Any, status: int = 200) -> Callable[[web.Request], Awaitable[web
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def _listening() -> AsyncIterator[ApiServer]:
     application, fake = web.Application(), ApiServer()
-    application.router.add_route("*", "/{path:.*}", fake.handle)
+    application.router.add_route("*", r"/{path:[\s\S]*}", fake.handle)
     async with TestServer(application) as listening:
         base = str(listening.make_url("")).rstrip("/")
         fake.api = KubernetesApi(client.ApiClient(client.Configuration(host=base)))
@@ -150,6 +151,32 @@ async def test_a_kind_is_listed_with_its_selector(server: ApiServer, kind: str, 
     assert server.asked == ("GET", path)
     assert server.request is not None
     assert dict(server.request.query) == {"fieldSelector": "spec.schedulerName=x"}
+
+
+async def test_a_name_from_outside_cannot_become_another_request(server: ApiServer) -> None:
+    """kube-scheduler's calls name Pods, and whoever reaches the listener may send some."""
+    name = "p HTTP/1.1\r\nHost: x\r\n\r\nDELETE /api/v1/namespaces/default/pods/q"
+    await server.api.read_pod("default", name)
+    assert server.asked == ("GET", f"/api/v1/namespaces/default/pods/{name}")
+
+
+async def test_requests_say_who_makes_them(server: ApiServer) -> None:
+    for ask in (server.api.read_pod("default", "p"), server.api.list("pods", None)):
+        await ask
+        assert server.request is not None
+        assert server.request.headers["User-Agent"] == "slurm-extender"
+
+
+async def test_a_connection_outlives_a_refusal(server: ApiServer) -> None:
+    """Conflicts are everyday life, and a TLS handshake is not for nothing."""
+    peers = []
+    for status in (409, 200):
+        server.fails(status, "{}")
+        with suppress(Conflict):
+            await server.api.read_pod("default", "p")
+        assert server.request is not None and server.request.transport is not None
+        peers.append(server.request.transport.get_extra_info("peername"))
+    assert peers[0] == peers[1]
 
 
 # What fails

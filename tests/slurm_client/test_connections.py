@@ -146,7 +146,7 @@ async def test_connections_are_bounded_and_one_too_many_is_asked_to_retry() -> N
         await slurm.connect()
         calls = [asyncio.create_task(slurm.states([1])) for _ in range(2)]
         await served.until_open(2)
-        slurm._connections._timeout_s = 0.05
+        slurm._connections._pool._timeout_s = 0.05
         with pytest.raises(RetryLater, match="busy"):
             await slurm.states([1])
         gate.set()
