@@ -26,16 +26,23 @@ class ClusterView:
     cluster: str = ""
     """The Kubernetes cluster's identity, which is in every job's key; empty until it is known."""
 
+    # Worked out when first asked for.
     _excluded: dict[tuple[str, str, frozenset[str]], tuple[str, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _listed: dict[str, tuple[str, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _standing: dict[str, Node] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def node_of(self, slurm_name: str) -> Node | None:
         """Returns the Node that stands for a Slurm node."""
-        same_name = self.nodes.get(slurm_name)
-        if same_name is not None and same_name.slurm_name == slurm_name:
-            return same_name
-        return next((n for n in self.nodes.values() if n.slurm_name == slurm_name), None)
+        if not self._standing:
+            for node in self.nodes.values():
+                self._standing.setdefault(node.slurm_name, node)
+                if node.name == node.slurm_name:  # it comes before those that are said to be it
+                    self._standing[node.name] = node
+        return self._standing.get(slurm_name)
 
     def partition_name(self, asked: str | None) -> str:
         """Returns the partition a job goes to: the one it names, else Slurm's default."""
@@ -80,7 +87,9 @@ class ClusterView:
 
     def slurm_nodes(self, partition: str) -> tuple[str, ...]:
         """Returns the nodes of a partition, or of a list of them ("a,b", which sbatch takes)."""
-        listed = (
-            self.partitions[name].nodes for name in partition.split(",") if name in self.partitions
-        )
-        return tuple(dict.fromkeys(node for nodes in listed for node in nodes))
+        if partition not in self._listed:
+            listed = (
+                self.partitions[name].nodes for name in partition.split(",") if name in self.partitions
+            )
+            self._listed[partition] = tuple(dict.fromkeys(node for nodes in listed for node in nodes))
+        return self._listed[partition]

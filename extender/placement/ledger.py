@@ -89,6 +89,16 @@ class Ledger:
         self._wakes: list[tuple[float, str]] = []
         self._effects: list[Effect] = []
         self._now = 0.0
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            Outcome: self._outcome,
+            Recovered: self._recovered,
+            OrphanFound: self._orphan,
+            PodObserved: self._pod_observed,
+            PodVanished: self._pod_vanished,
+            JobsPolled: self._jobs_polled,
+            ClusterObserved: self._cluster_observed,
+            Tick: self._tick,
+        }
 
     # What others may ask
 
@@ -124,17 +134,7 @@ class Ledger:
     def apply(self, event: Event, now: float) -> tuple[Effect, ...]:
         """Takes an event in and returns what is to be done. `now` never goes back."""
         self._now = now
-        handlers: dict[type, Callable[[Any], None]] = {
-            Outcome: self._outcome,
-            Recovered: self._recovered,
-            OrphanFound: self._orphan,
-            PodObserved: self._pod_observed,
-            PodVanished: self._pod_vanished,
-            JobsPolled: self._jobs_polled,
-            ClusterObserved: self._cluster_observed,
-            Tick: self._tick,
-        }
-        handlers[type(event)](event)
+        self._handlers[type(event)](event)
         if not isinstance(event, Recovered):  # who is in Slurm's queue must be known first
             self._take_turns()
         self._tell_those_in_line()

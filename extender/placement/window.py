@@ -100,18 +100,20 @@ class Window:
         self._fast_path_rests_until = 0.0
         self._opens = 0.0
 
-    def follow(self, placeholder: Placeholder, now: float) -> None:
-        """Takes note of the state that a placeholder of this partition is in now."""
+    def follow(self, placeholder: Placeholder, now: float) -> bool:
+        """Takes note of the state that a placeholder of this partition is in now. Tells whether that is
+        news to whoever waits."""
         uid, state = placeholder.pod.uid, placeholder.state
         submitting = state is State.SUBMITTING and not placeholder.in_line
-        _put(self._asking, uid, submitting and placeholder.immediate)
-        _put(self._queued, uid, state is State.QUEUED or (submitting and not placeholder.immediate))
+        news = _put(self._asking, uid, submitting and placeholder.immediate)
+        queued = state is State.QUEUED or (submitting and not placeholder.immediate)
+        news |= _put(self._queued, uid, queued)
         if placeholder.in_line:
-            self._wait(placeholder, now)
-        else:
-            self._waiting.discard(uid)
-            if not submitting:
-                self._leave(uid, taken=state in (State.QUEUED, State.ALLOCATED))
+            return self._wait(placeholder, now) or news
+        self._waiting.discard(uid)
+        if not submitting:
+            news |= self._leave(uid, taken=state in (State.QUEUED, State.ALLOCATED))
+        return news
 
     def forget(self, uid: str) -> None:
         """Takes a placeholder out that has gone to another partition, or is over."""
@@ -171,17 +173,18 @@ class Window:
     def _has_room(self) -> bool:
         return len(self._queued) + len(self._asking) < self._size
 
-    def _wait(self, placeholder: Placeholder, now: float) -> None:
+    def _wait(self, placeholder: Placeholder, now: float) -> bool:
         uid, kind = placeholder.pod.uid, _kind(placeholder)
         waited = uid in self._waiting
         if waited and self._kinds[uid] == kind:
-            return
+            return False
         line = self._join(uid, kind)
         self._waiting.add(uid)
         heapq.heappush(line.turns, _turn(placeholder.pod))
         if placeholder.state is State.SUBMITTING and not waited:
             line.refused(placeholder.cause, now)
         self._opens = min(self._opens, line.opens)
+        return True
 
     def _join(self, uid: str, kind: Hashable) -> _Line:
         if self._kinds.get(uid) != kind:
@@ -190,10 +193,10 @@ class Window:
             self._lines.setdefault(kind, _Line(self._rest)).members += 1
         return self._lines[kind]
 
-    def _leave(self, uid: str, *, taken: bool = False) -> None:
+    def _leave(self, uid: str, *, taken: bool = False) -> bool:
         kind = self._kinds.pop(uid, None)
         if kind is None:
-            return
+            return False
         line = self._lines[kind]
         line.members -= 1
         if taken:
@@ -204,6 +207,7 @@ class Window:
         elif len(line.turns) > 2 * line.members + _FEW:
             line.turns = [turn for turn in line.turns if self._is_waiting(turn[2], kind)]
             heapq.heapify(line.turns)
+        return True
 
     def _head(self, kind: Hashable, now: float) -> tuple[_Turn, Hashable] | None:
         """Returns the first in a line that may go, rid of those who have left it."""
@@ -218,11 +222,15 @@ class Window:
         return uid in self._waiting and self._kinds[uid] == kind
 
 
-def _put(members: set[str], uid: str, belongs: bool) -> None:
+def _put(members: set[str], uid: str, belongs: bool) -> bool:
+    """Tells whether it was otherwise before."""
+    if (uid in members) is belongs:
+        return False
     if belongs:
         members.add(uid)
     else:
         members.discard(uid)
+    return True
 
 
 class Windows:
@@ -244,8 +252,8 @@ class Windows:
         if self._of.get(uid, partition) != partition:
             self.forget(uid)
         self._of[uid] = partition
-        self._by_partition[partition].follow(placeholder, now)
-        self._stirred.add(partition)
+        if self._by_partition[partition].follow(placeholder, now):
+            self._stirred.add(partition)
 
     def forget(self, uid: str) -> None:
         """Takes out a placeholder that is over."""
