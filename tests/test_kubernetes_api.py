@@ -174,7 +174,8 @@ async def test_a_connection_outlives_a_refusal(server: ApiServer) -> None:
         server.fails(status, "{}")
         with suppress(Conflict):
             await server.api.read_pod("default", "p")
-        assert server.request is not None and server.request.transport is not None
+        assert server.request is not None
+        assert server.request.transport is not None
         peers.append(server.request.transport.get_extra_info("peername"))
     assert peers[0] == peers[1]
 
