@@ -9,17 +9,16 @@ not wait by aiohttp, and through a proxy everything. Every error becomes a `Kube
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import aiohttp
 import orjson
 from kubernetes.aio import client, config
 
-from slurm_client.exchange import Busy, Connection, Lost, NoConnection, Pool, Silent
+from slurm_client.exchange import Busy, Endpoint, Lost, NoConnection, Pool, Silent
 
 Manifest = Mapping[str, Any]
 
@@ -30,9 +29,9 @@ _TIMEOUT_S = 10.0
 _LIST_TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
 _CONNECTIONS = 24  # each costs both sides a TLS handshake, and more than these only queue there
+_NO_TOKEN: Final = (OSError, config.ConfigException)  # what reading a rotating token may end with
 _USER_AGENT: Final = "slurm-extender"
 """Whose an object's fields are (managedFields), and whose a request was (audit)."""
-_NOT_IN_A_HEADER: Final = re.compile(r"[^ -~]")
 
 
 class KubernetesError(Exception):
@@ -98,12 +97,11 @@ class KubernetesApi:
         self._configuration = api_client.configuration
         rest = api_client.rest_client
         self._proxy = rest.proxy
-        self._server = urlsplit(self._configuration.host.rstrip("/"))
-        self._tls = rest.ssl_context if self._server.scheme == "https" else None
-        self._pool = Pool(self._connect, _CONNECTIONS, timeout_s=_TIMEOUT_S, connect_s=_CONNECT_S)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=rest.ssl_context, limit=0)
-        )
+        self._endpoint = Endpoint.parse(self._configuration.host, lambda: rest.ssl_context)
+        self._pool = Pool(self._endpoint, _CONNECTIONS, timeout_s=_TIMEOUT_S, connect_s=_CONNECT_S)
+        self._session = _session(rest.ssl_context, _CONNECTIONS)
+        """For lists, which may be long, and for everything where there is a proxy."""
+        self._steady = _session(rest.ssl_context, 0)
         """For what must not wait behind a burst: watches, which hold their connection, and the Lease."""
 
     @classmethod
@@ -128,6 +126,7 @@ class KubernetesApi:
         """Closes all connections."""
         await self._pool.aclose()
         await self._session.close()
+        await self._steady.close()
 
     # Pods
 
@@ -184,17 +183,17 @@ class KubernetesApi:
     async def read_lease(self, namespace: str, name: str) -> Manifest | None:
         """Returns a Lease as it is now, None where there is none."""
         try:
-            return await self._ask_apart("GET", f"{_leases(namespace)}/{name}")
+            return await self._ask_apart("GET", _lease(namespace, name), steady=True)
         except NotFound:
             return None
 
     async def create_lease(self, namespace: str, lease: Manifest) -> Manifest:
         """Creates a Lease. Raises Conflict where there is one already."""
-        return await self._ask_apart("POST", _leases(namespace), body=lease)
+        return await self._ask_apart("POST", _leases(namespace), body=lease, steady=True)
 
     async def replace_lease(self, namespace: str, name: str, lease: Manifest) -> Manifest:
         """Replaces the version of a Lease that it carries; Conflict where that is not current."""
-        return await self._ask_apart("PUT", f"{_leases(namespace)}/{name}", body=lease)
+        return await self._ask_apart("PUT", _lease(namespace, name), body=lease, steady=True)
 
     # Lists and watches
 
@@ -217,7 +216,7 @@ class KubernetesApi:
         if field_selector:
             query["fieldSelector"] = field_selector
         timeout_s = seconds + 30.0
-        response = await self._send("GET", _PATHS[kind], query=query, timeout_s=timeout_s)
+        response = await self._send("GET", _PATHS[kind], query=query, timeout_s=timeout_s, steady=True)
         try:
             yield _pieces(response)
         finally:
@@ -232,28 +231,28 @@ class KubernetesApi:
         if self._proxy is not None:
             return await self._ask_apart(method, path, body=body, content_type=content_type)
         try:
-            status, content = await self._pool.exchange(
-                await self._request(method, path, body, content_type)
-            )
-            if status >= 400:
+            status, content = await self._exchange(method, path, body, content_type)
+            if status >= 300:
                 raise _error(status, _message(content))
             manifest: Manifest = orjson.loads(content)
-        except (Busy, NoConnection, Silent) as error:
+        except (Busy, NoConnection, Silent, *_NO_TOKEN) as error:
             raise Unavailable(0, f"kube-apiserver does not answer: {error}") from error
         except (Lost, orjson.JSONDecodeError) as error:
             raise Unavailable(0, f"kube-apiserver broke off its answer: {error}") from error
         return manifest
 
-    async def _request(self, method: str, path: str, body: Manifest | None, content_type: str) -> bytes:
-        content = b"" if body is None else orjson.dumps(body)
-        headers = await self._headers(content_type) | {"Content-Length": str(len(content))}
-        lines = [f"{method} {quote(self._server.path + path)} HTTP/1.1", f"Host: {self._server.netloc}"]
-        lines += [f"{name}: {_NOT_IN_A_HEADER.sub('?', value)}" for name, value in headers.items()]
-        return "\r\n".join((*lines, "", "")).encode() + content
-
-    async def _connect(self) -> Connection:
-        port = self._server.port or (443 if self._tls else 80)
-        return await Connection.to_host(self._server.hostname or "", port, self._tls)
+    async def _exchange(
+        self, method: str, path: str, body: Manifest | None, content_type: str
+    ) -> tuple[int, bytes]:
+        """Lost is perhaps only a kept connection that the server had closed: once again, then. Nothing
+        that is sent here does harm twice: it is held to an object's version, or says the same."""
+        headers = await self._headers(content_type)
+        content = None if body is None else orjson.dumps(body)
+        request = self._endpoint.request(method, path, headers, content)
+        try:
+            return await self._pool.exchange(request)
+        except Lost:
+            return await self._pool.exchange(request)
 
     async def _ask_apart(self, method: str, path: str, **how: Any) -> Manifest:
         response = await self._send(method, path, **how)
@@ -272,9 +271,11 @@ class KubernetesApi:
         body: Manifest | None = None,
         content_type: str = _JSON,
         timeout_s: float = _TIMEOUT_S,
+        steady: bool = False,
     ) -> aiohttp.ClientResponse:
+        session = self._steady if steady else self._session
         try:
-            response = await self._session.request(
+            response = await session.request(
                 method,
                 self._configuration.host + path,
                 params=query,
@@ -285,7 +286,7 @@ class KubernetesApi:
             )
             if response.status >= 400:
                 raise _error(response.status, _message(await response.read()))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, *_NO_TOKEN) as error:
             raise Unavailable(0, f"kube-apiserver does not answer: {error!r}") from error
         return response
 
@@ -297,9 +298,18 @@ class KubernetesApi:
         return about | who
 
 
+def _session(tls: Any, limit: int) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=limit))
+
+
 def _pod(namespace: str, name: str) -> str:
-    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+    """Names may come from outside: each stays one part of the path."""
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
 
 
 def _leases(namespace: str) -> str:
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+def _lease(namespace: str, name: str) -> str:
+    return f"{_leases(namespace)}/{name}"

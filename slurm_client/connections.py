@@ -6,11 +6,10 @@ under a job id of our choosing, of which Slurm refuses the second.
 
 from __future__ import annotations
 
-import re
 import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import orjson
 
@@ -23,7 +22,7 @@ from slurm_client.errors import (
     SlurmError,
     Unreachable,
 )
-from slurm_client.exchange import Busy, Connection, Lost, NoConnection, Pool, Silent
+from slurm_client.exchange import Busy, Endpoint, Lost, NoConnection, Pool, Silent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 _CONNECT_S: Final = 5.0
 _AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}
-_NOT_IN_A_HEADER: Final = re.compile(rb"[^!-~]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +69,11 @@ class Connections:
     def __init__(
         self, url: str, token_source: TokenSource, *, timeout_s: float, concurrency: int
     ) -> None:
-        self._server = _Server.parse(url)
+        self._url = url
+        self._endpoint = _endpoint(url)
         self._tokens = token_source
         self._pool = Pool(
-            self._server.connect,
+            self._endpoint,
             concurrency,
             timeout_s=timeout_s,
             connect_s=_CONNECT_S,
@@ -125,15 +124,20 @@ class Connections:
 
     async def _carry(self, request: Request, token: str) -> tuple[int, bytes]:
         """The status and the body of the reply."""
+        headers = {"X-SLURM-USER-TOKEN": token}
+        content = request.content
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        sent = self._endpoint.request(request.method, request.target, headers, content)
         try:
-            return await self._pool.exchange(self._server.request(request, token))
+            return await self._pool.exchange(sent)
         except Silent as error:
             raise OutcomeUnknown(f"{request.text}: {error}") from error
         except NoConnection as error:
-            nobody = f"no connection to slurmrestd at {self._server.text}: {error}"
+            nobody = f"no connection to slurmrestd at {self._url}: {error}"
             raise Unreachable(nobody) from error
         except Busy as error:
-            raise RetryLater(f"slurmrestd at {self._server.text}: {error}") from error
+            raise RetryLater(f"slurmrestd at {self._url}: {error}") from error
 
     def _token_refused(self, error: SlurmError) -> NeedsOperator:
         return NeedsOperator(
@@ -154,45 +158,8 @@ def _about_the_token(error: SlurmError) -> bool:
     return error.http_status in {401, 511} or error.number in _AUTH_NUMBERS
 
 
-@dataclass(frozen=True, slots=True)
-class _Server:
-    """The server: a host and port, or a UNIX socket."""
-
-    text: str
-    authority: str
-    """What goes into the Host header."""
-    host: str = ""
-    port: int = 0
-    secure: bool = False
-    prefix: str = ""
-    """What comes before every path."""
-    socket: str | None = None
-
-    @classmethod
-    def parse(cls, url: str) -> _Server:
-        parts = urlsplit(url)
-        if parts.scheme == "unix" and parts.path and not parts.netloc:
-            return cls(url, "localhost", socket=parts.path)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            wanted = "http://host:port, https://host:port or unix:///path"
-            raise ValueError(f"slurmrestd's URL is {url!r}, which is none of {wanted}")
-        secure = parts.scheme == "https"
-        port = parts.port or (443 if secure else 80)
-        authority = parts.netloc.rpartition("@")[2]
-        return cls(url, authority, parts.hostname, port, secure, parts.path.rstrip("/"))
-
-    async def connect(self) -> Connection:
-        if self.socket is not None:
-            return await Connection.to_socket(self.socket)
-        tls = ssl.create_default_context() if self.secure else None  # costs 25 ms to make
-        return await Connection.to_host(self.host, self.port, tls)
-
-    def request(self, request: Request, token: str) -> bytes:
-        """The request as it goes over the wire."""
-        content = request.content
-        line = f"{request.method} {self.prefix}{request.target} HTTP/1.1\r\nHost: {self.authority}\r\n"
-        head = [line.encode(), b"X-SLURM-USER-TOKEN: "]
-        head.append(_NOT_IN_A_HEADER.sub(b"?", token.encode("ascii", "replace")))
-        if content is not None:
-            head.append(b"\r\nContent-Type: application/json\r\nContent-Length: %d" % len(content))
-        return b"".join((*head, b"\r\n\r\n", content or b""))
+def _endpoint(url: str) -> Endpoint:
+    try:
+        return Endpoint.parse(url, ssl.create_default_context)
+    except ValueError as wanted:
+        raise ValueError(f"slurmrestd's URL is {url!r}, which is none of {wanted}") from None

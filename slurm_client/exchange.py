@@ -8,14 +8,20 @@ cannot read slurmrestd 26.05's errors, which come twice. What a failure means is
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from typing import TYPE_CHECKING, cast
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+from urllib.parse import urlsplit
 
 import httptools
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Callable, Mapping
+
+_IDLE_S: Final = 15.0
+"""A connection that nobody used for longer may be dead without a word."""
+_NOT_IN_A_HEADER: Final = re.compile(r"[^ -~]")
 
 
 class Busy(Exception):
@@ -34,8 +40,54 @@ class Silent(Exception):
     """No reply came in time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server: a host and port, or a UNIX socket."""
+
+    authority: str
+    """What goes into the Host header."""
+    host: str = ""
+    port: int = 0
+    tls: ssl.SSLContext | None = None
+    prefix: str = ""
+    """What comes before every path."""
+    socket: str | None = None
+
+    @classmethod
+    def parse(cls, url: str, tls: Callable[[], ssl.SSLContext]) -> Endpoint:
+        """Reads http://host:port, https://host:port/prefix or unix:///path. Raises ValueError."""
+        parts = urlsplit(url)
+        if parts.scheme == "unix" and parts.path and not parts.netloc:
+            return cls("localhost", socket=parts.path)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("http://host:port, https://host:port or unix:///path")
+        secure = parts.scheme == "https"
+        port = parts.port or (443 if secure else 80)
+        authority = parts.netloc.rpartition("@")[2]
+        prefix = parts.path.rstrip("/")
+        return cls(authority, parts.hostname, port, tls() if secure else None, prefix)
+
+    async def connect(self) -> Connection:
+        """Raises OSError."""
+        loop = asyncio.get_running_loop()
+        if self.socket is not None:
+            return (await loop.create_unix_connection(Connection, self.socket))[1]
+        return (await loop.create_connection(Connection, self.host, self.port, ssl=self.tls))[1]
+
+    def request(
+        self, method: str, target: str, headers: Mapping[str, str], content: bytes | None
+    ) -> bytes:
+        """A request as it goes over the wire. `target` is quoted already; what cannot be in a header
+        becomes a question mark."""
+        lines = [f"{method} {self.prefix}{target} HTTP/1.1", f"Host: {self.authority}"]
+        lines += [f"{name}: {_NOT_IN_A_HEADER.sub('?', value)}" for name, value in headers.items()]
+        if content is not None:
+            lines.append(f"Content-Length: {len(content)}")
+        return "\r\n".join((*lines, "", "")).encode() + (content or b"")
+
+
 class Pool:
-    """At most `size` connections; the last one used is handed out first.
+    """At most `size` connections; the last one used is handed out first, and who waits longest is next.
 
     A call waits at most `timeout_s` for a connection, and as long for the reply; `connect_s` for one to
     be made. `keeps` tells by its status whether another request may follow a reply.
@@ -43,75 +95,79 @@ class Pool:
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[Connection]],
+        endpoint: Endpoint,
         size: int,
         *,
         timeout_s: float,
         connect_s: float,
         keeps: Callable[[int], bool] = lambda _: True,
     ) -> None:
-        self._connect = connect
+        self._endpoint = endpoint
         self._timeout_s = timeout_s
         self._connect_s = min(timeout_s, connect_s)
         self._keeps = keeps
-        # None is a connection that is still to be made.
-        self._idle: asyncio.LifoQueue[Connection | None] = asyncio.LifoQueue()
-        for _ in range(size):
-            self._idle.put_nowait(None)
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[tuple[Connection, float]] = []
+        """Open connections that no call is using, and since when."""
 
     async def exchange(self, request: bytes) -> tuple[int, bytes]:
         """The status and the body of the reply. Raises Busy, NoConnection, Lost, Silent."""
-        async with self._connection() as connection:
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    status, body = await connection.exchange(request)
-            except TimeoutError as error:
-                raise Silent(f"no reply within {self._timeout_s:g} s") from error
-            if not self._keeps(status):
-                connection.close()
-            return status, body
+        if self._free.locked():
+            await self._wait_for_others()
+        else:
+            await self._free.acquire()  # at once
+        try:
+            return await self._exchange(request)
+        finally:
+            self._free.release()
 
     async def aclose(self) -> None:
         """Close the connections that no call is using; later calls open new ones."""
-        idle = [self._idle.get_nowait() for _ in range(self._idle.qsize())]
-        for connection in idle:
-            self._idle.put_nowait(None)
-            if connection is not None:
-                connection.close()
+        while self._idle:
+            self._idle.pop()[0].close()
 
-    @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        """A connection for one exchange, which nobody else uses meanwhile."""
-        connection = await self._next_idle()
+    async def _wait_for_others(self) -> None:
         try:
-            if connection is None or not connection.usable:
-                connection = await self._open()
-            yield connection
-        finally:
-            usable = connection is not None and connection.usable
-            self._idle.put_nowait(connection if usable else None)
+            async with asyncio.timeout(self._timeout_s):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise Busy(f"all connections were busy for {self._timeout_s:g} s") from error
+
+    async def _exchange(self, request: bytes) -> tuple[int, bytes]:
+        connection = self._kept() or await self._open()
+        kept = False
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                status, body = await connection.exchange(request)
+            kept = self._keeps(status)
+        except TimeoutError as error:
+            raise Silent(f"no reply within {self._timeout_s:g} s") from error
+        finally:  # cancelled too: what is still to come must not answer another request
+            if kept:
+                self._idle.append((connection, asyncio.get_running_loop().time()))
+            else:
+                connection.close()
+        return status, body
+
+    def _kept(self) -> Connection | None:
+        oldest = asyncio.get_running_loop().time() - _IDLE_S
+        while self._idle:
+            connection, since = self._idle.pop()
+            if connection.usable and since > oldest:
+                return connection
+            connection.close()
+        return None
 
     async def _open(self) -> Connection:
         try:
             async with asyncio.timeout(self._connect_s):
-                return await self._connect()
+                return await self._endpoint.connect()
         except OSError as error:  # TimeoutError is one
             raise NoConnection(repr(error)) from error
 
-    async def _next_idle(self) -> Connection | None:
-        try:
-            return self._idle.get_nowait()
-        except asyncio.QueueEmpty:
-            pass
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._idle.get()
-        except TimeoutError as error:
-            raise Busy(f"all connections were busy for {self._timeout_s:g} s") from error
-
 
 class Connection(asyncio.Protocol):
-    """Made by `to_host` and `to_socket`, which raise OSError."""
+    """One connection, for one request at a time."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -119,33 +175,19 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
 
-    @classmethod
-    async def to_host(cls, host: str, port: int, tls: ssl.SSLContext | None) -> Connection:
-        loop = asyncio.get_running_loop()
-        return (await loop.create_connection(cls, host, port, ssl=tls))[1]
-
-    @classmethod
-    async def to_socket(cls, path: str) -> Connection:
-        return (await asyncio.get_running_loop().create_unix_connection(cls, path))[1]
-
     @property
     def usable(self) -> bool:
         """Whether another request may be sent."""
         return self._transport is not None and self._answer is None
 
     async def exchange(self, request: bytes) -> tuple[int, bytes]:
-        """The status and the body of the reply. Raises Lost. One that is cancelled closes."""
+        """The status and the body of the reply. Raises Lost. Who is cancelled has to close."""
         if self._transport is None:
             raise Lost("the server had closed it")
-        answer: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
-        self._answer = answer
+        self._answer = asyncio.get_running_loop().create_future()
         self._parser, self._body = httptools.HttpResponseParser(self), []
         self._transport.write(request)
-        try:
-            return await answer
-        finally:
-            if self._answer is not None:
-                self.close()
+        return await self._answer
 
     def close(self) -> None:
         transport, self._transport = self._transport, None
@@ -186,8 +228,11 @@ class Connection(asyncio.Protocol):
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        answer, self._answer = self._answer, None
         status = self._parser.get_status_code()
+        if status < 200:  # it says that the reply is still to come
+            self._body = []
+            return
+        answer, self._answer = self._answer, None
         if not self._parser.should_keep_alive():
             self.close()
         if answer is not None and not answer.done():

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import pytest_asyncio
@@ -156,8 +157,10 @@ async def test_a_kind_is_listed_with_its_selector(server: ApiServer, kind: str, 
 async def test_a_name_from_outside_cannot_become_another_request(server: ApiServer) -> None:
     """kube-scheduler's calls name Pods, and whoever reaches the listener may send some."""
     name = "p HTTP/1.1\r\nHost: x\r\n\r\nDELETE /api/v1/namespaces/default/pods/q"
-    await server.api.read_pod("default", name)
-    assert server.asked == ("GET", f"/api/v1/namespaces/default/pods/{name}")
+    await server.api.read_pod("kube-system/services/s", name)
+    assert server.request is not None
+    parts = server.request.rel_url.raw_parts
+    assert [unquote(part) for part in parts[4:]] == ["kube-system/services/s", "pods", name]
 
 
 async def test_requests_say_who_makes_them(server: ApiServer) -> None:
@@ -178,6 +181,27 @@ async def test_a_connection_outlives_a_refusal(server: ApiServer) -> None:
         assert server.request.transport is not None
         peers.append(server.request.transport.get_extra_info("peername"))
     assert peers[0] == peers[1]
+
+
+async def test_a_connection_that_the_server_had_closed_is_no_failure(server: ApiServer) -> None:
+    server.answer = _says(pod_manifest())
+    await server.api.read_pod("default", "p")
+    assert server.request is not None
+    assert server.request.transport is not None
+    server.request.transport.abort()
+    assert await server.api.read_pod("default", "p") == pod_manifest()
+
+
+async def test_a_token_that_cannot_be_read_is_trouble_for_a_while(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails() -> None:
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr(server.api._configuration, "auth_settings", fails)
+    for ask in (server.api.read_pod("default", "p"), server.api.list("pods", None)):
+        with pytest.raises(Unavailable, match="too many open files"):
+            await ask
 
 
 # What fails
