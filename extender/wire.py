@@ -51,16 +51,16 @@ class Verbs:
         body = await _body(receive)
         if body is None:
             return
-        verb = self._verbs.get(path)
+        verb, headers = self._verbs.get(path), [_JSON]
         if verb is None:
-            status, answer = HTTPStatus.NOT_FOUND, {"Error": f"there is no {path} here"}
+            status, content = _error(HTTPStatus.NOT_FOUND, f"there is no {path} here")
         elif scope["method"] != "POST":
-            status, answer = HTTPStatus.METHOD_NOT_ALLOWED, {"Error": "this takes POST only"}
+            status, content = _error(HTTPStatus.METHOD_NOT_ALLOWED, "this takes POST only")
+            headers.append((b"allow", b"POST"))
         else:
-            status, answer = await _answer(verb, body, path)
+            status, content = await _answer(verb, body, path)
             self._observe(path, status, perf_counter() - began)
-        content = orjson.dumps(answer)
-        headers = [_JSON, (b"content-length", b"%d" % len(content))]
+        headers.append((b"content-length", b"%d" % len(content)))
         await send({"type": "http.response.start", "status": status.value, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
@@ -77,16 +77,20 @@ async def _body(receive: Receive) -> bytes | None:
             return b"".join(pieces)
 
 
-async def _answer(verb: Verb, body: bytes, path: str) -> tuple[HTTPStatus, Any]:
+async def _answer(verb: Verb, body: bytes, path: str) -> tuple[HTTPStatus, bytes]:
     try:
-        return HTTPStatus.OK, await verb(body)
+        return HTTPStatus.OK, orjson.dumps(await verb(body))
     except ValidationError as error:
         wrong = wrong_fields(error.errors())
         log.warning("malformed request", path=path, error=wrong)
-        return HTTPStatus.BAD_REQUEST, {"Error": wrong}
+        return _error(HTTPStatus.BAD_REQUEST, wrong)
     except Exception:
         log.exception("a request failed in an unforeseen way", path=path)
-        return HTTPStatus.INTERNAL_SERVER_ERROR, {"Error": "internal error: see the extender's log"}
+        return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error: see the extender's log")
+
+
+def _error(status: HTTPStatus, words: str) -> tuple[HTTPStatus, bytes]:
+    return status, orjson.dumps({"Error": words})
 
 
 def wrong_fields(errors: Any) -> str:

@@ -7,19 +7,24 @@ each would cost as much as their allocations did.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from math import inf
 
 from slurm_client.model import UNKNOWN_STATE, JobState
 from slurm_client.protocol import Slurm
 
-_PROLOG_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-_APART_S = 0.05  # the first question is asked at once, the next not sooner than this after it
+_PROLOG_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.8)
+_RARE_S = 0.01  # so long after a question that came alone the next may be asked
+_BURST_S = 0.05  # and so long after one of many, or one of several jobs
 
 
 class RunningJobs:
     """One question is under way at a time; who comes until a moment later is in the next."""
 
-    def __init__(self, slurm: Slurm) -> None:
+    def __init__(self, slurm: Slurm, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._slurm = slurm
+        self._pause = pause
+        self._asked_at = -inf
         self._next: dict[int, asyncio.Future[JobState]] = {}
         self._asking: asyncio.Task[None] | None = None
 
@@ -44,6 +49,8 @@ class RunningJobs:
     async def _ask(self) -> None:
         while self._next:
             asked, self._next = self._next, {}
+            before, self._asked_at = self._asked_at, asyncio.get_running_loop().time()
+            burst = len(asked) > 1 or self._asked_at - before < 2 * _BURST_S
             try:
                 states = await self._slurm.states(asked)
             except Exception as error:  # noqa: BLE001 -- it is raised where the answer is waited for
@@ -52,5 +59,5 @@ class RunningJobs:
             else:
                 for job_id, answer in asked.items():
                     answer.set_result(states.get(job_id, JobState(UNKNOWN_STATE)))
-            await asyncio.sleep(_APART_S)
+            await self._pause(_BURST_S if burst else _RARE_S)
         self._asking = None

@@ -236,8 +236,8 @@ def test_metrics_tell_what_was_done(people: People) -> None:
     seen = metrics()
     assert 'slurm_extender_effect_seconds_count{effect="Submit",outcome="done"}' in seen
     assert "slurm_extender_placement_seconds_count" in seen
-    for verb in ("/scheduler/filter", "/scheduler/bind", "/mutate"):
-        assert f'handler="{verb}"' in seen
+    for verb in ("filter", "bind", "mutate"):
+        assert f'slurm_extender_verb_seconds_count{{status="200",verb="{verb}"}}' in seen
 
 
 def test_a_binding_under_way_is_answered_before_the_extender_ends(people: People) -> None:

@@ -290,20 +290,20 @@ class Refills(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.window = Window(self.size, rest=1.0)
+        self.windows = Windows(self.size, rest=1.0)
         self.now = 0.0
         self.states: dict[str, Placeholder] = {}
 
     def put(self, uid: str, state: State, **fields: Any) -> None:
         self.states[uid] = self.states[uid]._replace(state=state, **({"not_before": 0.0} | fields))
-        self.window.follow(self.states[uid], self.now)
+        self.windows.follow("main", self.states[uid], self.now)
         self.refill()
 
     def those(self, *states: State) -> list[str]:
         return [u for u, p in self.states.items() if p.state in states and not p.in_line]
 
     def refill(self) -> None:
-        for uid in self.window.turns(self.now):
+        for _, uid in self.windows.turns(self.now):
             chosen = self.states[uid]
             better = [
                 other
@@ -312,7 +312,7 @@ class Refills(RuleBasedStateMachine):
             ]
             assert not better, f"{better} wait while {uid} goes"
             self.states[uid] = chosen._replace(state=State.SUBMITTING, not_before=0.0)
-            self.window.follow(self.states[uid], self.now)
+            self.windows.follow("main", self.states[uid], self.now)
 
     @rule(priority=st.integers(0, 2), account=st.sampled_from("ab"))
     def comes(self, priority: int, account: str) -> None:
@@ -348,7 +348,7 @@ class Refills(RuleBasedStateMachine):
     def nobody_waits_without_a_reason(self) -> None:
         waits = any(p.in_line for p in self.states.values())
         room = len(self.those(State.SUBMITTING, State.QUEUED)) < self.size
-        assert not (waits and room) or self.now < self.window.opens < inf
+        assert not (waits and room) or self.now < self.windows.opens < inf
 
     def teardown(self) -> None:
         """Slurm takes everything from now on: nobody is left behind."""

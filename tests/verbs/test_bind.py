@@ -195,16 +195,23 @@ async def test_what_is_asked_while_a_question_is_under_way_is_asked_anew() -> No
 
 
 async def test_binds_that_come_one_after_the_other_share_questions_too() -> None:
-    """The first is asked about at once, those that come within the next milliseconds together."""
-    slurm = FakeSlurm(JOB)
-    running = RunningJobs(cast(Slurm, slurm))
+    """The first is asked about at once, those that come in the pause after it together."""
+    slurm, over, pauses = FakeSlurm(JOB), asyncio.Event(), list[float]()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await over.wait()
+
+    running = RunningJobs(cast(Slurm, slurm), pause)
     assert await running.runs(JOB.id)
-    rest = []
-    for _ in range(3):
-        rest.append(asyncio.ensure_future(running.runs(JOB.id)))
-        await asyncio.sleep(0.002)
+    rest = [asyncio.ensure_future(running.runs(JOB.id)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert slurm.calls == ["read states"]
+    over.set()
     assert await asyncio.gather(*rest) == [True, True, True]
     assert slurm.calls == ["read states", "read states"]
+    await asyncio.sleep(0)
+    assert pauses[0] < pauses[1]  # alone, and then one of several that follow each other
 
 
 async def test_a_question_that_fails_fails_for_all_who_asked_it() -> None:

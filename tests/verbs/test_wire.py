@@ -83,7 +83,8 @@ async def test_only_what_is_there_is_served_and_only_to_post() -> None:
     """What is asked at random must not make a metric each."""
     verbs = Answered()
     assert (await verbs.client.post("/nothing", json={})).status_code == 404
-    assert (await verbs.client.get("/double")).status_code == 405
+    wrong = await verbs.client.get("/double")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
     assert verbs.observed == []
 
 
