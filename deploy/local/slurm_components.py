@@ -16,8 +16,6 @@ _SLURMRESTD_OPTIONS: Final = {
     "24.11": ("-s", "slurmctld"),
     "26.05": ("-d", "v0.0.42,v0.0.45+fast"),
 }
-# On a small machine more only wake each other: a quarter of slurmrestd's CPU.
-_THREADS: Final = "2"
 # 26.05's name, and 24.11's.
 _COMPACT: Final = {"SLURM_JSON": "compact", "SLURMRESTD_JSON": "compact"}
 # $0 is the tree, $1 what becomes its /run.
@@ -53,7 +51,7 @@ def _slurmctld(layout: Layout) -> Component:
 def _slurmrestd(release: str, port: int, layout: Layout) -> Component:
     user = "--userspec=slurmrestd"
     options = _SLURMRESTD_OPTIONS.get(release, ())
-    program = ("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", "-t", _THREADS, *options)
+    program = ("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", *options)
     listeners = (f"127.0.0.1:{port}", "unix:/run/slurmrestd/slurmrestd.sock")
 
     def is_ready() -> bool:
