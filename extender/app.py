@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import ssl
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from extender.admission import route as admission
 from extender.bind import route as bind
 from extender.bind.binder import Binder
 from extender.bind.room import Room
+from extender.certificates import Certificate, Files, SelfSigned, Source
 from extender.cluster_view import ClusterViewKeeper, Untold
 from extender.dispatcher import Dispatcher, failure_of
 from extender.filter import route as filter_nodes
@@ -86,6 +88,8 @@ class Extender:
             self._health,
         )
         self._refusals = Refusals(kubernetes)
+        source = _certificate_source(settings, kubernetes)
+        self._certificate = Certificate(source, self._health) if source is not None else None
         self._occupancy = OccupancyView(
             kubernetes,
             slurm,
@@ -115,9 +119,10 @@ class Extender:
             self._server(_plain(self._telemetry.router()), settings.metrics_port),
             self._server(_plain(probes.router(self._health)), settings.health_port),
         ]
-        if settings.tls_cert_file is not None:
-            webhook = {"/mutate": admission.verb(dialect)}
-            servers.append(self._server(self._verbs(webhook), settings.admission_port, tls=True))
+        if self._certificate is not None:
+            webhook = self._verbs({"/mutate": admission.verb(dialect)})
+            context = self._certificate.context
+            servers.append(self._server(webhook, settings.admission_port, tls=context))
         if settings.hooks_token_file is not None:
             pushes = hooks.router(TokenFile(settings.hooks_token_file), self._nudge)
             application = _plain(pushes)
@@ -129,6 +134,9 @@ class Extender:
     async def run(self) -> None:
         """Follows both systems, and leads whenever this replica holds the Lease; for ever."""
         async with asyncio.TaskGroup() as tasks:
+            if self._certificate is not None:
+                tasks.create_task(self._certificate.follow())
+                await self._certificate.usable()
             tasks.create_task(self._follow())
             tasks.create_task(self._occupancy.run())
             tasks.create_task(self._refusals.run())
@@ -244,7 +252,12 @@ class Extender:
         return Verbs(verbs, self._telemetry.answered)
 
     def _server(
-        self, application: Verbs | FastAPI, port: int, *, address: str | None = None, tls: bool = False
+        self,
+        application: Verbs | FastAPI,
+        port: int,
+        *,
+        address: str | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> uvicorn.Server:
         settings = self._settings
         configuration = uvicorn.Config(
@@ -260,8 +273,7 @@ class Extender:
             lifespan="off",
             timeout_keep_alive=120,
             timeout_graceful_shutdown=5,
-            ssl_certfile=settings.tls_cert_file if tls else None,
-            ssl_keyfile=str(settings.tls_key_file) if tls else None,
+            ssl_context_factory=(lambda *_: tls) if tls is not None else None,
         )
         return _Server(configuration)
 
@@ -272,6 +284,20 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _certificate_source(settings: Settings, kubernetes: KubernetesApi) -> Source | None:
+    if settings.tls_cert_file is not None and settings.tls_key_file is not None:
+        return Files(settings.tls_cert_file, settings.tls_key_file)
+    if settings.tls_secret is None:
+        return None
+    return SelfSigned(
+        kubernetes,
+        settings.lease_namespace,
+        settings.tls_secret,
+        settings.tls_names,
+        settings.webhook_configuration,
+    )
 
 
 def _plain(router: APIRouter) -> FastAPI:

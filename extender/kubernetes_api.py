@@ -9,8 +9,9 @@ not wait by aiohttp, and through a proxy everything. Every error becomes a `Kube
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Self
 from urllib.parse import quote
 
@@ -24,6 +25,11 @@ Manifest = Mapping[str, Any]
 
 _JSON = "application/json"
 _STRATEGIC = "application/strategic-merge-patch+json"
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+_CONFIGURATIONS = (
+    f"{_WEBHOOKS}/mutatingwebhookconfigurations",
+    f"{_WEBHOOKS}/validatingwebhookconfigurations",
+)
 _PATHS = {"pods": "/api/v1/pods", "nodes": "/api/v1/nodes"}
 _TIMEOUT_S = 10.0
 _LIST_TIMEOUT_S = 60.0
@@ -195,6 +201,40 @@ class KubernetesApi:
         """Replaces the version of a Lease that it carries; Conflict where that is not current."""
         return await self._ask_apart("PUT", _lease(namespace, name), body=lease, steady=True)
 
+    # The webhooks' certificate
+
+    async def read_secret(self, namespace: str, name: str) -> Manifest | None:
+        """Returns a Secret as it is now, None where there is none."""
+        try:
+            return await self._ask("GET", f"{_secrets(namespace)}/{name}")
+        except NotFound:
+            return None
+
+    async def write_secret(self, secret: Manifest) -> None:
+        """Creates a Secret, or replaces the version of it that it carries. Raises Conflict."""
+        metadata = secret["metadata"]
+        path = _secrets(metadata["namespace"])
+        if "resourceVersion" in metadata:
+            await self._ask("PUT", f"{path}/{metadata['name']}", body=secret)
+        else:
+            await self._ask("POST", path, body=secret)
+
+    async def trust(self, configuration: str, authority: bytes) -> None:
+        """Has kube-apiserver trust an authority (one certificate, PEM) in every webhook of the
+        configurations of a name, mutating and validating, and still the one before: replicas may serve
+        with its certificate for a while. Configurations that do not exist are not missed."""
+        for path in _CONFIGURATIONS:
+            with suppress(NotFound):
+                own = f"{path}/{configuration}"
+                webhooks = (await self._ask("GET", own)).get("webhooks") or ()
+                bundles = [b64decode(one["clientConfig"].get("caBundle") or "") for one in webhooks]
+                if any(authority not in bundle for bundle in bundles):
+                    trusting = [
+                        {"name": one["name"], "clientConfig": {"caBundle": _bundle(authority, before)}}
+                        for one, before in zip(webhooks, bundles, strict=True)
+                    ]
+                    await self._ask("PATCH", own, body={"webhooks": trusting}, content_type=_STRATEGIC)
+
     # Lists and watches
 
     async def list(self, kind: str, field_selector: str | None) -> Manifest:
@@ -305,6 +345,18 @@ def _session(tls: Any, limit: int) -> aiohttp.ClientSession:
 def _pod(namespace: str, name: str) -> str:
     """Names may come from outside: each stays one part of the path."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+
+
+def _bundle(authority: bytes, before: bytes) -> str:
+    """Returns an authority, and the first of those that were trusted before."""
+    end = b"-----END CERTIFICATE-----\n"
+    first, found, _ = before.partition(end)
+    kept = first + found if found and first + found != authority else b""
+    return b64encode(authority + kept).decode()
+
+
+def _secrets(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/secrets"
 
 
 def _leases(namespace: str) -> str:

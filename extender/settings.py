@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from extender.placement.annotations import DEFAULT_PREFIX
 from extender.placement.identity import JobIdRange
@@ -70,6 +70,14 @@ class Settings(BaseSettings):
     health_port: Port = 8081
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None
+    """The webhooks' certificate, as in a mounted Secret; read again when it changes."""
+    tls_secret: str | None = None
+    """Instead of files: the Secret, beside the Lease, in which the replicas keep a certificate of their
+    own. Neither: no webhooks."""
+    tls_names: Annotated[tuple[str, ...], NoDecode] = ("slurm-extender.kube-system.svc",)
+    """What kube-apiserver calls them by, names and addresses with commas between them."""
+    webhook_configuration: str = "slurm-extender"
+    """Where that certificate's authority is written (both kinds of webhook configuration)."""
     hooks_token_file: Path | None = None
     """What Slurm's pushes carry (deploy/slurm); read again when the file changes. Absent: no pushes."""
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
@@ -78,7 +86,14 @@ class Settings(BaseSettings):
     def _tls_comes_in_pairs(self) -> Settings:
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             raise ValueError("TLS_CERT_FILE and TLS_KEY_FILE belong together")
+        if self.tls_secret is not None and self.tls_cert_file is not None:
+            raise ValueError("TLS_SECRET stands instead of TLS_CERT_FILE and TLS_KEY_FILE")
         return self
+
+    @field_validator("tls_names", mode="before")
+    @classmethod
+    def _names_have_commas_between_them(cls, given: object) -> object:
+        return _listed(given)
 
     @field_validator("annotation_prefix")
     @classmethod
@@ -103,3 +118,10 @@ class Settings(BaseSettings):
             fast_path=self.fast_path,
             unbound_deadline=self.unbound_deadline_s,
         )
+
+
+def _listed(given: object) -> object:
+    """Returns what is written with commas as a tuple."""
+    if not isinstance(given, str):
+        return given
+    return tuple(part.strip() for part in given.split(",") if part.strip())

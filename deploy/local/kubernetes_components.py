@@ -87,8 +87,7 @@ def extender_environment(
         "SLURM_TOKEN_FILE": layout.token_file,
         "HOOKS_TOKEN_FILE": layout.hooks_token_file,
         "LISTEN_ADDRESS": "127.0.0.1",
-        "TLS_CERT_FILE": layout.kubernetes / "extender.crt",
-        "TLS_KEY_FILE": layout.kubernetes / "extender.key",
+        **_certificate_settings(spec, layout),
         **{f"{each.upper()}_PORT": ports[f"{name}-{each}"] for each in EXTENDER_LISTENERS},
         "REPLICA": name,
         "LEASE_NAMESPACE": "kube-system",
@@ -99,6 +98,13 @@ def extender_environment(
         "PREEMPT_TYPE": "preempt/none",
     }
     return {f"SLURM_EXTENDER_{name}": str(value) for name, value in settings.items()}
+
+
+def _certificate_settings(spec: ClusterSpec, layout: Layout) -> dict[str, object]:
+    if spec.self_signed:
+        return {"TLS_SECRET": "slurm-extender-webhooks", "TLS_NAMES": "127.0.0.1"}
+    folder = layout.kubernetes
+    return {"TLS_CERT_FILE": folder / "extender.crt", "TLS_KEY_FILE": folder / "extender.key"}
 
 
 def api_client(ports: dict[str, int], layout: Layout) -> httpx.Client:

@@ -51,6 +51,8 @@ class ClusterSpec:
     more: it tells of starts, and keeps every job in CONFIGURING for some 15 ms."""
     slurm_conf: tuple[str, ...] = ()
     """More lines for slurm.conf; one that names a parameter of ours replaces it."""
+    self_signed: bool = False
+    """The extenders keep the webhooks' certificate by themselves."""
     extender_argv: tuple[str, ...] = ()
     """What to start instead of the extender of this checkout (tests wrap it)."""
     extender_verbs: tuple[str, ...] = EXTENDER_VERBS

@@ -1,0 +1,261 @@
+"""The webhooks' certificate: from files that others write, or one that the replicas keep by themselves.
+
+By themselves: an authority of their own and a certificate signed by it are in a Secret. Whichever
+replica finds none makes them, whichever finds the certificate old signs the next, and each takes what is
+there. The authority stays, so that a new certificate is trusted from the first moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import tempfile
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from extender.health import Health
+from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError, Manifest
+
+log = structlog.get_logger()
+
+_LOOK_S = 30.0
+_SOON_S = 1.0
+_AUTHORITY_LIVES = timedelta(days=3650)
+_LIVES = timedelta(days=365)
+_RENEWED_AFTER = timedelta(days=240)
+_EARLIER = timedelta(hours=1)  # clocks differ
+_PART = "webhook certificate"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate and its key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    @classmethod
+    def authority(cls, now: datetime) -> KeyPair:
+        """Makes an authority that signs for nobody but us."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name("slurm-extender webhooks")
+        usage = x509.KeyUsage(
+            digital_signature=False,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=True,
+            crl_sign=True,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        builder = (
+            _builder(name, name, key.public_key(), now, _AUTHORITY_LIVES)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        )
+        return cls._of(builder.sign(key, hashes.SHA256()), key)
+
+    def signs(self, names: Sequence[str], now: datetime) -> KeyPair:
+        """Returns a server's certificate for these DNS names and addresses, signed by this one."""
+        issuer = x509.load_pem_x509_certificate(self.certificate)
+        signer = load_pem_private_key(self.key, password=None)
+        assert isinstance(signer, ec.EllipticCurvePrivateKey)  # as `authority` makes them
+        key = ec.generate_private_key(ec.SECP256R1())
+        own = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+        builder = (
+            _builder(_name(names[0][:64]), issuer.subject, key.public_key(), now, _LIVES)
+            .add_extension(x509.SubjectAlternativeName([_alternative(n) for n in names]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(own, critical=False)
+        )
+        return self._of(builder.sign(signer, hashes.SHA256()), key)
+
+    @classmethod
+    def _of(cls, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return cls(certificate.public_bytes(Encoding.PEM), pem)
+
+    def serves(self, names: Sequence[str], now: datetime) -> bool:
+        """Tells whether this is a certificate for all of these names that need not be renewed yet."""
+        certificate = x509.load_pem_x509_certificate(self.certificate)
+        listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        young = now < certificate.not_valid_before_utc + _RENEWED_AFTER
+        return young and all(_alternative(name) in listed for name in names)
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Connections from now on are served with it. Raises OSError (ssl.SSLError is one), and leaves
+        the context as it is then: a first one takes what does not fit."""
+        with tempfile.TemporaryDirectory() as folder:  # of mode 0700: ssl reads files only
+            path = Path(folder) / "pair.pem"
+            path.write_bytes(self.certificate + self.key)
+            for each in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
+                each.load_cert_chain(path)
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    lives: timedelta,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLIER)
+        .not_valid_after(now + lives)
+    )
+
+
+class Source(Protocol):
+    """Where the certificate comes from."""
+
+    async def read(self) -> KeyPair:
+        """Returns it as it is now. Raises OSError, ValueError and KubernetesError."""
+        ...
+
+
+class Files:
+    """A certificate and a key in files, as a mounted Secret has them."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._certificate = certificate
+        self._key = key
+
+    async def read(self) -> KeyPair:
+        return KeyPair(self._certificate.read_bytes(), self._key.read_bytes())
+
+
+class SelfSigned:
+    """What the replicas keep in a Secret, and write into the webhook configurations of a name."""
+
+    def __init__(
+        self,
+        kubernetes: KubernetesApi,
+        namespace: str,
+        secret: str,
+        names: Sequence[str],
+        configuration: str,
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._namespace = namespace
+        self._secret = secret
+        self._names = names
+        self._configuration = configuration
+
+    async def read(self) -> KeyPair:
+        now = datetime.now(UTC)
+        kept = await self._kubernetes.read_secret(self._namespace, self._secret)
+        authority, pair = self._parsed(kept)
+        if authority is None:
+            authority = KeyPair.authority(now)
+        if pair is None or not pair.serves(self._names, now):
+            pair = authority.signs(self._names, now)
+            try:
+                await self._keep(kept, authority, pair)
+            except Conflict:  # another replica was faster: what it made counts
+                return await self.read()
+            log.info("a webhook certificate was made", secret=self._secret, names=list(self._names))
+        await self._kubernetes.trust(self._configuration, authority.certificate)
+        return pair
+
+    def _parsed(self, secret: Manifest | None) -> tuple[KeyPair | None, KeyPair | None]:
+        data = {key: b64decode(text) for key, text in ((secret or {}).get("data") or {}).items()}
+
+        def pair(name: str) -> KeyPair | None:
+            certificate, key = data.get(f"{name}.crt"), data.get(f"{name}.key")
+            return KeyPair(certificate, key) if certificate and key else None
+
+        authority = pair("ca")
+        return authority, pair("tls") if authority is not None else None
+
+    async def _keep(self, kept: Manifest | None, authority: KeyPair, pair: KeyPair) -> None:
+        files = {
+            "ca.crt": authority.certificate,
+            "ca.key": authority.key,
+            "tls.crt": pair.certificate,
+            "tls.key": pair.key,
+        }
+        metadata: dict[str, Any] = {"name": self._secret, "namespace": self._namespace}
+        if kept is not None:
+            metadata["resourceVersion"] = kept["metadata"]["resourceVersion"]
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "kubernetes.io/tls",
+            "metadata": metadata,
+            "data": {name: b64encode(content).decode() for name, content in files.items()},
+        }
+        await self._kubernetes.write_secret(secret)
+
+
+class Certificate:
+    """What the webhooks are served with; it follows its source. What cannot be used is told, and the
+    last good one is served on."""
+
+    def __init__(self, source: Source, health: Health) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._source = source
+        self._health = health
+        self._loaded: KeyPair | None = None
+        self._usable = asyncio.Event()
+
+    async def usable(self) -> None:
+        """Returns as soon as there is one to serve with."""
+        await self._usable.wait()
+
+    async def look(self) -> None:
+        """Takes the certificate as it is now."""
+        try:
+            pair = await self._source.read()
+            if pair != self._loaded:
+                pair.load_into(self.context)
+                self._loaded = pair
+                self._usable.set()
+                log.info("webhook certificate loaded")
+        except (OSError, ValueError, KubernetesError) as error:
+            if self._health.says(_PART, str(error)):
+                log.warning("webhook certificate not usable", error=str(error))
+        else:
+            self._health.says(_PART, None)
+
+    async def follow(self) -> None:
+        """Keeps looking, for ever."""
+        while True:
+            await self.look()
+            await asyncio.sleep(_LOOK_S if self._usable.is_set() else _SOON_S)

@@ -1,0 +1,65 @@
+"""The webhooks' own certificate, and what a cluster does without them."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from tests.end_to_end.people import People, eventually, pod
+
+pytestmark = pytest.mark.real
+
+SECRET = ("secret", "slurm-extender-webhooks", "--namespace=kube-system")
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[People]:
+    """A cluster of its own, whose extender keeps the certificate by itself."""
+    with (
+        tempfile.TemporaryDirectory(prefix="e2e-") as directory,
+        Cluster.up(ClusterSpec(nodes=1, self_signed=True), Path(directory)) as running,
+    ):
+        people = People(running)
+        yield people
+        people.close()
+
+
+def test_the_extender_makes_its_own_certificate_and_is_trusted(alone: People) -> None:
+    alone.create("first")
+    alone.bound("first")
+
+
+def test_a_deleted_certificate_is_made_anew_and_no_pod_is_refused_meanwhile(alone: People) -> None:
+    old = _uid(alone)
+    alone.cluster.kubectl("delete", *SECRET)
+
+    names = (f"meanwhile-{number}" for number in itertools.count())
+
+    def made_anew() -> bool:
+        name = next(names)
+        alone.create(name)
+        alone.delete(name)
+        return _uid(alone) not in ("", old)
+
+    eventually(made_anew, "another Secret", 60)
+    alone.create("after")
+    alone.bound("after")
+
+
+def test_pods_of_others_are_created_while_no_extender_runs(quiet: People) -> None:
+    """And those that ask for Slurm are refused, with the reason: nobody gates them."""
+    assert quiet.apply(pod("other", scheduler="somebody-elses")).returncode == 0
+    refused = quiet.apply(pod("ours"))
+    assert refused.returncode != 0
+    assert "failed calling webhook" in refused.stderr
+
+
+def _uid(people: People) -> str:
+    uid = ("--ignore-not-found", "--output=jsonpath={.metadata.uid}")
+    return people.cluster.kubectl("get", *SECRET, *uid).stdout

@@ -1,0 +1,189 @@
+"""The webhooks' certificate, checked by handshakes."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from extender.certificates import Certificate, Files, KeyPair, SelfSigned
+from extender.health import Health
+from extender.kubernetes_api import Conflict, KubernetesApi, Manifest, Unavailable
+
+NOW = datetime.now(UTC)
+NAMES = ("slurm-extender.kube-system.svc", "127.0.0.1")
+
+
+class Secrets:
+    """Keeps one Secret as kube-apiserver does, and who was trusted last."""
+
+    def __init__(self) -> None:
+        self.kept: Manifest | None = None
+        self.version = 0
+        self.trusted = b""
+        self.down = False
+        self.before_write: Any = None
+
+    async def read_secret(self, _namespace: str, _name: str) -> Manifest | None:
+        if self.down:
+            raise Unavailable(0, "kube-apiserver does not answer")
+        return deepcopy(self.kept)
+
+    async def write_secret(self, secret: Manifest) -> None:
+        if self.before_write is not None:
+            meanwhile, self.before_write = self.before_write, None
+            await meanwhile()
+        now = str(self.version) if self.kept is not None else None
+        if secret["metadata"].get("resourceVersion") != now:
+            raise Conflict(409, "it is there already, or has changed")
+        self.version += 1
+        self.kept = deepcopy(dict(secret))
+        self.kept["metadata"]["resourceVersion"] = str(self.version)
+
+    async def trust(self, _configuration: str, authority: bytes) -> None:
+        self.trusted = authority
+
+    def replica(self) -> tuple[Certificate, Health]:
+        health = Health()
+        kubernetes = cast(KubernetesApi, self)
+        return Certificate(SelfSigned(kubernetes, "kube-system", "s", NAMES, "c"), health), health
+
+
+@asynccontextmanager
+async def served(context: ssl.SSLContext) -> AsyncIterator[int]:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def shown_to(port: int, authority: bytes, name: str = "127.0.0.1") -> bytes:
+    """The certificate (DER) that a client who trusts an authority is shown. Raises ssl.SSLError."""
+    client = ssl.create_default_context(cadata=authority.decode())
+    connecting = asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname=name)
+    _, writer = await connecting
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return cast(bytes, shown)
+
+
+async def test_the_first_replica_makes_what_the_others_take() -> None:
+    secrets = Secrets()
+    (one, _), (other, _) = secrets.replica(), secrets.replica()
+    await one.look()
+    await other.look()
+    assert secrets.version == 1
+    async with served(one.context) as first, served(other.context) as second:
+        shown = [
+            await shown_to(port, secrets.trusted, name) for port in (first, second) for name in NAMES
+        ]
+    assert len(set(shown)) == 1
+
+
+async def test_replicas_that_start_together_agree() -> None:
+    secrets = Secrets()
+    (one, _), (other, _) = secrets.replica(), secrets.replica()
+    secrets.before_write = other.look
+    await one.look()
+    assert secrets.version == 1
+    async with served(one.context) as first, served(other.context) as second:
+        assert await shown_to(first, secrets.trusted) == await shown_to(second, secrets.trusted)
+
+
+async def test_an_old_certificate_is_renewed_by_the_same_authority() -> None:
+    secrets = Secrets()
+    old = KeyPair.authority(NOW - timedelta(days=400))
+    worn = old.signs(NAMES, NOW - timedelta(days=250))
+    await SelfSigned(cast(KubernetesApi, secrets), "n", "s", NAMES, "c")._keep(None, old, worn)
+    replica, _ = secrets.replica()
+    async with served(replica.context) as port:
+        await replica.look()
+        fresh = await shown_to(port, old.certificate)
+        assert fresh != ssl.PEM_cert_to_DER_cert(worn.certificate.decode())
+        assert secrets.trusted == old.certificate
+        await replica.look()
+        assert await shown_to(port, old.certificate) == fresh
+    assert secrets.version == 2
+
+
+async def test_a_certificate_for_other_names_is_replaced() -> None:
+    authority = KeyPair.authority(NOW)
+    pair = authority.signs(NAMES[:1], NOW)
+    assert pair.serves(NAMES[:1], NOW)
+    assert not pair.serves(NAMES, NOW)
+    assert not pair.serves(NAMES[:1], NOW + timedelta(days=300))
+
+
+async def test_a_lost_secret_is_made_anew_while_the_old_certificate_serves() -> None:
+    secrets = Secrets()
+    replica, health = secrets.replica()
+    await replica.look()
+    first = secrets.trusted
+    secrets.down = True
+    async with served(replica.context) as port:
+        await replica.look()
+        assert "does not answer" in str(health.report()["troubles"])
+        assert await shown_to(port, first)
+        secrets.down, secrets.kept = False, None
+        await replica.look()
+        assert health.report()["troubles"] == {}
+        assert secrets.trusted != first
+        assert await shown_to(port, secrets.trusted)
+
+
+async def test_a_secret_that_somebody_broke_is_told_and_not_overwritten() -> None:
+    secrets = Secrets()
+    replica, health = secrets.replica()
+    await replica.look()
+    assert secrets.kept is not None
+    secrets.kept["data"]["tls.crt"] = secrets.kept["data"]["tls.key"]
+    await replica.look()
+    assert "webhook certificate" in cast(dict[str, str], health.report()["troubles"])
+    assert secrets.version == 1
+
+
+async def test_files_are_read_again_and_a_pair_that_does_not_fit_is_not_taken(tmp_path: Path) -> None:
+    authority = KeyPair.authority(NOW)
+    pairs = [authority.signs(NAMES, NOW) for _ in range(2)]
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    health = Health()
+    followed = Certificate(Files(certificate, key), health)
+    await followed.look()
+    assert "No such file" in str(health.report()["troubles"])
+    async with served(followed.context) as port:
+        shown = []
+        for content in (pairs[0], KeyPair(pairs[1].certificate, pairs[0].key), pairs[1]):
+            certificate.write_bytes(content.certificate)
+            key.write_bytes(content.key)
+            await followed.look()
+            shown.append(
+                (await shown_to(port, authority.certificate), bool(health.report()["troubles"]))
+            )
+    ders = [ssl.PEM_cert_to_DER_cert(pair.certificate.decode()) for pair in pairs]
+    assert shown == [(ders[0], False), (ders[0], True), (ders[1], False)]
+
+
+async def test_another_authority_is_not_trusted() -> None:
+    secrets = Secrets()
+    replica, _ = secrets.replica()
+    await replica.look()
+    async with served(replica.context) as port:
+        with pytest.raises(ssl.SSLError):
+            await shown_to(port, KeyPair.authority(NOW).certificate)
+
+
+async def test_what_is_kept_is_a_tls_secret() -> None:
+    secrets = Secrets()
+    await secrets.replica()[0].look()
+    assert secrets.kept is not None
+    assert secrets.kept["type"] == "kubernetes.io/tls"
+    assert b64decode(secrets.kept["data"]["ca.crt"]) == secrets.trusted
