@@ -13,7 +13,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError, MissingPrerequisitesError
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Stopwatch
-from deploy.local.slurm_config import CLIENTS
+from deploy.local.slurm_config import clients
 from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, ClusterSpec, SpecError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
@@ -62,6 +62,7 @@ def up(  # noqa: PLR0913 - each is an option
     kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
     extender: Annotated[bool, typer.Option(help="Or kube-scheduler without it.")] = True,
     replicas: Annotated[int, typer.Option(help="Of kube-scheduler and extender.")] = 1,
+    accounting: Annotated[bool, typer.Option(help="With slurmdbd and MariaDB.")] = False,
 ) -> None:
     """Start a cluster and leave it running."""
     stopwatch = Stopwatch(console.print)
@@ -74,6 +75,7 @@ def up(  # noqa: PLR0913 - each is an option
         kubernetes=kubernetes,
         extender=extender and kubernetes,
         replicas=replicas,
+        accounting=accounting,
         release=release,
     )
     cluster = Cluster.up(spec, directory, tied=False, report=stopwatch)
@@ -113,16 +115,19 @@ def prepare(
     *,
     release: Release = DEFAULT_RELEASE,
     kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
+    accounting: Annotated[bool, typer.Option(help="With slurmdbd and MariaDB.")] = False,
 ) -> None:
     """Download and build what a first cluster needs, and start nothing."""
     stopwatch = Stopwatch(console.print)
-    spec = ClusterSpec(release=release, kubernetes=kubernetes, extender=kubernetes)
+    spec = ClusterSpec(
+        release=release, kubernetes=kubernetes, extender=kubernetes, accounting=accounting
+    )
     Cluster.prepare(spec, report=stopwatch)
     stopwatch("everything is there")
 
 
 def _say_what_to_try(cluster: Cluster) -> None:
-    programs = [*(["kubectl"] if cluster.spec.kubernetes else []), *CLIENTS]
+    programs = [*(["kubectl"] if cluster.spec.kubernetes else []), *clients(cluster.spec)]
     console.print(f"  programs    PATH={cluster.directory / 'bin'}:$PATH  ({', '.join(programs)})")
     console.print("              SLURM_AS=alice (or bob) makes Slurm's run as that user")
     if cluster.spec.kubernetes:

@@ -1,6 +1,7 @@
 """What a spec amounts to: which ports, which files, which components in which order."""
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.local.components import Component
@@ -12,7 +13,7 @@ from deploy.local.kubernetes_components import (
 from deploy.local.kubernetes_config import EXTENDER_LISTENERS, write_kubernetes_files
 from deploy.local.layout import Layout, Record
 from deploy.local.links import link_components, link_port_names
-from deploy.local.slurm_components import slurm_components
+from deploy.local.slurm_components import accounting_components, slurm_components
 from deploy.local.slurm_config import write_clients, write_slurm_files
 from deploy.local.spec import ClusterSpec
 
@@ -22,8 +23,9 @@ def port_names(spec: ClusterSpec) -> list[str]:
     plane = ["etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kwok"]
     kubernetes = [*plane, *spec.scheduler_names] if spec.kubernetes else []
     extender = [f"{name}-{listener}" for name in spec.extender_names for listener in EXTENDER_LISTENERS]
+    slurm = ["slurmctld", "slurmrestd", *(["slurmdbd"] if spec.accounting else [])]
     slurmds = [f"slurmd-{name}" for name in spec.slurmd_names]
-    return [*kubernetes, *extender, *link_port_names(spec), "slurmctld", "slurmrestd", *slurmds]
+    return [*kubernetes, *extender, *link_port_names(spec), *slurm, *slurmds]
 
 
 def prepare_directory(layout: Layout, record: Record) -> None:
@@ -33,19 +35,35 @@ def prepare_directory(layout: Layout, record: Record) -> None:
     layout.logs.mkdir(parents=True)
     layout.directory.chmod(0o700)  # keys and tokens; what jobs need is mounted inside
     record.save(layout)
-    write_slurm_files(record.spec, record.ports, layout)
-    write_clients(layout)
+    write_slurm_files(record.spec, record.ports, layout, Path(record.tree))
+    write_clients(record.spec, layout)
     if record.spec.kubernetes:
         kubectl = Path(record.binaries["kubectl"])
         write_kubernetes_files(record.spec, record.ports, layout, kubectl)
 
 
-def start_phases(layout: Layout, record: Record) -> list[list[Component]]:
-    """The components in the order of their start; those of a phase start together."""
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """The components in phases: those of a phase start together, when those before serve."""
+
+    first: list[list[Component]]
+    """After these Slurm's nodes register, and Kubernetes takes objects."""
+    then: list[list[Component]]
+    """These need both."""
+
+    @property
+    def components(self) -> dict[str, Component]:
+        return {each.name: each for phase in (*self.first, *self.then) for each in phase}
+
+
+def start_plan(layout: Layout, record: Record) -> StartPlan:
     spec, ports, binaries = record.spec, record.ports, record.binaries
+    accounting = [[each] for each in accounting_components(spec, ports, layout)]
     daemons = slurm_components(spec, ports, layout)
     if not spec.kubernetes:
-        return [daemons]
+        return StartPlan([*accounting, daemons], [])
     store = [*store_components(binaries, ports, layout), *link_components(spec, ports, layout)]
     control = control_components(spec, binaries, ports, layout)
-    return [[*store, *daemons], [*control, *extender_components(spec, ports, layout)]]
+    return StartPlan(
+        [*accounting, [*store, *daemons]], [[*control, *extender_components(spec, ports, layout)]]
+    )

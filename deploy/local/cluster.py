@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from deploy.local.blueprint import port_names, prepare_directory, start_phases
+from deploy.local.blueprint import port_names, prepare_directory, start_plan
 from deploy.local.components import Component
 from deploy.local.errors import AlreadyRunningError, ClusterError
 from deploy.local.kubernetes_binaries import kubernetes_binaries
@@ -36,7 +36,8 @@ class Cluster:
 
     Components are named etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok,
     slurmctld, slurmrestd, slurmd-NODE and extender; with replicas also extender-N, kube-scheduler-N
-    and service, the stand-in for a Service before the extenders; with links also links.
+    and service, the stand-in for a Service before the extenders; with links also links; with
+    accounting also slurmdbd and mariadbd.
     """
 
     def __init__(self, layout: Layout, record: Record) -> None:
@@ -45,7 +46,7 @@ class Cluster:
         self._supervision = Supervision(layout)
         self._supervisor: subprocess.Popen[str] | None = None
         self._owner: Owner | None = None
-        self._phases = start_phases(layout, record)
+        self._plan = start_plan(layout, record)
 
     @classmethod
     def up(
@@ -88,7 +89,7 @@ class Cluster:
         """Slurm's tree and the Kubernetes binaries, made now if this machine has not got them."""
         check_prerequisites(spec)
         binaries = kubernetes_binaries(report) if spec.kubernetes else {}
-        return slurm_tree(spec.release, report), binaries
+        return slurm_tree(spec, report), binaries
 
     @classmethod
     def attach(cls, directory: Path | str) -> Self:
@@ -265,7 +266,7 @@ class Cluster:
         try:
             self._supervision, self._supervisor = Supervision.begin(
                 self._layout,
-                slurm_binds(Path(self._record.tree), self._layout),
+                slurm_binds(self.spec, Path(self._record.tree), self._layout),
                 [Path("/proc"), self._layout.root / "proc"],
                 lease.filenos(),
                 self._owner,
@@ -275,15 +276,15 @@ class Cluster:
 
     def _bring_up(self, report: Report) -> None:
         """Starts what can start together, then waits for it; the objects come when they can."""
-        daemons, *later = self._phases
-        self._start_together(daemons)
+        for phase in self._plan.first:
+            self._start_together(phase)
         if not _poll(lambda: nodes_are_up(self._layout), 30.0):
             raise ClusterError(f"Slurm's nodes did not register: see the logs in {self.logs}")
         if not self.spec.kubernetes:
             return
         report("Slurm, etcd and the API server serve")
         create_objects(self.spec, self._record.ports, self._layout)
-        for phase in later:
+        for phase in self._plan.then:
             self._start_together(phase)
             report(f"{', '.join(component.name for component in phase)}: serving")
 
@@ -294,7 +295,7 @@ class Cluster:
             self._await_ready(component)
 
     def _component(self, name: str) -> Component:
-        components = {each.name: each for phase in self._phases for each in phase}
+        components = self._plan.components
         if name not in components:
             raise ClusterError(f"no component {name}; there are {', '.join(components)}")
         return components[name]

@@ -33,6 +33,12 @@ def accepts_connections(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def accepts_at(path: Path) -> bool:
+    """The same of a UNIX socket."""
+    with closing(socket.socket(socket.AF_UNIX)) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
 def answers(url: str, headers: Mapping[str, str] | None = None) -> bool:
     """Whether a GET on loopback is answered with 200, whatever the certificate says."""
     with httpx.Client(verify=_any_certificate(), trust_env=False, timeout=2.0) as client:

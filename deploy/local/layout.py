@@ -61,6 +61,10 @@ class Layout:
         return self.directory / "rest" / "slurmrestd.sock"
 
     @property
+    def database_socket(self) -> Path:
+        return self.directory / "db" / "mysqld.sock"
+
+    @property
     def token_file(self) -> Path:
         return self.directory / "slurm.token"
 

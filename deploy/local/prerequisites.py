@@ -22,7 +22,7 @@ def check_prerequisites(spec: ClusterSpec) -> None:
     missing = [
         *_platform_problems(),
         *_tool_problems(),
-        *(_apt_problems() if not tree_place(spec.release).exists() else ()),
+        *(_apt_problems() if not tree_place(spec).exists() else ()),
         *(_go_problems() if spec.kubernetes and needs_build() else ()),
     ]
     if missing:

@@ -3,7 +3,13 @@
 import subprocess
 from typing import Final
 
-from deploy.local.components import PLAIN_ENVIRONMENT, Component, accepts_connections, answers
+from deploy.local.components import (
+    PLAIN_ENVIRONMENT,
+    Component,
+    accepts_at,
+    accepts_connections,
+    answers,
+)
 from deploy.local.layout import Layout
 from deploy.local.slurm_config import run_folder
 from deploy.local.spec import ClusterSpec
@@ -25,10 +31,15 @@ _WITH_OWN_RUN: Final = 'run=$1; shift; mount --bind "$run" "$0/run" && exec chro
 def slurm_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
     """slurmctld, slurmrestd and one slurmd for each node that has one; they start in any order."""
     return [
-        _slurmctld(layout),
+        _slurmctld(spec, layout),
         _slurmrestd(spec.release, ports["slurmrestd"], layout),
         *(_slurmd(node, ports, layout) for node in spec.slurmd_names),
     ]
+
+
+def accounting_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
+    """MariaDB and slurmdbd, each of which needs those before it; slurmctld needs both to start anew."""
+    return [_mariadbd(layout), _slurmdbd(ports["slurmdbd"], layout)] if spec.accounting else []
 
 
 def nodes_are_up(layout: Layout) -> bool:
@@ -39,13 +50,42 @@ def nodes_are_up(layout: Layout) -> bool:
     )
 
 
-def _slurmctld(layout: Layout) -> Component:
+def _mariadbd(layout: Layout) -> Component:
+    user = "--userspec=slurm"
+    program = ("/usr/sbin/mariadbd", "--defaults-file=/etc/slurm/mariadb.cnf")
+    return Component(
+        name="mariadbd",
+        argv=("chroot", user, str(layout.root), *program),
+        is_ready=lambda: accepts_at(layout.database_socket),
+    )
+
+
+def _slurmdbd(port: int, layout: Layout) -> Component:
+    return Component(
+        name="slurmdbd",
+        argv=("chroot", str(layout.root), "/usr/sbin/slurmdbd", "-D"),
+        is_ready=lambda: accepts_connections(port),
+    )
+
+
+def _slurmctld(spec: ClusterSpec, layout: Layout) -> Component:
+    def is_ready() -> bool:
+        if "is UP" not in _client(layout, "scontrol", "ping"):
+            return False
+        return not spec.accounting or _is_registered(layout)
+
     return Component(
         name="slurmctld",
         # -i: start also when its saved state is incomplete, as it is after kill -9.
         argv=("chroot", str(layout.root), "/usr/sbin/slurmctld", "-D", "-i"),
-        is_ready=lambda: "is UP" in _client(layout, "scontrol", "ping"),
+        is_ready=is_ready,
     )
+
+
+def _is_registered(layout: Layout) -> bool:
+    """Whether slurmdbd knows where to send what changes in accounts."""
+    cluster = ("show", "cluster", "format=ControlPort")
+    return int(_client(layout, "sacctmgr", "--noheader", "--parsable2", *cluster) or 0) > 0
 
 
 def _slurmrestd(release: str, port: int, layout: Layout) -> Component:

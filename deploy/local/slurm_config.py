@@ -11,13 +11,15 @@ from typing import Final
 
 import jwt
 
+from deploy.local.database import copy_system_tables
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.namespaces import Bind
 from deploy.local.rendering import render
-from deploy.local.slurm_tree import JOB_USERS, SLURM_UID, SLURMRESTD_UID
 from deploy.local.spec import ClusterSpec
+from deploy.local.users import JOB_USERS, SLURM_UID, SLURMRESTD_UID
 
 CLIENTS: Final = ("salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
+ACCOUNTING_CLIENTS: Final = ("sacct", "sacctmgr")
 
 HOOK: Final = CHECKOUT / "deploy" / "slurm" / "slurm-extender-hook"
 
@@ -27,7 +29,7 @@ _NULL_DEVICE: Final = os.makedev(1, 3)
 _REPEATABLE: Final = ("nodename", "nodeset", "partitionname", "downnodes", "include")
 
 
-def write_slurm_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
+def write_slurm_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout, tree: Path) -> None:
     """Everything Slurm reads, and empty folders for everything it writes."""
     _make_folders(spec, layout)
     etc = layout.slurm / "etc"
@@ -39,6 +41,8 @@ def write_slurm_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
         _write_key(etc / key)
     if spec.extender:
         _write_hook(spec, ports, layout)
+    if spec.accounting:
+        _write_accounting(ports, layout, tree)
     hosts = f"127.0.0.1 localhost {socket.gethostname()}\n"
     (layout.slurm / "hosts").write_text(hosts)
     _make_gpus(spec, layout.slurm / "var/gpu")
@@ -64,7 +68,7 @@ def mint_token(layout: Layout, user: str, lifetime_s: int) -> str:
     return jwt.encode({"exp": now + lifetime_s, "iat": now, "sun": user}, key, "HS256")
 
 
-def slurm_binds(tree: Path, layout: Layout) -> list[Bind]:
+def slurm_binds(spec: ClusterSpec, tree: Path, layout: Layout) -> list[Bind]:
     """The tree, read-only, with this cluster's own folders mounted over it."""
     own = {
         "etc/slurm": layout.slurm / "etc",
@@ -75,6 +79,8 @@ def slurm_binds(tree: Path, layout: Layout) -> list[Bind]:
         "tmp": layout.slurm / "tmp",
         "home": layout.home,
     }
+    if spec.accounting:
+        own["run/mysqld"] = layout.database_socket.parent
     return [
         Bind(str(tree), str(layout.root), read_only=True),
         Bind("/dev", str(layout.root / "dev"), recursive=True),
@@ -82,13 +88,18 @@ def slurm_binds(tree: Path, layout: Layout) -> list[Bind]:
     ]
 
 
-def write_clients(layout: Layout) -> None:
+def clients(spec: ClusterSpec) -> tuple[str, ...]:
+    """The programs that there are for people, by name."""
+    return (*CLIENTS, *(ACCOUNTING_CLIENTS if spec.accounting else ()))
+
+
+def write_clients(spec: ClusterSpec, layout: Layout) -> None:
     """Slurm's client programs, for a person's hands and for `Cluster.run_slurm`."""
     layout.bin.mkdir(exist_ok=True)
     wrapper = layout.bin / "slurm-client"
     wrapper.write_text(render("slurm-client.sh.j2", layout=layout))
     wrapper.chmod(0o755)
-    for client in CLIENTS:
+    for client in clients(spec):
         (layout.bin / client).symlink_to(wrapper.name)
 
 
@@ -138,6 +149,19 @@ def _write_hook(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Non
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
     os.chown(token, SLURM_UID, SLURM_UID)
+
+
+def _write_accounting(ports: dict[str, int], layout: Layout, tree: Path) -> None:
+    etc = layout.slurm / "etc"
+    (etc / "mariadb.cnf").write_text(render("mariadb.cnf.j2"))
+    conf = etc / "slurmdbd.conf"
+    conf.touch(mode=0o600)  # slurmdbd insists: a password may be in there
+    conf.write_text(render("slurmdbd.conf.j2", ports=ports))
+    os.chown(conf, SLURM_UID, SLURM_UID)
+    _make_folder(layout.slurm / "run/slurmdbd", owner=SLURM_UID)
+    _make_folder(layout.database_socket.parent, owner=SLURM_UID)
+    (layout.slurm / "run/mysqld").mkdir()
+    copy_system_tables(tree, layout.slurm / "var/database")
 
 
 def _make_gpus(spec: ClusterSpec, folder: Path) -> None:

@@ -8,22 +8,19 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from deploy.local import database
 from deploy.local.cache import build_once, cache_folder, recipe_hash
 from deploy.local.errors import ClusterError
 from deploy.local.progress import Report, heartbeat
-from deploy.local.spec import DEBIAN_SUITES
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from deploy.local.users import JOB_USERS, SLURM_UID, SLURMRESTD_UID
 
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-
-SLURM_UID: Final = 64030
-# slurmrestd refuses to run as root or as SlurmUser.
-SLURMRESTD_UID: Final = 64031
-# Everyone who can own a job, with a home of the same name under /home.
-JOB_USERS: Final = {"root": 0, "alice": 2001, "bob": 2002}
 
 _PACKAGES: Final = (
     "base-files",
@@ -50,31 +47,39 @@ _MERGE_USR: Final = 'for d in bin sbin lib lib64; do mkdir -p "$1/usr/$d"; ln -s
 _MOUNT_POINTS: Final = ("dev", "etc/slurm", "home", "proc", "run", "tmp", "var/lib/slurm")
 
 
-def slurm_tree(release: str, report: Report) -> Path:
-    """The folder that holds this release of Slurm; the first call on a machine downloads 30 MB."""
+def slurm_tree(spec: ClusterSpec, report: Report) -> Path:
+    """The folder that holds this release of Slurm; the first call on a machine downloads 30 MB.
+
+    With accounting it is another folder, three times the size, so that nobody else pays for it.
+    """
+    release, suite = spec.release, DEBIAN_SUITES[spec.release]
 
     def build(place: Path) -> None:
-        report(f"unpacking Slurm {release} from Debian {DEBIAN_SUITES[release]} (about 15 s)")
+        report(f"unpacking Slurm {release} from Debian {suite} (about 15 s)")
         with heartbeat(report, lambda: "still unpacking Slurm"):
-            _unpack(DEBIAN_SUITES[release], place)
-        _finish(place)
+            _unpack(suite, [*_PACKAGES, *(database.PACKAGES if spec.accounting else ())], place)
+            _finish(place)
+            if spec.accounting:
+                _add_database(release, place)
 
-    return build_once(tree_place(release), build, report)
+    return build_once(tree_place(spec), build, report)
 
 
-def tree_place(release: str) -> Path:
+def tree_place(spec: ClusterSpec) -> Path:
     """Where the tree is, or will be."""
-    recipe = recipe_hash(Path(__file__).read_bytes())
-    return cache_folder() / f"slurm-{release}-{DEBIAN_SUITES[release]}-{recipe}"
+    recipe = [Path(__file__), *([Path(database.__file__)] if spec.accounting else [])]
+    kind = "-accounting" if spec.accounting else ""
+    key = recipe_hash(*(path.read_bytes() for path in recipe))
+    return cache_folder() / f"slurm-{spec.release}-{DEBIAN_SUITES[spec.release]}{kind}-{key}"
 
 
-def _unpack(suite: str, place: Path) -> None:
+def _unpack(suite: str, packages: Sequence[str], place: Path) -> None:
     _install_tools()
     with TemporaryDirectory(prefix="slurm-extender-") as scratch:
         command = ["mmdebstrap", "--mode=root", "--variant=extract", "--format=directory"]
         command += [f"--keyring={KEYRING}"]
         command += [f"--aptopt={option}" for option in _APT_OPTIONS]
-        command += [f"--setup-hook={_MERGE_USR}", f"--include={','.join(_PACKAGES)}"]
+        command += [f"--setup-hook={_MERGE_USR}", f"--include={','.join(packages)}"]
         command += [suite, str(place), *_sources(suite)]
         _run(command, env={**os.environ, "TMPDIR": scratch})
 
@@ -118,6 +123,16 @@ def _run(command: list[str], env: dict[str, str]) -> None:
     if done.returncode != 0:
         last = "\n".join(done.stdout.splitlines()[-20:])
         raise ClusterError(f"{command[0]} failed ({done.returncode}):\n{last}")
+
+
+def _add_database(release: str, tree: Path) -> None:
+    if suite := database.OLDER_CLIENT_LIBRARY.get(release):
+        with TemporaryDirectory(prefix="slurm-extender-") as scratch:
+            other = Path(scratch) / "tree"
+            _unpack(suite, ["libmariadb3"], other)
+            (library,) = other.glob("usr/lib/*/libmariadb.so.3")
+            shutil.copy(library, tree / library.relative_to(other))
+    database.make_system_tables(tree)
 
 
 def _finish(tree: Path) -> None:

@@ -33,6 +33,9 @@ class ClusterSpec:
     `replicas` pairs of extender and kube-scheduler run side by side, each kube-scheduler with its own
     extender, behind a stand-in for a Service that admission asks. With `links`, what the extenders say
     to kube-apiserver and slurmrestd goes through a proxy that can be told to fail (`Cluster.disturb`).
+
+    With `accounting`, slurmdbd and MariaDB run as well, and Slurm enforces associations, limits and QOS:
+    until something is declared (see accounting.py) root alone may run jobs, under the account root.
     """
 
     nodes: int = 4
@@ -45,6 +48,7 @@ class ClusterSpec:
     replicas: int = 1
     links: bool = False
     kill_wait: int = 40
+    accounting: bool = False
     release: str = DEFAULT_RELEASE
     hooks: tuple[str, ...] = ("EpilogSlurmctld",)
     """The parameters of slurm.conf under which slurmctld pushes to the extender. PrologSlurmctld is one
