@@ -30,6 +30,10 @@ class ClusterSpec:
     default grace is 30 s, and Slurm must not give a node away while a Pod may still use it: hence
     `kill_wait`. `release` is one of DEBIAN_SUITES.
 
+    `cpus_per_node` are logical CPUs, `threads_per_core` of them to a core, and what Kubernetes counts.
+    Slurm counts the same, unless `slurm_cpus_per_node` says what its nodes declare instead: as many as
+    there are cores, or parts of CPUs.
+
     `replicas` pairs of extender and kube-scheduler run side by side, each kube-scheduler with its own
     extender, behind a stand-in for a Service that admission asks. With `links`, what the extenders say
     to kube-apiserver and slurmrestd goes through a proxy that can be told to fail (`Cluster.disturb`).
@@ -41,6 +45,8 @@ class ClusterSpec:
     nodes: int = 4
     external_nodes: int = 0
     cpus_per_node: int = 8
+    threads_per_core: int = 1
+    slurm_cpus_per_node: int = 0
     memory_mb: int = 16_000
     gpus_per_node: int = 4
     kubernetes: bool = True
@@ -69,10 +75,31 @@ class ClusterSpec:
             raise SpecError(f"Slurm {self.release} has no EXTERNAL nodes: give external_nodes=0")
         if self.nodes + self.external_nodes < 1:
             raise SpecError("a cluster needs at least one node")
+        if self.threads_per_core < 1 or self.cpus_per_node % self.threads_per_core:
+            raise SpecError(
+                f"{self.cpus_per_node} CPUs are no whole cores of {self.threads_per_core} threads"
+            )
         if self.extender and not self.kubernetes:
             raise SpecError("the extender needs Kubernetes: give extender=False as well")
         if self.replicas < 1 or (self.replicas > 1 and not self.extender):
             raise SpecError("replicas are of the extender: give replicas=1 where there is none")
+
+    @property
+    def slurm_cpus(self) -> int:
+        """How many CPUs Slurm's nodes declare."""
+        return self.slurm_cpus_per_node or self.cpus_per_node
+
+    @property
+    def slurm_size(self) -> str:
+        """What Slurm's nodes declare. Parts of CPUs are declared as cores of one thread each."""
+        cpus, threads = self.slurm_cpus, self.threads_per_core
+        cores = self.cpus_per_node // threads
+        if cpus not in (self.cpus_per_node, cores):
+            cores, threads = cpus, 1
+        return (
+            f"CPUs={cpus} Sockets=1 CoresPerSocket={cores} ThreadsPerCore={threads}"
+            f" RealMemory={self.memory_mb}"
+        )
 
     @property
     def pushes(self) -> tuple[str, ...]:

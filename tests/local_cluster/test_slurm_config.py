@@ -37,6 +37,25 @@ def test_nodes_without_gpus_have_no_gres() -> None:
     assert "Gres=" not in "".join(slurm_conf(ClusterSpec(gpus_per_node=0)))
 
 
+@pytest.mark.parametrize(
+    ("choices", "size"),
+    [
+        ({}, "CPUs=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=1 "),
+        ({"threads_per_core": 2}, "CPUs=8 Sockets=1 CoresPerSocket=4 ThreadsPerCore=2 "),
+        (
+            {"threads_per_core": 2, "slurm_cpus_per_node": 4},
+            "CPUs=4 Sockets=1 CoresPerSocket=4 ThreadsPerCore=2 ",
+        ),
+        ({"slurm_cpus_per_node": 80}, "CPUs=80 Sockets=1 CoresPerSocket=80 ThreadsPerCore=1 "),
+    ],
+    ids=["cores", "threads", "cores of threads", "parts"],
+)
+def test_nodes_declare_their_cpus_as_cores_threads_or_parts(choices: dict[str, int], size: str) -> None:
+    conf = slurm_conf(ClusterSpec(nodes=1, external_nodes=1, **choices))  # type: ignore[arg-type]
+    assert all(size in line for line in starting(conf, "NodeName="))
+    assert len(starting(conf, "NodeName=")) == 2
+
+
 def test_a_callers_line_replaces_the_parameter_of_the_same_name() -> None:
     conf = replace_parameters("KillWait=40\nMinJobAge=60\n", ("killwait=5", "Prolog=/p"))
     assert conf.splitlines() == ["MinJobAge=60", "killwait=5", "Prolog=/p"]
@@ -54,8 +73,11 @@ def test_a_callers_partition_is_one_more() -> None:
         {"release": "24.11", "external_nodes": 1},
         {"nodes": 0},
         {"kubernetes": False, "extender": True},
+        {"cpus_per_node": 7, "threads_per_core": 2},
     ],
 )
 def test_a_spec_that_makes_no_sense_is_refused(choices: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"known are|no EXTERNAL|at least one|needs Kubernetes"):
+    with pytest.raises(
+        ValueError, match=r"known are|no EXTERNAL|at least one|needs Kubernetes|no whole cores"
+    ):
         ClusterSpec(**choices)  # type: ignore[arg-type]
