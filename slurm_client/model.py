@@ -117,13 +117,19 @@ class Sharing(enum.StrEnum):
     TOPO = "topo"  # the whole topology segment for this job
 
 
+MOST_CPUS = 65_533
+"""On a node. slurmrestd cuts larger numbers to 16 bits without a word: of 65,537 CPUs the job gets one
+(24.11 and 26.05)."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """What is asked of Slurm for one placeholder. Requeue is always off."""
 
     name: str
     cpus: int
-    """Logical CPUs on each node."""
+    """On each node, as Slurm counts them there: threads, cores, or whatever slurm.conf declares; at most
+    MOST_CPUS. A job has whole cores: where those are several CPUs it may get more."""
     memory_mb: int
     """MiB on each node."""
     gres: tuple[tuple[str, int], ...] = ()
@@ -241,11 +247,20 @@ class Node:
     memory_allocated_mb: int = 0
     comment: str = ""
     extra: str = ""
+    cores: int = 0
+    """0 where it is not told."""
+    threads_per_core: int = 1
 
     @property
     def schedulable(self) -> bool:
         """Whether Slurm would place a new job here once it has room."""
         return not (self.states & _NODE_CLOSED)
+
+    @property
+    def cpus_per_core(self) -> int:
+        """A job has all of a core's CPUs or none (slurm.conf(5) CR_Core). A node that declares as many
+        CPUs as cores has one a core, whatever its threads."""
+        return max(1, self.cpus // self.cores) if self.cores else 1
 
     @property
     def external(self) -> bool:

@@ -93,6 +93,8 @@ def node(entry: Mapping[str, Any]) -> Node:
         memory_allocated_mb=int(entry.get("alloc_memory") or 0),
         comment=_text(entry, "comment"),
         extra=_text(entry, "extra"),
+        cores=int(entry.get("sockets") or 0) * int(entry.get("cores") or 0),  # cores of a socket
+        threads_per_core=int(entry.get("threads") or 1),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from slurm_client import hostlist, ownership
 from slurm_client.errors import InvalidRequest
-from slurm_client.model import Sharing
+from slurm_client.model import MOST_CPUS, Sharing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,11 +74,12 @@ def _job(spec: JobSpec, job_id: int) -> dict[str, Any]:
     body: dict[str, Any] = {
         "job_id": job_id,
         "name": spec.name,
-        # One task a node with all the CPUs: exactly spec.cpus on each (rounded up to whole cores
-        # by Slurm where a core has several threads).
+        # One task a node with all the CPUs: exactly spec.cpus on each, rounded up to whole cores by
+        # Slurm where a core has several CPUs. threads_per_core=1 would make that a core for each CPU,
+        # and tres_per_task is ignored (one CPU, whatever it says).
         "tasks": spec.nodes,
         "tasks_per_node": 1,
-        "cpus_per_task": spec.cpus,
+        "cpus_per_task": cpus(spec.cpus),
         "minimum_nodes": spec.nodes,
         "maximum_nodes": spec.nodes,
         "memory_per_node": _number(spec.memory_mb),
@@ -107,6 +108,13 @@ def _given(spec: JobSpec) -> dict[str, Any]:
     if spec.shared is not None:
         body["shared"] = [sharing(spec.shared)]
     return body
+
+
+def cpus(count: int) -> int:
+    """A checked number of CPUs."""
+    if not 0 < count <= MOST_CPUS:
+        raise InvalidRequest(f"cpus is {count}; Slurm counts from 1 to {MOST_CPUS} on a node")
+    return count
 
 
 def sharing(value: str) -> str:

@@ -3,8 +3,8 @@
 It passes the same contract tests as the real one (tests/slurm_client/test_contract.py) and answers
 what those measured: FIFO by priority in each partition, GRES with indices, ids of the caller's
 choosing, refusals with Slurm's numbers, forgetting after MinJobAge. It leaves out what no test has
-needed: accounting, reservations, backfill, preemption by its own decision (`preempt` does it), cores
-and sockets.
+needed: accounting, reservations, backfill, preemption by its own decision (`preempt` does it), which
+cores and sockets a job has.
 """
 
 from slurm_client.in_memory.builders import node, partition

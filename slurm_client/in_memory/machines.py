@@ -74,13 +74,17 @@ class Machine:
             return None
         whole = spec.shared == Sharing.NONE
         devices = self._pools.everything() if whole else self._pools.find(spec.gres)
-        cpus = self.configured.cpus if whole else spec.cpus
+        cpus = self.configured.cpus if whole else self._in_whole_cores(spec.cpus)
         if devices is None or self._cpus + cpus > self.configured.cpus:
             return None
         if self._memory_mb + spec.memory_mb > self.configured.memory_mb:
             return None
         only_this_user = spec.shared == Sharing.USER
         return Slot(self.name, cpus, spec.memory_mb, devices, user_id, only_this_user)
+
+    def _in_whole_cores(self, cpus: int) -> int:
+        of_a_core = self.configured.cpus_per_core
+        return -(-cpus // of_a_core) * of_a_core
 
     def take(self, slot: Slot) -> None:
         self._slots.append(slot)

@@ -61,6 +61,7 @@ def check_names(names: Iterable[str], known: Collection[str]) -> None:
 
 def check_spec(spec: JobSpec, machines: Mapping[str, Machine]) -> None:
     """What Slurm refuses before it makes a record."""
+    wire.cpus(spec.cpus)
     if spec.shared is not None:
         wire.sharing(spec.shared)
     check_names((*spec.required_nodes, *spec.excluded_nodes), machines)

@@ -279,6 +279,16 @@ async def test_a_whole_node_takes_all_its_cpus_and_gpus(bench: Bench) -> None:
     assert job.gres == (f"gpu:h100:{GPUS}(IDX:0-{GPUS - 1})",)
 
 
+@pytest.mark.parametrize("cpus", [0, -1, 65_534, 65_537, 2**32 + 1])
+async def test_a_number_of_cpus_that_slurm_would_take_for_another_is_refused(
+    bench: Bench, cpus: int
+) -> None:
+    with pytest.raises(InvalidRequest):
+        await bench.allocate(cpus=cpus)
+    with pytest.raises(InvalidRequest):
+        await bench.submit(cpus=cpus)
+
+
 @pytest.mark.parametrize("shared", [None, Sharing.ALLOWED, Sharing.MCS, Sharing.TOPO])
 async def test_other_ways_of_sharing_take_what_was_asked_for(bench: Bench, shared: str | None) -> None:
     job = await bench.allocate(cpus=2, shared=shared)

@@ -1,0 +1,142 @@
+"""What a job gets of the CPUs that it asks for, on nodes that declare theirs in different ways.
+
+The table in docs/resources.md, measured: by each Slurm, by nodes with a slurmd and by EXTERNAL ones.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from slurm_client.errors import SlurmError
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from slurm_client.model import JobSpec
+from slurm_client.rest import SlurmRest
+from tests.slurm_client.bench import Bench, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from slurm_client.protocol import Slurm
+
+BY_CPU = ("SelectTypeParameters=CR_CPU_Memory",)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A node of 8 logical CPUs: how it declares them, and what then comes of what is asked."""
+
+    declares: Mapping[str, Any]
+    gets: Mapping[int, tuple[int, int]]
+    """CPUs that are asked for -> what the job has, what the node says it has given away."""
+    jobs: int
+    """How many jobs of one CPU there is room for."""
+    releases: tuple[str, ...] = ("26.05", "24.11")
+    in_memory: Mapping[str, Any] | None = field(default_factory=dict)
+
+
+SHAPES = {
+    "cores of one thread": Shape({}, {1: (1, 1), 3: (3, 3), 8: (8, 8)}, 8),
+    "threads": Shape(
+        {"threads_per_core": 2},
+        {1: (2, 2), 2: (2, 2), 3: (4, 4), 5: (6, 6), 8: (8, 8)},
+        4,
+        in_memory={"cores": 4, "threads_per_core": 2},
+    ),
+    "threads, EXTERNAL": Shape(
+        {"threads_per_core": 2, "nodes": 0, "external_nodes": 1},
+        {1: (2, 2), 3: (4, 4), 8: (8, 8)},
+        4,
+        releases=("26.05",),
+        in_memory=None,
+    ),
+    "threads, by CPU": Shape(
+        {"threads_per_core": 2, "slurm_conf": BY_CPU},
+        {1: (1, 2), 2: (2, 2), 3: (3, 4), 5: (5, 6), 8: (8, 8)},
+        4,
+        in_memory=None,
+    ),
+    "cores of two threads": Shape(
+        {"threads_per_core": 2, "slurm_cpus_per_node": 4},
+        {1: (1, 1), 3: (3, 3), 4: (4, 4)},
+        4,
+        in_memory={"cpus": 4, "cores": 4, "threads_per_core": 2},
+    ),
+    "tenths": Shape(
+        {"slurm_cpus_per_node": 80}, {1: (1, 1), 3: (3, 3), 80: (80, 80)}, 80, in_memory={"cpus": 80}
+    ),
+}
+WHERE = [
+    pytest.param(shape, release, id=f"{name}-{release}", marks=pytest.mark.real)
+    for name, shape in SHAPES.items()
+    for release in shape.releases
+] + [
+    pytest.param(shape, None, id=f"{name}-in memory")
+    for name, shape in SHAPES.items()
+    if shape.in_memory is not None
+]
+
+
+@pytest.mark.parametrize(("shape", "release"), WHERE)
+async def test_a_job_gets_whole_cores(shape: Shape, release: str | None) -> None:
+    async with shaped(shape, release) as bench:
+        for asked, (has, given) in shape.gets.items():
+            job = await bench.read(await allocate(bench, asked))
+            assert (asked, job.cpus_allocated) == (asked, has)
+            assert (asked, await given_away(bench.slurm)) == (asked, given)
+            await bench.slurm.cancel(job.id)
+            await eventually(lambda: nothing_is_given_away(bench.slurm))
+        assert await fill(bench) == shape.jobs
+        for one in await bench.slurm.nodes():
+            assert one.cpus_per_core == shape.gets[1][1]
+        whole = sum(one.cpus for one in await bench.slurm.nodes() if one.cpus_allocated)
+        assert await given_away(bench.slurm) == whole
+
+
+async def fill(bench: Bench) -> int:
+    """Returns how many jobs of one CPU got their place before one did not."""
+    for placed in count():
+        try:
+            await allocate(bench, 1)
+        except SlurmError:
+            return placed
+    raise AssertionError
+
+
+async def allocate(bench: Bench, cpus: int) -> int:
+    return await bench.slurm.allocate(JobSpec("cpus", cpus=cpus, memory_mb=10), next(bench.ids))
+
+
+async def given_away(slurm: Slurm) -> int:
+    return sum(one.cpus_allocated for one in await slurm.nodes())
+
+
+async def nothing_is_given_away(slurm: Slurm) -> bool:
+    return not await given_away(slurm)
+
+
+@asynccontextmanager
+async def shaped(shape: Shape, release: str | None) -> AsyncIterator[Bench]:
+    """A Slurm whose only node is like that."""
+    if release is None:
+        one = replace(node("n1", cpus=8), **(shape.in_memory or {}))
+        yield Bench(InMemorySlurm([one], [partition("main", ["n1"], default=True)]))
+        return
+    size: dict[str, Any] = {"nodes": 1, "cpus_per_node": 8, "gpus_per_node": 0, **shape.declares}
+    spec = ClusterSpec(release=release, kubernetes=False, extender=False, kill_wait=5, **size)
+    with (
+        tempfile.TemporaryDirectory(prefix="cpus-") as directory,
+        Cluster.up(spec, Path(directory)) as cluster,
+    ):
+        slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
+        await slurm.connect()
+        yield Bench(slurm)
+        await slurm.aclose()
