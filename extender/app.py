@@ -14,6 +14,7 @@ import ssl
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import structlog
@@ -26,7 +27,7 @@ from pydantic_settings import SettingsError
 
 from extender import health as probes
 from extender import recovery
-from extender.admission import route as admission
+from extender.admission import mutate, validate
 from extender.bind import route as bind
 from extender.bind.binder import Binder
 from extender.bind.room import Room
@@ -45,6 +46,7 @@ from extender.placement.events import ClusterObserved
 from extender.placement.ledger import Ledger
 from extender.placement.placeholder import Placeholder
 from extender.placement.rules import Rules
+from extender.placement.workload import Dialect
 from extender.pod_watch import PodWatch
 from extender.preempt import route as preempt
 from extender.prioritize import route as prioritize
@@ -73,10 +75,11 @@ class Extender:
         self._slurm = slurm
         self._health = Health()
         self._telemetry = Telemetry()
+        self._dialect_now = settings.dialect
         self._jobs: JobWatch | None = None
         self._ledger: Ledger | None = None
         self._leadership: asyncio.Task[None] | None = None
-        untold = Untold(settings.default_partition, settings.preempt_type)
+        untold = Untold(settings.default_partition, settings.preempt_type, settings.kill_wait_s)
         self._keeper = ClusterViewKeeper(
             kubernetes, slurm, self._health, settings.node_name_label, untold
         )
@@ -120,9 +123,9 @@ class Extender:
             self._server(_plain(probes.router(self._health)), settings.health_port),
         ]
         if self._certificate is not None:
-            webhook = self._verbs({"/mutate": admission.verb(dialect)})
+            webhook = {"/mutate": mutate.verb(self._dialect), "/validate": validate.verb(self._dialect)}
             context = self._certificate.context
-            servers.append(self._server(webhook, settings.admission_port, tls=context))
+            servers.append(self._server(self._verbs(webhook), settings.admission_port, tls=context))
         if settings.hooks_token_file is not None:
             pushes = hooks.router(TokenFile(settings.hooks_token_file), self._nudge)
             application = _plain(pushes)
@@ -159,6 +162,15 @@ class Extender:
         await self._insist("Slurm", self._keeper.load)
         await self._keeper.run()
 
+    def _dialect(self) -> Dialect:
+        """How Pods are read now: with Slurm's KillWait as it was last told. Always the same object while
+        that does not change."""
+        rule = self._dialect_now.grace
+        if rule.kill_wait_s != self._keeper.kill_wait_s:
+            rule = replace(rule, kill_wait_s=self._keeper.kill_wait_s)
+            self._dialect_now = replace(self._dialect_now, grace=rule)
+        return self._dialect_now
+
     def _stand_by(self) -> None:
         """Another replica leads: this one is ready as soon as it can verify bindings."""
         if self._keeper.loaded:
@@ -174,7 +186,7 @@ class Extender:
             self._jobs = self._ledger = None
 
     async def _lead(self) -> None:
-        pods = PodWatch(self._kubernetes, self._settings.dialect, self._health)
+        pods = PodWatch(self._kubernetes, self._dialect, self._health)
         view = await self._insist("Slurm", self._keeper.load, pods)
         rules = await self._insist("Slurm", lambda: self._rules(view), pods)
         ledger = Ledger(rules, self._telemetry.observe)

@@ -1,4 +1,5 @@
-"""Keeps the read model of both systems' nodes: Nodes by watch, partitions by asking now and then."""
+"""Keeps the read model of both systems' nodes: Nodes by watch, what slurm.conf has by asking now and
+then."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ from extender.placement.cluster import ClusterView
 from extender.placement.node_constraints import Node
 from extender.resource_watch import ResourceWatch
 from slurm_client.errors import NeedsOperator, SlurmError
+from slurm_client.model import Configuration
 from slurm_client.protocol import Slurm
 
-_PARTITIONS_S = 15.0
+_CONFIGURATION_S = 15.0
 
 log = structlog.get_logger()
 
@@ -28,6 +30,8 @@ class Untold:
 
     default_partition: str | None = None
     preempt_type: str | None = None
+    kill_wait_s: int = 30
+    """Slurm's own default."""
 
 
 class ClusterViewKeeper:
@@ -50,6 +54,8 @@ class ClusterViewKeeper:
         self._label = name_label
         self._untold = untold
         self.view = ClusterView()
+        self.kill_wait_s = untold.kill_wait_s
+        """Slurm's KillWait, as it was last told."""
         self.loaded = False
         self._loading = asyncio.Lock()
         self._tell: Callable[[ClusterView], None] = lambda _: None
@@ -73,7 +79,8 @@ class ClusterViewKeeper:
 
     async def _load(self) -> None:
         nodes = [self._parse(manifest) for manifest in await self._watch.list()]
-        preempt_type = await self._preempt_type()
+        told = (await self._configuration()).preempt_type
+        preempt_type = self._untold.preempt_type if told is None else told
         self.view = replace(
             self.view,
             cluster=await self._kubernetes.cluster_uid(),
@@ -83,15 +90,17 @@ class ClusterViewKeeper:
         )
         await self._read_partitions()
 
-    async def _preempt_type(self) -> str | None:
-        told = (await self._slurm.configuration()).preempt_type
-        return self._untold.preempt_type if told is None else told
+    async def _configuration(self) -> Configuration:
+        told = await self._slurm.configuration()
+        if told.kill_wait_s is not None:
+            self.kill_wait_s = told.kill_wait_s
+        return told
 
     async def run(self) -> None:
         """Follows both systems for ever, after `load`."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_nodes())
-            tasks.create_task(self._follow_partitions())
+            tasks.create_task(self._follow_configuration())
 
     async def _follow_nodes(self) -> None:
         async for change in self._watch.changes():
@@ -101,11 +110,12 @@ class ClusterViewKeeper:
                 nodes[node.name] = node
             self._publish(replace(self.view, nodes=nodes))
 
-    async def _follow_partitions(self) -> None:
+    async def _follow_configuration(self) -> None:
         while True:
-            await asyncio.sleep(_PARTITIONS_S)
+            await asyncio.sleep(_CONFIGURATION_S)
             try:
                 before = self.view
+                await self._configuration()
                 await self._read_partitions()
                 if self.view != before:
                     self._tell(self.view)

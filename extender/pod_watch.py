@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from extender.dispatcher import Dispatcher
 from extender.health import Health
 from extender.kubernetes_api import KubernetesApi, Manifest
@@ -9,15 +11,18 @@ from extender.placement.events import PodObserved, PodVanished
 from extender.placement.workload import Dialect, Pod, Request, parse_pod
 from extender.resource_watch import ResourceWatch
 
-_Asked = tuple[int | None, tuple[tuple[str, str], ...]]
-"""A Pod's generation and those of its annotations that Slurm is asked by."""
+_Asked = tuple[int | None, Dialect, tuple[tuple[str, str], ...]]
+"""A Pod's generation, how it was read, and those of its annotations that Slurm is asked by."""
 
 
 class PodWatch:
-    """The API server selects the Pods: others cost nothing here."""
+    """The API server selects the Pods: others cost nothing here. `dialect` gives how they are read at
+    this moment, the same object while nothing changes."""
 
-    def __init__(self, kubernetes: KubernetesApi, dialect: Dialect, health: Health) -> None:
-        selector = f"spec.schedulerName={dialect.scheduler_name}"
+    def __init__(
+        self, kubernetes: KubernetesApi, dialect: Callable[[], Dialect], health: Health
+    ) -> None:
+        selector = f"spec.schedulerName={dialect().scheduler_name}"
         self._watch = ResourceWatch(
             kubernetes, "pods", selector, lambda trouble: health.says("watch of Pods", trouble)
         )
@@ -42,13 +47,14 @@ class PodWatch:
         """What a Pod asks for is read once for each generation of its spec: most versions of it differ
         in their status only. A kube-apiserver before 1.33 does not number generations of Pods."""
         metadata = manifest["metadata"]
-        uid, prefix = metadata["uid"], self._dialect.annotation_prefix
+        dialect = self._dialect()
+        uid, prefix = metadata["uid"], dialect.annotation_prefix
         annotations = (metadata.get("annotations") or {}).items()
         ours = tuple((key, value) for key, value in annotations if key.startswith(prefix))
-        asked = (metadata.get("generation"), ours)
+        asked = (metadata.get("generation"), dialect, ours)
         before = self._requests.get(uid)
         if before is not None and asked[0] is not None and before[0] == asked:
-            return parse_pod(manifest, self._dialect, before[1])
-        pod = parse_pod(manifest, self._dialect)
+            return parse_pod(manifest, dialect, before[1])
+        pod = parse_pod(manifest, dialect)
         self._requests[uid] = (asked, pod.request)
         return pod

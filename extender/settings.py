@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from extender.placement.annotations import DEFAULT_PREFIX
+from extender.placement.annotations import DEFAULT_PAGE, DEFAULT_PREFIX
+from extender.placement.grace import DefaultGrace, GraceRule
 from extender.placement.identity import JobIdRange
 from extender.placement.rules import Rules
 from extender.placement.workload import DOMAIN, Dialect
 
 Port = Annotated[int, Field(ge=1, le=65535)]
+
+_GRES = re.compile(r"[A-Za-z]\w*(?::(?!\d+[KMG]?$)\w[\w.-]*)?", re.ASCII | re.IGNORECASE)
+
+
+def _is_gres(text: str) -> str:
+    """As in slurm.conf(5) Gres. What reads like a count ("8", "1g") cannot be a type there."""
+    if not _GRES.fullmatch(text):
+        raise ValueError("a GRES is a name, like gpu, or a name and a type, like gpu:h100")
+    return text
+
+
+Gres = Annotated[str, AfterValidator(_is_gres)]
 
 
 class Settings(BaseSettings):
@@ -26,8 +40,10 @@ class Settings(BaseSettings):
     """Absent: the Pod's own service account."""
     scheduler_name: str = "slurm-scheduler"
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
-    gres: dict[str, str] = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
-    """Extended resource name -> GRES name, as JSON."""
+    gres: dict[str, Gres] = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
+    """Extended resource name -> GRES, as JSON: a name, or name:type ("gpu:1g.10gb")."""
+    docs_url: str = Field(default=DEFAULT_PAGE, min_length=1)
+    """Where docs/annotations.md is to be read; what Pod authors are told points there."""
     node_name_label: str = "slurm-extender.io/node"
     """A label on a Node that names its Slurm node where the names differ."""
 
@@ -41,6 +57,11 @@ class Settings(BaseSettings):
     """Slurm's default partition, for a slurmrestd that does not tell it (before API v0.0.45)."""
     preempt_type: str | None = Field(default=None, pattern=r"^preempt/")
     """Slurm's PreemptType, likewise. While it is not known there is no fast path."""
+    kill_wait_s: int = Field(default=30, ge=7, le=65533)
+    """Slurm's KillWait, likewise, and until Slurm has told it."""
+    default_grace: DefaultGrace = "lower"
+    """What becomes of Kubernetes' default grace of 30 s where KillWait is too short for it: lower it,
+    with a warning to whoever creates the Pod, or refuse the Pod."""
     job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
     """Placeholders get ids from here up; Slurm's own sequence must end below."""
     window: int = Field(default=1000, ge=1)
@@ -104,8 +125,11 @@ class Settings(BaseSettings):
 
     @property
     def dialect(self) -> Dialect:
-        """Returns the names by which Pods are read."""
-        return Dialect(self.annotation_prefix, self.scheduler_name, self.gres)
+        """Returns how Pods are read, while Slurm has not told its KillWait."""
+        grace = GraceRule(self.kill_wait_s, self.default_grace)
+        return Dialect(
+            self.annotation_prefix, self.scheduler_name, self.gres, grace=grace, page=self.docs_url
+        )
 
     def rules(self, cluster: str, max_job_id: int | None) -> Rules:
         """Returns what placement goes by, in this Kubernetes cluster and under a Slurm whose ids end

@@ -95,7 +95,12 @@ def _error(status: HTTPStatus, words: str) -> tuple[HTTPStatus, bytes]:
 
 def wrong_fields(errors: Any) -> str:
     """Returns pydantic's list of errors in words."""
-    return "malformed request: " + "; ".join(f"{_place(e['loc'])}: {e['msg']}" for e in errors)
+    return "malformed request: " + fields_in_words(errors)
+
+
+def fields_in_words(errors: Any) -> str:
+    """Returns which fields are wrong, and how."""
+    return "; ".join(f"{_place(e['loc'])}: {e['msg']}" for e in errors)
 
 
 def _place(location: tuple[int | str, ...]) -> str:

@@ -27,17 +27,26 @@ NOTHING = Untold()
 class FakeSlurm:
     """Has partitions, and a way to preempt."""
 
-    def __init__(self, preempt_type: str | None = "", *, tells_default: bool = True) -> None:
+    def __init__(
+        self,
+        preempt_type: str | None = "",
+        *,
+        tells_default: bool = True,
+        kill_wait_s: int | None = None,
+    ) -> None:
         self._preempt_type = preempt_type
+        self.kill_wait_s = kill_wait_s
+        self.asked = asyncio.Event()
         self._tells_default = tells_default
 
     async def connect(self) -> Capabilities:
         return Capabilities("v", "26.05", "c", True, default_partition=self._tells_default)
 
     async def configuration(self) -> Configuration:
-        return Configuration(preempt_type=self._preempt_type)
+        return Configuration(preempt_type=self._preempt_type, kill_wait_s=self.kill_wait_s)
 
     async def partitions(self) -> tuple[Partition, ...]:
+        self.asked.set()
         return (replace(MAIN, default=self._tells_default), LONG)
 
 
@@ -109,6 +118,30 @@ async def test_what_slurmrestd_tells_counts_more_than_the_settings() -> None:
     view = await keeper(FakeApi([([], "5")]), FakeSlurm("preempt/qos"), untold).load()
     assert view.partition_name(None) == "main"
     assert view.may_preempt("main")
+
+
+@pytest.mark.parametrize(("told", "counts"), [(None, 45), (60, 60), (0, 0)])
+async def test_kill_wait_is_what_slurm_tells_else_what_the_settings_say(
+    told: int | None, counts: int
+) -> None:
+    keeping = keeper(FakeApi([([], "5")]), FakeSlurm(kill_wait_s=told), Untold(kill_wait_s=45))
+    assert keeping.kill_wait_s == 45  # Slurm was not asked yet
+    await keeping.load()
+    assert keeping.kill_wait_s == counts
+
+
+async def test_a_kill_wait_that_is_changed_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.cluster_view._CONFIGURATION_S", 0.001)
+    slurm = FakeSlurm(kill_wait_s=60)
+    keeping = keeper(FakeApi([([], "5")]), slurm)
+    await keeping.load()
+    slurm.kill_wait_s = 90
+    slurm.asked.clear()
+    running = asyncio.ensure_future(keeping.run())
+    await asyncio.wait_for(slurm.asked.wait(), 10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert keeping.kill_wait_s == 90
 
 
 async def test_a_default_partition_that_slurm_does_not_have_is_an_operators_mistake() -> None:

@@ -342,7 +342,7 @@ class Heard:
 
 
 async def followed(api: FakeApi, health: Health) -> list[Event]:
-    watch, heard = PodWatch(cast(KubernetesApi, api), DIALECT, health), Heard()
+    watch, heard = PodWatch(cast(KubernetesApi, api), lambda: DIALECT, health), Heard()
     await watch.list()
     await _until_idle(watch.run(cast(Dispatcher, heard)), api)
     return heard.events

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from extender.app import main
+from extender.placement.grace import GraceRule
 from extender.placement.identity import JobIdRange
 from extender.settings import Settings
 from tests.builders import DIALECT, pod_manifest
@@ -47,6 +49,16 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("GRES", "gpu"),
         ("GRES", "[]"),
         ("GRES", '{"nvidia.com/gpu": 1}'),
+        ("GRES", '{"nvidia.com/gpu": ""}'),
+        ("GRES", '{"nvidia.com/gpu": "gpu:"}'),
+        ("GRES", '{"nvidia.com/gpu": "gpu:2"}'),
+        ("GRES", '{"nvidia.com/gpu": "gpu:h100:2"}'),
+        ("GRES", '{"nvidia.com/gpu": "gpu,shard"}'),
+        ("GRES", '{"nvidia.com/mig-1g.10gb": "gpu:1g"}'),
+        ("KILL_WAIT_S", "6"),
+        ("KILL_WAIT_S", "long"),
+        ("DEFAULT_GRACE", "keep"),
+        ("DOCS_URL", ""),
         ("SLURMRESTD_URL", "127.0.0.1:6820"),
         ("SLURMRESTD_URL", "ftp://127.0.0.1"),
         ("SLURM_TIMEOUT_S", "0"),
@@ -116,6 +128,23 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dialect.manages(pod_manifest(schedulerName="mine"))
     assert not dialect.manages(pod_manifest())
     assert dialect.manages(pod_manifest(schedulerName="x", annotations={"x.example/qos": "y"}))
+
+
+@pytest.mark.parametrize(
+    "gres", ["gpu", "gpu:h100", "gpu:1g.10gb", "gpu:a100_1g.5gb", "gpu:3090ti", "fpga_2"]
+)
+def test_a_gres_may_have_a_type(gres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + "GRES", json.dumps({"example.com/x": gres}))
+    assert Settings().dialect.gres == {"example.com/x": gres}
+
+
+def test_how_a_grace_is_read_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + "KILL_WAIT_S", "60")
+    monkeypatch.setenv(PREFIX + "DEFAULT_GRACE", "refuse")
+    monkeypatch.setenv(PREFIX + "DOCS_URL", "https://wiki.example/slurm")
+    dialect = Settings().dialect
+    assert dialect.grace == GraceRule(60, "refuse")
+    assert dialect.page == "https://wiki.example/slurm"
 
 
 def test_what_is_not_set_is_as_documented() -> None:

@@ -96,6 +96,7 @@ def extender_environment(
         # What slurmrestd 24.11 does not tell.
         "DEFAULT_PARTITION": "main",
         "PREEMPT_TYPE": "preempt/none",
+        "KILL_WAIT_S": spec.kill_wait,
     }
     return {f"SLURM_EXTENDER_{name}": str(value) for name, value in settings.items()}
 

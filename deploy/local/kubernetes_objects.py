@@ -25,6 +25,9 @@ _PATHS: Final = {
     "MutatingWebhookConfiguration": (
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
     ),
+    "ValidatingWebhookConfiguration": (
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    ),
     "Node": "/api/v1/nodes",
 }
 _CONNECTIONS: Final = 4

@@ -14,7 +14,7 @@ _WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
 SIGNAL_RELAY: Final = "signal-relay"
 
 # kube-scheduler's, and the API server's about new Pods.
-EXTENDER_VERBS: Final = ("filter", "prioritize", "bind", "preempt", "mutate")
+EXTENDER_VERBS: Final = ("filter", "prioritize", "bind", "preempt", "mutate", "validate")
 
 
 class SpecError(ValueError):

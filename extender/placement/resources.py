@@ -9,7 +9,7 @@ Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688 (overhead).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from math import ceil
 from typing import Any
@@ -63,6 +63,36 @@ def effective_requests(spec: Manifest) -> dict[str, Decimal]:
     whole_pod = spec.get("resources") or {}
     total = _quantities(whole_pod.get("limits")) | total | _quantities(whole_pod.get("requests"))
     return _sum(total, _quantities(spec.get("overhead")))
+
+
+def wrong_quantities(spec: Manifest) -> tuple[str, ...]:
+    """Returns what is wrong with each amount that cannot be read, in words."""
+    return tuple(
+        f"{place}.{name}: {problem}"
+        for place, amounts in _amounts(spec)
+        for name, text in (amounts or {}).items()
+        if (problem := _problem(text))
+    )
+
+
+def _amounts(spec: Manifest) -> Iterator[tuple[str, Mapping[str, str] | None]]:
+    """All that count, each with where it stands."""
+    holders = [("spec", spec)]
+    for field in ("initContainers", "containers"):
+        holders += [(str(each.get("name")), each) for each in spec.get(field) or ()]
+    for holder, each in holders:
+        resources = each.get("resources") or {}
+        for kind in ("requests", "limits"):
+            yield f"{holder}.resources.{kind}", resources.get(kind)
+    yield "spec.overhead", spec.get("overhead")
+
+
+def _problem(text: str | float) -> str | None:
+    try:
+        parse_quantity(text)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def whole(amount: Decimal) -> int:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from extender.placement.annotations import DEFAULT_PREFIX, read_annotations
+from extender.placement.annotations import DEFAULT_PAGE, DEFAULT_PREFIX, minutes, read_annotations
+from extender.placement.grace import GraceRule
 from extender.placement.identity import whole_number
 from extender.placement.node_constraints import NodeConstraints
-from extender.placement.resources import effective_requests, mebibytes, whole
+from extender.placement.resources import effective_requests, mebibytes, whole, wrong_quantities
 from slurm_client.model import JobSpec
 
 Manifest = Mapping[str, Any]
@@ -41,20 +42,28 @@ _MOST_ATTEMPTS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The names by which this installation reads Pods: all of them come from the settings."""
+    """How this installation reads Pods. All of it comes from the settings, but for what Slurm tells of
+    its KillWait."""
 
     annotation_prefix: str = DEFAULT_PREFIX
     scheduler_name: str = "slurm-scheduler"
     gres: Mapping[str, str] = field(
         default_factory=lambda: {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
     )
-    """Extended resource name -> GRES name; what is not listed is kube-scheduler's alone."""
+    """Extended resource name -> GRES (name or name:type); others are kube-scheduler's alone."""
+    grace: GraceRule = field(default_factory=GraceRule)
+    page: str = DEFAULT_PAGE
+    """Where Pod authors are told to read on."""
 
     def manages(self, manifest: Manifest) -> bool:
         """Tells whether a Pod is ours to place: it names our scheduler or has one of our annotations."""
         named = manifest["spec"].get("schedulerName") == self.scheduler_name
         annotations = manifest["metadata"].get("annotations") or {}
         return named or any(key.startswith(self.annotation_prefix) for key in annotations)
+
+    def see(self, section: str, *told: str | None) -> tuple[str, ...]:
+        """Returns what is told to a Pod's author, if anything is, with where to read more."""
+        return tuple(f"{each}; see {self.page}#{section}" for each in told if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,8 @@ class Request:
     job: JobSpec
     constraints: NodeConstraints
     problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    """What its author should know, and is placed all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,20 +204,41 @@ def _has(status: Manifest, kind: str, reason: str | None, without: str | None = 
 def read_request(manifest: Manifest, dialect: Dialect) -> Request:
     """Returns what a Pod asks Slurm for, with every problem that makes it impossible."""
     metadata, spec = manifest["metadata"], manifest["spec"]
-    fields, wrong = read_annotations(metadata.get("annotations") or {}, dialect.annotation_prefix)
-    try:
-        amounts = effective_requests(spec)
-    except ValueError as error:
-        amounts, wrong = {}, (*wrong, str(error))
+    asked = read_annotations(metadata.get("annotations") or {}, dialect.annotation_prefix, dialect.page)
+    amounts, wrong = _amounts(spec)
     namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
     job = JobSpec(
         name=f"{namespace}/{name}",
         cpus=whole(amounts.get("cpu", Decimal(0))),
         memory_mb=mebibytes(amounts.get("memory", Decimal(0))),
         gres=gres_of(amounts, dialect),
-        **fields,
+        **{**_deadline(spec), **asked.fields},
     )
-    return Request(job, NodeConstraints.parse(spec), (*wrong, *_missing(amounts)))
+    return Request(
+        job,
+        NodeConstraints.parse(spec),
+        (
+            *asked.problems,
+            *dialect.see("requests", *wrong),
+            *dialect.see("grace", dialect.grace.problem(spec)),
+        ),
+        asked.warnings,
+    )
+
+
+def _amounts(spec: Manifest) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
+    """What a Pod requests, and what is wrong with it."""
+    try:
+        amounts = effective_requests(spec)
+    except ValueError:
+        return {}, wrong_quantities(spec)
+    return amounts, _missing(amounts)
+
+
+def _deadline(spec: Manifest) -> dict[str, int]:
+    """A Pod that Kubernetes ends after a while needs its nodes no longer than that."""
+    seconds = spec.get("activeDeadlineSeconds")
+    return {"time_limit_minutes": minutes(seconds)} if seconds and 0 < seconds < 1 << 31 else {}
 
 
 def gres_of(amounts: Mapping[str, Decimal], dialect: Dialect) -> tuple[tuple[str, int], ...]:

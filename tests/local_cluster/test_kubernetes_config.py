@@ -12,17 +12,19 @@ def asked_by_kube_scheduler(spec: ClusterSpec) -> set[str]:
     return {extender[key] for key in extender if key.endswith("Verb")}
 
 
-def has_webhook(spec: ClusterSpec) -> bool:
+def webhooks(spec: ClusterSpec) -> set[str]:
+    """The verbs that the API server asks."""
     rendered = render("extender.yaml.j2", spec=spec, admission_port=1, ca_bundle="ca")
-    return "MutatingWebhookConfiguration" in {each["kind"] for each in yaml.safe_load_all(rendered)}
+    asked = (each.get("webhooks", ()) for each in yaml.safe_load_all(rendered))
+    return {hook["clientConfig"]["url"].rpartition("/")[2] for hooks in asked for hook in hooks}
 
 
 def test_an_extender_is_asked_everything() -> None:
-    assert asked_by_kube_scheduler(ClusterSpec()) == set(EXTENDER_VERBS) - {"mutate"}
-    assert has_webhook(ClusterSpec())
+    assert asked_by_kube_scheduler(ClusterSpec()) | webhooks(ClusterSpec()) == set(EXTENDER_VERBS)
+    assert webhooks(ClusterSpec()) == {"mutate", "validate"}
 
 
 def test_an_extender_that_answers_less_is_asked_less() -> None:
     spec = ClusterSpec(extender_verbs=("filter", "bind"))
     assert asked_by_kube_scheduler(spec) == {"filter", "bind"}
-    assert not has_webhook(spec)
+    assert not webhooks(spec)

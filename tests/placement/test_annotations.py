@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from extender.placement.annotations import ANNOTATIONS, DEFAULT_PREFIX, read_annotations
+from extender.placement.annotations import ANNOTATIONS, DEFAULT_PREFIX, Reading, read_annotations
 from slurm_client.model import JobSpec, Sharing
 
 NAMES = [row.name for row in ANNOTATIONS]
 SLURM_LARGEST = 0xFFFFFFFD  # uint32; 0xfffffffe and 0xffffffff are NO_VAL and INFINITE
 
 
-def fields(name: str, value: str) -> dict[str, Any]:
-    found, problems = read_annotations({DEFAULT_PREFIX + name: value}, DEFAULT_PREFIX)
-    assert not problems
-    return found
+def fields(name: str, value: str) -> Mapping[str, Any]:
+    read = read_annotations({DEFAULT_PREFIX + name: value})
+    assert not read.problems
+    return read.fields
 
 
 def problem(name: str, value: str) -> str:
-    found, problems = read_annotations({DEFAULT_PREFIX + name: value}, DEFAULT_PREFIX)
-    assert found == {}
-    assert len(problems) == 1
-    return problems[0]
+    read = read_annotations({DEFAULT_PREFIX + name: value})
+    assert read.fields == {}
+    assert len(read.problems) == 1
+    return read.problems[0]
+
+
+def named(told: str) -> str:
+    """The annotation that something is told of."""
+    return told.split(": ", maxsplit=1)[0].removeprefix("annotation " + DEFAULT_PREFIX)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +73,7 @@ def test_exclusive_is_read_in_both_forms(value: str, sharing: Sharing) -> None:
 
 
 def test_without_annotations_nothing_is_asked() -> None:
-    assert read_annotations({}, DEFAULT_PREFIX) == ({}, ())
+    assert read_annotations({}) == Reading({})
 
 
 @pytest.mark.parametrize(("seconds", "minutes"), [("1", 1), ("60", 1), ("61", 2), ("3600", 60)])
@@ -83,7 +89,7 @@ def test_a_pod_never_gets_less_time_than_it_asked_nor_a_minute_more(seconds: int
 
 def test_the_group_is_the_users_own_unless_it_is_named() -> None:
     both = {DEFAULT_PREFIX + "user-id": "7", DEFAULT_PREFIX + "group-id": "8"}
-    assert read_annotations(both, DEFAULT_PREFIX)[0] == {"user_id": 7, "group_id": 8}
+    assert read_annotations(both).fields == {"user_id": 7, "group_id": 8}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +112,8 @@ def test_the_group_is_the_users_own_unless_it_is_named() -> None:
 def test_a_wrong_value_is_told_with_its_annotation_and_what_is_allowed(name: str, value: str) -> None:
     told = problem(name, value)
     assert told.startswith(f"annotation {DEFAULT_PREFIX}{name}: {value!r} is not ")
-    assert not told.endswith("is not ")
+    assert "is not ;" not in told
+    assert told.endswith(f"; see docs/annotations.md#{name}")
 
 
 @pytest.mark.parametrize("name", ["priority", "user-id", "group-id", "timeout"])
@@ -162,30 +169,108 @@ def test_a_name_loses_the_line_end_of_a_yaml_block(name: str) -> None:
 
 def test_all_problems_are_found_at_once() -> None:
     wrong = {DEFAULT_PREFIX + name: "" for name in NAMES}
-    _, problems = read_annotations(wrong, DEFAULT_PREFIX)
-    assert [
-        told.split(": ")[0].removeprefix("annotation " + DEFAULT_PREFIX) for told in problems
-    ] == NAMES
+    assert [named(told) for told in read_annotations(wrong).problems] == NAMES
 
 
 def test_another_prefix_is_read_and_the_default_one_is_not() -> None:
     both = {"x.example/partition": "mine", DEFAULT_PREFIX + "partition": "theirs"}
-    assert read_annotations(both, "x.example/") == ({"partition": "mine"}, ())
+    assert read_annotations(both, "x.example/") == Reading({"partition": "mine"})
 
 
 def test_what_others_annotate_is_left_alone() -> None:
-    foreign = {"kubectl.kubernetes.io/x": "1", DEFAULT_PREFIX + "unheard-of": "1", "partition": "x"}
-    assert read_annotations(foreign, DEFAULT_PREFIX) == ({}, ())
+    foreign = {"kubectl.kubernetes.io/x": "1", "partition": "x", "x" + DEFAULT_PREFIX + "qos": "x"}
+    assert read_annotations(foreign) == Reading({})
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("Partition", "partition"),
+        ("partiton", "partition"),
+        ("partitions", "partition"),
+        ("USER_ID", "user-id"),
+        ("userid", "user-id"),
+        ("required_nodes", "required-nodes"),
+        ("exclude-nodes", "excluded-nodes"),
+        ("tiemout", "timeout"),
+        ("constraint", "constraints"),
+        ("qoss", "qos"),
+        ("workdir", None),
+        ("nodes", None),
+        ("lock", None),
+        ("unheard-of", None),
+        ("", None),
+        ("x" * 200_000, None),
+    ],
+)
+def test_a_near_miss_of_a_name_is_a_problem_and_any_other_unknown_one_a_warning(
+    written: str, meant: str | None
+) -> None:
+    read = read_annotations({DEFAULT_PREFIX + written: "1"})
+    assert read.fields == {}
+    told = read.warnings if meant is None else read.problems
+    assert len(read.problems) + len(read.warnings) == len(told) == 1
+    assert DEFAULT_PREFIX + written[:60] in told[0]
+    assert meant is None or f"{DEFAULT_PREFIX}{meant} meant" in told[0]
+    assert len(told[0]) < 256
+
+
+def test_no_name_is_a_near_miss_of_another() -> None:
+    every = {DEFAULT_PREFIX + row.name: row.example for row in ANNOTATIONS}
+    read = read_annotations(every)
+    assert read.problems == ()
+    assert [named(told) for told in read.warnings] == ["required-nodes"]
+
+
+def test_any_number_of_unknown_names_is_told_in_bounded_words_and_time() -> None:
+    many = {f"{DEFAULT_PREFIX}{letter}artition-{n}": "" for n in range(50_000) for letter in "pq"}
+    read = read_annotations(many)
+    assert 0 < len(read.problems) + len(read.warnings) <= 50
+
+
+def test_a_list_of_required_nodes_is_warned_of() -> None:
+    read = read_annotations({DEFAULT_PREFIX + "required-nodes": "n1"})
+    assert len(read.warnings) == 1
+    assert "fails the job" in read.warnings[0]
+
+
+@pytest.mark.parametrize("value", ["\0" * 80, "\U000e0001" * 80, "'" * 80, '"' * 80 + "'"])
+def test_what_is_told_of_a_value_fits_a_warning(value: str) -> None:
+    assert len(problem("exclusive", value)) < 256
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.text()))
 def test_any_text_is_either_a_job_or_a_problem(values: dict[str, str]) -> None:
     annotations = {DEFAULT_PREFIX + name: value for name, value in values.items()}
-    found, problems = read_annotations(annotations, DEFAULT_PREFIX)
-    JobSpec("p", 1, 1, **found)
-    read = {row.name for row in ANNOTATIONS if row.field in found} - (
+    found = read_annotations(annotations)
+    JobSpec("p", 1, 1, **found.fields)
+    read = {row.name for row in ANNOTATIONS if row.field in found.fields} - (
         {"group-id"} if "group-id" not in values else set()
     )
-    wrong = {told.split(": ")[0].removeprefix("annotation " + DEFAULT_PREFIX) for told in problems}
+    wrong = {named(told) for told in found.problems}
     assert read | wrong >= values.keys()
-    assert len(problems) == len(wrong)
+    assert len(found.problems) == len(wrong)
+
+
+@given(st.dictionaries(st.text().map(lambda name: DEFAULT_PREFIX + name) | st.text(), st.text()))
+def test_any_names_are_read(annotations: dict[str, str]) -> None:
+    read = read_annotations(annotations)
+    under = {name for name in annotations if name.startswith(DEFAULT_PREFIX)}
+    told = len(read.problems) + len(read.warnings)
+    assert told + len(read.fields) >= len(under) or told == 50
+
+
+@given(st.sampled_from(NAMES), st.data())
+def test_one_slip_of_a_finger_is_a_near_miss(name: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(name) - 1))
+    slip = data.draw(st.sampled_from(["drop", "double", "swap", "upper"]))
+    typed = {
+        "drop": name[:at] + name[at + 1 :],
+        "double": name[: at + 1] + name[at:],
+        "swap": name[:at] + name[at : at + 2][::-1] + name[at + 2 :],
+        "upper": name[:at] + name[at].upper() + name[at + 1 :],
+    }[slip]
+    assume(typed not in NAMES and (len(name) > 4 or slip != "swap"))
+    problems = read_annotations({DEFAULT_PREFIX + typed: "1"}).problems
+    assert len(problems) == 1
+    assert f"{DEFAULT_PREFIX}{name} meant" in problems[0]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.placement.grace import GraceRule
 from extender.placement.workload import (
     ATTEMPT,
     GATE,
@@ -190,6 +191,33 @@ def test_a_limit_is_a_request() -> None:
 
 def test_a_quantity_that_is_none_is_told() -> None:
     assert any("'lots' is not a quantity" in problem for problem in pod(cpu="lots").request.problems)
+
+
+def test_a_pod_that_ends_by_itself_asks_for_no_more_time_than_that() -> None:
+    assert pod(activeDeadlineSeconds=61).request.job.time_limit_minutes == 2
+    assert pod().request.job.time_limit_minutes is None
+
+
+def test_a_timeout_counts_more_than_the_pods_own_deadline() -> None:
+    for seconds, limit in (("600", 10), ("6", 1)):
+        limited = pod(activeDeadlineSeconds=120, annotations={PREFIX + "timeout": seconds})
+        assert limited.request.job.time_limit_minutes == limit
+
+
+@pytest.mark.parametrize("seconds", [None, 0, -1, 10**400])
+def test_a_deadline_that_kube_apiserver_refuses_is_none(seconds: int | None) -> None:
+    assert pod(activeDeadlineSeconds=seconds).request.job.time_limit_minutes is None
+
+
+@given(st.integers(6, 10**5), st.none() | st.integers(-1, 10**5))
+def test_no_pod_outlives_slurms_patience(kill_wait: int, grace: int | None) -> None:
+    """What is refused, and what is lowered, leaves a grace below KillWait - 5 s."""
+    dialect = Dialect(grace=GraceRule(kill_wait))
+    manifest = pod_manifest(terminationGracePeriodSeconds=grace)
+    left = dialect.grace.lowered(manifest["spec"])
+    if left is None:
+        left = 30 if grace is None else grace
+    assert bool(read_request(manifest, dialect).problems) == (left >= kill_wait - 5)
 
 
 def test_every_problem_is_told_at_once() -> None:

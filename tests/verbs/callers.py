@@ -144,11 +144,16 @@ class Listeners:
         self._extender._lease._held_until = inf
         self._extender._ledger = cast(Ledger, SimpleNamespace(allocated=allocated.get))
 
+    def slurm_tells_kill_wait(self, seconds: int) -> None:
+        """As read from Slurm when it was last asked."""
+        self._extender._keeper.kill_wait_s = seconds
+
     async def post(self, verb: str, sent: Any) -> httpx.Response:
         """Sends a body (bytes as they are, anything else as JSON) to one of the verbs."""
         content = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
+        admission = verb in ("mutate", "validate")
         client, path = (
-            (self._admission, "/mutate") if verb == "mutate" else (self._scheduler, f"/scheduler/{verb}")
+            (self._admission, f"/{verb}") if admission else (self._scheduler, f"/scheduler/{verb}")
         )
         return await client.post(path, content=content, headers={"Content-Type": "application/json"})
 

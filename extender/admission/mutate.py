@@ -1,0 +1,62 @@
+"""/mutate: a Pod that asks for Slurm gets our scheduler, our gate and its first attempt's number.
+
+What cannot run gets them too: /validate refuses it a moment later, and where that is not installed, the
+gate holds the Pod back and its condition says why. Nothing is looked up: admission works while Slurm or
+the rest of the extender is down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from extender.admission.review import AdmissionReview, PodRequest, allowed
+from extender.placement.workload import ATTEMPT, DOMAIN, GATE, Dialect
+from extender.wire import Verb
+
+Manifest = Mapping[str, Any]
+_Patch = list[dict[str, Any]]
+
+
+def review(request: PodRequest, dialect: Dialect) -> dict[str, Any]:
+    """Returns the AdmissionReview of a Pod's creation."""
+    pod = request.object
+    if not dialect.manages(pod):
+        return allowed(request)
+    if pod["spec"].get("nodeName"):  # bound already, by whoever created it
+        return allowed(request, patch=[_add("/metadata/annotations", _without_ours(pod))])
+    warnings = dialect.see("grace", dialect.grace.warning(pod["spec"]))
+    return allowed(request, warnings=warnings, patch=patch_of(pod, dialect))
+
+
+def patch_of(pod: Manifest, dialect: Dialect) -> _Patch:
+    """Returns the JSON Patch that makes a Pod wait for Slurm."""
+    gates = [gate for gate in pod["spec"].get("schedulingGates") or () if gate["name"] != GATE]
+    lowered = dialect.grace.lowered(pod["spec"])
+    grace = [] if lowered is None else [_add("/spec/terminationGracePeriodSeconds", lowered)]
+    return [
+        _add("/spec/schedulerName", dialect.scheduler_name),
+        _add("/spec/schedulingGates", [*gates, {"name": GATE}]),
+        _add("/metadata/annotations", _without_ours(pod) | {ATTEMPT: "1"}),
+        *grace,
+    ]
+
+
+def _without_ours(pod: Manifest) -> dict[str, str]:
+    """Annotations under our own domain are the extender's to write: those a user brought are dropped."""
+    annotations = pod["metadata"].get("annotations") or {}
+    return {name: value for name, value in annotations.items() if not name.startswith(DOMAIN)}
+
+
+def _add(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}
+
+
+def verb(dialect: Callable[[], Dialect]) -> Verb:
+    """Returns the verb. `dialect` gives how Pods are read at this moment."""
+
+    async def mutate(body: bytes) -> dict[str, Any]:
+        asked = AdmissionReview[PodRequest].model_validate_json(body)
+        return review(asked.request, dialect())
+
+    return mutate

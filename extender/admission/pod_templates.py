@@ -1,0 +1,41 @@
+"""Where the objects that Pods are made from keep their Pod templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_EACH = "*"
+_TEMPLATES: Mapping[tuple[str, str], Sequence[str]] = {
+    ("apps", "DaemonSet"): ("spec.template",),
+    ("apps", "Deployment"): ("spec.template",),
+    ("apps", "ReplicaSet"): ("spec.template",),
+    ("apps", "StatefulSet"): ("spec.template",),
+    ("batch", "CronJob"): ("spec.jobTemplate.spec.template",),
+    ("batch", "Job"): ("spec.template",),
+    ("jobset.x-k8s.io", "JobSet"): ("spec.replicatedJobs.*.template.spec.template",),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (
+        "spec.leaderWorkerTemplate.leaderTemplate",
+        "spec.leaderWorkerTemplate.workerTemplate",
+    ),
+}
+"""(API group, kind) -> paths; a star stands for each item of a list."""
+
+
+def pod_templates(group: str, kind: str, manifest: Any) -> Iterator[tuple[str, Any]]:
+    """Gives an object's Pod templates, each with the place where it stands. An object of another kind,
+    or of another shape, has none."""
+    for path in _TEMPLATES.get((group, kind), ()):
+        yield from _at("", manifest, path.split("."))
+
+
+def _at(place: str, value: Any, path: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    if not path:
+        yield place, value
+        return
+    name, *rest = path
+    if name == _EACH:
+        for number, item in enumerate(value if isinstance(value, list) else ()):
+            yield from _at(f"{place}[{number}]", item, rest)
+    elif isinstance(value, dict) and name in value:
+        yield from _at(f"{place}.{name}".removeprefix("."), value[name], rest)

@@ -1,0 +1,62 @@
+"""How long a Pod may take to end, beside how long Slurm waits for it.
+
+When Slurm ends a job, it takes the node for free KillWait seconds later (slurm.conf(5)). A Pod must be
+gone by then, with 5 seconds for its kubelet. The grace cannot be changed on a Pod that exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+KUBERNETES_DEFAULT_S = 30
+"""kube-apiserver writes it into every Pod that names no grace, before anybody is asked."""
+KUBELET_S = 5
+
+Manifest = Mapping[str, Any]
+DefaultGrace = Literal["lower", "refuse"]
+
+
+@dataclass(frozen=True, slots=True)
+class GraceRule:
+    """terminationGracePeriodSeconds < KillWait - 5 s."""
+
+    kill_wait_s: int = 30
+    """Slurm's KillWait; 30 is Slurm's own default."""
+    default: DefaultGrace = "lower"
+    """What becomes of Kubernetes' default of 30, which mostly nobody typed."""
+
+    @property
+    def longest(self) -> int:
+        """Returns the longest grace that a Pod may have, in seconds."""
+        return self.kill_wait_s - KUBELET_S - 1
+
+    def lowered(self, spec: Manifest) -> int | None:
+        """Returns the grace that a Pod gets in place of Kubernetes' default, None where it keeps its
+        own. Never 0: with that kube-apiserver drops a Pod before its containers have ended."""
+        too_long = _grace(spec) == KUBERNETES_DEFAULT_S > self.longest
+        return self.longest if too_long and self.default == "lower" and self.longest > 0 else None
+
+    def problem(self, spec: Manifest) -> str | None:
+        """Returns what is wrong with a Pod's grace, None where it may stay or will be lowered."""
+        grace = _grace(spec)
+        if grace <= self.longest or self.lowered(spec) is not None:
+            return None
+        bound = f"below {self.longest + 1}, which is Slurm's KillWait less {KUBELET_S} s"
+        return f"terminationGracePeriodSeconds: {grace} is not {bound}"
+
+    def warning(self, spec: Manifest) -> str | None:
+        """Returns what the author of a Pod is told whose grace is lowered."""
+        lowered = self.lowered(spec)
+        if lowered is None:
+            return None
+        return (
+            f"terminationGracePeriodSeconds: the default of {KUBERNETES_DEFAULT_S} becomes {lowered},"
+            f" for Slurm's KillWait of {self.kill_wait_s} s"
+        )
+
+
+def _grace(spec: Manifest) -> int:
+    grace = spec.get("terminationGracePeriodSeconds")
+    return KUBERNETES_DEFAULT_S if grace is None else grace

@@ -1,0 +1,406 @@
+"""/validate: what is refused to a Pod's author, and what the author of a Pod template is warned of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.admission.review import ObjectRequest, PodRequest
+from extender.admission.validate import review_object, review_pod
+from extender.placement.annotations import ANNOTATIONS
+from extender.placement.workload import ATTEMPT
+from tests.builders import DIALECT, PREFIX, Manifest, container, pod_manifest
+from tests.verbs.callers import Listeners, body
+
+UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
+POD = ("", "Pod")
+NO_REQUESTS = [{"name": "c", "resources": {}}]
+
+
+def call(new: Any, old: Any = None, kind: tuple[str, str] = POD) -> Manifest:
+    """kube-apiserver's call about an object that is created, or changed from its old version."""
+    group, name = kind
+    return {
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": UID,
+            "kind": {"group": group, "version": "v1", "kind": name},
+            "namespace": "ml",
+            "operation": "CREATE" if old is None else "UPDATE",
+            "object": new,
+            "oldObject": old,
+        },
+    }
+
+
+async def respond(sent: Manifest, **given: Any) -> Manifest:
+    answer = await Listeners(**given).ask("validate", sent)
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    response: Manifest = answer["response"]
+    assert response["uid"] == UID
+    assert "patch" not in response
+    return response
+
+
+async def refusal(new: Manifest, old: Manifest | None = None, **given: Any) -> str:
+    response = await respond(call(new, old), **given)
+    assert response["allowed"] is False
+    assert response["status"]["code"] == 422
+    return str(response["status"]["message"])
+
+
+async def warnings(new: Manifest, old: Manifest | None = None, kind: tuple[str, str] = POD) -> list[str]:
+    """What is told of an object that is allowed."""
+    response = await respond(call(new, old, kind))
+    assert response["allowed"] is True, response["status"]
+    return list(response.get("warnings", ()))
+
+
+def annotated(**values: str) -> dict[str, str]:
+    return {PREFIX + name.replace("_", "-"): value for name, value in values.items()} | {ATTEMPT: "1"}
+
+
+# A Pod at its creation
+
+
+async def test_a_pod_that_can_run_is_allowed_without_a_word() -> None:
+    assert await respond(call(pod_manifest(annotations=annotated(qos="high")))) == {
+        "uid": UID,
+        "allowed": True,
+    }
+
+
+async def test_all_problems_of_a_pod_are_told_in_one_message_each_with_its_page() -> None:
+    wrong = annotated(exclusive="maybe", timeout="soon", partiton="main")
+    new = pod_manifest(annotations=wrong, containers=NO_REQUESTS, terminationGracePeriodSeconds=60)
+    told = [
+        f"annotation {PREFIX}exclusive: 'maybe' is not one of none, ok, user, mcs, topo, true, false",
+        f"annotation {PREFIX}timeout: 'soon' is not a whole number from 1 to 4294967293",
+        f"annotation {PREFIX}partiton is unknown: is {PREFIX}partition meant",
+        "the Pod requests no cpu: set resources.requests.cpu on its containers",
+        "the Pod requests no memory: set resources.requests.memory on its containers",
+        "terminationGracePeriodSeconds: 60 is not below 25, which is Slurm's KillWait less 5 s",
+    ]
+    pages = ["exclusive", "timeout", "partition", "requests", "requests", "grace"]
+    first, *lines = (await refusal(new)).splitlines()
+    assert first == "Slurm cannot run this Pod:"
+    for line, problem, page in zip(lines, told, pages, strict=True):
+        assert line.startswith(f"- {problem}")
+        assert line.endswith(f"ee docs/annotations.md#{page}")
+
+
+async def test_where_the_page_is_served_is_a_setting() -> None:
+    wrong = pod_manifest(annotations=annotated(timeout="soon"))
+    told = await refusal(wrong, docs_url="https://wiki.example/slurm")
+    assert "see https://wiki.example/slurm#timeout" in told
+
+
+async def test_every_quantity_that_cannot_be_read_is_told_and_no_other_is_called_missing() -> None:
+    asked = [container({"cpu": "1e30", "memory": "1Gi"}), container(limits={"memory": "9e90"})]
+    told = await refusal(pod_manifest(containers=asked, overhead={"cpu": "lots"}))
+    for part in (
+        "c.resources.requests.cpu: '1e30'",
+        "c.resources.limits.memory: '9e90'",
+        "overhead.cpu",
+    ):
+        assert part in told
+    assert "requests no" not in told
+
+
+async def test_a_pod_whose_requests_are_those_of_a_sidecar_is_allowed() -> None:
+    helper = container({"cpu": "1", "memory": "1Gi"}, sidecar=True)
+    assert not await warnings(pod_manifest(containers=NO_REQUESTS, initContainers=[helper]))
+
+
+async def test_an_author_is_warned_of_what_is_allowed_all_the_same() -> None:
+    new = pod_manifest(annotations=annotated(required_nodes="n1", lock="x"))
+    required, unknown = await warnings(new)
+    assert f"{PREFIX}required-nodes" in required
+    assert "fails the job" in required
+    assert f"{PREFIX}lock is unknown here" in unknown
+
+
+async def test_a_message_has_an_end() -> None:
+    holders = [container({f"example.com/{n}": "lots"}) for n in range(10_000)]
+    message = await refusal(pod_manifest(containers=holders))
+    assert len(message) < 10_000
+    assert message.endswith("- and 9950 more")
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        pod_manifest(containers=NO_REQUESTS, schedulerName="default-scheduler"),
+        pod_manifest(containers=NO_REQUESTS, node="n1"),  # bound by whoever created it
+    ],
+)
+async def test_a_pod_that_slurm_is_not_asked_for_is_allowed(new: Manifest) -> None:
+    assert await respond(call(new)) == {"uid": UID, "allowed": True}
+
+
+async def test_what_mutate_made_of_a_pod_is_allowed() -> None:
+    sent = body("mutate")
+    assert (await Listeners().ask("validate", sent))["response"]["allowed"] is True
+
+
+# Grace
+
+
+@pytest.mark.parametrize(
+    ("kill_wait", "grace", "fits"),
+    [(30, 24, True), (30, 25, False), (66, 60, True), (65, 60, False), (30, 0, True), (30, -1, True)],
+)
+async def test_a_grace_must_end_before_slurm_stops_waiting(
+    kill_wait: int, grace: int, fits: bool
+) -> None:
+    new = pod_manifest(terminationGracePeriodSeconds=grace)
+    assert (await respond(call(new), kill_wait_s=kill_wait))["allowed"] is fits
+
+
+@pytest.mark.parametrize(("default", "fits"), [("lower", True), ("refuse", False)])
+async def test_a_setting_says_what_becomes_of_kubernetes_default(default: str, fits: bool) -> None:
+    for new in (pod_manifest(terminationGracePeriodSeconds=30), pod_manifest()):
+        assert (await respond(call(new), default_grace=default))["allowed"] is fits
+
+
+async def test_a_slurm_that_does_not_wait_is_told_of() -> None:
+    listeners = Listeners()
+    listeners.slurm_tells_kill_wait(3)
+    response = (await listeners.ask("validate", call(pod_manifest())))["response"]
+    assert "KillWait" in response["status"]["message"]
+
+
+# A Pod that is changed
+
+
+async def test_a_gated_pod_may_be_mended() -> None:
+    wrong = pod_manifest(annotations=annotated(timeout="soon", priority="high"))
+    half = pod_manifest(annotations=annotated(timeout="soon", priority="5"))
+    right = pod_manifest(annotations=annotated(timeout="60", priority="5"))
+    assert not await warnings(half, wrong)
+    assert not await warnings(right, half)
+
+
+async def test_a_change_that_makes_a_gated_pod_wrong_is_refused() -> None:
+    message = await refusal(
+        pod_manifest(annotations=annotated(timeout="soon"), containers=NO_REQUESTS), pod_manifest()
+    )
+    for part in ("'soon'", "no cpu", "no memory"):
+        assert part in message
+
+
+async def test_only_what_a_change_makes_wrong_is_told() -> None:
+    before = pod_manifest(annotations=annotated(timeout="soon"), containers=NO_REQUESTS)
+    after = pod_manifest(annotations=annotated(timeout="never"), containers=NO_REQUESTS)
+    message = await refusal(after, before)
+    assert "'never'" in message
+    assert "no cpu" not in message
+
+
+async def test_changes_of_other_pods_are_none_of_our_business() -> None:
+    wrong = annotated(timeout="soon")
+    assert not await warnings(pod_manifest(annotations=wrong, gates=()), pod_manifest(gates=()))
+    assert not await warnings(pod_manifest(annotations=wrong, gates=()), pod_manifest())  # it is let go
+    foreign = pod_manifest(schedulerName="default-scheduler")
+    assert not await warnings(foreign | {"spec": foreign["spec"] | {"containers": NO_REQUESTS}}, foreign)
+
+
+async def test_a_warning_is_given_once() -> None:
+    pinned = annotated(required_nodes="n1")
+    old = pod_manifest(annotations=pinned)
+    assert not await warnings(pod_manifest(annotations=pinned | {"example.com/x": "1"}), old)
+    assert len(await warnings(old, pod_manifest())) == 1
+
+
+async def test_a_pod_that_is_deleted_is_let_go() -> None:
+    sent = call(None, pod_manifest(containers=NO_REQUESTS))
+    sent["request"]["operation"] = "DELETE"
+    assert (await respond(sent))["allowed"] is True
+
+
+# Pod templates
+
+WRONG = {
+    "metadata": {"annotations": {PREFIX + "timeout": "soon"}},
+    "spec": {"schedulerName": "slurm-scheduler", "containers": NO_REQUESTS},
+}
+JOB = {"spec": {"template": WRONG}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "place"),
+    [
+        (("apps", "Deployment"), {"template": WRONG}, "spec.template"),
+        (("apps", "ReplicaSet"), {"template": WRONG}, "spec.template"),
+        (("apps", "StatefulSet"), {"template": WRONG}, "spec.template"),
+        (("apps", "DaemonSet"), {"template": WRONG}, "spec.template"),
+        (("batch", "Job"), {"template": WRONG}, "spec.template"),
+        (("batch", "CronJob"), {"jobTemplate": JOB}, "spec.jobTemplate.spec.template"),
+        (
+            ("jobset.x-k8s.io", "JobSet"),
+            {"replicatedJobs": [{"name": "a", "template": {}}, {"name": "b", "template": JOB}]},
+            "spec.replicatedJobs[1].template.spec.template",
+        ),
+        (
+            ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+            {"leaderWorkerTemplate": {"workerTemplate": WRONG}},
+            "spec.leaderWorkerTemplate.workerTemplate",
+        ),
+        (
+            ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+            {"leaderWorkerTemplate": {"leaderTemplate": WRONG, "workerTemplate": {"spec": {}}}},
+            "spec.leaderWorkerTemplate.leaderTemplate",
+        ),
+    ],
+)
+async def test_the_author_of_a_pod_template_is_warned_and_never_refused(
+    kind: tuple[str, str], spec: Manifest, place: str
+) -> None:
+    told = await warnings({"metadata": {"name": "x"}, "spec": spec}, kind=kind)
+    refused = [
+        f"annotation {PREFIX}timeout: 'soon' is not a whole number from 1 to 4294967293",
+        "the Pod requests no cpu: set resources.requests.cpu on its containers",
+        "the Pod requests no memory: set resources.requests.memory on its containers",
+    ]
+    lowered = "terminationGracePeriodSeconds: the default of 30 becomes 24, for Slurm's KillWait of 30 s"
+    assert [text.removeprefix(f"{place}: ").split(";")[0] for text in told] == [
+        *(f"Pods would be refused: {problem}" for problem in refused),
+        lowered,
+    ]
+
+
+async def test_warnings_fit_what_kube_apiserver_passes_on() -> None:
+    names = "".join(f"unheard-of-{n}" for n in range(20))
+    many = {f"{PREFIX}{n}-{names}": "" for n in range(100)}
+    template = {"metadata": {"annotations": many}, "spec": {}}
+    told = await warnings({"spec": {"template": template}}, kind=("apps", "Deployment"))
+    assert told
+    assert max(map(len, told)) <= 256
+    assert sum(map(len, told)) <= 4096
+
+
+@pytest.mark.parametrize("kind", [("", "Service"), ("example.com", "Deployment"), ("apps", "Pod")])
+async def test_other_kinds_have_no_templates(kind: tuple[str, str]) -> None:
+    assert not await warnings({"spec": {"template": WRONG}}, kind=kind)
+
+
+@pytest.mark.parametrize("template", [None, 7, [], {}, {"spec": 7}, {"spec": {"containers": "c"}}])
+async def test_a_template_that_kube_apiserver_will_refuse_is_left_to_it(template: Any) -> None:
+    assert not await warnings({"spec": {"template": template}}, kind=("apps", "Deployment"))
+
+
+async def test_a_template_of_pods_that_are_not_ours_is_left_alone() -> None:
+    other = {"spec": {"containers": NO_REQUESTS}}
+    assert not await warnings({"spec": {"template": other}}, kind=("apps", "Deployment"))
+
+
+# Whatever comes
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from([PREFIX + row.name for row in ANNOTATIONS]) | st.text(max_size=20)
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Where something stands in a document."""
+    inner: Sequence[tuple[str | int, Any]] = ()
+    if isinstance(value, dict):
+        inner = list(value.items())
+    elif isinstance(value, list):
+        inner = list(enumerate(value))
+    return [path, *(place for key, each in inner for place in places(each, (*path, key)))]
+
+
+def replaced(document: Any, path: tuple[str | int, ...], value: Any) -> Any:
+    if not path:
+        return value
+    document[path[0]] = replaced(document[path[0]], path[1:], value)
+    return document
+
+
+FULL = pod_manifest(
+    annotations=annotated(timeout="60"),
+    initContainers=[container({"cpu": "1"}, limits={"memory": "1Gi"}, sidecar=True)],
+    resources={"requests": {"cpu": "1"}},
+    overhead={"cpu": "1"},
+    nodeSelector={"a": "b"},
+    tolerations=[{"key": "a", "operator": "Exists"}],
+    affinity={
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]
+            }
+        }
+    },
+    terminationGracePeriodSeconds=30,
+    activeDeadlineSeconds=60,
+)
+LISTENERS = Listeners()
+WELL_FORMED = [
+    call(FULL),
+    call(FULL, FULL),
+    call({"spec": {"template": FULL}}, kind=("apps", "Deployment")),
+    call(
+        {"spec": {"replicatedJobs": [{"template": {"spec": {"template": FULL}}}]}},
+        kind=("jobset.x-k8s.io", "JobSet"),
+    ),
+]
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_review_with_anything_anywhere_is_answered(data: st.DataObject) -> None:
+    document = deepcopy(data.draw(st.sampled_from(WELL_FORMED)))
+    place = data.draw(st.sampled_from(places(document)))
+    sent = replaced(document, place, data.draw(JSON))
+    for verb in ("validate", "mutate"):
+        content = json.dumps(sent).encode()
+        status, answer = asyncio.run(answered(verb, content))
+        assert status in (200, 400), answer
+        assert status == 400 or isinstance(answer["response"]["allowed"], bool)
+
+
+async def answered(verb: str, content: bytes) -> tuple[int, Any]:
+    response = await LISTENERS.post(verb, content)
+    return response.status_code, response.json()
+
+
+@given(st.binary())
+def test_any_bytes_are_answered(content: bytes) -> None:
+    assert asyncio.run(answered("validate", content))[0] == 400
+
+
+@given(st.dictionaries(NAMES, st.text()))
+def test_any_annotations_are_allowed_or_refused_in_words(annotations: dict[str, str]) -> None:
+    new = pod_manifest(annotations=annotations)
+    response = review_pod(PodRequest.model_validate(call(new)["request"]), DIALECT)["response"]
+    assert response["allowed"] or response["status"]["message"]
+    owner = call({"spec": {"template": new}}, kind=("apps", "Deployment"))["request"]
+    assert review_object(ObjectRequest.model_validate(owner), DIALECT)["response"]["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        (b"{", "body"),
+        ({}, "request"),
+        ({"request": {"uid": UID}}, "request.kind"),
+        ({"request": {"uid": UID, "kind": {"kind": "Pod"}}}, "request.object"),
+        ({"request": {"uid": UID, "kind": {"kind": "Pod"}, "object": {}}}, "metadata"),
+    ],
+)
+async def test_a_malformed_review_is_told_what_is_wrong_with_it(sent: Any, field: str) -> None:
+    response = await Listeners().post("validate", sent)
+    assert response.status_code == 400
+    assert field in response.json()["Error"]
