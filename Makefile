@@ -1,6 +1,6 @@
 # Four commands do everything, their own installs included: make demo, make test, make bench-quick,
 # make chaos.
-.PHONY: demo test bench-quick chaos check lock clean
+.PHONY: demo test bench-quick chaos check docs lock clean
 
 DURATION = 900
 SEED = 0
@@ -29,6 +29,11 @@ chaos:
 
 check:
 	@./check
+
+# What of the pages is made from the code; ./check fails where it was not.
+docs:
+	@./bootstrap
+	.venv/bin/python -m extender.annotations_page docs/annotations.md
 
 # The lock holds names, versions and hashes only.
 lock:

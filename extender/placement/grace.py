@@ -1,7 +1,8 @@
 """How long a Pod may take to end, beside how long Slurm waits for it.
 
-When Slurm ends a job, it takes the node for free KillWait seconds later (slurm.conf(5)). A Pod must be
-gone by then, with 5 seconds for its kubelet. The grace cannot be changed on a Pod that exists.
+The processes of a job that Slurm ends have KillWait seconds from SIGTERM to SIGKILL (slurm.conf(5)). A
+Pod is held to the same, less 5 seconds for its kubelet: one that could stay longer might share its node
+with the next job. The grace cannot be changed on a Pod that exists.
 """
 
 from __future__ import annotations
