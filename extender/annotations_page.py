@@ -12,8 +12,9 @@ from extender.placement.annotations import ANNOTATIONS, Annotation
 
 _BEGIN = "<!-- The table is made by `make docs` from extender/placement/annotations.py. -->\n"
 _END = "<!-- End of the table. -->\n"
-_HEAD = """\
-| annotation | value | [sbatch(1)](https://slurm.schedmd.com/sbatch.html) | example | refused unless it is | note |
+_SBATCH = "[sbatch(1)](https://slurm.schedmd.com/sbatch.html)"
+_HEAD = f"""\
+| annotation | value | {_SBATCH} | example | refused unless it is | note |
 |---|---|---|---|---|---|
 """
 

@@ -53,6 +53,6 @@ def test_every_problem_points_to_a_place_on_the_page() -> None:
     problems = read_request(lacking, DIALECT).problems
     assert len(problems) == len(ANNOTATIONS) + 3
     for problem in problems:
-        page, _, section = problem.rpartition(" ")[2].partition("#")
+        page, _, section = problem.rpartition(" (")[2].removesuffix(")").partition("#")
         assert page == DEFAULT_PAGE
         assert section in anchors(PAGE.read_text())

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, StrictInt, ValidationError
 from pydantic.alias_generators import to_camel
 
 from extender.wire import fields_in_words
@@ -75,8 +75,8 @@ class _PodSpec(_Part):
     node_selector: dict[str, str] | None = None
     affinity: _Affinity | None = None
     tolerations: list[dict[str, Any]] | None = None
-    termination_grace_period_seconds: int | None = None
-    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: StrictInt | None = None
+    active_deadline_seconds: StrictInt | None = None
 
 
 class _Pod(_Part):

@@ -208,21 +208,21 @@ def read_annotations(
         value = annotations.get(prefix + row.name)
         if value is None:
             continue
-        about, see = f"annotation {prefix}{row.name}", f"see {page}#{row.name}"
+        about, see = f"annotation {prefix}{row.name}", f"({page}#{row.name})"
         try:
             fields[row.field] = row.kind.read(value)
         except ValueError:
-            problems.append(f"{about}: {_shown(value)} is not {row.kind.allowed}; {see}")
+            problems.append(f"{about}: {_shown(value)} is not {row.kind.allowed} {see}")
         else:
-            warnings += [f"{about}: {row.warning}; {see}"] if row.warning else []
+            warnings += [f"{about}: {row.warning} {see}"] if row.warning else []
     if "user_id" in fields:
         fields.setdefault("group_id", fields["user_id"])
     for name, meant in sorted(islice(_unknown(annotations, prefix), _MOST_UNKNOWN)):
         told = f"annotation {prefix}{name[:_SHOWN]} is unknown"
         if meant:
-            problems.append(f"{told}: is {prefix}{meant} meant? See {page}#{meant}")
+            problems.append(f"{told}: is {prefix}{meant} meant? ({page}#{meant})")
         else:
-            warnings.append(f"{told} here, and does nothing; see {page}")
+            warnings.append(f"{told} here, and does nothing ({page})")
     return Reading(fields, tuple(problems), tuple(warnings))
 
 

@@ -63,7 +63,7 @@ class Dialect:
 
     def see(self, section: str, *told: str | None) -> tuple[str, ...]:
         """Returns what is told to a Pod's author, if anything is, with where to read more."""
-        return tuple(f"{each}; see {self.page}#{section}" for each in told if each is not None)
+        return tuple(f"{each} ({self.page}#{section})" for each in told if each is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ def slurm_release(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def cluster(slurm_release: str) -> Iterator[Cluster]:
-    """Four nodes of 8 CPUs and 4 GPUs."""
-    spec = ClusterSpec(nodes=4, release=slurm_release)
+    """Four nodes of 8 CPUs and 4 GPUs, and Slurm's own default of KillWait."""
+    spec = ClusterSpec(nodes=4, release=slurm_release, kill_wait=30)
     with (
         tempfile.TemporaryDirectory(prefix="e2e-") as directory,
         Cluster.up(spec, Path(directory)) as running,

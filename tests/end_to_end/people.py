@@ -71,12 +71,14 @@ class People:
         created = self._api.post("/pods", json=pod(self.full(name), **given)).raise_for_status()
         return dict(created.json())
 
-    def apply(self, manifest: Manifest) -> CompletedProcess[str]:
+    def apply(self, manifest: Manifest, *options: str) -> CompletedProcess[str]:
         manifest["metadata"]["name"] = self.full(manifest["metadata"]["name"])
-        kubectl = [str(self.cluster.directory / "bin" / "kubectl"), "apply", "-f", "-"]
-        return subprocess.run(
-            kubectl, input=yaml.safe_dump(manifest), text=True, capture_output=True, check=False
-        )
+        return self.kubectl("apply", "-f", "-", *options, stdin=yaml.safe_dump(manifest))
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> CompletedProcess[str]:
+        """Runs kubectl, which may fail."""
+        kubectl = [str(self.cluster.directory / "bin" / "kubectl"), *arguments]
+        return subprocess.run(kubectl, input=stdin, text=True, capture_output=True, check=False)
 
     def delete(self, name: str) -> None:
         self._api.delete(f"/pods/{self.full(name)}").raise_for_status()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from extender.admission.review import ObjectRequest, PodRequest
 from extender.admission.validate import review_object, review_pod
 from extender.placement.annotations import ANNOTATIONS
-from extender.placement.workload import ATTEMPT
+from extender.placement.workload import ATTEMPT, GATE
 from tests.builders import DIALECT, PREFIX, Manifest, container, pod_manifest
 from tests.verbs.callers import Listeners, body
 
@@ -94,13 +94,13 @@ async def test_all_problems_of_a_pod_are_told_in_one_message_each_with_its_page(
     assert first == "Slurm cannot run this Pod:"
     for line, problem, page in zip(lines, told, pages, strict=True):
         assert line.startswith(f"- {problem}")
-        assert line.endswith(f"ee docs/annotations.md#{page}")
+        assert line.endswith(f" (docs/annotations.md#{page})")
 
 
 async def test_where_the_page_is_served_is_a_setting() -> None:
     wrong = pod_manifest(annotations=annotated(timeout="soon"))
     told = await refusal(wrong, docs_url="https://wiki.example/slurm")
-    assert "see https://wiki.example/slurm#timeout" in told
+    assert "(https://wiki.example/slurm#timeout)" in told
 
 
 async def test_every_quantity_that_cannot_be_read_is_told_and_no_other_is_called_missing() -> None:
@@ -271,7 +271,7 @@ async def test_the_author_of_a_pod_template_is_warned_and_never_refused(
         "the Pod requests no memory: set resources.requests.memory on its containers",
     ]
     lowered = "terminationGracePeriodSeconds: the default of 30 becomes 24, for Slurm's KillWait of 30 s"
-    assert [text.removeprefix(f"{place}: ").split(";")[0] for text in told] == [
+    assert [text.removeprefix(f"{place}: ").split(" (")[0] for text in told] == [
         *(f"Pods would be refused: {problem}" for problem in refused),
         lowered,
     ]
@@ -305,7 +305,13 @@ async def test_a_template_of_pods_that_are_not_ours_is_left_alone() -> None:
 # Whatever comes
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.integers().map(str)
+    | st.sampled_from(["slurm-scheduler", GATE, PREFIX + "qos", "1Gi", "spec"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -356,6 +362,15 @@ WELL_FORMED = [
         kind=("jobset.x-k8s.io", "JobSet"),
     ),
 ]
+
+
+@pytest.mark.parametrize("value", ["60", 60.0, True, [], {}, 1e300])
+@pytest.mark.parametrize("name", ["terminationGracePeriodSeconds", "activeDeadlineSeconds"])
+async def test_what_is_no_number_of_seconds_is_malformed(name: str, value: Any) -> None:
+    for verb in ("validate", "mutate"):
+        response = await Listeners().post(verb, call(pod_manifest(**{name: value})))
+        assert response.status_code == 400
+        assert name in response.json()["Error"]
 
 
 @settings(max_examples=300)

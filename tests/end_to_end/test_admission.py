@@ -1,0 +1,312 @@
+"""What an author is told at `kubectl apply`, before anything runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.people import PREFIX, Manifest, People, eventually, pod
+
+pytestmark = pytest.mark.real
+
+VALIDATION = "validatingwebhookconfiguration/slurm-extender"
+
+
+@pytest.fixture
+def applied(people: People) -> Iterator[list[Manifest]]:
+    """Objects that are no Pods; they go at the end."""
+    objects: list[Manifest] = []
+    yield objects
+    for each in objects:
+        people.cluster.kubectl("delete", each["kind"], each["metadata"]["name"], "--ignore-not-found")
+
+
+def workload(kind: str, version: str, spec: Manifest) -> Manifest:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": kind.lower()}, "spec": spec}
+
+
+def template(**annotations: str) -> Manifest:
+    """A Pod template that asks for Slurm."""
+    made = pod("unnamed", annotations=annotations, terminationGracePeriodSeconds=10)
+    labels = {"app": "p"}
+    return {
+        "metadata": {"labels": labels, "annotations": made["metadata"]["annotations"]},
+        "spec": made["spec"],
+    }
+
+
+def deployment(**annotations: str) -> Manifest:
+    spec = {"selector": {"matchLabels": {"app": "p"}}, "template": template(**annotations)}
+    return workload("Deployment", "apps/v1", {"replicas": 0} | spec)
+
+
+def custom_kind(group: str, kind: str, version: str) -> Manifest:
+    """A CustomResourceDefinition that takes any spec."""
+    plural = kind.lower() + "s"
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything}}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": group,
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "scope": "Namespaced",
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+def annotate(people: People, name: str, **values: str) -> CompletedProcess[str]:
+    given = [f"{PREFIX}{key}={value}" for key, value in values.items()]
+    return people.kubectl("annotate", "pod", people.full(name), "--overwrite", *given)
+
+
+def test_every_problem_of_a_pod_is_told_at_once(people: People) -> None:
+    wrong = pod("p", cpu=None, annotations={"timeout": "soon"}, terminationGracePeriodSeconds=60)
+    answer = people.apply(wrong)
+    assert answer.returncode != 0
+    for part in (
+        f"annotation {PREFIX}timeout: 'soon' is not a whole number",
+        "(docs/annotations.md#timeout)",
+        "the Pod requests no cpu",
+        "terminationGracePeriodSeconds: 60 is not below 25",
+    ):
+        assert part in answer.stderr
+    assert people.see("p") is None
+
+
+def test_a_near_miss_is_refused_with_the_name_that_is_meant(people: People) -> None:
+    answer = people.apply(pod("p", annotations={"partiton": "main"}))
+    assert answer.returncode != 0
+    assert f"is {PREFIX}partition meant?" in answer.stderr
+    assert people.see("p") is None
+
+
+def test_an_unknown_name_and_required_nodes_are_warned_of(people: People) -> None:
+    answer = people.apply(pod("p", annotations={"lock": "x", "required-nodes": "node-2"}))
+    assert answer.returncode == 0
+    assert f"Warning: annotation {PREFIX}lock is unknown here" in answer.stderr
+    assert f"Warning: annotation {PREFIX}required-nodes: " in answer.stderr
+    assert people.bound("p") == "node-2"
+
+
+# Grace: KillWait is 30 on this cluster
+
+
+def grace(people: People, name: str) -> int:
+    return int((people.see(name) or {})["spec"]["terminationGracePeriodSeconds"])
+
+
+def test_the_default_grace_is_lowered_with_a_warning(people: People) -> None:
+    answer = people.apply(pod("p"))
+    assert answer.returncode == 0
+    assert "Warning: terminationGracePeriodSeconds: the default of 30 becomes 24" in answer.stderr
+    assert grace(people, "p") == 24
+    people.bound("p")
+
+
+def test_slurms_own_kill_wait_counts_more_than_the_setting(quiet: People, slurm_release: str) -> None:
+    """slurmrestd 24.11 does not tell it."""
+    quiet.cluster.start("extender", env={"SLURM_EXTENDER_KILL_WAIT_S": "300"})
+    try:
+        quiet.create("p")
+        assert grace(quiet, "p") == (24 if slurm_release == "26.05" else 30)
+        quiet.bound("p")
+    finally:
+        quiet.cluster.stop("extender")
+
+
+def test_the_default_grace_may_be_refused_instead(quiet: People) -> None:
+    quiet.cluster.start("extender", env={"SLURM_EXTENDER_DEFAULT_GRACE": "refuse"})
+    try:
+        answer = quiet.apply(pod("p"))
+        assert answer.returncode != 0
+        assert "terminationGracePeriodSeconds: 30 is not below 25" in answer.stderr
+    finally:
+        quiet.cluster.stop("extender")
+
+
+# Time limits
+
+
+def test_a_pods_own_deadline_limits_its_job(people: People) -> None:
+    people.create("p", activeDeadlineSeconds=61)
+    people.bound("p")
+    assert people.scontrol("p")["TimeLimit"] == "00:02:00"
+
+
+# Pods that are changed
+
+
+def test_a_pod_at_the_gate_may_be_mended_and_not_be_made_wrong(people: People) -> None:
+    people.create("p", annotations={"partition": "nowhere"})
+    refused = annotate(people, "p", timeout="soon", priority="high")
+    assert refused.returncode != 0
+    assert "'soon'" in refused.stderr
+    assert "'high'" in refused.stderr
+    assert annotate(people, "p", timeout="60", partition="main").returncode == 0
+    people.bound("p")
+
+
+def test_a_bound_pod_may_be_annotated_with_anything(people: People) -> None:
+    people.create("p")
+    people.bound("p")
+    assert annotate(people, "p", timeout="soon", partiton="main").returncode == 0
+
+
+# Pod templates
+
+
+def test_the_author_of_a_deployment_is_warned_of_its_pods(
+    people: People, applied: list[Manifest]
+) -> None:
+    wrong = deployment(timeout="soon", partiton="main")
+    applied.append(wrong)
+    answer = people.apply(wrong)
+    assert answer.returncode == 0, answer.stderr
+    would = "Warning: spec.template: Pods would be refused:"
+    assert f"{would} annotation {PREFIX}timeout: 'soon' is not a whole number" in answer.stderr
+    assert f"{would} annotation {PREFIX}partiton is unknown: is {PREFIX}partition" in answer.stderr
+    assert "terminationGrace" not in answer.stderr
+
+
+def test_a_template_is_told_of_when_it_is_changed_and_not_otherwise(
+    people: People, applied: list[Manifest]
+) -> None:
+    made = deployment(qos="high")
+    applied.append(made)
+    assert not people.apply(made).stderr
+    name = made["metadata"]["name"]
+    assert not people.kubectl("annotate", "deployment", name, "a=b").stderr
+    patch = {"spec": {"template": {"metadata": {"annotations": {f"{PREFIX}timeout": "soon"}}}}}
+    changed = people.kubectl("patch", "deployment", name, "-p", json.dumps(patch))
+    assert changed.returncode == 0
+    assert "'soon'" in changed.stderr
+    assert not people.kubectl("annotate", "deployment", name, "a=c", "--overwrite").stderr
+
+
+JOB = {"template": template(timeout="soon")}
+JOB["template"]["spec"]["restartPolicy"] = "Never"
+
+
+@pytest.mark.parametrize(
+    ("made", "place"),
+    [
+        (workload("Job", "batch/v1", {"suspend": True} | JOB), "spec.template"),
+        (
+            workload(
+                "CronJob",
+                "batch/v1",
+                {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": JOB}},
+            ),
+            "spec.jobTemplate.spec.template",
+        ),
+        (
+            workload(
+                "StatefulSet",
+                "apps/v1",
+                {"selector": {"matchLabels": {"app": "p"}}, "template": template(timeout="soon")},
+            ),
+            "spec.template",
+        ),
+        (
+            workload(
+                "JobSet",
+                "jobset.x-k8s.io/v1alpha2",
+                {"replicatedJobs": [{"name": "w", "template": {"spec": JOB}}]},
+            ),
+            "spec.replicatedJobs[0].template.spec.template",
+        ),
+        (
+            workload(
+                "LeaderWorkerSet",
+                "leaderworkerset.x-k8s.io/v1",
+                {"leaderWorkerTemplate": {"workerTemplate": template(timeout="soon")}},
+            ),
+            "spec.leaderWorkerTemplate.workerTemplate",
+        ),
+    ],
+    ids=lambda given: given["kind"] if isinstance(given, dict) else "",
+)
+def test_whatever_pods_are_made_from_is_warned_of(
+    made: Manifest, place: str, people: People, applied: list[Manifest]
+) -> None:
+    group, _, version = made["apiVersion"].rpartition("/")
+    if group.endswith(".x-k8s.io"):
+        definition = custom_kind(group, made["kind"], version)
+        people.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(definition))
+        name = definition["metadata"]["name"]
+        people.cluster.kubectl("wait", "--for=condition=established", f"crd/{name}", "--timeout=20s")
+    made = made | {"metadata": dict(made["metadata"])}
+    applied.append(made)
+    answer = people.apply(made)
+    assert answer.returncode == 0, answer.stderr
+    assert f"Warning: {place}: Pods would be refused: annotation {PREFIX}timeout" in answer.stderr
+
+
+def test_a_deployment_is_created_while_the_extender_is_down(
+    quiet: People, applied: list[Manifest]
+) -> None:
+    made = deployment(timeout="soon")
+    applied.append(made)
+    assert quiet.apply(made).returncode == 0
+
+
+# Without the validating webhook
+
+
+def test_a_pod_that_nobody_validated_stays_at_the_gate_and_says_why(people: People) -> None:
+    saved = people.cluster.kubectl("get", VALIDATION, "-o", "json").stdout
+    people.cluster.kubectl("delete", VALIDATION)
+    try:
+        wrong = pod("p", annotations={"timeout": "soon"})
+        eventually(lambda: people.apply(_copy(wrong)).returncode == 0, "webhook gone")
+        eventually(lambda: people.condition("p").get("reason") == "Refused", "condition")
+        assert "'soon'" in people.condition("p")["message"]
+        assert people.node_of("p") is None
+    finally:
+        people.cluster.kubectl("create", "-f", "-", stdin=_fresh(saved))
+        again = pod("again", annotations={"timeout": "soon"})
+        eventually(lambda: people.apply(_copy(again), "--dry-run=server").returncode, "webhook back")
+
+
+def _copy(manifest: Manifest) -> Manifest:
+    copy: Manifest = json.loads(json.dumps(manifest))
+    return copy
+
+
+def _fresh(saved: str) -> str:
+    """An object as it may be created again."""
+    manifest: dict[str, Any] = json.loads(saved)
+    manifest["metadata"] = {"name": manifest["metadata"]["name"]}
+    return json.dumps(manifest)
+
+
+# Devices
+
+
+def test_a_resource_may_be_one_type_of_a_gres(quiet: People) -> None:
+    table = {"nvidia.com/gpu": "gpu:h100", "example.com/other": "gpu:a100"}
+    quiet.cluster.start("extender", env={"SLURM_EXTENDER_GRES": json.dumps(table)})
+    try:
+        quiet.create("p", gpus=2)
+        quiet.bound("p")
+        assert quiet.scontrol("p")["TresPerNode"] == "gres/gpu:h100:2"
+        annotations = (quiet.see("p") or {})["metadata"]["annotations"]
+        assert annotations["slurm-extender.io/gres"].startswith("gpu:h100:2(IDX:")
+        other = pod("other")
+        (container,) = other["spec"]["containers"]
+        container["resources"]["limits"] = {"example.com/other": "1"}
+        assert quiet.apply(other).returncode == 0
+        eventually(lambda: quiet.condition("other").get("reason") == "Refused", "no such type")
+    finally:
+        quiet.cluster.stop("extender")
