@@ -33,7 +33,7 @@ _SHARED = {
 }
 
 
-_LARGEST = 0xFFFF_FFFD
+LARGEST = 0xFFFF_FFFD
 """Slurm's numbers have 32 bits, and the two largest mean "infinite" and "not set"."""
 _SHOWN = 60
 _MOST_UNKNOWN = 50  # of the names that nobody knows: a Pod may bring any number
@@ -50,7 +50,7 @@ def _text(value: str) -> str:
 
 def _number(value: str) -> int:
     number = whole_number(value.strip())
-    if number is None or number > _LARGEST:
+    if number is None or number > LARGEST:
         raise ValueError
     return number
 
@@ -101,11 +101,11 @@ class Kind:
 
 
 _A_TEXT = Kind("text", "a text that is not empty", _text)
-_A_NUMBER = Kind("number", f"a whole number from 0 to {_LARGEST}", _number)
+_A_NUMBER = Kind("number", f"a whole number from 0 to {LARGEST}", _number)
 _NODES = Kind("nodes", "a list of node names, like gpu[01-04],x5", _names)
 _SHARING = Kind("word", "one of none, ok, user, mcs, topo, true, false", _shared)
 _PATH = Kind("path", "an absolute path", _absolute_path)
-_SECONDS = Kind("seconds", f"a whole number from 1 to {_LARGEST}", _minutes)
+_SECONDS = Kind("seconds", f"a whole number from 1 to {LARGEST}", _minutes)
 
 
 @dataclass(frozen=True, slots=True)

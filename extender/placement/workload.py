@@ -145,6 +145,7 @@ class Pod:
     """kube-scheduler looked for a Node, and found none."""
     unschedulable: bool = False
     """It did so by its own rules: not because the allocation was not there yet."""
+    service_account: str = "default"
 
     @property
     def gated(self) -> bool:
@@ -168,6 +169,7 @@ def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = No
         name=metadata.get("name") or metadata.get("generateName") or "",
         resource_version=metadata.get("resourceVersion") or "",
         request=request or read_request(manifest, dialect),
+        service_account=spec.get("serviceAccountName") or "default",
         created=metadata.get("creationTimestamp") or "",
         priority=spec.get("priority") or 0,
         gates=tuple(gate["name"] for gate in spec.get("schedulingGates") or ()),

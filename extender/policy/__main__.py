@@ -1,0 +1,64 @@
+"""`python -m extender.policy`: checks a policy, and says what it means for somebody."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from extender.placement.policy import Policy, described
+from extender.policy.file import WrongPolicy, read, schema
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit status: 1 where the policy is wrong."""
+    given = _parser().parse_args(arguments)
+    if given.command == "schema":
+        _say(json.dumps(schema(), indent=2))
+        return 0
+    try:
+        policy = read(given.file)
+    except WrongPolicy as wrong:
+        print(*wrong.lines, sep="\n", file=sys.stderr)  # noqa: T201
+        return 1
+    if given.command == "check":
+        _say(f"{given.file}: {len(policy.rules)} rules, {_preset(policy)} to all others")
+    else:
+        _tell(policy, given.namespace, given.service_account)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m extender.policy", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    check = commands.add_parser("check", help="print every problem of a file; exit status 1 if any")
+    check.add_argument("file", type=Path)
+    who = commands.add_parser("who", help="print which rule counts for a Pod, and what it allows")
+    who.add_argument("file", type=Path)
+    who.add_argument("namespace")
+    who.add_argument("service_account", nargs="?", default="default")
+    commands.add_parser("schema", help="print the file's JSON Schema")
+    return parser
+
+
+def _preset(policy: Policy) -> str:
+    return "open" if policy.open else "restricted"
+
+
+def _tell(policy: Policy, namespace: str, service_account: str) -> None:
+    rule = policy.rule_for(namespace, service_account)
+    if rule is None:
+        _say(f"no rule: {'anything goes' if policy.open else 'refused'} (preset: {_preset(policy)})")
+        return
+    _say(f"rule {rule.name!r}")
+    for line in described(rule):
+        _say(f"  {line}")
+
+
+def _say(line: str) -> None:
+    print(line)  # noqa: T201
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

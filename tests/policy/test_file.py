@@ -1,0 +1,212 @@
+"""Policies as files: what they mean, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.placement.policy import OPEN, RESTRICTED, Choice, Policy, Rule
+from extender.policy.__main__ import main
+from extender.policy.file import WrongPolicy, read, schema
+
+WHOLE = """\
+preset: open
+rules:
+- name: team-a
+  namespaces: [team-a, "team-a-*"]
+  serviceAccounts: [trainer]
+  default: {user: 2001, group: 5000, account: research, partition: gpu, qos: normal, reservation: r}
+  allow:
+    users: [2002, "*"]
+    groups: [0]
+    accounts: ["shared-*"]
+    partitions: [a, b]
+    qos: [high]
+    reservations: ["*"]
+    maxPriority: 1000
+- namespaces: ["*"]
+  default: {user: token}
+"""
+
+
+def parsed(tmp_path: Path, text: str) -> Policy:
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    return read(file)
+
+
+def wrong(tmp_path: Path, text: str) -> list[str]:
+    """What is said, a line for each problem, without the file's name."""
+    with pytest.raises(WrongPolicy) as told:
+        parsed(tmp_path, text)
+    name = str(tmp_path / "policy.yaml")
+    assert all(line.startswith(name + ":") for line in told.value.lines)
+    return [line.removeprefix(name + ":") for line in told.value.lines]
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    team = Rule(
+        "team-a",
+        ("team-a", "team-a-*"),
+        ("trainer",),
+        user=Choice(2001, ("2002", "*")),
+        group=Choice(5000, ("0",)),
+        fields={
+            "account": Choice("research", ("shared-*",)),
+            "partition": Choice("gpu", ("a", "b")),
+            "qos": Choice("normal", ("high",)),
+            "reservation": Choice("r", ("*",)),
+        },
+        max_priority=1000,
+    )
+    fields = dict.fromkeys(("account", "partition", "qos", "reservation"), Choice())
+    rest = Rule("2", ("*",), token=True, fields=fields)
+    assert parsed(tmp_path, WHOLE) == Policy((team, rest), open=True)
+
+
+def test_a_file_is_restricted_unless_it_says_otherwise(tmp_path: Path) -> None:
+    assert parsed(tmp_path, "rules: []") == RESTRICTED
+    assert parsed(tmp_path, "preset: restricted") == RESTRICTED
+    assert parsed(tmp_path, "preset: open") == OPEN
+
+
+RULE = "rules:\n- namespaces: [a]\n  default: {user: 1}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", " is empty: `preset: restricted` is the least"),
+        ("# nothing\n", " is empty: `preset: restricted` is the least"),
+        ("- a\n", "1: has fields: preset, rules"),
+        ("rules: [a", "1: not YAML: expected ',' or ']', but got '<stream end>'"),
+        ("preset: open\n--- \npreset: open", "2: not YAML: but found another document"),
+        ("preset: !!python/name:os.system x", "1: not YAML: could not determine a constructor"),
+        ("preset: 2026-99-99", " not YAML: month must be in 1..12"),
+        ("preset: closed", "1: preset: must be restricted or open"),
+        ("presets: open", "1: presets: is no field here; there are preset, rules"),
+        ("rules: {}", "1: rules: a list is needed, like [a, b]"),
+        ("rules:\n- default: {user: 1}", "2: rules[0].namespaces: is missing"),
+        ("rules:\n- namespaces: []\n  default: {user: 1}", "2: rules[0].namespaces: must not be empty"),
+        ("rules:\n- namespaces: [a]", "2: rules[0]: gives no user: set default.user or allow.users"),
+        (RULE + "  allow:\n", "4: rules[0].allow: has fields: users, groups, accounts, partitions, qos"),
+        (
+            RULE + "  allow:\n    account: x",
+            "5: rules[0].allow.account: is no field here; there are users",
+        ),
+        (
+            RULE + "  allow: {users: [alice]}",
+            "4: rules[0].allow.users[0]: a number from 0 to 4294967293",
+        ),
+        (RULE + "  allow: {users: [true]}", "4: rules[0].allow.users[0]: a number from 0 to 4294967293"),
+        (RULE + "  allow: {groups: [-1]}", "4: rules[0].allow.groups[0]: a number from 0 to 4294967293"),
+        (RULE + "  allow: {users: 1}", "4: rules[0].allow.users: a list is needed, like [a, b]"),
+        (RULE + "  allow: {qos: [no]}", "4: rules[0].allow.qos[0]: a text is needed; quote what YAML"),
+        (RULE + "  allow: {qos: ['']}", "4: rules[0].allow.qos[0]:"),
+        (RULE + "  allow: {qos: ['a,b']}", "4: rules[0].allow.qos[0]: 'a,b' does not match"),
+        (
+            RULE + "  allow: {maxPriority: no}",
+            "4: rules[0].allow.maxPriority: Input should be a valid int",
+        ),
+        (RULE + "  serviceAccounts: []", "4: rules[0].serviceAccounts: must not be empty"),
+        (RULE + "  service_accounts: [a]", "4: rules[0].service_accounts: is no field here"),
+        (RULE + "  default: {user: 2}", "4: rules[0].default: is there already, in line 3"),
+        ("rules: &a [*a]", "1: rules[0]: has fields: name, namespaces"),
+        (
+            "rules:\n- namespaces: [A]\n  default: {user: 1}",
+            "2: rules[0].namespaces[0]: 'A' does not match",
+        ),
+        (
+            "rules:\n- namespaces: [a]\n  default: {user: alice}",
+            "3: rules[0].default.user: a number from 0 to 4294967293 is needed; names are not resolved",
+        ),
+        (
+            "rules:\n- namespaces: [a]\n  default: {user: 1, account: '*'}",
+            "3: rules[0].default.account: '*' does not match",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_field(text: str, told: str, tmp_path: Path) -> None:
+    (line,) = wrong(tmp_path, text)
+    assert line.startswith(told)
+
+
+def test_every_mistake_is_told_in_the_order_of_lines(tmp_path: Path) -> None:
+    lines = wrong(tmp_path, RULE + "  x: 1\n  x: 2\n- namespaces: [b]\npreset: closed")
+    assert [int(line.split(":")[0]) for line in lines] == [4, 5, 6, 7]
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent", tmp_path):
+        with pytest.raises(WrongPolicy, match=f"{path}: cannot be read"):
+            read(path)
+    (tmp_path / "latin").write_bytes(b"preset: \xff")
+    with pytest.raises(WrongPolicy, match="cannot be read"):
+        read(tmp_path / "latin")
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+KEYS = st.sampled_from(["preset", "rules", "namespaces", "default", "allow", "users", "user", "qos", ""])
+DOCUMENTS = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4)
+)
+
+
+@given(document=DOCUMENTS.map(json.dumps) | st.text())
+def test_any_file_is_read_or_told_what_is_wrong(
+    document: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.yaml"
+    file.write_text(document, encoding="utf-8", errors="surrogatepass")
+    with suppress(WrongPolicy):
+        assert isinstance(read(file), Policy)
+
+
+# For people at a shell
+
+
+def test_check_is_silent_of_problems_where_there_are_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(WHOLE)
+    assert main(["check", str(file)]) == 0
+    assert "2 rules" in capsys.readouterr().out
+
+
+def test_check_prints_every_problem_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("preset: closed\nrules: [x]\n")
+    assert main(["check", str(file)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line.removeprefix(str(file)).split(":")[1] for line in err.splitlines()] == ["1", "2"]
+
+
+def test_who_names_the_rule_that_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(WHOLE.replace('["*"]\n', "[team-b]\n"))
+    for arguments, told in (
+        (["team-a", "trainer"], "rule 'team-a'\n"),
+        (["team-b"], "rule '2'\n  user-id: the token's own user"),
+        (["team-a"], "no rule: anything goes (preset: open)"),
+    ):
+        assert main(["who", str(file), *arguments]) == 0
+        assert capsys.readouterr().out.startswith(told)
+
+
+def test_the_schema_has_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == schema()
+    parts = {"": printed, **printed["$defs"]}
+    fields = {name for part in parts.values() for name in part["properties"]}
+    assert {"preset", "rules", "serviceAccounts", "maxPriority", "reservations"} <= fields
+    assert all(part["additionalProperties"] is False for part in parts.values())
