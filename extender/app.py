@@ -48,6 +48,8 @@ from extender.placement.placeholder import Placeholder
 from extender.placement.rules import Rules
 from extender.placement.workload import Dialect
 from extender.pod_watch import PodWatch
+from extender.policy.file import WrongPolicy
+from extender.policy.keeper import PolicyKeeper
 from extender.preempt import route as preempt
 from extender.prioritize import route as prioritize
 from extender.refusals import Refusals
@@ -69,8 +71,11 @@ Result = TypeVar("Result")
 class Extender:
     """The whole program."""
 
-    def __init__(self, settings: Settings, kubernetes: KubernetesApi, slurm: SlurmRest) -> None:
+    def __init__(
+        self, settings: Settings, kubernetes: KubernetesApi, slurm: SlurmRest, policy: PolicyKeeper
+    ) -> None:
         self._settings = settings
+        self._policy = policy
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._health = Health()
@@ -123,7 +128,10 @@ class Extender:
             self._server(_plain(probes.router(self._health)), settings.health_port),
         ]
         if self._certificate is not None:
-            webhook = {"/mutate": mutate.verb(self._dialect), "/validate": validate.verb(self._dialect)}
+            webhook = {
+                "/mutate": mutate.verb(self._dialect),
+                "/validate": validate.verb(self._dialect, lambda: self._policy.policy),
+            }
             context = self._certificate.context
             servers.append(self._server(self._verbs(webhook), settings.admission_port, tls=context))
         if settings.hooks_token_file is not None:
@@ -143,6 +151,7 @@ class Extender:
             tasks.create_task(self._follow())
             tasks.create_task(self._occupancy.run())
             tasks.create_task(self._refusals.run())
+            tasks.create_task(self._policy.run(self._health, self._telemetry.policy_read))
             self._leadership = tasks.create_task(self._lease.lead(self._place, self._stand_by))
 
     async def drain(self, servers: Iterable[uvicorn.Server]) -> None:
@@ -186,7 +195,7 @@ class Extender:
             self._jobs = self._ledger = None
 
     async def _lead(self) -> None:
-        pods = PodWatch(self._kubernetes, self._dialect, self._health)
+        pods = PodWatch(self._kubernetes, self._dialect, self._health, self._policy)
         view = await self._insist("Slurm", self._keeper.load, pods)
         rules = await self._insist("Slurm", lambda: self._rules(view), pods)
         ledger = Ledger(rules, self._telemetry.observe)
@@ -326,7 +335,7 @@ async def _malformed(request: Request, error: Exception) -> Response:
     return reply({"Error": wrong}, 400)
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, policy: PolicyKeeper) -> None:
     """Runs until SIGTERM or SIGINT. Any part that ends by itself ends the program."""
     kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
     kubernetes = await KubernetesApi.connect(kubeconfig)
@@ -336,7 +345,7 @@ async def serve(settings: Settings) -> None:
         timeout_s=settings.slurm_timeout_s,
         concurrency=settings.slurm_concurrency,
     )
-    extender = Extender(settings, kubernetes, slurm)
+    extender = Extender(settings, kubernetes, slurm, policy)
     servers = extender.servers()
     serving = [asyncio.ensure_future(server.serve()) for server in servers]
     placing = asyncio.ensure_future(extender.run())
@@ -377,12 +386,18 @@ def main() -> None:
     except SettingsError:  # the one variable that holds JSON
         print('SLURM_EXTENDER_GRES: not JSON, like {"nvidia.com/gpu": "gpu"}', file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
+    try:
+        policy = PolicyKeeper(settings.policy_file, settings.policy or "restricted")
+    except WrongPolicy as wrong:
+        for line in wrong.lines:
+            print(f"SLURM_EXTENDER_POLICY_FILE: {line}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(2) from None
     configure_logging(settings.log_level)
     log.info("starting", **settings.model_dump(mode="json"))
     gc.freeze()  # what is imported stays: no collection need look at it
     gc.set_threshold(_GC_THRESHOLD, 20, 100)
     try:
-        uvloop.run(serve(settings))
+        uvloop.run(serve(settings, policy))
     except NoCredentials as error:
         print(f"SLURM_EXTENDER_KUBECONFIG: {error}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None

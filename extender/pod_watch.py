@@ -1,18 +1,33 @@
-"""Tells the dispatcher of every version of every Pod that names our scheduler."""
+"""Tells the dispatcher of every version of every Pod that names our scheduler, as the policy has it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from extender.dispatcher import Dispatcher
 from extender.health import Health
 from extender.kubernetes_api import KubernetesApi, Manifest
 from extender.placement.events import PodObserved, PodVanished
+from extender.placement.policy import Policy, judged
 from extender.placement.workload import Dialect, Pod, Request, parse_pod
+from extender.policy.keeper import PolicyKeeper
 from extender.resource_watch import ResourceWatch
 
 _Asked = tuple[int | None, Dialect, tuple[tuple[str, str], ...]]
 """A Pod's generation, how it was read, and those of its annotations that Slurm is asked by."""
+_AT_A_TIME = 200
+
+
+@dataclass(slots=True)
+class _Known:
+    """A Pod's last version as its author wrote it, and what the policy made of what it asks for."""
+
+    asked: _Asked
+    pod: Pod
+    judged: Request
+    by: Policy
 
 
 class PodWatch:
@@ -20,14 +35,19 @@ class PodWatch:
     this moment, the same object while nothing changes."""
 
     def __init__(
-        self, kubernetes: KubernetesApi, dialect: Callable[[], Dialect], health: Health
+        self,
+        kubernetes: KubernetesApi,
+        dialect: Callable[[], Dialect],
+        health: Health,
+        policy: PolicyKeeper,
     ) -> None:
         selector = f"spec.schedulerName={dialect().scheduler_name}"
         self._watch = ResourceWatch(
             kubernetes, "pods", selector, lambda trouble: health.says("watch of Pods", trouble)
         )
         self._dialect = dialect
-        self._requests: dict[str, tuple[_Asked, Request]] = {}
+        self._policy = policy
+        self._known: dict[str, _Known] = {}
 
     async def list(self) -> tuple[Pod, ...]:
         """Returns all Pods of ours; `run` goes on from there. Raises KubernetesError."""
@@ -35,13 +55,36 @@ class PodWatch:
 
     async def run(self, dispatcher: Dispatcher) -> None:
         """Feeds the dispatcher for ever, after `list`."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_pods(dispatcher))
+            tasks.create_task(self._follow_policy(dispatcher))
+
+    async def _follow_pods(self, dispatcher: Dispatcher) -> None:
         async for change in self._watch.changes():
             if change.gone:
                 uid = change.manifest["metadata"]["uid"]
-                self._requests.pop(uid, None)
+                self._known.pop(uid, None)
                 dispatcher.feed(PodVanished(uid))
             else:
                 dispatcher.feed(PodObserved(self._parse(change.manifest)))
+
+    async def _follow_policy(self, dispatcher: Dispatcher) -> None:
+        while True:
+            changed = self._policy.changed
+            await self._judge_again(dispatcher)
+            await changed.wait()
+
+    async def _judge_again(self, dispatcher: Dispatcher) -> None:
+        """A Pod that waits goes by the policy of now. There may be very many: others get their turns."""
+        for number, uid in enumerate(tuple(self._known)):
+            if number % _AT_A_TIME == 0:
+                await asyncio.sleep(0)
+            known = self._known.get(uid)
+            if known is None or known.by is self._policy.policy or known.pod.node is not None:
+                continue
+            before, pod = known.judged, self._judge(known)
+            if pod.request != before:
+                dispatcher.feed(PodObserved(pod))
 
     def _parse(self, manifest: Manifest) -> Pod:
         """What a Pod asks for is read once for each generation of its spec: most versions of it differ
@@ -52,9 +95,17 @@ class PodWatch:
         annotations = (metadata.get("annotations") or {}).items()
         ours = tuple((key, value) for key, value in annotations if key.startswith(prefix))
         asked = (metadata.get("generation"), dialect, ours)
-        before = self._requests.get(uid)
-        if before is not None and asked[0] is not None and before[0] == asked:
-            return parse_pod(manifest, dialect, before[1])
-        pod = parse_pod(manifest, dialect)
-        self._requests[uid] = (asked, pod.request)
+        known = self._known.get(uid)
+        if known is not None and asked[0] is not None and known.asked == asked:
+            known.pod = parse_pod(manifest, dialect, known.pod.request)
+            if known.by is self._policy.policy:
+                return replace(known.pod, request=known.judged)
+        else:
+            pod = parse_pod(manifest, dialect)
+            known = self._known[uid] = _Known(asked, pod, pod.request, self._policy.policy)
+        return self._judge(known)
+
+    def _judge(self, known: _Known) -> Pod:
+        pod = judged(known.pod, self._policy.policy, self._dialect())
+        known.judged, known.by = pod.request, self._policy.policy
         return pod

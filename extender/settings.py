@@ -72,6 +72,11 @@ class Settings(BaseSettings):
     unmanaged_pods: Literal["fit", "ignore"] = "fit"
     """Pods that Slurm does not know of: fit them into what it leaves of its nodes, or ignore them."""
 
+    policy_file: Path | None = None
+    """Who may ask for what (docs/policy.md); read again when the file changes."""
+    policy: Literal["restricted", "open"] | None = None
+    """What counts where there is no file: `open` allows anything, `restricted` (the default) no Pod."""
+
     replica: str = Field(default_factory=socket.gethostname, min_length=1)
     """This replica's name in the Lease; it must differ from all others'. In a Pod: the Pod's name."""
     lease_namespace: str = "kube-system"
@@ -109,6 +114,12 @@ class Settings(BaseSettings):
             raise ValueError("TLS_CERT_FILE and TLS_KEY_FILE belong together")
         if self.tls_secret is not None and self.tls_cert_file is not None:
             raise ValueError("TLS_SECRET stands instead of TLS_CERT_FILE and TLS_KEY_FILE")
+        return self
+
+    @model_validator(mode="after")
+    def _one_policy(self) -> Settings:
+        if self.policy_file is not None and self.policy is not None:
+            raise ValueError("POLICY is for where there is no POLICY_FILE: the file says it as `preset`")
         return self
 
     @field_validator("tls_names", mode="before")

@@ -106,6 +106,12 @@ class Telemetry:
             "Whether this replica leads, which one does at a time.",
             registry=self.registry,
         )
+        self._policy = Gauge(
+            "slurm_extender_policy_good",
+            "Whether the policy's file is good as it is now; otherwise the last good one counts.",
+            registry=self.registry,
+        )
+        self._policy.set(1)
         self._states = _States()
         self.registry.register(self._states)
 
@@ -148,6 +154,10 @@ class Telemetry:
         """Takes note of a request to one of the verbs."""
         verb = path.rpartition("/")[2]
         self._verbs.labels(verb, str(status.value)).observe(seconds)
+
+    def policy_read(self, good: bool) -> None:
+        """Takes note of whether the policy's file is good."""
+        self._policy.set(good)
 
     def instrument(self, application: FastAPI) -> None:
         """Measures the requests to an application of FastAPI."""

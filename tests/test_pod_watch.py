@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
+from extender.dispatcher import Dispatcher
 from extender.health import Health
 from extender.kubernetes_api import KubernetesApi
+from extender.placement.events import Event, PodObserved
 from extender.placement.grace import GraceRule
 from extender.placement.workload import Dialect
 from extender.pod_watch import PodWatch
+from extender.policy.keeper import PolicyKeeper
 from tests.builders import PREFIX, Manifest, pod_manifest
 
 
@@ -21,7 +28,7 @@ def version(generation: int | None, **given: Any) -> Manifest:
 
 def read(*versions: Manifest) -> list[int]:
     """The CPUs that the Pod asks for in each of its versions."""
-    watch = PodWatch(cast(KubernetesApi, None), Dialect, Health())
+    watch = PodWatch(cast(KubernetesApi, None), Dialect, Health(), PolicyKeeper(None, "open"))
     return [watch._parse(one).request.job.cpus for one in versions]
 
 
@@ -31,7 +38,7 @@ def test_what_a_pod_asks_for_is_read_once_a_generation() -> None:
 
 
 def test_a_changed_annotation_is_read_whatever_the_generation() -> None:
-    watch = PodWatch(cast(KubernetesApi, None), Dialect, Health())
+    watch = PodWatch(cast(KubernetesApi, None), Dialect, Health(), PolicyKeeper(None, "open"))
     for comment in ("first", "second"):
         annotated = version(1, annotations={PREFIX + "comment": comment})
         assert watch._parse(annotated).request.job.comment == comment
@@ -43,6 +50,103 @@ def test_without_generations_every_version_is_read() -> None:
 
 def test_a_pod_is_read_again_when_slurm_tells_another_kill_wait() -> None:
     dialects = iter((Dialect(), Dialect(), Dialect(grace=GraceRule(60)), Dialect(grace=GraceRule(60))))
-    watch = PodWatch(cast(KubernetesApi, None), lambda: next(dialects), Health())
+    watch = PodWatch(
+        cast(KubernetesApi, None), lambda: next(dialects), Health(), PolicyKeeper(None, "open")
+    )
     slow = version(1, terminationGracePeriodSeconds=40)
     assert [bool(watch._parse(slow).request.problems) for _ in range(3)] == [True, False, False]
+
+
+# The policy
+
+ALICE = "rules: [{namespaces: [default], default: {user: 2001}}]"
+BOB = ALICE.replace("2001", "2002")
+NOBODY = "rules: []"
+
+
+class Heard:
+    """Stands for the dispatcher."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def feed(self, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def owners(self) -> dict[str, int | None]:
+        """By the Pods' names; None where the Pod is refused."""
+        pods = [event.pod for event in self.events if isinstance(event, PodObserved)]
+        self.events.clear()
+        return {pod.name: None if pod.request.problems else pod.request.job.user_id for pod in pods}
+
+
+class Watched:
+    """A watch of Pods under a policy in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        file.write_text(ALICE)
+        self.keeper = PolicyKeeper(file)
+        self.watch = PodWatch(cast(KubernetesApi, None), Dialect, Health(), self.keeper)
+        self.heard = Heard()
+
+    def see(self, **given: Any) -> tuple[str, ...]:
+        """Returns what is wrong with a version of a Pod, of the same generation each."""
+        manifest = pod_manifest(**given)
+        manifest["metadata"]["generation"] = 1
+        return self.watch._parse(manifest).request.problems
+
+    def write(self, text: str) -> None:
+        self._file.write_text(text)
+        for _ in range(2):
+            self.keeper.look(self._file)
+
+    async def change(self, text: str) -> dict[str, int | None]:
+        """Returns the owners of the Pods that the dispatcher hears of."""
+        following = asyncio.ensure_future(self.watch._follow_policy(cast(Dispatcher, self.heard)))
+        await asyncio.sleep(0)
+        self.write(text)
+        await asyncio.sleep(0.01)
+        following.cancel()
+        return self.heard.owners
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path / "policy.yaml")
+
+
+def test_every_version_of_a_pod_is_judged(watched: Watched) -> None:
+    foreign = {PREFIX + "user-id": "2002"}
+    assert watched.see(uid="u") == ()
+    (told,) = watched.see(uid="u", annotations=foreign)
+    assert "user-id: '2002' is not allowed" in told
+    assert watched.see(uid="u", phase="Running", annotations=foreign) == (told,)
+    assert watched.see(uid="u") == ()
+
+
+async def test_pods_that_wait_are_judged_anew_when_the_policy_changes(watched: Watched) -> None:
+    watched.see(name="a")
+    watched.see(name="b", annotations={PREFIX + "user-id": "2002"})
+    watched.see(name="bound", node="n1")
+    assert await watched.change(BOB) == {"a": 2002, "b": 2002}
+    assert await watched.change(NOBODY) == {"a": None, "b": None}
+    assert await watched.change(ALICE) == {"a": 2001, "b": None}
+
+
+async def test_pods_for_which_nothing_changes_are_left_alone(watched: Watched) -> None:
+    watched.see(name="a")
+    assert await watched.change("preset: open\n" + ALICE) == {}
+
+
+async def test_a_policy_that_changed_between_a_list_and_its_watch_counts(watched: Watched) -> None:
+    watched.see(name="a")
+    watched.write(BOB)
+    assert await watched.change(BOB + " ") == {"a": 2002}
+
+
+def test_a_version_after_the_policy_changed_goes_by_the_new_one(watched: Watched) -> None:
+    assert watched.see(uid="u") == ()
+    watched.write(NOBODY)
+    assert watched.see(uid="u") != ()

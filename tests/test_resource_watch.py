@@ -16,6 +16,7 @@ from extender.health import Health
 from extender.kubernetes_api import Expired, KubernetesApi, KubernetesError, Unavailable
 from extender.placement.events import Event, PodObserved, PodVanished
 from extender.pod_watch import PodWatch
+from extender.policy.keeper import PolicyKeeper
 from extender.resource_watch import ResourceWatch
 from tests.builders import DIALECT, Manifest, node_manifest, pod_manifest
 
@@ -342,7 +343,9 @@ class Heard:
 
 
 async def followed(api: FakeApi, health: Health) -> list[Event]:
-    watch, heard = PodWatch(cast(KubernetesApi, api), lambda: DIALECT, health), Heard()
+    policy = PolicyKeeper(None, "open")
+    watch = PodWatch(cast(KubernetesApi, api), lambda: DIALECT, health, policy)
+    heard = Heard()
     await watch.list()
     await _until_idle(watch.run(cast(Dispatcher, heard)), api)
     return heard.events

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from extender.app import main
 from extender.placement.grace import GraceRule
 from extender.placement.identity import JobIdRange
+from extender.policy.keeper import PolicyKeeper
 from extender.settings import Settings
 from tests.builders import DIALECT, pod_manifest
 
@@ -27,7 +28,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.app.serve", _started)
 
 
-def _started(settings: Settings) -> None:
+def _started(settings: Settings, policy: PolicyKeeper) -> None:
     pytest.fail(f"started with {settings}")
 
 
@@ -79,6 +80,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("HOOKS_PORT", "70000"),
         ("METRICS_PORT", "http"),
         ("HEALTH_PORT", ""),
+        ("POLICY", "closed"),
         ("LOG_LEVEL", "info"),
     ],
 )
@@ -113,6 +115,25 @@ def test_half_a_certificate_is_told_with_the_other_half(
     told = complaint(capsys)
     assert "TLS_CERT_FILE" in told
     assert "TLS_KEY_FILE" in told
+
+
+def test_a_policy_is_in_a_file_or_is_a_preset(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(PREFIX + "POLICY_FILE", "/etc/policy.yaml")
+    monkeypatch.setenv(PREFIX + "POLICY", "open")
+    assert "POLICY is for where there is no POLICY_FILE" in complaint(capsys)
+
+
+def test_a_bad_policy_is_told_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("preset: closed\nrules: [x]\n")
+    monkeypatch.setenv(PREFIX + "POLICY_FILE", str(file))
+    lines = complaint(capsys).splitlines()
+    told = [line.removeprefix(f"{PREFIX}POLICY_FILE: {file}:") for line in lines if PREFIX in line]
+    assert [line.split(":")[0] for line in told] == ["1", "2"]
 
 
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,6 +160,11 @@ class Cluster:
         """Holds a JWT for Slurm's root."""
         return self._layout.token_file
 
+    @property
+    def policy_file(self) -> Path:
+        """Who may ask the extender for what; it is read again when it changes."""
+        return self._layout.policy_file
+
     def mint_token(self, user: str, lifetime_s: int = 3600) -> str:
         """A JWT for `user`, signed with the cluster's key; already expired if `lifetime_s` < 0."""
         return mint_token(self._layout, user, lifetime_s)

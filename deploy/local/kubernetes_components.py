@@ -86,6 +86,7 @@ def extender_environment(
         "SLURMRESTD_URL": f"http://127.0.0.1:{target_port(spec, ports, name, 'slurmrestd')}",
         "SLURM_TOKEN_FILE": layout.token_file,
         "HOOKS_TOKEN_FILE": layout.hooks_token_file,
+        "POLICY_FILE": layout.policy_file,
         "LISTEN_ADDRESS": "127.0.0.1",
         **_certificate_settings(spec, layout),
         **{f"{each.upper()}_PORT": ports[f"{name}-{each}"] for each in EXTENDER_LISTENERS},

@@ -74,6 +74,11 @@ class Layout:
         return self.slurm / "etc" / "slurm-extender-hook.token"
 
     @property
+    def policy_file(self) -> Path:
+        """Who may ask the extender for what."""
+        return self.directory / "policy.yaml"
+
+    @property
     def kubernetes(self) -> Path:
         return self.directory / "kubernetes"
 

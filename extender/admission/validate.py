@@ -23,27 +23,35 @@ from extender.admission.review import (
     allowed,
     refused,
 )
-from extender.placement.workload import GATE, Dialect, read_request
+from extender.placement.policy import Policy, judged
+from extender.placement.workload import GATE, Dialect, Request, parse_pod
 from extender.wire import Verb
 
 _POD = TypeAdapter(Pod)
 
 
-def review_pod(request: PodRequest, dialect: Dialect) -> dict[str, Any]:
+def review_pod(request: PodRequest, dialect: Dialect, policy: Policy) -> dict[str, Any]:
     """Returns the AdmissionReview of a Pod. What was wrong before a change does not forbid the change:
     it may mend something else, or be a controller's."""
     pod, before = request.object, request.old_object
     if not _waits(pod, before, dialect):
         return allowed(request)
-    asked = read_request(pod, dialect)
+    asked = _asked(pod, request.namespace, dialect, policy)
     problems, warnings = asked.problems, asked.warnings
     if before is not None:
-        known = read_request(before, dialect)
+        known = _asked(before, request.namespace, dialect, policy)
         problems = tuple(told for told in problems if told not in known.problems)
         warnings = tuple(told for told in warnings if told not in known.warnings)
     if problems:
         return refused(request, "Slurm cannot run this Pod:", problems, warnings)
     return allowed(request, warnings=warnings)
+
+
+def _asked(pod: Manifest, namespace: str, dialect: Dialect, policy: Policy) -> Request:
+    """What a Pod asks for in a namespace, as the policy has it: only the request says for certain where
+    it is."""
+    placed = {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
+    return judged(parse_pod(placed, dialect), policy, dialect).request
 
 
 def _waits(pod: Manifest, before: Manifest | None, dialect: Dialect) -> bool:
@@ -56,36 +64,42 @@ def _waits(pod: Manifest, before: Manifest | None, dialect: Dialect) -> bool:
     return dialect.manages(pod) and GATE in gates
 
 
-def review_object(request: ObjectRequest, dialect: Dialect) -> dict[str, Any]:
+def review_object(request: ObjectRequest, dialect: Dialect, policy: Policy) -> dict[str, Any]:
     """Returns the AdmissionReview of anything but a Pod."""
     kind = request.kind
     templates = pod_templates(kind.group, kind.kind, request.object)
-    told = (told for place, pod in templates for told in _told_of(place, pod, dialect))
+
+    def asked(pod: Manifest) -> Request:
+        return _asked(pod, request.namespace, dialect, policy)
+
+    told = (told for place, pod in templates for told in _told_of(place, pod, dialect, asked))
     return allowed(request, warnings=told)
 
 
-def _told_of(place: str, template: Any, dialect: Dialect) -> Iterator[str]:
+def _told_of(
+    place: str, template: Any, dialect: Dialect, read: Callable[[Manifest], Request]
+) -> Iterator[str]:
     """Gives what is to be said of a Pod template; nothing of one that kube-apiserver refuses itself."""
     try:
         pod = _POD.validate_python({"metadata": {}} | template)
     except (TypeError, ValidationError):
         return
     if dialect.manages(pod):
-        asked = read_request(pod, dialect)
+        asked = read(pod)
         yield from (f"{place}: Pods would be refused: {problem}" for problem in asked.problems)
         lowered = dialect.see("grace", dialect.grace.warning(pod["spec"]))  # by /mutate, of each Pod
         yield from (f"{place}: {warning}" for warning in (*asked.warnings, *lowered))
 
 
-def verb(dialect: Callable[[], Dialect]) -> Verb:
-    """Returns the verb. `dialect` gives how Pods are read at this moment."""
+def verb(dialect: Callable[[], Dialect], policy: Callable[[], Policy]) -> Verb:
+    """Returns the verb. Both give what counts at this moment."""
 
     async def validate(body: bytes) -> dict[str, Any]:
         asked = AdmissionReview[AdmissionRequest].model_validate_json(body).request
         if (asked.kind.group, asked.kind.kind) == ("", "Pod") and asked.operation != "DELETE":
             pods = AdmissionReview[PodRequest].model_validate_json(body)
-            return review_pod(pods.request, dialect())
+            return review_pod(pods.request, dialect(), policy())
         others = AdmissionReview[ObjectRequest].model_validate_json(body)
-        return review_object(others.request, dialect())
+        return review_object(others.request, dialect(), policy())
 
     return validate

@@ -10,8 +10,9 @@ from extender.placement.identity import PlaceholderKey
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.rules import Moment
 from extender.placement.workload import Allocation
-from slurm_client.model import Grant, Job, JobState
+from slurm_client.model import Grant, Job, JobSpec, JobState
 
+_JUST_MADE = frozenset({State.QUEUED, State.ALLOCATED})
 _RELEASED = frozenset({State.RELEASING, State.REPLACING, State.EVICTING})
 # Ends that are Slurm's doing and not a person's: a Pod that has not started is placed again.
 _PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL"})
@@ -93,6 +94,8 @@ def _lost(placeholder: Placeholder, at: Moment) -> Placeholder:
 
 def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
     """Returns the record after its job was read; None where Slurm does not know that id."""
+    if job is not None and placeholder.state in _JUST_MADE and not _is_of(job, placeholder.owner):
+        return _disowned(placeholder, job, at)
     match placeholder.state:
         case State.SUBMITTING:
             return _identified(placeholder, job, at)
@@ -105,6 +108,30 @@ def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeho
         case State.QUEUED | State.ALLOCATED | State.BOUND:
             return _look_again(placeholder, at)
     return placeholder
+
+
+def _is_of(job: Job, owner: tuple[int | None, int | None]) -> bool:
+    """Tells whether an owner was heeded. slurmctld takes some requests and ignores whose they are, and
+    one that it cannot resolve may run as nobody: neither says a word (24.11, 26.05)."""
+    user, group = owner
+    return user in (None, job.user_id) and group in (None, job.group_id)
+
+
+def _disowned(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
+    """A job that nobody asked for is ended, and asking again would only make another."""
+    if job.state.ended:
+        return _ended(placeholder, job.state, at)
+    user, group = placeholder.owner
+    words = (
+        f"Slurm gave job {job.id} to user {job.user_id} and group {job.group_id}, and not to user"
+        f" {user} and group {group} as it was asked to: it is cancelled"
+    )
+    return placeholder.move(State.REPLACING, at.now, cause=Cause("WrongOwner", words), barred=words)
+
+
+def owner_of(asked: JobSpec) -> tuple[int | None, int | None]:
+    """Returns whose a job will be: its user's number is its group's where none is named."""
+    return asked.user_id, asked.user_id if asked.group_id is None else asked.group_id
 
 
 def _doubted(placeholder: Placeholder, since: float, job: Job, at: Moment) -> Placeholder:
@@ -176,6 +203,12 @@ def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
     """Returns a record in SUBMITTING after its job turned out to exist."""
     if job.state.ended:
         return _ended(placeholder, job.state, at)
+    request = placeholder.pod.request
+    forbidden = job.state.pending and request.problems
+    if forbidden or not _is_of(job, owner_of(request.job)):  # from before the Pod or the policy changed
+        cause = Cause("Changed", f"Slurm job {job.id} is not what the Pod asks for")
+        return placeholder.move(State.REPLACING, at.now, cause=cause)
+    placeholder = placeholder._replace(owner=(None, None))
     if job.state.running:
         return granted(placeholder.move(State.ALLOCATED, at.now), job.id, Grant(job.nodes, job.gres), at)
     excluded = frozenset(job.excluded_nodes)

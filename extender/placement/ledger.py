@@ -195,7 +195,7 @@ class Ledger:
         self._view = event.view
         self._windows.wake(self._now)
         for record in self._all(State.REFUSED):
-            if not record.pod.request.problems:
+            if not record.pod.request.problems and record.barred is None:
                 self._settle(record.move(State.SEEN, self._now))
         for record in self._all(State.QUEUED):
             if is_outdated(record, self._moment()):
@@ -266,12 +266,14 @@ class Ledger:
         match record.state:
             case State.SEEN if record.pod.request.problems:
                 return refused(record, "; ".join(record.pod.request.problems), now)
+            case State.SEEN if record.barred is not None:
+                return refused(record, record.barred, now)
             case State.DONE if not record.not_before:  # no job was made: nothing can come back
                 return record._replace(not_before=now)
             case State.RELEASING if record.job_over and not record.in_flight:
                 return record.move(State.DONE, now, not_before=now + rules.tombstone)
             case State.REPLACING if _is_replaced(record):
-                return next_attempt(record, now)
+                return self._follow(next_attempt(record, now))  # it may be refused by now
             case State.SEEN:
                 return self._in_line(record)
             case State.ALLOCATED if now >= record.unbound_by and not record.in_flight:

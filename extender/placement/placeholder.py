@@ -52,7 +52,7 @@ _MOVES: dict[State, frozenset[State]] = {
             State.ALLOCATED,  # Slurm granted it at once, or had granted it before a crash of ours
             State.REFUSED,  # Slurm says: never
             State.EVICTING,  # it had been taken, and was cancelled before we learned of it
-            State.REPLACING,  # it had been taken, and lost its node; the Pod asks for something else
+            State.REPLACING,  # it had been taken, and lost its node or is not as the Pod asks
             State.RELEASING,  # the Pod is gone; the job may exist
         }
     ),
@@ -61,14 +61,14 @@ _MOVES: dict[State, frozenset[State]] = {
             State.ALLOCATED,  # Slurm started it
             State.SUBMITTING,  # a killed slurmctld forgot it
             State.EVICTING,  # it was cancelled while it waited
-            State.REPLACING,  # it started, and lost its node; the Pod asks for something else
+            State.REPLACING,  # it started, and lost its node; it is not as the Pod asks
             State.RELEASING,  # the Pod is gone
         }
     ),
     State.ALLOCATED: frozenset(
         {
             State.BOUND,  # /bind succeeded
-            State.REPLACING,  # kube-scheduler will not have the Node, or the job was lost
+            State.REPLACING,  # kube-scheduler will not have the Node; the job was lost, or is another's
             State.EVICTING,  # the job was cancelled
             State.RELEASING,  # the Pod is gone
         }
@@ -140,6 +140,10 @@ class Placeholder(NamedTuple):
     at all: a slurmctld that is killed forgets the whole of it, and does not start it elsewhere."""
     exists: bool = False
     """Slurm has a job under the id: it must be read before anything is sent again."""
+    owner: tuple[int | None, int | None] = (None, None)
+    """The user and group that Slurm was asked to give the queued job to; None where nobody was named."""
+    barred: str | None = None
+    """Why it is refused as soon as its job is over; until it asks for something else."""
     allocation: Allocation | None = None
     written: bool = False
     """What this state has to write onto the Pod is there."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.workload import Pod
 
@@ -13,7 +15,7 @@ _OVER = frozenset({State.RELEASING, State.DONE})
 
 def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
     """Returns the record after a new version of its Pod was seen."""
-    before, placeholder = placeholder.pod, placeholder._replace(pod=pod)
+    before, placeholder = placeholder.pod, _with(placeholder, pod)
     if placeholder.state in _OVER:
         return placeholder
     if pod.finished or (pod.deleting and pod.node is None):
@@ -30,6 +32,13 @@ def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
     if waits:
         return placeholder._replace(not_before=0.0)  # a write may have waited for this version
     return placeholder
+
+
+def _with(placeholder: Placeholder, pod: Pod) -> Placeholder:
+    """A Pod that is bound runs by what was asked for, whatever is asked, or allowed, from then on."""
+    if placeholder.state is State.BOUND:
+        pod = replace(pod, request=placeholder.pod.request)
+    return placeholder._replace(pod=pod)
 
 
 def _not_bound(placeholder: Placeholder, before: Pod, now: float) -> Placeholder:
@@ -110,7 +119,7 @@ def _is_ours(placeholder: Placeholder, node: str) -> bool:
 def _changed(placeholder: Placeholder, before: Pod, now: float) -> Placeholder:
     """The Pod's author asks for something else. What Slurm has not granted yet is asked for anew; what
     it has is not affected."""
-    request = placeholder.pod.request
+    request, placeholder = placeholder.pod.request, placeholder._replace(barred=None)
     match placeholder.state:
         case State.REFUSED:
             return placeholder.move(State.SEEN, now)

@@ -25,7 +25,7 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.job_news import after_read, granted
+from extender.placement.job_news import after_read, granted, owner_of
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.pod_news import refused
 from extender.placement.rules import Moment
@@ -270,7 +270,9 @@ def _taken(placeholder: Placeholder, effect: Submit, grant: Grant | None, at: Mo
     if effect.immediate:  # not known, or (a limit of the partition) queued all the same
         return placeholder._replace(exists=True)
     excluded = frozenset(effect.job.excluded_nodes)
-    return placeholder.move(State.QUEUED, at.now, excluded=excluded, not_before=at.now + at.rules.settle)
+    later = at.now + at.rules.settle
+    queued = placeholder.move(State.QUEUED, at.now, excluded=excluded, not_before=later)
+    return queued._replace(owner=owner_of(effect.job))
 
 
 def _asked_again(placeholder: Placeholder, at: Moment) -> Placeholder:

@@ -89,6 +89,8 @@ class World:
     """Slurm's limit on jobs."""
     tells_grants: bool = True
     """Whether what was granted at once is known at once too."""
+    gives_to: tuple[int, int] | None = None
+    """The user and group that Slurm gives every queued job to, whatever it is asked."""
     made: int = 0
     version: int = 0
 
@@ -165,10 +167,10 @@ class World:
 
     # Kubernetes
 
-    def create_pod(self, priority: int = 0) -> str:
+    def create_pod(self, priority: int = 0, request: Request = REQUEST) -> str:
         self.made += 1
         uid = f"u{self.made}"
-        pod = Pod(uid, "default", f"p{self.made}", "0", REQUEST, f"{self.made:04}", priority, (GATE,))
+        pod = Pod(uid, "default", f"p{self.made}", "0", request, f"{self.made:04}", priority, (GATE,))
         self.write(pod)
         return uid
 
@@ -327,6 +329,8 @@ class World:
         job = Job(
             effect.job_id,
             job_state("PENDING"),
+            user_id=self._owner(effect.job)[0],
+            group_id=self._owner(effect.job)[1],
             admin_comment=effect.job.admin_comment,
             required_nodes=effect.job.required_nodes,
             excluded_nodes=effect.job.excluded_nodes,
@@ -343,6 +347,10 @@ class World:
             return Failure(Remedy.NO_ROOM, "no room")
         self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=(free[0],))
         return Grant((free[0],)) if self.tells_grants else None
+
+    def _owner(self, asked: JobSpec) -> tuple[int, int]:
+        user = asked.user_id or 0
+        return self.gives_to or (user, user if asked.group_id is None else asked.group_id)
 
     def _granted(self, pod: Pod, allocation: Allocation) -> Pod:
         """The refusal of an earlier allocation is taken off the Pod with it."""

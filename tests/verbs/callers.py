@@ -22,6 +22,7 @@ from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError
 from extender.placement.cluster import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.placeholder import Placeholder
+from extender.policy.keeper import PolicyKeeper
 from extender.settings import Settings
 from slurm_client.errors import SlurmError
 from slurm_client.model import Job, JobState, Node
@@ -115,12 +116,13 @@ class Listeners:
             tls_cert_file=Path("cert"),
             tls_key_file=Path("key"),
             hooks_token_file=hooks_token_file,
-            **given,
+            **({"policy": "open"} if "policy_file" not in given else {}) | given,
         )
         extender = Extender(
             settings,
             cast(KubernetesApi, kubernetes or FakeKubernetes()),
             cast(SlurmRest, slurm or FakeSlurm()),
+            PolicyKeeper(settings.policy_file, settings.policy or "restricted"),
         )
         extender._keeper.view = view or ClusterView()
         self.health = extender._health

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from extender.app import Extender
 from extender.hooks.route import Bearer, router
 from extender.kubernetes_api import KubernetesApi
+from extender.policy.keeper import PolicyKeeper
 from extender.settings import Settings
 from slurm_client.rest import SlurmRest
 from slurm_client.tokens import StaticToken, TokenFile
@@ -111,7 +112,8 @@ async def test_a_replica_without_a_ledger_takes_pushes_and_drops_them(token_file
 
 def test_without_a_token_file_there_is_no_listener() -> None:
     settings = Settings(slurm_token_file=Path("token"))
-    extender = Extender(settings, cast(KubernetesApi, FakeKubernetes()), cast(SlurmRest, FakeSlurm()))
+    kubernetes, slurm = cast(KubernetesApi, FakeKubernetes()), cast(SlurmRest, FakeSlurm())
+    extender = Extender(settings, kubernetes, slurm, PolicyKeeper(None))
     assert settings.hooks_port not in {server.config.port for server in extender.servers()}
 
 

@@ -1,0 +1,96 @@
+"""The policy that counts now: a preset, or what a file says, read again whenever the file changes.
+
+A file that turns bad changes nothing: the last good policy counts, and the log, /readyz and a metric say
+so until the file is mended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import structlog
+
+from extender.health import Health
+from extender.placement.policy import OPEN, RESTRICTED, Policy
+from extender.policy.file import WrongPolicy, read
+
+log = structlog.get_logger()
+
+_LOOK_S = 1.0
+
+Preset = Literal["restricted", "open"]
+
+
+class PolicyKeeper:
+    """Keeps the policy. `changed` is set, and replaced by another, when it becomes another."""
+
+    def __init__(self, file: Path | None, preset: Preset = "restricted") -> None:
+        """The preset counts where there is no file. Raises WrongPolicy where there is a bad one."""
+        self.policy: Policy = OPEN if preset == "open" else RESTRICTED
+        self.changed = asyncio.Event()
+        self.trouble: str | None = None
+        """What is wrong with the file as it is now; None where its policy is the one that counts."""
+        self._file = file
+        self._seen: tuple[int, int, int] | None = None
+        self._read: tuple[int, int, int] | None = None
+        self._wrong: str | None = None
+        if file is not None:
+            self._read = self._seen = _stamp(file)
+            self.policy = read(file)
+
+    async def run(self, health: Health, tell: Callable[[bool], object]) -> None:
+        """Looks at the file for ever, if there is one; `tell` hears each time whether it is good."""
+        self._announce()
+        while self._file is not None:
+            await asyncio.sleep(_LOOK_S)
+            self.look(self._file)
+            health.says("policy", self.trouble)
+            tell(self.trouble is None)
+
+    def look(self, file: Path) -> None:
+        """Reads the file where it has changed, once it has stayed the same between two looks: half of it
+        may be a policy too."""
+        before, stamp = self.trouble, _stamp(file)
+        if stamp is not None and stamp != self._read and stamp == self._seen:
+            self._read = stamp
+            self._take(file)
+        self._seen = stamp
+        self.trouble = self._wrong if stamp is not None else f"{file} is not there any more"
+        if self.trouble is not None and self.trouble != before:
+            log.error("the last good policy counts", why=self.trouble)
+
+    def _take(self, file: Path) -> None:
+        try:
+            policy = read(file)
+        except WrongPolicy as wrong:
+            self._wrong = str(wrong)
+            return
+        self._wrong = None
+        if policy != self.policy:
+            self.policy = policy
+            self._announce()
+            changed, self.changed = self.changed, asyncio.Event()
+            changed.set()
+
+    def _announce(self) -> None:
+        preset = "open" if self.policy.open else "restricted"
+        log.info(
+            "policy",
+            file=str(self._file or ""),
+            preset=preset,
+            rules=[r.name for r in self.policy.rules],
+        )
+        if not (self.policy.open or self.policy.rules):
+            log.warning("the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)")
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    """Of what a link leads to: a ConfigMap changes by a link to another folder."""
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

@@ -1,0 +1,161 @@
+"""A policy that is read again when its file changes, and kept when the file turns bad."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.health import Health
+from extender.placement.policy import OPEN, RESTRICTED
+from extender.policy import keeper as module
+from extender.policy.file import WrongPolicy
+from extender.policy.keeper import PolicyKeeper
+
+GOOD, OTHER, BAD = "preset: open\n", "preset: restricted\n", "preset: closed\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+@pytest.fixture
+def kept(file: Path) -> PolicyKeeper:
+    return PolicyKeeper(file)
+
+
+def look(kept: PolicyKeeper, file: Path) -> None:
+    """As often as a change needs."""
+    for _ in range(2):
+        kept.look(file)
+
+
+def test_without_a_file_a_preset_counts_and_that_is_restricted() -> None:
+    assert PolicyKeeper(None).policy == RESTRICTED
+    assert PolicyKeeper(None, "open").policy == OPEN
+
+
+async def test_that_nobody_is_let_in_is_said_at_the_start() -> None:
+    with capture_logs() as logs:
+        await PolicyKeeper(None).run(Health(), bool)
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
+        "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)"
+    ]
+
+
+def test_a_bad_file_is_no_start(file: Path) -> None:
+    file.write_text(BAD)
+    with pytest.raises(WrongPolicy, match="preset: must be restricted or open"):
+        PolicyKeeper(file)
+
+
+def test_a_missing_file_is_no_start(tmp_path: Path) -> None:
+    with pytest.raises(WrongPolicy, match="cannot be read"):
+        PolicyKeeper(tmp_path / "absent")
+
+
+def test_a_changed_file_counts(kept: PolicyKeeper, file: Path) -> None:
+    assert kept.policy == OPEN
+    changed = kept.changed
+    file.write_text(OTHER)
+    look(kept, file)
+    assert kept.policy == RESTRICTED
+    assert changed.is_set()
+    assert not kept.changed.is_set()
+
+
+def test_a_file_that_is_being_written_is_waited_for(kept: PolicyKeeper, file: Path) -> None:
+    for text in ("p", "preset", "preset: restricted\nrules: [", OTHER):
+        file.write_text(text)
+        kept.look(file)
+        assert (kept.policy, kept.trouble) == (OPEN, None)
+    kept.look(file)
+    assert kept.policy == RESTRICTED
+
+
+def test_a_file_that_says_the_same_in_other_words_is_no_change(kept: PolicyKeeper, file: Path) -> None:
+    before, changed = kept.policy, kept.changed
+    file.write_text("# a word\n" + GOOD)
+    look(kept, file)
+    assert kept.policy is before
+    assert not changed.is_set()
+
+
+def test_a_configmap_changes_by_a_link(tmp_path: Path) -> None:
+    """..data leads to a folder of one version; kubelet lets it lead to another in one step."""
+    for version, text in (("v1", GOOD), ("v2", OTHER)):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "policy.yaml").write_text(text)
+    (tmp_path / "..data").symlink_to("v1")
+    file = tmp_path / "policy.yaml"
+    file.symlink_to("..data/policy.yaml")
+    kept = PolicyKeeper(file)
+    (tmp_path / "..new").symlink_to("v2")
+    (tmp_path / "..new").replace(tmp_path / "..data")
+    look(kept, file)
+    assert kept.policy == RESTRICTED
+    (tmp_path / "..new").symlink_to("v1")
+    (tmp_path / "..new").replace(tmp_path / "..data")
+    look(kept, file)
+    assert kept.policy == OPEN
+
+
+def test_a_file_that_turns_bad_keeps_the_last_good_policy(kept: PolicyKeeper, file: Path) -> None:
+    file.write_text(BAD)
+    with capture_logs() as logs:
+        look(kept, file)
+        look(kept, file)
+    assert kept.policy == OPEN
+    assert f"{file}:1: preset: must be restricted or open" in str(kept.trouble)
+    assert [entry["event"] for entry in logs] == ["the last good policy counts"]  # said once
+    file.write_text(OTHER)
+    look(kept, file)
+    assert (kept.policy, kept.trouble) == (RESTRICTED, None)
+
+
+def test_a_bad_file_that_is_taken_back_is_no_trouble_any_more(kept: PolicyKeeper, file: Path) -> None:
+    good = file.rename(file.with_name("kept"))
+    file.write_text(BAD)
+    look(kept, file)
+    good.replace(file)
+    look(kept, file)
+    assert (kept.policy, kept.trouble) == (OPEN, None)
+
+
+def test_a_file_that_disappears_keeps_the_last_good_policy(kept: PolicyKeeper, file: Path) -> None:
+    gone = file.rename(file.with_name("gone"))
+    kept.look(file)
+    assert kept.policy == OPEN
+    assert "is not there any more" in str(kept.trouble)
+    gone.rename(file)
+    kept.look(file)
+    assert kept.trouble is None
+
+
+def write(file: Path, text: str) -> None:
+    file.write_text(text)
+
+
+async def test_trouble_is_told_to_probes_and_metrics_and_taken_back(
+    kept: PolicyKeeper, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_S", 0.001)
+    health, told = Health(), asyncio.Queue[bool]()
+    task = asyncio.ensure_future(kept.run(health, told.put_nowait))
+    try:
+        write(file, BAD)
+        while await told.get():
+            pass
+        assert "policy.yaml:1" in str(health.report()["troubles"])
+        write(file, OTHER)
+        while not await told.get():
+            pass
+        assert health.report()["troubles"] == {}
+        assert kept.policy == RESTRICTED
+    finally:
+        task.cancel()
