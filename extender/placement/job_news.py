@@ -9,7 +9,7 @@ from __future__ import annotations
 from extender.placement.identity import PlaceholderKey
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.rules import Moment
-from extender.placement.workload import Allocation
+from extender.placement.workload import Allocation, Pod
 from slurm_client.model import Grant, Job, JobSpec, JobState
 
 _JUST_MADE = frozenset({State.QUEUED, State.ALLOCATED})
@@ -126,7 +126,21 @@ def _disowned(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
         f"Slurm gave job {job.id} to user {job.user_id} and group {job.group_id}, and not to user"
         f" {user} and group {group} as it was asked to: it is cancelled"
     )
-    return placeholder.move(State.REPLACING, at.now, cause=Cause("WrongOwner", words), barred=words)
+    return _given_back(placeholder._replace(barred=words), job, Cause("WrongOwner", words), at)
+
+
+def _given_back(placeholder: Placeholder, job: Job, cause: Cause, at: Moment) -> Placeholder:
+    """A job that runs may be bound before it is ended: then it must be known where."""
+    if job.state.running:
+        held = (
+            placeholder
+            if placeholder.state is State.ALLOCATED
+            else placeholder.move(State.ALLOCATED, at.now)
+        )
+        placeholder = granted(held, job.id, Grant(job.nodes, job.gres), at)
+    if placeholder.state is State.REPLACING:  # no Node stands for its node
+        return placeholder
+    return placeholder.move(State.REPLACING, at.now, cause=cause)
 
 
 def owner_of(asked: JobSpec) -> tuple[int | None, int | None]:
@@ -203,11 +217,9 @@ def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
     """Returns a record in SUBMITTING after its job turned out to exist."""
     if job.state.ended:
         return _ended(placeholder, job.state, at)
-    request = placeholder.pod.request
-    forbidden = job.state.pending and request.problems
-    if forbidden or not _is_of(job, owner_of(request.job)):  # from before the Pod or the policy changed
+    if _is_outdated(placeholder.pod, job):
         cause = Cause("Changed", f"Slurm job {job.id} is not what the Pod asks for")
-        return placeholder.move(State.REPLACING, at.now, cause=cause)
+        return _given_back(placeholder, job, cause, at)
     placeholder = placeholder._replace(owner=(None, None))
     if job.state.running:
         return granted(placeholder.move(State.ALLOCATED, at.now), job.id, Grant(job.nodes, job.gres), at)
@@ -216,3 +228,11 @@ def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
     if not job.state.pending:
         return _look_again(queued, at)
     return queued._replace(not_before=at.now + at.rules.settle)
+
+
+def _is_outdated(pod: Pod, job: Job) -> bool:
+    """Tells whether a job is from before the Pod or the policy changed, and not granted yet."""
+    if job.state.running and pod.allocation is not None and pod.allocation.job_id == job.id:
+        return False
+    forbidden = job.state.pending and bool(pod.request.problems)
+    return forbidden or not _is_of(job, owner_of(pod.request.job))

@@ -6,7 +6,7 @@ itself keeps the books on what must never happen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from extender.bind.binder import NotBound, verified
@@ -36,6 +36,7 @@ from extender.placement.events import (
 from extender.placement.identity import PlaceholderKey
 from extender.placement.ledger import Ledger
 from extender.placement.node_constraints import Node, NodeConstraints
+from extender.placement.placeholder import State
 from extender.placement.recovery import possible_ids
 from extender.placement.rules import Rules
 from extender.placement.workload import GATE, Allocation, Offer, Pod, Request
@@ -128,7 +129,9 @@ class World:
                 replica.news.append(event)
 
     def tell(self, event: Event) -> None:
-        self.effects.extend(self.ledger.apply(event, self.now))
+        effects = self.ledger.apply(event, self.now)
+        self.nothing_forbidden_is_asked(effects)
+        self.effects.extend(effects)
         self.no_two_live_jobs()
 
     def restart(self) -> None:
@@ -210,11 +213,11 @@ class World:
         offered = Offer(pod.allocation.job_id, others) if offers else None
         self.write(replace(pod, looked_at=True, unschedulable=True, offered=offered))
 
-    def edit(self, uid: str) -> None:
-        """The Pod's author asks for something else."""
-        pod = self.pods[uid]
-        job = replace(pod.request.job, comment=f"edited {self.version}")
-        self.write(replace(pod, request=replace(pod.request, job=job)))
+    def edit(self, uid: str, user: int | None = None, *, forbidden: bool = False) -> None:
+        """The Pod's author asks for something else, or the policy has become another."""
+        pod, problems = self.pods[uid], ("forbidden",) if forbidden else ()
+        job = replace(pod.request.job, comment=f"edited {self.version}", user_id=user)
+        self.write(replace(pod, request=replace(pod.request, job=job, problems=problems)))
 
     # Slurm
 
@@ -375,6 +378,13 @@ class World:
         keyed = ((PlaceholderKey.parse(j.admin_comment), j) for j in self.jobs.values())
         return [j for key, j in keyed if key and key.uid == uid and not j.state.ended]
 
+    def nothing_forbidden_is_asked(self, effects: Iterable[Effect]) -> None:
+        """Only for a Pod that runs, by what was allowed when it was bound."""
+        asked = {effect.uid for effect in effects if isinstance(effect, Submit)}
+        for record in self.ledger.placeholders if asked else ():
+            if record.pod.uid in asked and record.state is not State.BOUND:
+                assert not record.pod.request.problems, f"{record.pod.uid} is submitted"
+
     def uids(self) -> set[str]:
         keys = (PlaceholderKey.parse(j.admin_comment) for j in self.jobs.values())
         return {key.uid for key in keys if key}
@@ -409,11 +419,16 @@ def calm_down(world: World, rounds: int = 120) -> None:
 def ends_well(world: World) -> None:
     for pod in world.pods.values():
         live = world.live_jobs(pod.uid)
+        if pod.node is None and pod.request.problems:
+            assert not live, f"{pod.name} has a job that is forbidden"
+            continue
         assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"
         if pod.node is not None:
             assert live[0].nodes == (pod.node,), f"{pod.name} is bound elsewhere"
             assert live[0].state.running
         else:
             assert live[0].state.pending, f"{pod.name} is not bound though its job runs"
+            owner = pod.request.job.user_id
+            assert owner in (None, live[0].user_id), f"{pod.name} waits as another's"
     for uid in world.uids() - set(world.pods):
         assert not world.live_jobs(uid), f"the job of {uid} outlived its Pod"

@@ -45,11 +45,11 @@ class Interleavings(RuleBasedStateMachine):
         if pods:
             self.world.refuse(pods[index % len(pods)], offers=offers)
 
-    @rule(index=_INDEX)
-    def edit(self, index: int) -> None:
+    @rule(index=_INDEX, user=st.sampled_from([None, 2001, 2002]), forbidden=st.booleans())
+    def edit(self, index: int, user: int | None, forbidden: bool) -> None:
         pods = sorted(self.world.pods)
         if pods:
-            self.world.edit(pods[index % len(pods)])
+            self.world.edit(pods[index % len(pods)], user, forbidden=forbidden)
 
     # What the ledger asked for
 

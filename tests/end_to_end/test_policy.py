@@ -1,0 +1,302 @@
+"""A Pod is who the policy says it is, and gets what the policy lets it have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.end_to_end.people import PREFIX, People, eventually, pod
+from tests.end_to_end.test_disagreements import without_webhook
+
+pytestmark = pytest.mark.real
+
+ALICE = """\
+rules:
+- name: robots
+  namespaces: [default]
+  serviceAccounts: ["robot-*"]
+  default: {user: 2002}
+- name: ours
+  namespaces: [default]
+  default: {user: 2001}
+  allow:
+    partitions: [main]
+    maxPriority: 1000
+"""
+BOB = ALICE.replace("2001", "2002")
+NOBODY = "rules:\n- name: others\n  namespaces: [elsewhere]\n  default: {user: 2001}\n"
+
+
+class Policy:
+    """The policy of the cluster, for as long as a test has it."""
+
+    def __init__(self, people: People) -> None:
+        self._people = people
+        self._file = people.cluster.policy_file
+        self._first = self._file.read_text()
+
+    def write(self, text: str) -> None:
+        """Waits until the extender has read it."""
+        before = self._read()
+        self._file.write_text(text)
+        eventually(lambda: self._read() > before, "the policy read")
+
+    def spoil(self) -> None:
+        self._file.write_text("preset: closed\n")
+
+    def restore(self) -> None:
+        if self._file.read_text() != self._first:
+            self.write(self._first)
+
+    def _read(self) -> int:
+        """How many policies the extender says it has read."""
+        log = (self._people.cluster.logs / "extender.log").read_text()
+        return log.count('"event":"policy",')
+
+
+@pytest.fixture
+def policy(people: People) -> Iterator[Policy]:
+    given = Policy(people)
+    given.write(ALICE)
+    yield given
+    given.restore()
+
+
+def owner(people: People, name: str) -> str | None:
+    """Whose job squeue shows for a Pod."""
+    lines = people.cluster.run_slurm("squeue", "-h", "-o", "%j %u").stdout.splitlines()
+    return dict(line.split() for line in lines).get(f"default/{people.full(name)}")
+
+
+def annotate(people: People, name: str, *annotations: str) -> None:
+    people.cluster.kubectl("annotate", "pod", people.full(name), "--overwrite", *annotations)
+
+
+def refused(people: People, name: str) -> str:
+    """Waits until the Pod is refused, and returns why."""
+    eventually(lambda: people.condition(name).get("reason") == "Refused", f"{name} refused")
+    eventually(lambda: "Refused" in people.events(name), "event")
+    assert people.events(name)["Refused"] == people.condition(name)["message"]
+    return people.condition(name)["message"]
+
+
+def occupy(people: People) -> str:
+    """Takes the whole of node-1, and returns the Pod's name."""
+    people.create("first", cpu="8", annotations={"required-nodes": "node-1"})
+    people.bound("first")
+    return "first"
+
+
+def create_waiting(people: People, name: str) -> None:
+    people.create(name, annotations={"required-nodes": "node-1"})
+    people.queued(name)
+
+
+# Who
+
+
+@pytest.mark.usefixtures("policy")
+def test_a_pod_runs_as_the_user_of_its_namespace(people: People) -> None:
+    people.create("p")
+    people.bound("p")
+    assert owner(people, "p") == "alice"
+    assert people.scontrol("p")["GroupId"] == "alice(2001)"
+
+
+@pytest.mark.usefixtures("policy")
+def test_a_service_account_may_have_a_user_of_its_own(people: People) -> None:
+    people.create("p", serviceAccountName="robot-1")
+    people.bound("p")
+    assert owner(people, "p") == "bob"
+
+
+@pytest.mark.usefixtures("policy")
+def test_nobody_takes_anothers_identity(people: People) -> None:
+    answer = people.apply(pod("p", annotations={"user-id": "2002"}))
+    assert answer.returncode != 0
+    told = "annotation sunk.coreweave.com/user-id: '2002' is not allowed by the policy's rule 'ours'"
+    assert f"{told}, which allows 2001" in answer.stderr
+    answer = people.apply(pod("q", annotations={"user-id": "0", "group-id": "2002"}))
+    assert "user-id: '0' is not allowed" in answer.stderr
+    assert "group-id: '2002' is not allowed" in answer.stderr
+    assert people.pods() == {}
+
+
+def test_without_a_rule_there_is_no_pod(people: People, policy: Policy) -> None:
+    policy.write(NOBODY)
+    answer = people.apply(pod("p"))
+    assert "no rule of the policy is for Pods of namespace default" in answer.stderr
+    assert people.pods() == {}
+
+
+@pytest.mark.usefixtures("policy")
+def test_a_pod_that_came_without_the_webhook_is_judged_too(people: People) -> None:
+    with without_webhook(people):  # kube-apiserver takes a moment to know
+        foreign = {"user-id": "2002"}
+        eventually(lambda: people.apply(pod("p", annotations=foreign)).returncode == 0, "created")
+    assert "rule 'ours'" in refused(people, "p")
+    assert people.job_of("p") is None
+    annotate(people, "p", PREFIX + "user-id-")
+    people.bound("p")
+    assert owner(people, "p") == "alice"
+
+
+# What
+
+
+@pytest.mark.usefixtures("policy")
+def test_priority_is_the_policys_to_allow(people: People) -> None:
+    answer = people.apply(pod("p", annotations={"priority": "1001"}))
+    assert "priority: '1001' is not allowed by the policy's rule 'ours', which allows up to 1000" in (
+        answer.stderr
+    )
+    people.create("q", annotations={"priority": "1000"})
+    people.bound("q")
+    assert people.scontrol("q")["Priority"] == "1000"
+
+
+@pytest.fixture
+def partition(people: People, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A partition with this limit, for as long as a test has it."""
+    name, limit = "limited", str(request.param)
+    people.cluster.run_slurm("scontrol", "create", f"PartitionName={name}", "Nodes=node-1", limit)
+    yield name
+    people.clean_up()
+    people.cluster.run_slurm("scontrol", "delete", f"PartitionName={name}")
+
+
+@pytest.mark.parametrize("partition", ["RootOnly=YES"], indirect=True)
+def test_a_partition_that_is_roots_is_the_policys_to_allow(
+    people: People, policy: Policy, partition: str
+) -> None:
+    answer = people.apply(pod("p", annotations={"partition": partition}))
+    assert f"partition: '{partition}' is not allowed" in answer.stderr
+    policy.write(ALICE.replace("[main]", f"[main, {partition}]"))
+    people.create("q", annotations={"partition": partition})
+    people.bound("q")  # Slurm would not have refused it: root asks
+    assert owner(people, "q") == "alice"
+
+
+# When it changes
+
+
+@pytest.mark.usefixtures("policy")
+def test_an_annotation_that_changes_while_the_pod_waits_is_judged_again(people: People) -> None:
+    occupy(people)
+    create_waiting(people, "p")
+    assert owner(people, "p") == "alice"
+    annotate(people, "p", PREFIX + "user-id=2002")
+    assert "user-id: '2002' is not allowed" in refused(people, "p")
+    eventually(lambda: people.job_of("p") is None, "its job cancelled")
+    annotate(people, "p", PREFIX + "user-id-")
+    people.queued("p")
+    assert owner(people, "p") == "alice"
+
+
+def test_a_policy_that_changes_counts_for_pods_that_wait_and_no_others(
+    people: People, policy: Policy
+) -> None:
+    first = occupy(people)
+    create_waiting(people, "p")
+    before = people.job_of(first)
+    policy.write(NOBODY)
+    assert "no rule of the policy" in refused(people, "p")
+    eventually(lambda: people.job_of("p") is None, "its job cancelled")
+    assert people.job_of(first) == before
+    policy.write(BOB)
+    eventually(lambda: owner(people, "p") == "bob", "submitted for another")
+    assert (people.job_of(first), owner(people, first)) == (before, "alice")
+    assert people.node_of(first) == "node-1"
+
+
+def test_a_policy_that_changes_while_the_extender_is_down_counts_when_it_comes_back(
+    people: People, policy: Policy
+) -> None:
+    first = occupy(people)
+    create_waiting(people, "p")
+    before = people.job_of(first)
+    people.cluster.stop("extender")
+    people.cluster.policy_file.write_text(BOB)
+    people.cluster.start("extender")
+    eventually(lambda: owner(people, "p") == "bob", "submitted for another")
+    assert (people.job_of(first), owner(people, first)) == (before, "alice")
+
+
+def test_a_bad_file_keeps_the_last_good_policy_and_alerts(people: People, policy: Policy) -> None:
+    policy.spoil()
+    trouble = eventually(lambda: people.ready()[1]["troubles"].get("policy"), "/readyz tells")
+    assert "policy.yaml:1: preset: must be restricted or open" in trouble
+    assert people.ready()[0] == 200
+    metrics = f"http://127.0.0.1:{people.cluster.ports['extender-metrics']}/metrics"
+    assert "slurm_extender_policy_good 0.0" in httpx.get(metrics).text
+    assert '"event":"the last good policy counts"' in (people.cluster.logs / "extender.log").read_text()
+    people.create("p")
+    people.bound("p")
+    assert owner(people, "p") == "alice"
+    policy.write(BOB)
+    eventually(lambda: "policy" not in people.ready()[1]["troubles"], "trouble over")
+    assert "slurm_extender_policy_good 1.0" in httpx.get(metrics).text
+
+
+def test_a_bad_file_at_the_start_ends_the_program(quiet: People, tmp_path: Path) -> None:
+    bad = tmp_path / "policy.yaml"
+    bad.write_text("preset: closed\nrules: [x]\n")
+    quiet.cluster.start("extender", env={"SLURM_EXTENDER_POLICY_FILE": str(bad)}, wait=False)
+    assert quiet.cluster.wait_exit("extender") == 2
+    log = (quiet.cluster.logs / "extender.log").read_text()
+    assert f"SLURM_EXTENDER_POLICY_FILE: {bad}:1: preset: must be restricted or open\n" in log
+    assert f"SLURM_EXTENDER_POLICY_FILE: {bad}:2: rules[0]: has fields" in log
+
+
+# What a Pod says of itself
+
+
+def forged(people: People, name: str) -> dict[str, str]:
+    """The bookkeeping of a Pod that is bound."""
+    annotations: dict[str, Any] = (people.see(name) or {})["metadata"]["annotations"]
+    return {key: value for key, value in annotations.items() if key.startswith("slurm-extender.io/")}
+
+
+@pytest.mark.usefixtures("policy")
+def test_a_pod_does_not_get_anothers_node_by_its_annotations(people: People) -> None:
+    """Neither those that it is created with, nor those that it is given while it waits, ungated too."""
+    theirs = forged(people, occupy(people))
+    people.create("p", annotations={"required-nodes": "node-1"}, own_annotations=theirs)
+    people.queued("p")
+    assert forged(people, "p").get("slurm-extender.io/node") is None
+    annotate(people, "p", *(f"{key}={value}" for key, value in theirs.items()))
+    gates = [{"op": "remove", "path": "/spec/schedulingGates"}]
+    people.cluster.kubectl("patch", "pod", people.full("p"), "--type=json", "-p", json.dumps(gates))
+    eventually(lambda: "FailedScheduling" in people.events("p"), "kube-scheduler tried")
+    assert "is not this Pod's placeholder" in people.events("p")["FailedScheduling"]
+    assert people.node_of("p") is None
+    assert owner(people, "p") == "alice"
+    people.delete("first")
+    assert people.bound("p") == "node-1"
+    mine = people.job_of("p")
+    assert mine is not None
+    assert forged(people, "p")["slurm-extender.io/job-id"] == str(mine.id)
+
+
+@pytest.mark.usefixtures("policy")
+def test_what_is_forged_on_a_bound_pod_touches_neither_job(people: People) -> None:
+    people.create("p")
+    people.create("q")
+    people.bound("p")
+    people.bound("q")
+    before = people.job_of("p"), people.job_of("q")
+    theirs = forged(people, "q")
+    annotate(people, "p", *(f"{key}={value}" for key, value in theirs.items()))
+    people.cluster.kill("extender")
+    people.cluster.start("extender")
+    people.create("later")
+    people.bound("later")
+    assert (people.job_of("p"), people.job_of("q")) == before
+    people.delete("p")
+    eventually(lambda: people.job_of("p") is None, "its own job ended")
+    assert people.job_of("q") == before[1]

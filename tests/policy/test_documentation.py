@@ -1,0 +1,32 @@
+"""The page on policies shows what works, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from extender.placement.policy import judged
+from extender.policy.file import Allow, Default, read
+from tests.builders import DIALECT, PREFIX, pod
+
+PAGE = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
+
+
+def test_the_example_is_a_policy(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    file = tmp_path / "policy.yaml"
+    file.write_text(example)
+    policy = read(file)
+    wrong = {PREFIX + "user-id": "2003", PREFIX + "priority": "5000"}
+    told = judged(pod(namespace="team-a", annotations=wrong), policy, DIALECT).request.problems
+    assert len(told) == 2
+    for words in told:
+        assert f"    {words}\n" in PAGE
+    guest = judged(pod(namespace="elsewhere"), policy, DIALECT).request.job
+    assert (guest.user_id, guest.account, guest.partition) == (3000, "guests", "debug")
+
+
+def test_every_field_is_explained() -> None:
+    for model in (Default, Allow):
+        for field in model.model_fields.values():
+            assert f"`{field.alias}`" in PAGE
