@@ -82,7 +82,7 @@ class PodWatch:
             known = self._known.get(uid)
             if known is None or known.by is self._policy.policy or known.pod.node is not None:
                 continue
-            before, pod = known.judged, self._judge(known)
+            before, pod = known.judged, self._judge(known, self._dialect())
             if pod.request != before:
                 dispatcher.feed(PodObserved(pod))
 
@@ -103,9 +103,9 @@ class PodWatch:
         else:
             pod = parse_pod(manifest, dialect)
             known = self._known[uid] = _Known(asked, pod, pod.request, self._policy.policy)
-        return self._judge(known)
+        return self._judge(known, dialect)
 
-    def _judge(self, known: _Known) -> Pod:
-        pod = judged(known.pod, self._policy.policy, self._dialect())
+    def _judge(self, known: _Known, dialect: Dialect) -> Pod:
+        pod = judged(known.pod, self._policy.policy, dialect)
         known.judged, known.by = pod.request, self._policy.policy
         return pod

@@ -50,7 +50,7 @@ def review_pod(request: PodRequest, dialect: Dialect, policy: Policy) -> dict[st
 def _asked(pod: Manifest, namespace: str, dialect: Dialect, policy: Policy) -> Request:
     """What a Pod asks for in a namespace, as the policy has it: only the request says for certain where
     it is."""
-    placed = {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
+    placed = {"metadata": {**pod["metadata"], "namespace": namespace}, "spec": pod["spec"]}
     return judged(parse_pod(placed, dialect), policy, dialect).request
 
 

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from extender.placement.annotations import ANNOTATIONS
-from extender.placement.workload import Dialect, Pod, Request
+from extender.placement.workload import Dialect, Pod
 from slurm_client.model import JobSpec
 
 _SHOWN = 80
@@ -99,7 +99,8 @@ def judged(pod: Pod, policy: Policy, dialect: Dialect) -> Pod:
         verdict = _Verdict(rule, request.job, dialect.annotation_prefix)
         changes, problems = verdict.changes, verdict.problems
     job = replace(request.job, **changes)
-    return replace(pod, request=Request(job, request.constraints, (*request.problems, *problems)))
+    asked = replace(request, job=job, problems=(*request.problems, *problems))
+    return replace(pod, request=asked)
 
 
 def _no_rule(pod: Pod) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,68 +240,3 @@ async def test_a_malformed_review_is_told_what_is_wrong_with_it(sent: Any, field
     response = await Listeners().post("mutate", sent)
     assert response.status_code == 400
     assert field in response.json()["Error"]
-
-
-# The policy
-
-RULES = """\
-rules:
-- name: trainers
-  namespaces: [team-a]
-  serviceAccounts: [trainer]
-  default: {user: 2001}
-  allow: {maxPriority: 10}
-"""
-
-
-@pytest.fixture
-def ruled(tmp_path: Path) -> Listeners:
-    file = tmp_path / "policy.yaml"
-    file.write_text(RULES)
-    return Listeners(policy_file=file)
-
-
-async def told(ruled: Listeners, sent: Manifest) -> str | None:
-    """The words of a refusal, None where the Pod is admitted."""
-    response = (await ruled.ask("mutate", sent))["response"]
-    return None if response["allowed"] else str(response["status"]["message"])
-
-
-def of_team(annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:
-    sent = call(annotations, **({"serviceAccountName": "trainer"} | spec))
-    sent["request"]["namespace"] = "team-a"
-    sent["request"]["object"]["metadata"].pop("namespace", None)
-    return sent
-
-
-async def test_a_pod_is_judged_by_its_namespace_and_service_account(ruled: Listeners) -> None:
-    assert await told(ruled, of_team({PREFIX + "priority": "10"})) is None
-    refusal_of = await told(ruled, of_team({PREFIX + "priority": "11"}, serviceAccountName="default"))
-    assert refusal_of is not None
-    assert (
-        "no rule of the policy is for Pods of namespace team-a and ServiceAccount default" in refusal_of
-    )
-
-
-async def test_what_a_rule_forbids_is_told_with_all_other_problems(ruled: Listeners) -> None:
-    wrong = {PREFIX + "user-id": "2002", PREFIX + "priority": "11", PREFIX + "timeout": "soon"}
-    message = await told(ruled, of_team(wrong))
-    assert message is not None
-    for part in ("user-id: '2002'", "priority: '11'", "rule 'trainers'", "up to 10", "'soon'"):
-        assert part in message
-
-
-async def test_the_namespace_that_the_request_is_made_in_counts(ruled: Listeners) -> None:
-    sent = of_team()
-    sent["request"]["namespace"] = "elsewhere"
-    sent["request"]["object"]["metadata"]["namespace"] = "team-a"
-    assert "namespace elsewhere" in str(await told(ruled, sent))
-
-
-async def test_a_pod_that_is_not_ours_needs_no_rule(ruled: Listeners) -> None:
-    sent = of_team({"example.com/owner": "ana"}, serviceAccountName="default")
-    assert await told(ruled, sent) is None
-
-
-async def test_without_a_policy_no_pod_of_ours_is_admitted() -> None:
-    assert "no rule of the policy" in str(await told(Listeners(policy=None), call()))
