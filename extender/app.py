@@ -129,7 +129,7 @@ class Extender:
         ]
         if self._certificate is not None:
             webhook = {
-                "/mutate": mutate.verb(self._dialect),
+                "/mutate": mutate.verb(self._dialect, lambda: self._policy.policy),
                 "/validate": validate.verb(self._dialect, lambda: self._policy.policy),
             }
             context = self._certificate.context

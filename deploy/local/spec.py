@@ -61,6 +61,8 @@ class ClusterSpec:
     more: it tells of starts, and keeps every job in CONFIGURING for some 15 ms."""
     slurm_conf: tuple[str, ...] = ()
     """More lines for slurm.conf; one that names a parameter of ours replaces it."""
+    validates_pods: bool = False
+    """/validate is asked about Pods too, as after /mutate where others change them."""
     self_signed: bool = False
     """The extenders keep the webhooks' certificate by themselves."""
     extender_argv: tuple[str, ...] = ()

@@ -1,8 +1,9 @@
 """/mutate: a Pod that asks for Slurm gets our scheduler, our gate and its first attempt's number.
 
-What cannot run gets them too: /validate refuses it a moment later, and where that is not installed, the
-gate holds the Pod back and its condition says why. Nothing is looked up: admission works while Slurm or
-the rest of the extender is down.
+What can never run is refused here, at `kubectl apply`, with every problem at once; what another webhook
+makes of a Pod afterwards is seen again (reinvocationPolicy: IfNeeded), and what is missed all the same
+is told by the Pod's condition. Nothing is looked up: admission works while Slurm or the rest of the
+extender is down.
 """
 
 from __future__ import annotations
@@ -10,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from extender.admission.review import AdmissionReview, PodRequest, allowed
+from extender.admission.review import (
+    AdmissionReview,
+    PodRequest,
+    allowed,
+    asked_of,
+    cannot_run,
+)
+from extender.placement.policy import Policy
 from extender.placement.workload import ATTEMPT, DOMAIN, GATE, Dialect
 from extender.wire import Verb
 
@@ -18,15 +26,26 @@ Manifest = Mapping[str, Any]
 _Patch = list[dict[str, Any]]
 
 
-def review(request: PodRequest, dialect: Dialect) -> dict[str, Any]:
+def review(request: PodRequest, dialect: Dialect, policy: Policy) -> dict[str, Any]:
     """Returns the AdmissionReview of a Pod's creation."""
     pod = request.object
     if not dialect.manages(pod):
         return allowed(request)
     if pod["spec"].get("nodeName"):  # bound already, by whoever created it
         return allowed(request, patch=[_add("/metadata/annotations", _without_ours(pod))])
-    warnings = dialect.see("grace", dialect.grace.warning(pod["spec"]))
-    return allowed(request, warnings=warnings, patch=patch_of(pod, dialect))
+    asked = asked_of(_with_grace(pod, dialect), request.namespace, dialect, policy)
+    if asked.problems:
+        return cannot_run(request, asked.problems, asked.warnings)
+    lowered = dialect.see("grace", dialect.grace.warning(pod["spec"]))
+    return allowed(request, warnings=(*asked.warnings, *lowered), patch=patch_of(pod, dialect))
+
+
+def _with_grace(pod: Manifest, dialect: Dialect) -> Manifest:
+    """Returns a Pod with the grace that it will have."""
+    lowered = dialect.grace.lowered(pod["spec"])
+    if lowered is None:
+        return pod
+    return {**pod, "spec": {**pod["spec"], "terminationGracePeriodSeconds": lowered}}
 
 
 def patch_of(pod: Manifest, dialect: Dialect) -> _Patch:
@@ -52,11 +71,11 @@ def _add(path: str, value: Any) -> dict[str, Any]:
     return {"op": "add", "path": path, "value": value}
 
 
-def verb(dialect: Callable[[], Dialect]) -> Verb:
-    """Returns the verb. `dialect` gives how Pods are read at this moment."""
+def verb(dialect: Callable[[], Dialect], policy: Callable[[], Policy]) -> Verb:
+    """Returns the verb. Both give what counts at this moment."""
 
     async def mutate(body: bytes) -> dict[str, Any]:
         asked = AdmissionReview[PodRequest].model_validate_json(body)
-        return review(asked.request, dialect())
+        return review(asked.request, dialect(), policy())
 
     return mutate

@@ -14,6 +14,8 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, StrictInt, ValidationError
 from pydantic.alias_generators import to_camel
 
+from extender.placement.policy import Policy, judged
+from extender.placement.workload import Dialect, Request, parse_pod
 from extender.wire import fields_in_words
 
 Manifest = Mapping[str, Any]
@@ -146,11 +148,18 @@ def allowed(
     return _review(response, warnings)
 
 
-def refused(
-    request: AdmissionRequest, message: str, problems: Sequence[str], warnings: Iterable[str] = ()
+def asked_of(pod: Manifest, namespace: str, dialect: Dialect, policy: Policy) -> Request:
+    """Returns what a Pod asks for in a namespace, as the policy has it. Only the request says for
+    certain where a Pod is."""
+    placed = {"metadata": {**pod["metadata"], "namespace": namespace}, "spec": pod["spec"]}
+    return judged(parse_pod(placed, dialect), policy, dialect).request
+
+
+def cannot_run(
+    request: AdmissionRequest, problems: Sequence[str], warnings: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Returns the review that refuses an object, with all that is wrong, one problem a line."""
-    lines = [message, *(f"- {problem}" for problem in problems[:_MOST_PROBLEMS])]
+    """Returns the review that refuses a Pod, with all that is wrong, one problem a line."""
+    lines = ["Slurm cannot run this Pod:", *(f"- {problem}" for problem in problems[:_MOST_PROBLEMS])]
     if len(problems) > _MOST_PROBLEMS:
         lines.append(f"- and {len(problems) - _MOST_PROBLEMS} more")
     status = {"code": 422, "reason": "Invalid", "message": "\n".join(lines)}

@@ -1,8 +1,9 @@
-"""/validate: what cannot run is refused where its author looks, with every problem at once.
+"""/validate: what cannot run is told where its author looks, with every problem at once.
 
-A Pod is refused: at its creation, and when a change makes it wrong while our gate still holds it. An
-object that Pods are made from is never refused: its author is warned of what its Pods will meet. Nothing
-is looked up here either.
+The author of an object that Pods are made from is warned of what its Pods will meet; such an object is
+never refused. A Pod is, when a change makes it wrong while our gate still holds it, and at its creation.
+/mutate has seen it then: to ask about Pods here as well costs a sixth of a Pod's whole way, and is for
+clusters whose other webhooks change Pods after ours. Nothing is looked up.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from extender.admission.review import (
     Pod,
     PodRequest,
     allowed,
-    refused,
+    asked_of,
+    cannot_run,
 )
-from extender.placement.policy import Policy, judged
-from extender.placement.workload import GATE, Dialect, Request, parse_pod
+from extender.placement.policy import Policy
+from extender.placement.workload import GATE, Dialect, Request
 from extender.wire import Verb
 
 _POD = TypeAdapter(Pod)
@@ -36,22 +38,15 @@ def review_pod(request: PodRequest, dialect: Dialect, policy: Policy) -> dict[st
     pod, before = request.object, request.old_object
     if not _waits(pod, before, dialect):
         return allowed(request)
-    asked = _asked(pod, request.namespace, dialect, policy)
+    asked = asked_of(pod, request.namespace, dialect, policy)
     problems, warnings = asked.problems, asked.warnings
     if before is not None:
-        known = _asked(before, request.namespace, dialect, policy)
+        known = asked_of(before, request.namespace, dialect, policy)
         problems = tuple(told for told in problems if told not in known.problems)
         warnings = tuple(told for told in warnings if told not in known.warnings)
     if problems:
-        return refused(request, "Slurm cannot run this Pod:", problems, warnings)
+        return cannot_run(request, problems, warnings)
     return allowed(request, warnings=warnings)
-
-
-def _asked(pod: Manifest, namespace: str, dialect: Dialect, policy: Policy) -> Request:
-    """What a Pod asks for in a namespace, as the policy has it: only the request says for certain where
-    it is."""
-    placed = {"metadata": {**pod["metadata"], "namespace": namespace}, "spec": pod["spec"]}
-    return judged(parse_pod(placed, dialect), policy, dialect).request
 
 
 def _waits(pod: Manifest, before: Manifest | None, dialect: Dialect) -> bool:
@@ -70,7 +65,7 @@ def review_object(request: ObjectRequest, dialect: Dialect, policy: Policy) -> d
     templates = pod_templates(kind.group, kind.kind, request.object)
 
     def asked(pod: Manifest) -> Request:
-        return _asked(pod, request.namespace, dialect, policy)
+        return asked_of(pod, request.namespace, dialect, policy)
 
     told = (told for place, pod in templates for told in _told_of(place, pod, dialect, asked))
     return allowed(request, warnings=told)

@@ -22,7 +22,7 @@ def slurm_release(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def cluster(slurm_release: str) -> Iterator[Cluster]:
     """Four nodes of 8 CPUs and 4 GPUs, and Slurm's own default of KillWait."""
-    spec = ClusterSpec(nodes=4, release=slurm_release, kill_wait=30)
+    spec = ClusterSpec(nodes=4, release=slurm_release, validates_pods=True, kill_wait=30)
     with (
         tempfile.TemporaryDirectory(prefix="e2e-") as directory,
         Cluster.up(spec, Path(directory)) as running,

@@ -262,15 +262,19 @@ def test_a_node_stands_for_the_slurm_node_that_its_label_names(people: People) -
 @contextmanager
 def without_webhook(people: People) -> Iterator[None]:
     """Pods are created as before the extender was installed."""
-    name = ("mutatingwebhookconfiguration", "slurm-extender")
-    webhook = yaml.safe_load(people.cluster.kubectl("get", *name, "-o", "yaml").stdout)
-    people.cluster.kubectl("delete", *name)
+    kinds = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
+    found = [
+        people.cluster.kubectl("get", kind, "slurm-extender", "-o", "yaml").stdout for kind in kinds
+    ]
+    for kind in kinds:
+        people.cluster.kubectl("delete", kind, "slurm-extender")
     try:
         yield
     finally:
-        for field in ("resourceVersion", "uid", "creationTimestamp", "generation"):
-            webhook["metadata"].pop(field, None)
-        people.cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(webhook))
+        for webhook in map(yaml.safe_load, found):
+            for field in ("resourceVersion", "uid", "creationTimestamp", "generation"):
+                webhook["metadata"].pop(field, None)
+            people.cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(webhook))
 
 
 def create_without_webhook(people: People, name: str, **given: Any) -> None:

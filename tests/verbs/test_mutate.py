@@ -15,6 +15,7 @@ from extender.admission.mutate import review
 from extender.admission.review import PodRequest
 from extender.placement.annotations import ANNOTATIONS
 from extender.placement.grace import DefaultGrace
+from extender.placement.policy import OPEN
 from extender.placement.workload import ATTEMPT, DOMAIN, GATE, JOB_ID, NODE, parse_pod
 from tests.builders import DIALECT, PREFIX, Manifest, container
 from tests.verbs.callers import Listeners, body
@@ -141,13 +142,14 @@ async def test_a_pod_of_another_scheduler_with_our_annotation_becomes_ours() -> 
 
 
 @pytest.mark.parametrize("cpu", [None, "1e30", "1e999999", "9" * 5000])
-async def test_a_pod_that_cannot_run_waits_behind_our_gate_too(cpu: str | None) -> None:
-    """Where /validate is not installed it must not be anybody else's to schedule."""
+async def test_all_problems_of_a_pod_are_told_in_one_message(cpu: str | None) -> None:
     asked = {"memory": "1Gi"} | ({"cpu": cpu} if cpu else {})
-    stored = await admitted(call({PREFIX + "timeout": "soon"}, containers=[container(asked)]))
-    assert stored["spec"]["schedulerName"] == "slurm-scheduler"
-    assert stored["spec"]["schedulingGates"] == [{"name": GATE}]
-    assert len(parse_pod(stored, DIALECT).request.problems) == 2
+    response = await respond(call({PREFIX + "timeout": "soon"}, containers=[container(asked)]))
+    assert not response["allowed"]
+    message = response["status"]["message"]
+    assert "'soon'" in message
+    assert "cpu" in message or "quantity" in message
+    assert len(message) < 1000
 
 
 @pytest.mark.parametrize("selector", [{}, {"nodeSelectorTerms": None}])
@@ -177,23 +179,29 @@ async def test_kubernetes_default_grace_is_lowered_with_a_warning(seconds: int, 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "default", "grace"),
+    ("seconds", "default", "grace", "allowed"),
     [
-        (36, "lower", 30),  # short enough
-        (30, "lower", 10),
-        (30, "lower", 60),  # typed by somebody: /validate refuses it
-        (30, "refuse", 30),  # likewise
-        (6, "lower", 30),  # nothing is left to lower it to
+        (36, "lower", 30, True),  # short enough
+        (30, "lower", 10, True),
+        (30, "lower", 60, False),  # typed by somebody
+        (30, "refuse", 30, False),
+        (6, "lower", 30, False),  # nothing is left to lower it to
     ],
 )
-async def test_any_other_grace_stays(seconds: int, default: DefaultGrace, grace: int) -> None:
+async def test_any_other_grace_stays_or_is_refused(
+    seconds: int, default: DefaultGrace, grace: int, allowed: bool
+) -> None:
     sent = call(terminationGracePeriodSeconds=grace)
     listeners = kill_wait(30, default)
     listeners.slurm_tells_kill_wait(seconds)
     response = (await listeners.ask("mutate", sent))["response"]
-    stored = patched(sent["request"]["object"], json.loads(b64decode(response["patch"])))
-    assert stored["spec"]["terminationGracePeriodSeconds"] == grace
+    assert response["allowed"] is allowed
     assert "warnings" not in response
+    if allowed:
+        stored = patched(sent["request"]["object"], json.loads(b64decode(response["patch"])))
+        assert stored["spec"]["terminationGracePeriodSeconds"] == grace
+    else:
+        assert f"terminationGracePeriodSeconds: {grace} is not" in response["status"]["message"]
 
 
 async def test_what_slurm_tells_of_its_kill_wait_counts_more_than_the_setting() -> None:
@@ -207,11 +215,10 @@ NAMES = st.sampled_from([PREFIX + row.name for row in ANNOTATIONS]) | st.text(ma
 
 
 @given(st.dictionaries(NAMES, st.text()))
-def test_any_annotations_are_admitted(annotations: dict[str, str]) -> None:
+def test_any_annotations_are_admitted_or_refused_in_words(annotations: dict[str, str]) -> None:
     sent = call(annotations | {PREFIX + "comment": "ours"})["request"]
-    response = review(PodRequest.model_validate(sent), DIALECT)["response"]
-    assert response["allowed"]
-    assert response["patch"]
+    response = review(PodRequest.model_validate(sent), DIALECT, OPEN)["response"]
+    assert response["patch"] if response["allowed"] else response["status"]["message"]
 
 
 # Malformed

@@ -40,7 +40,7 @@ def ruled(tmp_path: Path) -> Listeners:
 
 async def told(ruled: Listeners, sent: Manifest) -> str | None:
     """The words of a refusal, None where the Pod is admitted."""
-    response = (await ruled.ask("validate", sent))["response"]
+    response = (await ruled.ask("mutate", sent))["response"]
     return None if response["allowed"] else str(response["status"]["message"])
 
 
