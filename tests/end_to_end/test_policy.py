@@ -86,8 +86,8 @@ def refused(people: People, name: str) -> str:
 
 
 def occupy(people: People) -> str:
-    """Takes the whole of node-1, and returns the Pod's name."""
-    people.create("first", cpu="8", annotations={"required-nodes": "node-1"})
+    """Takes the whole of node-1 in Slurm, though not in Kubernetes, and returns the Pod's name."""
+    people.create("first", annotations={"required-nodes": "node-1", "exclusive": "none"})
     people.bound("first")
     return "first"
 
@@ -113,6 +113,17 @@ def test_a_service_account_may_have_a_user_of_its_own(people: People) -> None:
     people.create("p", serviceAccountName="robot-1")
     people.bound("p")
     assert owner(people, "p") == "bob"
+
+
+def test_the_tokens_own_user_may_be_given_too(people: People, policy: Policy) -> None:
+    policy.write(ALICE.replace("2001", "token"))
+    people.create("p")
+    people.bound("p")
+    assert owner(people, "p") == "root"
+    assert (
+        "user-id: '2001' is not allowed"
+        in people.apply(pod("q", annotations={"user-id": "2001"})).stderr
+    )
 
 
 @pytest.mark.usefixtures("policy")
@@ -174,12 +185,29 @@ def partition(people: People, request: pytest.FixtureRequest) -> Iterator[str]:
 def test_a_partition_that_is_roots_is_the_policys_to_allow(
     people: People, policy: Policy, partition: str
 ) -> None:
+    """Slurm keeps others than root waiting there, but a job of the token's own user it would run."""
+    ours = ALICE.replace("2001", "token")
+    policy.write(ours)
     answer = people.apply(pod("p", annotations={"partition": partition}))
     assert f"partition: '{partition}' is not allowed" in answer.stderr
-    policy.write(ALICE.replace("[main]", f"[main, {partition}]"))
+    policy.write(ours.replace("[main]", f"[main, {partition}]"))
     people.create("q", annotations={"partition": partition})
-    people.bound("q")  # Slurm would not have refused it: root asks
-    assert owner(people, "q") == "alice"
+    people.bound("q")
+    assert owner(people, "q") == "root"
+
+
+@pytest.mark.parametrize("partition", ["AllowGroups=bob"], indirect=True)
+def test_what_slurm_does_not_let_the_user_have_slurm_itself_refuses(
+    people: People, policy: Policy, partition: str
+) -> None:
+    allowed = ALICE.replace("[main]", f"[main, {partition}]")
+    policy.write(allowed)
+    people.create("p", annotations={"partition": partition})
+    eventually(lambda: people.condition("p").get("reason") == "AccountNotAllowed", "condition")
+    assert "uid 2001 not in group permitted to use this partition" in people.condition("p")["message"]
+    policy.write(allowed.replace("2001", "2002"))
+    people.bound("p")
+    assert owner(people, "p") == "bob"
 
 
 # When it changes
