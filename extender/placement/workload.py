@@ -208,12 +208,13 @@ def read_request(manifest: Manifest, dialect: Dialect) -> Request:
     metadata, spec = manifest["metadata"], manifest["spec"]
     asked = read_annotations(metadata.get("annotations") or {}, dialect.annotation_prefix, dialect.page)
     amounts, wrong = _amounts(spec)
+    gres = gres_of(amounts, dialect)
     namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
     job = JobSpec(
         name=f"{namespace}/{name}",
         cpus=whole(amounts.get("cpu", Decimal(0))),
         memory_mb=mebibytes(amounts.get("memory", Decimal(0))),
-        gres=gres_of(amounts, dialect),
+        gres=gres,
         **{**_deadline(spec), **asked.fields},
     )
     return Request(
@@ -222,6 +223,7 @@ def read_request(manifest: Manifest, dialect: Dialect) -> Request:
         (
             *asked.problems,
             *dialect.see("requests", *wrong),
+            *dialect.see("devices", *_mixed(gres)),
             *dialect.see("grace", dialect.grace.problem(spec)),
         ),
         asked.warnings,
@@ -250,6 +252,16 @@ def gres_of(amounts: Mapping[str, Decimal], dialect: Dialect) -> tuple[tuple[str
         if name in dialect.gres:
             asked[dialect.gres[name]] += whole(amount)
     return tuple(sorted((name, count) for name, count in asked.items() if count > 0))
+
+
+def _mixed(gres: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+    """Slurm takes no job that asks for a GRES both with and without a type (26.05 and 24.11)."""
+    names = {name for name, _ in gres}
+    both = names & {name.partition(":")[0] for name in names if ":" in name}
+    return tuple(
+        f"the Pod requests the GRES {name} both with and without a type: Slurm takes one of the two"
+        for name in sorted(both)
+    )
 
 
 def _missing(amounts: Mapping[str, Decimal]) -> tuple[str, ...]:

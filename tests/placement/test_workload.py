@@ -157,6 +157,31 @@ def test_two_resources_of_one_gres_add_up() -> None:
     assert pod(containers=[asked]).request.job.gres == (("gpu", 3),)
 
 
+@pytest.mark.parametrize(
+    ("asked", "fits"),
+    [
+        ({"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}, False),
+        ({"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "1"}, True),
+        ({"nvidia.com/mig-2g.20gb": "1", "nvidia.com/mig-1g.10gb": "1"}, True),
+        ({"nvidia.com/gpu": "1", "example.com/fpga": "1"}, True),
+    ],
+)
+def test_a_gres_is_asked_for_with_a_type_or_without(asked: dict[str, str], fits: bool) -> None:
+    dialect = Dialect(
+        gres={
+            "nvidia.com/gpu": "gpu",
+            "nvidia.com/mig-1g.10gb": "gpu:1g.10gb",
+            "nvidia.com/mig-2g.20gb": "gpu:2g.20gb",
+            "example.com/fpga": "fpga:v2",
+        }
+    )
+    manifest = pod_manifest(containers=[container({"cpu": "1", "memory": "1Gi"} | asked)])
+    problems = read_request(manifest, dialect).problems
+    assert ["the GRES gpu both with and without a type" in told for told in problems] == [True] * (
+        not fits
+    )
+
+
 def test_zero_gpus_are_no_gres() -> None:
     asked = container({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "0"})
     assert pod(containers=[asked]).request.job.gres == ()
