@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from deploy.local.errors import ClusterError
 from tests.end_to_end.people import PREFIX, People, eventually, pod
 from tests.end_to_end.test_disagreements import without_webhook
 
@@ -218,7 +219,19 @@ def test_an_annotation_that_changes_while_the_pod_waits_is_judged_again(people: 
     occupy(people)
     create_waiting(people, "p")
     assert owner(people, "p") == "alice"
-    annotate(people, "p", PREFIX + "user-id=2002")
+    foreign = PREFIX + "user-id=2002"
+    with pytest.raises(ClusterError, match="user-id: '2002' is not allowed"):
+        annotate(people, "p", foreign)
+
+    def takes_it() -> bool:
+        try:
+            annotate(people, "p", foreign)
+        except ClusterError:  # kube-apiserver takes a moment to know that nobody is asked any more
+            return False
+        return True
+
+    with without_webhook(people):
+        eventually(takes_it, "annotated")
     assert "user-id: '2002' is not allowed" in refused(people, "p")
     eventually(lambda: people.job_of("p") is None, "its job cancelled")
     annotate(people, "p", PREFIX + "user-id-")
