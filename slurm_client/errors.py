@@ -119,7 +119,9 @@ CAUSES: Final[dict[int, Cause]] = {
     2007: Cause("ESLURM_MAX_JOB_COUNT", RetryLater, "MaxJobCount jobs exist already"),
     2020: Cause("ESLURM_TRANSITION_STATE_NO_UPDATE", RetryLater, "the job is completing"),
     2027: Cause("ESLURM_IN_STANDBY_MODE", RetryLater, "a backup controller takes over"),
-    2050: Cause("ESLURM_ACCOUNTING_POLICY", RetryLater, "a submit limit of the QOS or account"),
+    # One number for what may come later and, by a QOS with DenyOnLimit, for what never will. Of an
+    # immediate allocation also for a limit on what runs: see rest.SlurmRest.allocate.
+    2050: Cause("ESLURM_ACCOUNTING_POLICY", RetryLater, "a limit of the QOS or account on submissions"),
     2059: Cause("ESLURM_PORTS_BUSY", RetryLater, "no ports are free"),
     2074: Cause("ESLURM_QOS_THRES", RetryLater, "the user's QOS usage is over its threshold"),
     2105: Cause("ESLURM_SUBMISSIONS_DISABLED", RetryLater, "an administrator disabled submissions"),

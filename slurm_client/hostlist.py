@@ -7,6 +7,7 @@ and ranges, of which a leading zero fixes the width; several brackets in one nam
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -14,30 +15,36 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
-_TRAILING_NUMBER = re.compile(r"^(.*?)(\d+)$")
+# An expression may be an attacker's: no pattern looks at a character twice.
+_ELEMENT = re.compile(r"([^\[\],\s]*+(?:\[[^\[\]]*+\][^\[\],\s]*+)*+)\s*+(?:,[\s,]*+|$)")
+_BETWEEN = ", \t\n\r"
+_PART = re.compile(r"\[([^\[\]]*+)\]|([^\[\]]++)")
+_RANGE = re.compile(r"([0-9]{1,18}+)(?:-([0-9]{1,18}+))?", re.ASCII)
+_DIGITS = "0123456789"
 
 
 MAX_NAMES = 100_000
+LONGEST_NAME = 255
+_TOO_LONG = f"a node name of more than {LONGEST_NAME} characters"
+_TOO_MANY = "more node names than are taken"
 
 
-def expand(expression: str) -> tuple[str, ...]:
+def expand(expression: str, most: int = MAX_NAMES) -> tuple[str, ...]:
     """All names, in the expression's order; () for "", "(null)" and "None assigned".
 
-    ValueError for what is no hostlist, or stands for more than MAX_NAMES names (Slurm itself takes
-    65,536 nodes): an expression of a few bytes could ask for all memory.
+    ValueError for what is no hostlist, or stands for more than `most` names (Slurm itself takes 65,536
+    nodes) or for one longer than LONGEST_NAME: an expression of a few bytes could ask for all memory.
     """
     if expression in {"", "(null)", "None assigned"}:
         return ()
-    names = itertools.chain.from_iterable(map(_expand_element, _elements(expression)))
-    return _bounded(names)
-
-
-def _bounded(names: Iterable[str]) -> tuple[str, ...]:
-    first = tuple(itertools.islice(names, MAX_NAMES + 1))
-    if len(first) > MAX_NAMES:
-        raise ValueError(f"more than {MAX_NAMES} node names")
-    return first
+    names: list[str] = []
+    for element in _elements(expression):
+        names += _expand_element(element, most - len(names)) if "[" in element else (element,)
+        if len(names) > most:
+            raise ValueError(_TOO_MANY)
+    if len(max(names, key=len, default="")) > LONGEST_NAME:
+        raise ValueError(_TOO_LONG)
+    return tuple(names)
 
 
 def compress(names: Iterable[str]) -> str:
@@ -45,9 +52,10 @@ def compress(names: Iterable[str]) -> str:
     groups: dict[tuple[str, int], set[int]] = defaultdict(set)
     plain: set[str] = set()
     for name in names:
-        match = _TRAILING_NUMBER.match(name)
-        if match:
-            groups[match[1], len(match[2])].add(int(match[2]))
+        prefix = name.rstrip(_DIGITS)
+        number = name[len(prefix) :]
+        if number:
+            groups[prefix, len(number)].add(int(number))
         else:
             plain.add(name)
     bracketed = (_bracket(prefix, width, sorted(n)) for (prefix, width), n in groups.items())
@@ -55,32 +63,49 @@ def compress(names: Iterable[str]) -> str:
 
 
 def _elements(expression: str) -> Iterator[str]:
-    """The expression cut at the commas outside of brackets."""
-    depth = start = 0
-    for at, character in enumerate(expression):
-        depth += (character == "[") - (character == "]")
-        if character == "," and depth == 0:
-            yield expression[start:at].strip()
-            start = at + 1
-    yield expression[start:].strip()
+    """The expression cut at the commas outside of brackets; nothing between two of them is skipped."""
+    at = len(expression) - len(expression.lstrip(_BETWEEN))
+    while at < len(expression):
+        found = _ELEMENT.match(expression, at)
+        if found is None:
+            raise ValueError(f"no hostlist from character {at + 1} on")
+        if found[1]:
+            yield found[1]
+        at = found.end()
 
 
-def _expand_element(element: str) -> Iterator[str]:
+def _expand_element(element: str, most: int) -> Iterator[str]:
+    if element.count("[") > LONGEST_NAME:
+        raise ValueError(_TOO_LONG)
     parts = [
-        _bounded(_numbers(bracket)) if bracket else (literal,)
-        for bracket, literal in _PART.findall(element)
+        _numbers(found[1], most) if found[2] is None else (found[2],)
+        for found in _PART.finditer(element)
     ]
-    return ("".join(combination) for combination in itertools.product(*parts)) if parts else iter(())
+    if math.prod(map(len, parts)) > most:
+        raise ValueError(_TOO_MANY)
+    if sum(max(map(len, part)) for part in parts) > LONGEST_NAME:
+        raise ValueError(_TOO_LONG)
+    return map("".join, itertools.product(*parts))
 
 
-def _numbers(ranges: str) -> Iterator[str]:
+def _numbers(ranges: str, most: int) -> tuple[str, ...]:
+    """What a bracket stands for."""
+    if ranges.count(",") >= most:
+        raise ValueError(_TOO_MANY)
+    numbers: list[str] = []
     for one in ranges.split(","):
-        first, dash, last = one.partition("-")
-        if not dash:
-            yield first
-            continue
+        found = _RANGE.fullmatch(one)
+        if found is None:
+            raise ValueError(f"{one[:LONGEST_NAME]!r} is no number and no range of numbers")
+        first, last = found[1], found[2] or found[1]
         width = len(first) if first.startswith("0") else 0
-        yield from (f"{number:0{width}d}" for number in range(int(first), int(last) + 1))
+        span = range(int(first), int(last) + 1)
+        if not span:
+            raise ValueError(f"{one} ends before it begins")
+        if len(span) > most - len(numbers):
+            raise ValueError(_TOO_MANY)
+        numbers += [f"{number:0{width}d}" for number in span]
+    return tuple(numbers)
 
 
 def _bracket(prefix: str, width: int, numbers: list[int]) -> str:

@@ -120,11 +120,19 @@ class Sharing(enum.StrEnum):
 MOST_CPUS = 65_533
 """On a node. slurmrestd cuts larger numbers to 16 bits without a word: of 65,537 CPUs the job gets one
 (24.11 and 26.05)."""
+MOST_MINUTES = 71_582_788
+"""Of a time limit. slurmctld counts its seconds in 32 bits: a job of one minute more ends after 44 s
+(24.11 and 26.05)."""
+MOST_BYTES = 1024
+"""Of a name, a comment or features; Slurm refuses longer ones (2012)."""
+MOST_PATH_BYTES = 4095
+"""Of a path."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What is asked of Slurm for one placeholder. Requeue is always off."""
+    """What is asked of Slurm for one placeholder. Requeue is always off. A text has no NUL: Slurm would
+    not see what follows it."""
 
     name: str
     cpus: int
@@ -154,6 +162,7 @@ class JobSpec:
     """The owner; honoured by submit. Allocate ignores it: the job is the token's own user's."""
     group_id: int | None = None
     time_limit_minutes: int | None = None
+    """At most MOST_MINUTES."""
     admin_comment: str = ""
     """Only root and SlurmUser may set it, so no user can forge what is written here."""
 
@@ -243,6 +252,7 @@ class Node:
     address: str = ""
     hostname: str = ""
     reason: str = ""
+    """Why it is drained or down. 24.11 goes on telling the last after that: it is left out."""
     cpus_allocated: int = 0
     memory_allocated_mb: int = 0
     comment: str = ""

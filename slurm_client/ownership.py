@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from slurm_client.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from slurm_client.model import JobSpec
+
+LARGEST_ID: Final = 2**31 - 2
+"""slurmrestd 24.11 cannot read larger numbers of users and groups."""
+NOBODY: Final = 99
+"""Slurm's own word for "not said" (SLURM_AUTH_NOBODY): a job that is asked for as this user's, or this
+group's, is the token's own, which is root's (24.11 and 26.05)."""
+OWNERS: Final = f"0 to {LARGEST_ID}, but for {NOBODY}, which Slurm takes for root"
+
+
+def may_own(number: int) -> bool:
+    """Whether a job may be asked for as this user's or this group's."""
+    return 0 <= number <= LARGEST_ID and number != NOBODY
 
 
 def check_allocation(spec: JobSpec, speaker: str | None) -> None:

@@ -50,7 +50,8 @@ class Slurm(Protocol):
         What was got is read with `job`, and so is whether it runs: with a time limit over the
         partition's, Slurm 26.05.5 takes the job and lets it wait (EnforcePartLimits=NO).
         The job is the token's own user's: `spec.user_id` and `group_id` of anyone else are refused
-        by InvalidRequest, since Slurm would ignore them. NoRoomNow: refused, and `job_id` is burnt.
+        by InvalidRequest, since Slurm would ignore them. NoRoomNow: refused, also by any limit of a
+        QOS or account, and `job_id` is burnt: submit under the next one.
         JobIdTaken: compare. InvalidRequest: never.
         """
 
@@ -78,6 +79,14 @@ class Slurm(Protocol):
 
     async def nodes(self) -> tuple[Node, ...]:
         """All nodes."""
+
+    async def drain_node(self, name: str, reason: str) -> None:
+        """Have a node take no more jobs; those on it go on. The reason replaces any other, so look
+        first. InvalidRequest: no such node."""
+
+    async def undrain_node(self, name: str) -> None:
+        """Take back a drain, and nothing else that is wrong with a node: one that is not drained stays
+        as it is. InvalidRequest: no such node."""
 
     async def partitions(self) -> tuple[Partition, ...]:
         """All partitions, with their nodes."""

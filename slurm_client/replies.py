@@ -7,7 +7,7 @@ odd reply must not stop the extender. What is an error, and which, is decided in
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from slurm_client import hostlist
 from slurm_client.model import Configuration, Grant, Job, JobState, Node, Partition, Resources
@@ -65,8 +65,8 @@ def job(entry: Mapping[str, Any]) -> Job:
         node_count=number(entry.get("node_count")),
         constraints=_text(entry, "features"),
         prefer=_text(entry, "prefer"),
-        required_nodes=hostlist.expand(_text(entry, "required_nodes")),
-        excluded_nodes=hostlist.expand(_text(entry, "excluded_nodes")),
+        required_nodes=_asked_nodes(entry, "required_nodes"),
+        excluded_nodes=_asked_nodes(entry, "excluded_nodes"),
         current_working_directory=_text(entry, "current_working_directory"),
         priority=number(entry.get("priority")),
         time_limit_minutes=number(entry.get("time_limit")),
@@ -75,11 +75,16 @@ def job(entry: Mapping[str, Any]) -> Job:
     )
 
 
+_WITH_A_REASON: Final = frozenset({"DOWN", "DRAIN", "FAIL"})
+"""24.11 keeps the last reason of a node that was resumed."""
+
+
 def node(entry: Mapping[str, Any]) -> Node:
     """One of `nodes` in GET nodes/."""
+    states = frozenset(str(state) for state in entry.get("state") or ())
     return Node(
         name=str(entry["name"]),
-        states=frozenset(str(state) for state in entry.get("state") or ()),
+        states=states,
         cpus=int(entry.get("cpus") or 0),
         memory_mb=int(entry.get("real_memory") or 0),
         gres=_text(entry, "gres"),
@@ -88,7 +93,7 @@ def node(entry: Mapping[str, Any]) -> Node:
         partitions=_list(entry.get("partitions")),
         address=_text(entry, "address"),
         hostname=_text(entry, "hostname"),
-        reason=_text(entry, "reason"),
+        reason=_text(entry, "reason") if states & _WITH_A_REASON else "",
         cpus_allocated=int(entry.get("alloc_cpus") or 0),
         memory_allocated_mb=int(entry.get("alloc_memory") or 0),
         comment=_text(entry, "comment"),
@@ -200,6 +205,14 @@ def _reason(entry: Mapping[str, Any]) -> str:
 def _text(entry: Mapping[str, Any], field: str) -> str:
     value = entry.get(field)
     return value if isinstance(value, str) else ""
+
+
+def _asked_nodes(entry: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    """Slurm repeats what whoever submitted it wrote: 24.11 takes a list of which it knows any node."""
+    try:
+        return hostlist.expand(_text(entry, field))
+    except ValueError:
+        return ()
 
 
 def _list(value: object) -> tuple[str, ...]:

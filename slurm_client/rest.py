@@ -7,6 +7,7 @@ What is asked and what comes back; the exchange itself is `connections`, the sha
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from slurm_client.errors import (
     NeedsOperator,
     NoRoomNow,
     OutcomeUnknown,
+    RetryLater,
     SlurmError,
     Unreachable,
     classify,
@@ -41,12 +43,15 @@ if TYPE_CHECKING:
         Resources,
     )
 
+_NODE_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
 _STATES_A_CALL: Final = 400
 """job ids in one query: 17 bytes each, and slurmrestd takes URLs far beyond these 7 kB."""
 
 _NO_SUCH_JOB: Final = 2017
 _ALREADY_DONE: Final = 2021
+_ACCOUNTING_POLICY: Final = 2050
 _NOT_RUNNING: Final = 2085
+_NO_TRANSITION: Final = frozenset({2028, 2180})  # 24.11, 26.05
 
 
 class SlurmRest:
@@ -112,7 +117,14 @@ class SlurmRest:
     async def allocate(self, spec: JobSpec, job_id: int) -> int:
         ownership.check_allocation(spec, tokens.user(self._tokens.token()))
         external = (await self.connect()).external_jobs
-        return await self._create("job/allocate", wire.allocation(spec, job_id, external=external))
+        try:
+            return await self._create("job/allocate", wire.allocation(spec, job_id, external=external))
+        except RetryLater as error:
+            # A limit on what runs, and a FAILED record under the id; or one on what is submitted, and
+            # none. Slurm does not say which, so the id is to be taken for burnt.
+            if error.number == _ACCOUNTING_POLICY:
+                raise _as(NoRoomNow, error) from error
+            raise
 
     async def submit(self, spec: JobSpec, job_id: int) -> int:
         external = (await self.connect()).external_jobs
@@ -173,6 +185,17 @@ class SlurmRest:
     async def nodes(self) -> tuple[Node, ...]:
         reply = await self._get("nodes/")
         return tuple(replies.node(entry) for entry in reply.document.get("nodes") or ())
+
+    async def drain_node(self, name: str, reason: str) -> None:
+        await self._send("POST", _node(name), body={"state": ["DRAIN"], "reason": reason})
+
+    async def undrain_node(self, name: str) -> None:
+        # RESUME would bring back a node that is down, and a healthy one is NOT_RESPONDING after it.
+        try:
+            await self._send("POST", _node(name), body={"state": ["UNDRAIN"]})
+        except SlurmError as error:
+            if error.number not in _NO_TRANSITION:
+                raise
 
     async def partitions(self) -> tuple[Partition, ...]:
         reply = await self._get("partitions/")
@@ -235,6 +258,12 @@ class SlurmRest:
             if error.http_status == 404 and error.number is None:
                 self._capabilities = None  # another server, perhaps: the next call asks it
             raise
+
+
+def _node(name: str) -> str:
+    if not _NODE_NAME.fullmatch(name):
+        raise InvalidRequest(f"{name!r} is no name of a node")
+    return f"node/{name}"
 
 
 def _check_cancelled(status: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from slurm_client import hostlist, ownership
 from slurm_client.errors import InvalidRequest
-from slurm_client.model import MOST_CPUS, Sharing
+from slurm_client.model import MOST_CPUS, MOST_MINUTES, Sharing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,7 +70,27 @@ def update(changes: JobChanges) -> dict[str, Any]:
     return body
 
 
+def check(spec: JobSpec) -> None:
+    """Refuse what Slurm would not refuse, but change without a word, or carry out all the same
+    (InvalidRequest). The limits are 24.11's and 26.05's."""
+    if not 0 < spec.cpus <= MOST_CPUS:
+        raise InvalidRequest(f"cpus is {spec.cpus}; Slurm counts from 1 to {MOST_CPUS} on a node")
+    if spec.shared is not None and spec.shared not in {*Sharing}:
+        # HTTP 500, and a running job with the whole node (26.05.5).
+        raise InvalidRequest(f"shared is {spec.shared!r}; allowed are {', '.join(Sharing)}")
+    minutes = spec.time_limit_minutes
+    if minutes is not None and minutes > MOST_MINUTES:
+        raise InvalidRequest(f"a time limit of {minutes} minutes; Slurm counts to {MOST_MINUTES}")
+    for field, number in (("user_id", spec.user_id), ("group_id", spec.group_id)):
+        if number is not None and not ownership.may_own(number):
+            raise InvalidRequest(f"{field} is {number}; allowed is {ownership.OWNERS}")
+    for field, _ in _TEXTS:
+        if "\0" in (getattr(spec, field) or ""):
+            raise InvalidRequest(f"{field} has a NUL; Slurm would not see what follows it")
+
+
 def _job(spec: JobSpec, job_id: int) -> dict[str, Any]:
+    check(spec)
     body: dict[str, Any] = {
         "job_id": job_id,
         "name": spec.name,
@@ -79,7 +99,7 @@ def _job(spec: JobSpec, job_id: int) -> dict[str, Any]:
         # and tres_per_task is ignored (one CPU, whatever it says).
         "tasks": spec.nodes,
         "tasks_per_node": 1,
-        "cpus_per_task": cpus(spec.cpus),
+        "cpus_per_task": spec.cpus,
         "minimum_nodes": spec.nodes,
         "maximum_nodes": spec.nodes,
         "memory_per_node": _number(spec.memory_mb),
@@ -106,24 +126,8 @@ def _given(spec: JobSpec) -> dict[str, Any]:
     if spec.time_limit_minutes is not None:
         body["time_limit"] = _number(spec.time_limit_minutes)
     if spec.shared is not None:
-        body["shared"] = [sharing(spec.shared)]
+        body["shared"] = [str(spec.shared)]
     return body
-
-
-def cpus(count: int) -> int:
-    """A checked number of CPUs."""
-    if not 0 < count <= MOST_CPUS:
-        raise InvalidRequest(f"cpus is {count}; Slurm counts from 1 to {MOST_CPUS} on a node")
-    return count
-
-
-def sharing(value: str) -> str:
-    """A checked value of `shared`. Slurm creates the job all the same from one that it does not
-    know (HTTP 500 and a running job with the whole node, 26.05.5), so it is checked before."""
-    if value not in {*Sharing}:
-        allowed = ", ".join(Sharing)
-        raise InvalidRequest(f"shared is {value!r}; allowed are {allowed}")
-    return str(value)
 
 
 def _owner(spec: JobSpec) -> dict[str, Any]:

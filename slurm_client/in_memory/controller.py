@@ -10,7 +10,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from slurm_client.errors import RetryLater
 from slurm_client.in_memory import refusals, scheduler
+from slurm_client.in_memory.accounting import REASONS, Enforcement
 from slurm_client.in_memory.history import Journal
 from slurm_client.in_memory.jobs import Jobs
 from slurm_client.in_memory.machines import Machine
@@ -18,8 +20,9 @@ from slurm_client.in_memory.record import RUNNING, Record
 from slurm_client.model import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from slurm_client.in_memory.accounting import Accounting
     from slurm_client.in_memory.machines import Slot
     from slurm_client.model import Job, JobChanges, JobSpec, Node, Partition
 
@@ -44,11 +47,15 @@ class Controller:
         now: float,
         tick_s: float,
         min_job_age_s: float,
+        accounting: Accounting | None = None,
     ) -> None:
         self.partitions = {partition.name: partition for partition in partitions}
         self.machines = {node.name: Machine(node, self._partitions_of(node)) for node in nodes}
         self.journal = Journal()
         self.jobs = Jobs(min_job_age_s, self.journal)
+        self.reservations: dict[str, frozenset[int]] = {}
+        """The users of each, beside root."""
+        self._enforcement = Enforcement(accounting)
         self._tick_s = tick_s
         self._origin = now
         self._changed_at: float | None = None
@@ -65,6 +72,7 @@ class Controller:
     def submit(self, spec: JobSpec, job_id: int, now: float, *, external: bool) -> int:
         """Queue it; the next tick may start it."""
         record = self._record(spec, job_id, now, external=external)
+        self._enforcement.check(record, self._alive())
         partition = self.partitions[record.partition]
         if scheduler.never(record, partition, self.machines):
             self._refused(record, now)
@@ -80,6 +88,10 @@ class Controller:
         One whose time limit is over the partition's is neither: it waits, as in the real one.
         """
         record = self._record(spec, job_id, now, external=external)
+        try:
+            self._enforcement.check(record, self._alive())
+        except RetryLater:
+            raise refusals.limit_reached() from None
         outcome = self._try_now(record)
         if outcome is None:
             self.jobs.put(record, now)
@@ -87,6 +99,8 @@ class Controller:
             return job_id
         if isinstance(outcome, int):
             self._refused(record, now)
+            if outcome == refusals.ACCOUNTING_POLICY:
+                raise refusals.limit_reached()
             raise refusals.refusal(outcome)
         self._start(record, outcome, now)
         return job_id
@@ -149,7 +163,7 @@ class Controller:
 
     def _schedule(self, now: float) -> None:
         self._changed_at = None
-        this_pass = scheduler.Pass(self.machines, self.partitions)
+        this_pass = scheduler.Pass(self.machines, self.partitions, self._limited)
         for record in scheduler.by_tier(self.jobs.pending(), self.partitions):
             outcome = this_pass.consider(record)
             if not isinstance(outcome, str):
@@ -169,6 +183,8 @@ class Controller:
             return refusals.NODE_CONFIG_UNAVAILABLE
         if reason is not None:
             return _REFUSED[reason]
+        if self._limited(record):
+            return refusals.ACCOUNTING_POLICY
         slots = scheduler.place(record, scheduler.allowed(record, partition, self.machines))
         return slots or refusals.NODES_BUSY
 
@@ -178,6 +194,7 @@ class Controller:
         own = self.partitions[record.partition]
         return any(
             not other.held
+            and other.reason not in REASONS
             and (
                 (other.partition == own.name and other.priority >= record.priority)
                 or self._above(self.partitions[other.partition], own)
@@ -195,12 +212,16 @@ class Controller:
             raise refusals.refusal(refusals.DUPLICATE_JOB_ID)
         refusals.check_spec(spec, self.machines)
         partition = refusals.partition_of(spec, self.partitions)
-        self._arrivals += 1
         user_id = spec.user_id or 0
+        account, qos = self._enforcement.charged(spec, user_id)
+        refusals.check_reservation(spec, user_id, self.reservations)
+        self._arrivals += 1
         return Record(
             id=job_id,
             spec=spec,
             partition=partition.name,
+            account=account,
+            qos=qos,
             user_id=user_id,
             group_id=user_id if spec.group_id is None else spec.group_id,
             priority=_DEFAULT_PRIORITY if spec.priority is None else spec.priority,
@@ -208,6 +229,18 @@ class Controller:
             submitted=now,
             external=external,
         )
+
+    def machine(self, name: str) -> Machine:
+        """A node. Refused: 2018."""
+        if name not in self.machines:
+            raise refusals.refusal(refusals.INVALID_NODE_NAME)
+        return self.machines[name]
+
+    def _alive(self) -> Iterator[Record]:
+        return (record for record in self.jobs if not record.state.ended)
+
+    def _limited(self, record: Record) -> str | None:
+        return self._enforcement.reason(record, self._alive())
 
     def _refused(self, record: Record, now: float) -> None:
         self.jobs.put(replace(record, state=JobState("FAILED"), reason="BadConstraints", ended=now), now)

@@ -9,7 +9,7 @@ from slurm_client.errors import OutcomeUnknown
 from slurm_client.model import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from slurm_client.errors import SlurmError
     from slurm_client.in_memory.controller import Controller
@@ -70,6 +70,17 @@ class Controls:
         """Back to service, after `drain` or `fail_node`."""
         self._flag(name, set(), "", self._now())
 
+    def reserve(self, reservation: str, nodes: Iterable[str], user_ids: Iterable[int]) -> None:
+        """scontrol create: from now on these nodes start jobs of this reservation only."""
+        self._controller.reservations[reservation] = frozenset(user_ids)
+        self._set_reservation(nodes, reservation)
+
+    def end_reservation(self, reservation: str) -> None:
+        """scontrol delete."""
+        del self._controller.reservations[reservation]
+        machines = self._controller.machines.values()
+        self._set_reservation([one.name for one in machines if one.reservation == reservation], "")
+
     def forget_since(self, time: float) -> None:
         """As after kill -9 of slurmctld: all that happened after `time` did not happen."""
         now = self._now()
@@ -103,6 +114,12 @@ class Controls:
         if record is None or record.state.ended:
             raise ValueError(f"job {job_id} does not exist or has ended")
         return record
+
+    def _set_reservation(self, nodes: Iterable[str], reservation: str) -> None:
+        now = self._now()
+        for name in nodes:
+            self._controller.machines[name].reservation = reservation
+        self._controller.changed(now)
 
     def _flag(self, name: str, flags: set[str], reason: str, now: float) -> None:
         machine = self._controller.machines[name]

@@ -38,6 +38,8 @@ class Machine:
         self.flags: frozenset[str] = frozenset()
         """On top of what it was configured with: DRAIN, DOWN, NOT_RESPONDING."""
         self.reason = node.reason
+        self.reservation = ""
+        """The only one whose jobs may start here, if there is one."""
         self.clear()
 
     def clear(self) -> None:
@@ -54,10 +56,15 @@ class Machine:
     def schedulable(self) -> bool:
         return replace(self.configured, states=self.configured.states | self.flags).schedulable
 
+    def open_to(self, spec: JobSpec) -> bool:
+        """Whether such a job may start here once there is room."""
+        return self.schedulable and self.reservation == (spec.reservation or "")
+
     def could_ever(self, spec: JobSpec) -> bool:
-        """Whether the whole node, empty, would do."""
+        """Whether the whole node, empty and not reserved for others, would do."""
         return (
-            spec.cpus <= self.configured.cpus
+            spec.reservation in {None, "", self.reservation}
+            and spec.cpus <= self.configured.cpus
             and spec.memory_mb <= self.configured.memory_mb
             and all(self._pools.total(name) >= count for name, count in spec.gres)
             and self._has_features(spec)
@@ -68,7 +75,7 @@ class Machine:
 
     def offer(self, spec: JobSpec, user_id: int) -> Slot | None:
         """What the job would get here now; None when it does not fit. Nothing is taken."""
-        if not self.schedulable or not self._has_features(spec):
+        if not self.open_to(spec) or not self._has_features(spec):
             return None
         if not self._companions_allow(spec, user_id):
             return None
@@ -116,7 +123,8 @@ class Machine:
             base = {"ALLOCATED"}
         if "DOWN" in self.flags:
             base = {"DOWN"}
-        return (self.configured.states - {"IDLE"}) | base | self.flags
+        reserved = {"RESERVED"} if self.reservation else set()
+        return (self.configured.states - {"IDLE"}) | base | self.flags | reserved
 
     def _companions_allow(self, spec: JobSpec, user_id: int) -> bool:
         """Exclusiveness by user holds against every other user's job, whoever came first."""

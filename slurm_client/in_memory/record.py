@@ -22,6 +22,8 @@ class Record:
     id: int
     spec: JobSpec
     partition: str
+    account: str
+    qos: str
     user_id: int
     group_id: int
     priority: int
@@ -63,8 +65,9 @@ class Record:
             partition=self.partition,
             user_id=self.user_id,
             group_id=self.group_id,
-            account=spec.account or "",
-            qos=spec.qos or "",
+            account=self.account,
+            qos=self.qos,
+            reservation=spec.reservation or "",
             comment=spec.comment or "",
             admin_comment=spec.admin_comment,
             nodes=tuple(slot.node for slot in self.slots),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slurm_client import wire
-from slurm_client.errors import CAUSES, InvalidRequest, SlurmError
+from slurm_client.errors import CAUSES, InvalidRequest, NoRoomNow, SlurmError
 from slurm_client.in_memory import features
 
 if TYPE_CHECKING:
@@ -26,7 +26,11 @@ INVALID_NODE_NAME = 2018
 INVALID_FEATURE = 2029
 DEPENDENCY = 2038
 JOB_HELD = 2042
+INVALID_ACCOUNT = 2045
+ACCOUNTING_POLICY = 2050
+RESERVATION_ACCESS = 2052
 RESERVATION_INVALID = 2053
+INVALID_QOS = 2066
 NODE_NOT_AVAIL = 2068
 INVALID_GRES = 2072
 JOB_FINISHED = 2084
@@ -37,8 +41,12 @@ INVALID_PREFER = 2133
 
 def refusal(number: int) -> SlurmError:
     """The error of that number, as `rest` would raise it."""
+    return _refusal(number, CAUSES[number].error)
+
+
+def _refusal(number: int, kind: type[SlurmError]) -> SlurmError:
     cause = CAUSES[number]
-    return cause.error(f"{cause.name}: {cause.why}", number=number, http_status=422)
+    return kind(f"{cause.name}: {cause.why}", number=number, http_status=422)
 
 
 def partition_of(spec: JobSpec, partitions: Mapping[str, Partition]) -> Partition:
@@ -61,12 +69,8 @@ def check_names(names: Iterable[str], known: Collection[str]) -> None:
 
 def check_spec(spec: JobSpec, machines: Mapping[str, Machine]) -> None:
     """What Slurm refuses before it makes a record."""
-    wire.cpus(spec.cpus)
-    if spec.shared is not None:
-        wire.sharing(spec.shared)
+    wire.check(spec)
     check_names((*spec.required_nodes, *spec.excluded_nodes), machines)
-    if spec.reservation:
-        raise refusal(RESERVATION_INVALID)
     everywhere = {feature for machine in machines.values() for feature in machine.configured.features}
     if not features.names(spec.constraints or "") <= everywhere:
         raise refusal(INVALID_FEATURE)
@@ -83,6 +87,21 @@ def _check_gres(spec: JobSpec, machines: Mapping[str, Machine]) -> None:
         # One kind, asked for with its type and without it.
         if ":" in name and name.partition(":")[0] in names:
             raise refusal(INVALID_GRES_TYPE)
+
+
+def check_reservation(spec: JobSpec, user_id: int, admitted: Mapping[str, Collection[int]]) -> None:
+    """`admitted` are the users of each reservation; root is let into any."""
+    if not spec.reservation:
+        return
+    if spec.reservation not in admitted:
+        raise refusal(RESERVATION_INVALID)
+    if user_id not in {0, *admitted[spec.reservation]}:
+        raise refusal(RESERVATION_ACCESS)
+
+
+def limit_reached() -> SlurmError:
+    """Of an allocation: 2050 there leaves nothing that could come later."""
+    return _refusal(ACCOUNTING_POLICY, NoRoomNow)
 
 
 def still_held() -> SlurmError:

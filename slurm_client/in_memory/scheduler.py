@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from slurm_client.in_memory.machines import Machine, Slot
     from slurm_client.in_memory.record import Record
-    from slurm_client.model import Partition
+    from slurm_client.model import JobSpec, Partition
 
 RESOURCES = "Resources"
 PRIORITY = "Priority"
@@ -27,9 +27,15 @@ HELD = "JobHeldUser"
 class Pass:
     """One pass of the scheduler over the waiting jobs, in their order."""
 
-    def __init__(self, machines: Mapping[str, Machine], partitions: Mapping[str, Partition]) -> None:
+    def __init__(
+        self,
+        machines: Mapping[str, Machine],
+        partitions: Mapping[str, Partition],
+        limited: Callable[[Record], str | None],
+    ) -> None:
         self._machines = machines
         self._partitions = partitions
+        self._limited = limited
         self._blocked: set[str] = set()
         self._kept: set[str] = set()
 
@@ -40,6 +46,8 @@ class Pass:
             return reason
         if record.partition in self._blocked:
             return PRIORITY
+        if reason := self._limited(record):
+            return reason
         slots = place(record, self._candidates(record, partition))
         if slots:
             return slots
@@ -62,9 +70,17 @@ def by_tier(records: Iterable[Record], partitions: Mapping[str, Partition]) -> l
 
 
 def allowed(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> list[Machine]:
-    """The partition's nodes without the excluded ones."""
-    excluded = set(record.spec.excluded_nodes)
-    return [machines[name] for name in partition.nodes if name not in excluded]
+    """The partition's nodes without the excluded ones. Of more required nodes than the job has any will
+    do, but no others (24.11, 26.05)."""
+    spec = record.spec
+    those = partition.nodes if len(spec.required_nodes) <= spec.nodes else spec.required_nodes
+    among = set(those) - set(spec.excluded_nodes)
+    return [machines[name] for name in partition.nodes if name in among]
+
+
+def _needed(spec: JobSpec) -> tuple[str, ...]:
+    """The nodes that the job must have, every one."""
+    return spec.required_nodes if len(spec.required_nodes) <= spec.nodes else ()
 
 
 def never(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> bool:
@@ -76,7 +92,7 @@ def never(record: Record, partition: Partition, machines: Mapping[str, Machine])
     if _over_the_partition(record, partition, machines):
         return False
     able = [m.name for m in allowed(record, partition, machines) if m.could_ever(spec)]
-    return len(able) < spec.nodes or not set(spec.required_nodes) <= set(able)
+    return len(able) < spec.nodes or not set(_needed(spec)) <= set(able)
 
 
 def standing_reason(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> str | None:
@@ -107,9 +123,9 @@ def _over_the_partition(record: Record, partition: Partition, machines: Mapping[
 def _enough_are_up(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> bool:
     spec = record.spec
     able = [m for m in allowed(record, partition, machines) if m.could_ever(spec)]
-    if not all(machines[name].schedulable for name in spec.required_nodes):
+    if not all(machines[name].open_to(spec) for name in _needed(spec)):
         return False
-    return sum(machine.schedulable for machine in able) >= spec.nodes
+    return sum(machine.open_to(spec) for machine in able) >= spec.nodes
 
 
 def place(record: Record, candidates: Sequence[Machine]) -> tuple[Slot, ...] | None:
@@ -120,8 +136,7 @@ def place(record: Record, candidates: Sequence[Machine]) -> tuple[Slot, ...] | N
         for machine in candidates
         if (slot := machine.offer(spec, record.user_id)) is not None
     }
-    # Of more required nodes than the job has, Slurm takes the first ones (26.05.5).
-    required = spec.required_nodes[: spec.nodes]
+    required = _needed(spec)
     if any(name not in offers for name in required):
         return None
     others = [name for name in offers if name not in required]

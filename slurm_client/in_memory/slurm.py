@@ -14,6 +14,7 @@ from slurm_client.model import Capabilities, Configuration, JobChanges, grant_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from slurm_client.in_memory.accounting import Accounting
     from slurm_client.model import (
         Grant,
         Job,
@@ -46,7 +47,8 @@ class InMemorySlurm(Controls):
 
     `clock` gives seconds; they are the UNIX seconds of its jobs. Submitted jobs start at ticks of
     `tick_s` after its construction. Nothing runs by itself: each call first carries out what became
-    due by the clock. Of `configuration` it obeys min_job_age_s, the rest it only tells.
+    due by the clock. Of `configuration` it obeys min_job_age_s, the rest it only tells. Without
+    `accounting` any user may name any account and QOS.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class InMemorySlurm(Controls):
         tick_s: float = 0.25,
         external_jobs: bool = True,
         configuration: Configuration = DEFAULTS,
+        accounting: Accounting | None = None,
     ) -> None:
         super().__init__()
         self._clock = clock
@@ -68,6 +71,7 @@ class InMemorySlurm(Controls):
             now=now,
             tick_s=tick_s,
             min_job_age_s=configuration.min_job_age_s or 0,
+            accounting=accounting,
         )
         self._capabilities = Capabilities(
             api_version="v0.0.45",
@@ -140,6 +144,20 @@ class InMemorySlurm(Controls):
         self._begin()
         self._answer("nodes")
         return self._controller.nodes()
+
+    async def drain_node(self, name: str, reason: str) -> None:
+        now = self._begin()
+        machine = self._controller.machine(name)
+        self._flag(name, {*machine.flags, "DRAIN"}, reason, now)
+        self._answer("drain_node")
+
+    async def undrain_node(self, name: str) -> None:
+        now = self._begin()
+        machine = self._controller.machine(name)
+        if "DRAIN" in machine.flags:
+            flags = {*machine.flags} - {"DRAIN"}
+            self._flag(name, flags, machine.reason if flags else "", now)
+        self._answer("undrain_node")
 
     async def partitions(self) -> tuple[Partition, ...]:
         self._begin()

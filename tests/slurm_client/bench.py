@@ -1,7 +1,8 @@
 """The Slurm that the contract tests run against: the same two nodes and three partitions, twice.
 
 `main` is the default, `short` allows five minutes, `closed` is down. Both nodes have 8 CPUs, 16,000 MB
-and 4 GPUs of type h100; node-1 has the feature "ib" as well.
+and 4 GPUs of type h100; node-1 has the feature "ib" as well. With accounting, ACCOUNTING says who may
+do what.
 """
 
 from __future__ import annotations
@@ -9,14 +10,26 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from slurm_client.in_memory import InMemorySlurm, node, partition
+from deploy.local import accounting as real
+from deploy.local.users import JOB_USERS
+from slurm_client.in_memory import (
+    Accounting,
+    Association,
+    InMemorySlurm,
+    Limits,
+    Qos,
+    node,
+    partition,
+)
 from slurm_client.model import JobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager as ContextManager
 
     from deploy.local.cluster import Cluster
     from slurm_client.model import Job, JobState
@@ -32,6 +45,28 @@ EXTRA_CONF = (
     "PartitionName=closed Nodes=node-[1-2] State=DOWN",
     # How long slurmrestd tries to reach a slurmctld that is down, in seconds.
     "MessageTimeout=3",
+)
+ALICE, BOB, NOBODY = JOB_USERS["alice"], JOB_USERS["bob"], 2005
+# Each QOS by what it limits to one job, or to two CPUs a job.
+ACCOUNTING = Accounting(
+    qos=(
+        Qos("one-runs", Limits(max_jobs=1)),
+        Qos("one-runs-of-all", Limits(group_jobs=1)),
+        Qos("one-submitted", Limits(max_submit_jobs=1)),
+        Qos("small", Limits(max_cpus_per_job=2)),
+        Qos("small-or-denied", Limits(max_cpus_per_job=2), deny_on_limit=True),
+        Qos("bobs"),
+    ),
+    associations=(
+        Association(0, "root", qos=("normal", "one-runs", "one-submitted", "small")),
+        Association(
+            ALICE,
+            "ml",
+            qos=("normal", "one-runs", "one-runs-of-all", "one-submitted", "small", "small-or-denied"),
+        ),
+        Association(ALICE, "lab", limits=Limits(max_jobs=1)),
+        Association(BOB, "web", qos=("bobs", "normal", "one-runs", "one-runs-of-all")),
+    ),
 )
 WITHIN_S = 15.0
 
@@ -50,6 +85,14 @@ class Bench:
         raise NotImplementedError
 
     async def resume(self, name: str) -> None:
+        raise NotImplementedError
+
+    async def fail(self, name: str) -> None:
+        """The node goes down."""
+        raise NotImplementedError
+
+    def reserved(self, name: str, nodes: Sequence[str], users: Sequence[str]) -> ContextManager[None]:
+        """These nodes are the reservation's, and it is these users', until the block ends."""
         raise NotImplementedError
 
     async def allocate(self, **wanted: Any) -> Job:
@@ -100,7 +143,7 @@ class Bench:
 class InMemoryBench(Bench):
     """Ticks come fast, since the tests wait for them."""
 
-    def __init__(self, *, external_jobs: bool = True) -> None:
+    def __init__(self, *, external_jobs: bool = True, accounting: Accounting | None = None) -> None:
         self.controls = InMemorySlurm(
             [
                 node(name, cpus=CPUS, memory_mb=MEMORY_MB, gres=f"gpu:h100:{GPUS}", features=has)
@@ -113,6 +156,7 @@ class InMemoryBench(Bench):
             ],
             tick_s=0.02,
             external_jobs=external_jobs,
+            accounting=accounting,
         )
         super().__init__(self.controls)
 
@@ -121,6 +165,15 @@ class InMemoryBench(Bench):
 
     async def resume(self, name: str) -> None:
         self.controls.resume_node(name)
+
+    async def fail(self, name: str) -> None:
+        self.controls.fail_node(name)
+
+    @contextmanager
+    def reserved(self, name: str, nodes: Sequence[str], users: Sequence[str]) -> Iterator[None]:
+        self.controls.reserve(name, nodes, [JOB_USERS[user] for user in users])
+        yield
+        self.controls.end_reservation(name)
 
 
 class RealBench(Bench):
@@ -136,8 +189,41 @@ class RealBench(Bench):
     async def resume(self, name: str) -> None:
         self._scontrol("update", f"NodeName={name}", "State=RESUME")
 
+    async def fail(self, name: str) -> None:
+        self._scontrol("update", f"NodeName={name}", "State=DOWN", "Reason=failed")
+
+    def reserved(self, name: str, nodes: Sequence[str], users: Sequence[str]) -> ContextManager[None]:
+        reservation = real.Reservation(name, nodes=tuple(nodes), users=tuple(users))
+        return real.reserved(self.cluster, reservation)
+
     def _scontrol(self, *arguments: str) -> None:
         self.cluster.run_slurm("scontrol", *arguments)
+
+
+def declare(cluster: Cluster, accounting: Accounting) -> None:
+    """The same in a real cluster."""
+    names = {uid: name for name, uid in JOB_USERS.items()}
+    real.declare(
+        cluster,
+        *(
+            real.Qos(one.name, ("DenyOnLimit",) if one.deny_on_limit else (), limits=_real(one.limits))
+            for one in accounting.qos
+        ),
+        *(real.Account(one.account) for one in accounting.associations),
+        *(
+            real.User(names[one.user_id], (one.account,), one.qos, limits=_real(one.limits))
+            for one in accounting.associations
+        ),
+    )
+
+
+def _real(limits: Limits) -> real.Limits:
+    return real.Limits(
+        group_jobs=limits.group_jobs,
+        max_jobs=limits.max_jobs,
+        max_submit_jobs=limits.max_submit_jobs,
+        max_tres_per_job=None if limits.max_cpus_per_job is None else f"cpu={limits.max_cpus_per_job}",
+    )
 
 
 def spec(**wanted: Any) -> JobSpec:

@@ -12,6 +12,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from slurm_client.rest import SlurmRest
 from tests.slurm_client.bench import (
+    ACCOUNTING,
     CPUS,
     EXTRA_CONF,
     FEATURES,
@@ -21,6 +22,7 @@ from tests.slurm_client.bench import (
     Bench,
     InMemoryBench,
     RealBench,
+    declare,
 )
 
 if TYPE_CHECKING:
@@ -32,23 +34,25 @@ IN_MEMORY = {"in_memory": True, "in_memory_without_external_jobs": False}
 
 
 @pytest.fixture(scope="session")
-def cluster_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Cluster]]:
-    """The cluster of a release, brought up when it is first asked for."""
+def cluster_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, bool], Cluster]]:
+    """The cluster of a release, with or without accounting, brought up when it is first asked for."""
     with ExitStack() as running:
 
         @cache
-        def started(release: str) -> Cluster:
+        def started(release: str, accounting: bool) -> Cluster:
             directory = tmp_path_factory.mktemp(f"slurm-{release}-")
-            cluster = running.enter_context(Cluster.up(_spec(release), directory))
+            cluster = running.enter_context(Cluster.up(_spec(release, accounting), directory))
             _set_features(cluster)
+            if accounting:
+                declare(cluster, ACCOUNTING)
             return cluster
 
         yield started
 
 
 @pytest.fixture(scope="session", params=RELEASES)
-def cluster(request: pytest.FixtureRequest, cluster_of: Callable[[str], Cluster]) -> Cluster:
-    return cluster_of(request.param)
+def cluster(request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]) -> Cluster:
+    return cluster_of(request.param, False)
 
 
 @pytest.fixture
@@ -71,8 +75,29 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     if request.param in IN_MEMORY:
         yield InMemoryBench(external_jobs=IN_MEMORY[request.param])
         return
-    cluster = request.getfixturevalue("cluster_of")(request.param)
+    cluster = request.getfixturevalue("cluster_of")(request.param, False)
     async with _real_bench(cluster) as found:
+        yield found
+
+
+@pytest.fixture(
+    params=["in_memory", *(pytest.param(release, marks=pytest.mark.real) for release in RELEASES)]
+)
+async def office(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    """A bench with accounting."""
+    if request.param == "in_memory":
+        yield InMemoryBench(accounting=ACCOUNTING)
+        return
+    cluster = request.getfixturevalue("cluster_of")(request.param, True)
+    async with _real_bench(cluster) as found:
+        yield found
+
+
+@pytest.fixture(params=RELEASES)
+async def real_office(
+    request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]
+) -> AsyncIterator[RealBench]:
+    async with _real_bench(cluster_of(request.param, True)) as found:
         yield found
 
 
@@ -89,9 +114,10 @@ async def _real_bench(cluster: Cluster) -> AsyncIterator[RealBench]:
     await slurm.aclose()
 
 
-def _spec(release: str) -> ClusterSpec:
+def _spec(release: str, accounting: bool) -> ClusterSpec:
     return ClusterSpec(
         release=release,
+        accounting=accounting,
         nodes=len(NODES),
         cpus_per_node=CPUS,
         memory_mb=MEMORY_MB,

@@ -67,6 +67,16 @@ async def test_what_a_retried_creation_is_refused_for_says_nothing_of_the_first(
             await slurm.submit(spec(), 7)
 
 
+async def test_an_allocation_over_a_limit_has_burnt_its_id_and_a_submission_has_not() -> None:
+    """Of one on what runs Slurm leaves a FAILED job, under the number of one on submissions."""
+    limited = Act(reply(422, slurm_error(2050)), closes=True)
+    async with peer(limited, limited) as served, client_of(served) as slurm:
+        with pytest.raises(NoRoomNow):
+            await slurm.allocate(spec(), 7)
+        with pytest.raises(RetryLater):
+            await slurm.submit(spec(), 8)
+
+
 async def test_half_a_reply_is_a_lost_one() -> None:
     half = Act(reply(200, {"job_id": 7})[:-3], closes=True)
     async with peer(half, CREATED) as served, client_of(served) as slurm:

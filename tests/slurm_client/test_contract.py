@@ -7,13 +7,13 @@ its nodes and partitions, and jobs that get their place; the other test_contract
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from slurm_client import gres
 from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow
-from slurm_client.model import Configuration, Sharing
+from slurm_client.model import MOST_MINUTES, Configuration, JobChanges, Sharing
 from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, eventually, spec
 
 if TYPE_CHECKING:
@@ -271,6 +271,37 @@ async def test_constraints_and_exclusions_choose_the_node(bench: Bench) -> None:
     assert (await bench.allocate(constraints="h100&ib")).nodes == ("node-1",)
     assert (await bench.allocate(excluded_nodes=("node-1",))).nodes == ("node-2",)
     assert (await bench.allocate(required_nodes=("node-2",))).nodes == ("node-2",)
+
+
+async def test_of_more_required_nodes_than_it_has_a_job_gets_one_that_will_do(bench: Bench) -> None:
+    both: dict[str, Any] = {"required_nodes": NODES, "gres": (("gpu", GPUS),)}
+    assert (await bench.allocate(**both, excluded_nodes=("node-1",))).nodes == ("node-2",)
+    assert (await bench.allocate(**both)).nodes == ("node-1",)
+    waits = await bench.submit(**both)
+    await bench.until_waiting_for(waits, "Resources")
+    await bench.slurm.update(waits, JobChanges(excluded_nodes=("node-2",)))
+    assert (await bench.state(waits)).pending
+
+
+async def test_of_more_required_nodes_than_it_has_a_job_gets_one_with_its_features(bench: Bench) -> None:
+    for nodes in (NODES, NODES[::-1]):
+        assert (await bench.allocate(required_nodes=nodes, constraints="ib")).nodes == ("node-1",)
+
+
+async def test_of_more_required_nodes_than_it_has_a_job_gets_one_that_is_open(bench: Bench) -> None:
+    await bench.drain("node-1")
+    try:
+        assert (await bench.allocate(required_nodes=NODES)).nodes == ("node-2",)
+    finally:
+        await bench.resume("node-1")
+
+
+async def test_the_longest_time_limit_is_what_it_says(bench: Bench) -> None:
+    """One minute more, and the job would end after 44 seconds."""
+    job = await bench.allocate(time_limit_minutes=MOST_MINUTES)
+    assert job.time_limit_minutes == MOST_MINUTES
+    assert job.start_time is not None
+    assert job.end_time == job.start_time + 60 * MOST_MINUTES
 
 
 async def test_a_whole_node_takes_all_its_cpus_and_gpus(bench: Bench) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow
+from slurm_client.model import MOST_MINUTES
 from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, spec
 
 if TYPE_CHECKING:
@@ -81,6 +82,28 @@ async def test_a_value_of_shared_that_slurm_lacks_is_refused_here(bench: Bench) 
     job_id = next(bench.ids)
     with pytest.raises(InvalidRequest, match="none, oversubscribe, user, mcs, topo"):
         await bench.slurm.submit(spec(shared="ok"), job_id)
+    assert await bench.slurm.job(job_id) is None
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"user_id": 99},  # it would be root's
+        {"user_id": 2001, "group_id": 99},
+        {"user_id": 2**31 - 1},  # 24.11 reads it as another
+        {"time_limit_minutes": MOST_MINUTES + 1},
+        {"partition": "main\0-of-others"},
+        {"comment": "\0"},
+        {"current_working_directory": "/tmp\0x"},
+    ],
+    ids=str,
+)
+async def test_what_slurm_would_take_for_another_value_is_refused_here(
+    bench: Bench, wanted: dict[str, object]
+) -> None:
+    job_id = next(bench.ids)
+    with pytest.raises(InvalidRequest):
+        await bench.slurm.submit(spec(**wanted), job_id)
     assert await bench.slurm.job(job_id) is None
 
 

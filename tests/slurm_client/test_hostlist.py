@@ -22,10 +22,43 @@ from slurm_client import hostlist
         ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
         ("a1, b2", ("a1", "b2")),
         ("lone", ("lone",)),
+        (" a ,,b ,", ("a", "b")),
+        (",", ()),
     ],
 )
 def test_an_expression_stands_for_its_names(expression: str, names: tuple[str, ...]) -> None:
     assert hostlist.expand(expression) == names
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        *((text, "no hostlist") for text in ("a b", "n[1", "n1]", "n[1[2]]")),
+        *((text, "no number") for text in ("n[]", "n[x]", "n[1-]", "n[1-2-3]", "n[\u0663]")),
+        ("n[3-1]", "ends before it begins"),
+        ("n" * 256, "more than 255"),
+    ],
+)
+def test_what_is_no_hostlist_is_told(expression: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        hostlist.expand(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "n[1-3]",
+        "a,b,c",
+        "a[1],b,c[7]",
+        "a[1,2]b[1-2]",
+        "n[1-999999999999]",
+        "n[1-99]" * 9,
+        "n[1-9]" + "x" * 250,
+    ],
+)
+def test_more_names_than_are_taken_are_refused_before_they_are_made(expression: str) -> None:
+    with pytest.raises(ValueError, match="more"):
+        hostlist.expand(expression, most=2)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from slurm_client.errors import (
 )
 from slurm_client.rest import SlurmRest
 from slurm_client.tokens import StaticToken
-from tests.slurm_client.bench import GPUS, RealBench, spec
+from tests.slurm_client.bench import GPUS, RealBench, eventually, spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,6 +220,36 @@ async def test_an_api_without_external_jobs_has_scripts_that_sleep(
     assert (await bench.slurm.configuration()).kill_wait_s is None
     await bench.clear()
     await bench.slurm.aclose()
+
+
+# -- accounting
+
+
+async def test_a_placeholder_is_charged_to_whom_it_names(real_office: RealBench) -> None:
+    job_id = await real_office.submit(
+        user_id=2001,
+        group_id=2002,
+        account="lab",
+        qos="normal",
+        priority=4321,
+        comment="for the paper",
+        admin_comment="key",
+        gres=(("gpu", 2),),
+    )
+    await real_office.until_running(job_id)
+    await real_office.slurm.cancel(job_id)
+    fields = "user,group,account,qos,priority,comment,admincomment,state"
+    asked = ("--noheader", "--parsable2", "--allocations", f"--jobs={job_id}")
+
+    async def written() -> bool:
+        sacct = await asyncio.to_thread(
+            real_office.cluster.run_slurm, "sacct", *asked, f"--format={fields},alloctres%99"
+        )
+        entry, _, tres = sacct.stdout.strip().rpartition("|")
+        charged = "alice|bob|lab|normal|4321|for the paper|key|CANCELLED by 0"
+        return entry == charged and "gres/gpu=2" in tres
+
+    await eventually(written)
 
 
 # -- slurmctld down

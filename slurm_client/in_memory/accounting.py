@@ -1,0 +1,162 @@
+"""Who may use which account and QOS in an `InMemorySlurm`, and how many jobs at a time.
+
+As slurmctld with AccountingStorageEnforce=associations,limits,qos: what may not be is refused when it
+is submitted, and so is one job too many to submit; one too many to run waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from slurm_client.in_memory import refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from slurm_client.in_memory.record import Record
+    from slurm_client.model import JobSpec
+
+NORMAL: Final = "normal"
+"""The QOS that there always is."""
+
+REASONS: Final = frozenset(
+    {
+        "AssocGrpJobsLimit",
+        "AssocMaxCpuPerJobLimit",
+        "AssocMaxJobsLimit",
+        "QOSGrpJobsLimit",
+        "QOSMaxCpuPerJobLimit",
+        "QOSMaxJobsPerUserLimit",
+    }
+)
+"""Why a job waits under a limit. It holds up nobody behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """None is without limit. `max_jobs` run and `max_submit_jobs` are known at a time, of each user;
+    `group_jobs` run, of all together."""
+
+    group_jobs: int | None = None
+    max_jobs: int | None = None
+    max_submit_jobs: int | None = None
+    max_cpus_per_job: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Qos:
+    """With `deny_on_limit` a job that is too large is refused, and does not wait for other limits."""
+
+    name: str
+    limits: Limits = field(default_factory=Limits)
+    deny_on_limit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Association:
+    """A user's right to an account, and to these QOS under it, the first by default.
+
+    Of several of a user the first is his default account.
+    """
+
+    user_id: int
+    account: str
+    qos: tuple[str, ...] = (NORMAL,)
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """What slurmdbd knows. Root has the account root, as in a new cluster, unless told otherwise."""
+
+    associations: tuple[Association, ...] = ()
+    qos: tuple[Qos, ...] = ()
+
+
+class Enforcement:
+    """The rules of an `Accounting`; without one, anything goes."""
+
+    def __init__(self, accounting: Accounting | None) -> None:
+        given = accounting or Accounting()
+        self._enforced = accounting is not None
+        self._associations = (*given.associations, Association(0, "root"))
+        self._qos = {NORMAL: Qos(NORMAL)} | {one.name: one for one in given.qos}
+
+    def charged(self, spec: JobSpec, user_id: int) -> tuple[str, str]:
+        """The account and the QOS of such a job. Refused: 2045, 2066."""
+        if not self._enforced:
+            return spec.account or "", spec.qos or ""
+        association = self._association(user_id, spec.account)
+        if association is None:
+            raise refusals.refusal(refusals.INVALID_ACCOUNT)
+        if (qos := spec.qos or association.qos[0]) not in association.qos:
+            raise refusals.refusal(refusals.INVALID_QOS)
+        return association.account, qos
+
+    def check(self, record: Record, others: Iterable[Record]) -> None:
+        """Refuse what may not even wait beside `others`, all of which live: 2050."""
+        if not self._enforced:
+            return
+        qos, association = self._limiting(record)
+        too_many = any(
+            _reached(_own(record, peers), limits.max_submit_jobs)
+            for limits, peers in self._peers(qos, association, record, list(others))
+        )
+        if too_many or (qos.deny_on_limit and _too_large(record, qos.limits)):
+            raise refusals.refusal(refusals.ACCOUNTING_POLICY)
+
+    def reason(self, record: Record, others: Iterable[Record]) -> str | None:
+        """Why it must wait although there may be room; `others` live."""
+        if not self._enforced:
+            return None
+        running = [one for one in others if one.has_nodes]
+        qos, association = self._limiting(record)
+        names = (("QOS", "PerUser"), ("Assoc", ""))
+        scopes = self._peers(qos, association, record, running)
+        for (scope, each), (limits, peers) in zip(names, scopes, strict=True):
+            if _too_large(record, limits):
+                return f"{scope}MaxCpuPerJobLimit"
+            if _reached(len(peers), limits.group_jobs):
+                return f"{scope}GrpJobsLimit"
+            if _reached(_own(record, peers), limits.max_jobs):
+                return f"{scope}MaxJobs{each}Limit"
+        return None
+
+    def _association(self, user_id: int, account: str | None) -> Association | None:
+        return next(
+            (
+                one
+                for one in self._associations
+                if one.user_id == user_id and account in {None, one.account}
+            ),
+            None,
+        )
+
+    def _limiting(self, record: Record) -> tuple[Qos, Association]:
+        association = self._association(record.user_id, record.account)
+        assert association is not None  # `charged` saw to it
+        return self._qos[record.qos], association
+
+    def _peers(
+        self, qos: Qos, association: Association, record: Record, jobs: Iterable[Record]
+    ) -> Iterator[tuple[Limits, list[Record]]]:
+        """The QOS's limits and the association's, each with the jobs that count beside this one."""
+        rest = [one for one in jobs if one.id != record.id]
+        yield qos.limits, [one for one in rest if one.qos == qos.name]
+        same = (record.user_id, record.account)
+        yield association.limits, [one for one in rest if (one.user_id, one.account) == same]
+
+
+def _own(record: Record, peers: Iterable[Record]) -> int:
+    """How many of them are the same user's."""
+    return sum(one.user_id == record.user_id for one in peers)
+
+
+def _reached(count: int, limit: int | None) -> bool:
+    return limit is not None and count >= limit
+
+
+def _too_large(record: Record, limits: Limits) -> bool:
+    most = limits.max_cpus_per_job
+    return most is not None and record.spec.cpus * record.spec.nodes > most

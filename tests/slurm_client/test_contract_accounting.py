@@ -1,0 +1,193 @@
+"""The contract: who may use which account, QOS and reservation, and how much: bench.ACCOUNTING says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow, RetryLater
+from tests.slurm_client.bench import ALICE, BOB, NOBODY, spec
+
+if TYPE_CHECKING:
+    from tests.slurm_client.bench import Bench
+
+Wanted = dict[str, Any]
+
+
+# -- access
+
+
+async def test_a_job_runs_under_the_account_and_qos_that_it_names(office: Bench) -> None:
+    job_id = await office.submit(user_id=ALICE, account="lab", qos="normal")
+    job = await office.until_running(job_id)
+    assert (job.account, job.qos, job.user_id) == ("lab", "normal", ALICE)
+
+
+async def test_a_job_that_names_none_gets_its_users_defaults(office: Bench) -> None:
+    for user_id, defaults in ((ALICE, ("ml", "normal")), (BOB, ("web", "bobs"))):
+        job = await office.until_running(await office.submit(user_id=user_id))
+        assert (job.account, job.qos) == defaults
+    job = await office.allocate()
+    assert (job.account, job.qos) == ("root", "normal")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"user_id": BOB, "account": "ml"},
+        {"user_id": BOB, "account": "nowhere"},
+        {"user_id": NOBODY},
+        {"user_id": NOBODY, "account": "ml"},
+        {"account": "ml"},  # not root's either
+    ],
+    ids=str,
+)
+async def test_an_account_without_access_is_an_invalid_request(office: Bench, wanted: Wanted) -> None:
+    job_id = next(office.ids)
+    with pytest.raises(InvalidRequest, match=r"(?i)account") as refused:
+        await office.slurm.submit(spec(**wanted), job_id)
+    assert refused.value.number == 2045
+    assert await office.slurm.job(job_id) is None
+
+
+async def test_an_allocation_for_an_account_without_access_is_refused_too(office: Bench) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        await office.allocate(account="ml")
+    assert refused.value.number == 2045
+
+
+@pytest.mark.parametrize("qos", ["bobs", "nowhere"])
+async def test_a_qos_without_access_is_an_invalid_request(office: Bench, qos: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"(?i)qos") as refused:
+        await office.submit(user_id=ALICE, qos=qos)
+    assert refused.value.number == 2066
+
+
+# -- limits on what runs
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        ({"user_id": ALICE, "qos": "one-runs"}, "QOSMaxJobsPerUserLimit"),
+        ({"user_id": ALICE, "qos": "one-runs-of-all"}, "QOSGrpJobsLimit"),
+        ({"user_id": ALICE, "account": "lab"}, "AssocMaxJobsLimit"),
+    ],
+    ids=str,
+)
+async def test_one_job_too_many_waits_for_the_other_to_end(
+    office: Bench, wanted: Wanted, reason: str
+) -> None:
+    first = await office.submit(**wanted)
+    await office.until_running(first)
+    second = await office.submit(**wanted)
+    await office.until_waiting_for(second, reason)
+    await office.slurm.cancel(first)
+    await office.until_running(second)
+
+
+async def test_a_limit_is_of_each_user_or_of_all(office: Bench) -> None:
+    for qos in ("one-runs", "one-runs-of-all"):
+        await office.until_running(await office.submit(user_id=ALICE, qos=qos))
+    await office.until_running(await office.submit(user_id=BOB, qos="one-runs"))
+    waits = await office.submit(user_id=BOB, qos="one-runs-of-all")
+    await office.until_waiting_for(waits, "QOSGrpJobsLimit")
+
+
+async def test_a_job_that_waits_under_a_limit_holds_up_nobody(office: Bench) -> None:
+    await office.until_running(await office.submit(user_id=ALICE, qos="one-runs"))
+    waits = await office.submit(user_id=ALICE, qos="one-runs", priority=1000)
+    await office.until_waiting_for(waits, "QOSMaxJobsPerUserLimit")
+    await office.until_running(await office.submit(user_id=BOB))
+    assert (await office.allocate()).state.running
+
+
+async def test_an_allocation_over_a_limit_burns_its_id_and_the_next_one_waits(office: Bench) -> None:
+    first = await office.allocate(qos="one-runs")
+    burnt = next(office.ids)
+    with pytest.raises(NoRoomNow) as refused:
+        await office.slurm.allocate(spec(qos="one-runs"), burnt)
+    assert refused.value.number == 2050
+    assert (await office.state(burnt)).base == "FAILED"
+    with pytest.raises(JobIdTaken):
+        await office.slurm.submit(spec(qos="one-runs"), burnt)
+    waits = await office.submit(qos="one-runs")
+    await office.until_waiting_for(waits, "QOSMaxJobsPerUserLimit")
+    await office.slurm.cancel(first.id)
+    await office.until_running(waits)
+
+
+async def test_a_job_that_is_larger_than_its_qos_allows_waits(office: Bench) -> None:
+    job_id = await office.submit(user_id=ALICE, qos="small", cpus=3)
+    await office.until_waiting_for(job_id, "QOSMaxCpuPerJobLimit")
+    with pytest.raises(NoRoomNow):
+        await office.allocate(qos="small", cpus=3)
+    assert (await office.allocate(qos="small", cpus=2)).state.running
+
+
+# -- limits on what is submitted
+
+
+async def test_a_submission_over_a_limit_is_for_later_and_leaves_nothing(office: Bench) -> None:
+    first = await office.submit(user_id=ALICE, qos="one-submitted")
+    asked, job_id = spec(user_id=ALICE, qos="one-submitted"), next(office.ids)
+    with pytest.raises(RetryLater, match=r"(?i)polic|limit") as refused:
+        await office.slurm.submit(asked, job_id)
+    assert refused.value.number == 2050
+    assert await office.slurm.job(job_id) is None
+    await office.slurm.cancel(first)
+    await office.until_running(await office.slurm.submit(asked, job_id))
+
+
+async def test_an_allocation_over_a_limit_on_submissions_is_no_room_now(office: Bench) -> None:
+    await office.submit(qos="one-submitted")
+    with pytest.raises(NoRoomNow):
+        await office.allocate(qos="one-submitted")
+
+
+async def test_a_qos_that_denies_what_is_too_large_gives_the_number_of_a_full_one(office: Bench) -> None:
+    # So it is tried again for ever: Slurm does not tell that it never will be taken.
+    with pytest.raises(RetryLater) as refused:
+        await office.submit(user_id=ALICE, qos="small-or-denied", cpus=3)
+    assert refused.value.number == 2050
+
+
+# -- reservations
+
+
+async def test_a_reservation_admits_its_users_to_its_nodes(office: Bench) -> None:
+    with office.reserved("hers", ["node-2"], ["alice"]):
+        job = await office.until_running(await office.submit(user_id=ALICE, reservation="hers"))
+        assert (job.nodes, job.reservation) == (("node-2",), "hers")
+        await office.slurm.cancel(job.id)
+
+
+async def test_a_reservation_refuses_the_others_and_lets_root_in(office: Bench) -> None:
+    with office.reserved("hers", ["node-2"], ["alice"]):
+        job_id = next(office.ids)
+        with pytest.raises(InvalidRequest, match=r"(?i)reservation") as refused:
+            await office.slurm.submit(spec(user_id=BOB, reservation="hers"), job_id)
+        assert refused.value.number == 2052
+        assert await office.slurm.job(job_id) is None
+        job = await office.allocate(reservation="hers")
+        assert job.nodes == ("node-2",)
+        await office.slurm.cancel(job.id)
+
+
+async def test_jobs_outside_a_reservation_keep_off_its_nodes(office: Bench) -> None:
+    with office.reserved("hers", ["node-2"], ["alice"]):
+        assert all(node.schedulable for node in await office.slurm.nodes())
+        waits = await office.submit(required_nodes=("node-2",))
+        await office.until_waiting_for(waits, "ReqNodeNotAvail")
+        with pytest.raises(NoRoomNow):
+            await office.allocate(required_nodes=("node-2",))
+        assert (await office.allocate(priority=10)).nodes == ("node-1",)
+    await office.until_running(waits)
+
+
+async def test_a_node_outside_its_reservation_is_never_a_jobs(office: Bench) -> None:
+    with office.reserved("hers", ["node-2"], ["alice"]):
+        with pytest.raises(InvalidRequest) as refused:
+            await office.submit(user_id=ALICE, reservation="hers", required_nodes=("node-1",))
+        assert refused.value.number == 2014

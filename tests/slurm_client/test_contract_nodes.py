@@ -1,0 +1,95 @@
+"""The contract: nodes that are taken out of service and given back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slurm_client.errors import InvalidRequest
+from slurm_client.model import Node
+from tests.slurm_client.bench import CPUS, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.slurm_client.bench import Bench
+
+REASON = "slurm-extender: the Node is cordoned"
+
+
+@pytest.fixture
+async def healed(bench: Bench) -> AsyncIterator[Bench]:
+    yield bench
+    for node in await bench.slurm.nodes():
+        await bench.slurm.undrain_node(node.name)
+        await in_service(bench, node.name)
+
+
+async def in_service(bench: Bench, name: str) -> None:
+    """slurmctld asks a node's slurmd first whether it is there."""
+
+    async def answers() -> bool:
+        return (await see(bench, name)).schedulable
+
+    await eventually(answers)
+
+
+async def see(bench: Bench, name: str = "node-1") -> Node:
+    (node,) = [node for node in await bench.slurm.nodes() if node.name == name]
+    return node
+
+
+async def test_a_drained_node_takes_no_jobs_and_keeps_those_it_has(healed: Bench) -> None:
+    running = await healed.allocate(required_nodes=("node-1",))
+    await healed.slurm.drain_node("node-1", REASON)
+    node = await see(healed)
+    assert "DRAIN" in node.states
+    assert node.reason == REASON
+    assert (await healed.read(running.id)).state.running
+    job_id = await healed.submit(cpus=CPUS)
+    assert (await healed.until_running(job_id)).nodes == ("node-2",)
+
+
+async def test_an_undrained_node_takes_jobs_again(healed: Bench) -> None:
+    await healed.slurm.drain_node("node-1", REASON)
+    waiting = await healed.submit(required_nodes=("node-1",))
+    await healed.slurm.undrain_node("node-1")
+    node = await see(healed)
+    assert "DRAIN" not in node.states
+    assert node.reason == ""
+    assert (await healed.until_running(waiting)).nodes == ("node-1",)
+
+
+async def test_undraining_again_changes_nothing(healed: Bench) -> None:
+    before = await see(healed)
+    for _ in range(2):
+        await healed.slurm.undrain_node("node-1")
+    after = await see(healed)
+    assert "DRAIN" not in before.states | after.states
+
+
+async def test_undraining_does_not_bring_back_a_node_that_is_down(healed: Bench) -> None:
+    await healed.slurm.drain_node("node-2", REASON)
+    await healed.fail("node-2")
+    await healed.slurm.undrain_node("node-2")
+    node = await see(healed, "node-2")
+    assert "DOWN" in node.states
+    assert "DRAIN" not in node.states
+    await healed.resume("node-2")
+    await in_service(healed, "node-2")
+
+
+async def test_a_later_reason_replaces_the_first(healed: Bench) -> None:
+    for reason in ("by hand", REASON):
+        await healed.slurm.drain_node("node-1", reason)
+    assert (await see(healed)).reason == REASON
+
+
+async def test_a_node_that_is_not_there_is_an_invalid_request(healed: Bench) -> None:
+    for name in ("nowhere", "node-1/../node-2", "a b", ""):
+        with pytest.raises(InvalidRequest):
+            await healed.slurm.drain_node(name, REASON)
+        with pytest.raises(InvalidRequest):
+            await healed.slurm.undrain_node(name)
+    assert not any("DRAIN" in node.states for node in await healed.slurm.nodes())

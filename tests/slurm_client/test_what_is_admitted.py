@@ -1,0 +1,241 @@
+"""What the webhook admits, Slurm takes as it was asked, or refuses for what only Slurm can know.
+
+Each Pod goes the product's way: /mutate's review, the job that follows from it, slurmrestd, and back. Of
+a job that Slurm took, every field that was asked for is read back: 26.05 ignores a field that it does
+not know with HTTP 200, and both releases cut, fold and wrap some values without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from extender.admission.mutate import review
+from extender.admission.review import PodRequest
+from extender.placement.annotations import ANNOTATIONS
+from extender.placement.policy import OPEN
+from extender.placement.workload import parse_pod
+from slurm_client import hostlist
+from slurm_client.errors import InvalidRequest
+from slurm_client.model import JobSpec
+from slurm_client.replies import number
+from slurm_client.rest import SlurmRest
+from tests.builders import DIALECT, PREFIX, container, pod_manifest
+from tests.slurm_client.asks import ACCOUNTS, PARTITIONS, QOS, RESERVATION, RESERVED_FOR, Ask, asks
+from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, RealBench
+from tests.slurm_client.conftest import RELEASES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from deploy.local.cluster import Cluster
+
+EXAMPLES = 1200
+
+ONLY_SLURM_KNOWS: Mapping[int, tuple[str, ...]] = {
+    2000: ("partition",),  # no such partition
+    2014: (  # no node is like that
+        *("cpus", "memory_mb", "gres", "shared"),
+        *("constraints", "prefer", "excluded_nodes", "required_nodes", "partition"),
+    ),
+    2018: ("required_nodes", "excluded_nodes"),  # no such node, or required and excluded at once
+    2029: ("constraints",),  # no such feature, or no such expression
+    2045: ("account", "user_id", "group_id"),  # no such account, or not for this user
+    2052: ("reservation",),  # for others
+    2053: ("reservation",),  # no such reservation
+    2066: ("qos",),  # no such QOS, or not for this account
+    2133: ("prefer",),  # as 2029
+}
+"""Slurm's refusals of what was admitted: number -> the fields of a JobSpec that it may be about."""
+# scontrol's OverSubscribe and (26.05) Exclusive -> Sharing
+SHARING: Mapping[tuple[str, str | None], str] = {
+    ("NO", None): "none",
+    ("NO", "NODE"): "none",
+    ("YES", None): "oversubscribe",
+    ("YES", "NO"): "oversubscribe",
+    **{(word.upper(), None): word for word in ("user", "mcs", "topo")},
+    **{("NO", word.upper()): word for word in ("user", "mcs", "topo")},
+}
+ABSENT: dict[str, Any] = {one.name: one.default for one in fields(JobSpec)} | {
+    "cpus": 1,
+    "memory_mb": 100,
+}
+
+
+def admitted(ask: Ask) -> JobSpec | None:
+    """The job that follows from a Pod, as it is sent; None where its author is told why not."""
+    annotations = {PREFIX + name: value for name, value in ask.annotations.items()}
+    pod = pod_manifest(annotations=annotations, containers=[container(ask.requests)])
+    sent = {"uid": "1", "kind": {"kind": "Pod"}, "namespace": "default", "object": pod}
+    response = review(PodRequest.model_validate(sent), DIALECT, OPEN)["response"]
+    if not response["allowed"]:
+        about = PREFIX + ask.about if ask.about else "request"
+        assert about in response["status"]["message"]
+        return None
+    return replace(parse_pod(pod, DIALECT).request.job, admin_comment="key")
+
+
+@dataclass
+class Slurm:
+    """A real one whose nodes are drained, so that no job starts."""
+
+    bench: RealBench
+    release: str
+    loop: asyncio.Runner
+    took: Counter[str] = field(default_factory=Counter)
+    """By field of a JobSpec."""
+    refused: Counter[int] = field(default_factory=Counter)
+
+    def try_(self, spec: JobSpec) -> None:
+        self.loop.run(self._try(spec))
+
+    async def _try(self, spec: JobSpec) -> None:
+        refusal = await self._taken(spec)
+        if refusal is None:
+            self.took.update(one.name for one in fields(spec) if getattr(spec, one.name) != one.default)
+            return
+        assert refusal in ONLY_SLURM_KNOWS
+        assert not known(spec, refusal), "Slurm refuses what it has"
+        self.refused[refusal] += 1
+        without = {name: ABSENT[name] for name in ONLY_SLURM_KNOWS[refusal]}
+        assert await self._taken(replace(spec, **without)) != refusal, "it was about something else"
+
+    async def _taken(self, spec: JobSpec) -> int | None:
+        """The number of Slurm's refusal; None where the job was taken, as it was asked."""
+        try:
+            job_id = await self.bench.slurm.submit(spec, next(self.bench.ids))
+        except InvalidRequest as refusal:
+            return refusal.number or 0
+        try:
+            asked, read = expected(spec), await self._read(job_id, spec)
+        finally:
+            await self.bench.slurm.cancel(job_id)
+        assert {name: read.get(name) for name in asked} == asked
+        return None
+
+    async def _read(self, job_id: int, spec: JobSpec) -> Mapping[str, Any]:
+        assert isinstance(self.bench.slurm, SlurmRest)
+        reply = await self.bench.slurm._get(f"job/{job_id}")
+        (job,) = reply.document["jobs"]
+        read = {name: _plain(value) for name, value in job.items()}
+        for name in ("required_nodes", "excluded_nodes"):
+            read[name] = set(hostlist.expand(read[name]))
+        if spec.shared is not None:
+            read["shared"] = self._sharing(job_id)
+        return read
+
+    def _sharing(self, job_id: int) -> str | None:
+        """As scontrol shows it: slurmrestd 26.05 says [] of any EXTERNAL_JOB's."""
+        shown = self.bench.cluster.run_slurm("scontrol", "--oneliner", "show", "job", str(job_id)).stdout
+        words = dict(word.split("=", 1) for word in reversed(shown.split()) if "=" in word)
+        return SHARING[words["OverSubscribe"], words.get("Exclusive")]
+
+
+def _plain(value: Any) -> Any:
+    return number(value) if isinstance(value, dict) and "number" in value else value
+
+
+def expected(spec: JobSpec) -> dict[str, Any]:
+    """How a job reads that Slurm took as it was asked, by slurmrestd's names."""
+    user = spec.user_id or 0
+    asked: dict[str, Any] = {
+        "name": spec.name,
+        "tasks": 1,
+        "cpus_per_task": spec.cpus,
+        "memory_per_node": spec.memory_mb,
+        "tres_per_node": ",".join(f"gres/{name}:{count}" for name, count in spec.gres),
+        "partition": spec.partition or "main",
+        "account": (spec.account or ACCOUNTS[user][0]).lower(),  # Slurm's accounts are in lower case
+        "resv_name": spec.reservation or "",
+        "comment": spec.comment or "",
+        "features": (spec.constraints or "").replace(",", "&"),  # sbatch(1): a comma is an and
+        "prefer": (spec.prefer or "").replace(",", "&"),
+        "required_nodes": set(spec.required_nodes),
+        "excluded_nodes": set(spec.excluded_nodes),
+        "user_id": user,
+        "group_id": user if spec.group_id is None else spec.group_id,
+        "admin_comment": spec.admin_comment,
+        "requeue": False,
+    }
+    given = {
+        "qos": spec.qos,
+        "current_working_directory": spec.current_working_directory,
+        "priority": spec.priority,
+        "time_limit": spec.time_limit_minutes,
+        "shared": None if spec.shared is None else str(spec.shared),
+    }
+    return asked | {name: value for name, value in given.items() if value is not None}
+
+
+def known(spec: JobSpec, number: int) -> bool:
+    """Whether Slurm knows all that a refusal of this number may be about."""
+    user = spec.user_id or 0
+    match number:
+        case 2000:
+            return set((spec.partition or "main").split(",")) <= PARTITIONS
+        case 2014:
+            fits = spec.cpus <= CPUS and spec.memory_mb <= MEMORY_MB
+            anywhere = not (spec.constraints or spec.prefer or spec.required_nodes)
+            some = set(spec.excluded_nodes) != set(NODES)
+            return fits and anywhere and some and all(count <= GPUS for _, count in spec.gres)
+        case 2018:
+            named = {*spec.required_nodes, *spec.excluded_nodes}
+            return named <= set(NODES) and not {*spec.required_nodes} & {*spec.excluded_nodes}
+        case 2045:
+            own = ACCOUNTS.get(user, ())
+            return bool(own) and (spec.account or own[0]).lower() in own
+        case 2052 | 2053:
+            return spec.reservation in (None, RESERVATION) and user in RESERVED_FOR
+        case 2066:
+            return {one.lower() for one in (spec.qos or "normal").split(",")} <= {*QOS.get(user, ())}
+    return False
+
+
+@pytest.fixture(scope="session", params=RELEASES)
+def slurm(request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]) -> Iterator[Slurm]:
+    cluster = cluster_of(request.param, True)
+    with asyncio.Runner() as loop:
+        client = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
+        loop.run(client.connect())
+        bench = RealBench(client, cluster)
+        with bench.reserved(RESERVATION, NODES, ("root", "alice")), drained(bench, loop):
+            yield Slurm(bench, request.param, loop)
+        loop.run(bench.clear())
+        loop.run(client.aclose())
+
+
+@contextmanager
+def drained(bench: RealBench, loop: asyncio.Runner) -> Iterator[None]:
+    for name in NODES:
+        loop.run(bench.drain(name))
+    yield
+    for name in NODES:
+        loop.run(bench.resume(name))
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+def test_what_is_admitted_is_taken_as_it_was_asked(slurm: Slurm) -> None:
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[*HealthCheck],
+    )
+    @given(asks())
+    def each(ask: Ask) -> None:
+        spec = admitted(ask)
+        if spec is not None:
+            slurm.try_(spec)
+
+    each()
+    assert {row.field for row in ANNOTATIONS} <= set(slurm.took)
+    assert slurm.took.total() > EXAMPLES / 2
+    assert set(slurm.refused) >= {2000, 2018, 2029, 2045, 2053, 2066, 2133}
