@@ -1,6 +1,6 @@
-# Four commands do everything, their own installs included: make demo, make test, make bench-quick,
-# make chaos.
-.PHONY: demo test bench-quick chaos check docs lock clean
+# Five commands do everything, their own installs included: make demo, make test, make test-oldest,
+# make bench-quick, make chaos.
+.PHONY: demo test test-oldest bench-quick chaos check docs lock clean
 
 DURATION = 900
 SEED = 0
@@ -15,6 +15,13 @@ test:
 	@./check
 	@.venv/bin/python -m deploy.local prepare
 	.venv/bin/pytest -m real --durations 10
+
+# The end-to-end tests on the oldest Kubernetes that is supported; it is built for them, once.
+test-oldest: export KUBERNETES_RELEASE = 1.31
+test-oldest:
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare
+	.venv/bin/pytest -m real tests/end_to_end --durations 10
 
 bench-quick:
 	@./bootstrap --cluster

@@ -7,11 +7,10 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 
-SHARED = ClusterSpec(nodes=4, cpus_per_node=8, memory_mb=16_000, gpus_per_node=4, extender=False)
-
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Four nodes of 8 CPUs, 16,000 MB and 4 GPUs; Kubernetes, but no extender."""
-    with Cluster.up(SHARED, tmp_path_factory.mktemp("shared")) as cluster:
+    spec = ClusterSpec(nodes=4, cpus_per_node=8, memory_mb=16_000, gpus_per_node=4, extender=False)
+    with Cluster.up(spec, tmp_path_factory.mktemp("shared")) as cluster:
         yield cluster

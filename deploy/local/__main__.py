@@ -14,7 +14,13 @@ from deploy.local.errors import ClusterError, MissingPrerequisitesError
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Stopwatch
 from deploy.local.slurm_config import clients
-from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, ClusterSpec, SpecError
+from deploy.local.spec import (
+    DEBIAN_SUITES,
+    DEFAULT_RELEASE,
+    KUBERNETES_RELEASES,
+    ClusterSpec,
+    SpecError,
+)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 # Without markup: logs are full of brackets.
@@ -27,6 +33,13 @@ Directory = Annotated[
     Path, typer.Option(help="Where the cluster keeps everything.", envvar="CLUSTER_DIRECTORY")
 ]
 Release = Annotated[str, typer.Option(help=f"Of Slurm: {' or '.join(DEBIAN_SUITES)}.")]
+KubernetesRelease = Annotated[
+    str,
+    typer.Option(
+        help=f"{' or '.join(KUBERNETES_RELEASES)}; else this machine's own, or the newest.",
+        envvar="KUBERNETES_RELEASE",
+    ),
+]
 _DEFAULT_DIRECTORY = CHECKOUT / "build" / "cluster"
 
 
@@ -60,6 +73,7 @@ def up(  # noqa: PLR0913 - each is an option
     gpus: Annotated[int, typer.Option(help="Of each node.")] = 4,
     release: Release = DEFAULT_RELEASE,
     kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
+    kubernetes_release: KubernetesRelease = "",
     extender: Annotated[bool, typer.Option(help="Or kube-scheduler without it.")] = True,
     replicas: Annotated[int, typer.Option(help="Of kube-scheduler and extender.")] = 1,
     accounting: Annotated[bool, typer.Option(help="With slurmdbd and MariaDB.")] = False,
@@ -73,6 +87,7 @@ def up(  # noqa: PLR0913 - each is an option
         memory_mb=memory,
         gpus_per_node=gpus,
         kubernetes=kubernetes,
+        kubernetes_release=kubernetes_release,
         extender=extender and kubernetes,
         replicas=replicas,
         accounting=accounting,
@@ -115,12 +130,17 @@ def prepare(
     *,
     release: Release = DEFAULT_RELEASE,
     kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
+    kubernetes_release: KubernetesRelease = "",
     accounting: Annotated[bool, typer.Option(help="With slurmdbd and MariaDB.")] = False,
 ) -> None:
     """Download and build what a first cluster needs, and start nothing."""
     stopwatch = Stopwatch(console.print)
     spec = ClusterSpec(
-        release=release, kubernetes=kubernetes, extender=kubernetes, accounting=accounting
+        release=release,
+        kubernetes=kubernetes,
+        kubernetes_release=kubernetes_release,
+        extender=kubernetes,
+        accounting=accounting,
     )
     Cluster.prepare(spec, report=stopwatch)
     stopwatch("everything is there")

@@ -88,7 +88,7 @@ class Cluster:
     def prepare(spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
         """Slurm's tree and the Kubernetes binaries, made now if this machine has not got them."""
         check_prerequisites(spec)
-        binaries = kubernetes_binaries(report) if spec.kubernetes else {}
+        binaries = kubernetes_binaries(spec.kubernetes_release, report) if spec.kubernetes else {}
         return slurm_tree(spec, report), binaries
 
     @classmethod

@@ -26,7 +26,9 @@ _INNODB: Final = ("--innodb-log-file-size=4M", "--innodb-undo-tablespaces=0")
 # The parts of mariadb-install-db that make tables; it needs more of a system than the tree is.
 _SCRIPTS: Final = ("system_tables", "performance_tables", "system_tables_data")
 _FIRST: Final = "CREATE DATABASE mysql;\nUSE mysql;\n"
+# They also make a root without a password.
 _LAST: Final = (
+    "DELETE FROM global_priv;\nDELETE FROM proxies_priv;\n"
     "INSERT INTO global_priv VALUES ('localhost', 'slurm', "
     "JSON_OBJECT('access', CAST(-1 AS UNSIGNED), 'plugin', 'unix_socket'));\n"
 )

@@ -1,6 +1,8 @@
 """The Kubernetes binaries: those of this machine where they fit together, else built here, once.
 
-One Go program (deploy/local/kubernetes) is all of them; each name is a link to it.
+One Go program is all of them; each name is a link to it. Each release that is built here has its own in
+deploy/local/kubernetes. etcd and kwok are the newest's in every cluster: linked with an older release
+they would drag its libraries along.
 """
 
 import os
@@ -14,9 +16,8 @@ from typing import Final
 from deploy.local.cache import build_once, cache_folder, recipe_hash
 from deploy.local.errors import ClusterError
 from deploy.local.progress import Report, heartbeat
+from deploy.local.spec import KUBERNETES_RELEASES
 
-# What deploy/local/kubernetes/go.mod requires.
-BUILT_VERSION: Final = "1.36.2"
 GO_VERSION: Final = (1, 26)
 
 CONTROL_PLANE: Final = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -25,56 +26,74 @@ BINARIES: Final = ("etcd", *CONTROL_PLANE, "kubectl", "kwok")
 # major, minor
 Version = tuple[int, int]
 
-_BUILT_KUBERNETES: Final[Version] = (1, 36)
+_NEWEST: Final = KUBERNETES_RELEASES[0]
 _SUPPORTED_KUBERNETES: Final = range(31, 37)
 _SUPPORTED_ELSE: Final[Mapping[str, tuple[Version, ...]]] = {
     "etcd": ((3, 5), (3, 6)),
     "kwok": ((0, 8),),  # the Pod stages use its newest form
 }
-_SOURCE: Final = Path(__file__).with_name("kubernetes")
-_LINKER_FLAGS: Final = "-s -w " + " ".join(
-    f"-X k8s.io/component-base/version.{name}={value}"
-    for name, value in (("gitVersion", f"v{BUILT_VERSION}"), ("gitMajor", 1), ("gitMinor", 36))
-)
+_SOURCES: Final = Path(__file__).with_name("kubernetes")
 
 
-def kubernetes_binaries(report: Report) -> dict[str, str]:
-    """A path for each of BINARIES. The first call on a machine may build for several minutes."""
+def kubernetes_binaries(release: str, report: Report) -> dict[str, str]:
+    """A path for each of BINARIES. The first call on a machine may build for several minutes.
+
+    `release` is the control plane's, one of KUBERNETES_RELEASES. Where it is "", this machine's own
+    control plane is used if it is a supported one, else the newest.
+    """
+    binaries, built = _chosen(release)
+    if binaries:
+        report(f"using this machine's own {', '.join(sorted(binaries))}")
+    return binaries | {name: str(_built(source, report) / name) for name, source in built.items()}
+
+
+def _built(release: str, report: Report) -> Path:
+    return build_once(built_place(release), lambda place: _build(release, place, report), report)
+
+
+def needs_build(release: str) -> bool:
+    """Whether the next `kubernetes_binaries` of that release has to build, and so needs Go."""
+    _, built = _chosen(release)
+    return not all(built_place(source).exists() for source in set(built.values()))
+
+
+def _chosen(release: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The paths of this machine's own binaries that are used, and whose build each other one is of."""
     found = find_binaries()
-    usable = choose({name: version for name, (_, version) in found.items()})
-    binaries = {name: str(found[name][0]) for name in usable}
-    if missing := [name for name in BINARIES if name not in binaries]:
-        built = build_once(built_place(), lambda place: _build(place, report), report)
-        binaries |= {name: str(built / name) for name in missing}
-    if usable:
-        report(f"using this machine's own {', '.join(sorted(usable))}")
-    return binaries
+    usable = choose({name: version for name, (_, version) in found.items()}, release)
+    own = {name: str(found[name][0]) for name in usable}
+    return own, {name: _source(name, release) for name in BINARIES if name not in own}
 
 
-def needs_build() -> bool:
-    """Whether the next `kubernetes_binaries` has to build, and so needs Go."""
-    found = find_binaries()
-    usable = choose({name: version for name, (_, version) in found.items()})
-    return len(usable) < len(BINARIES) and not built_place().exists()
+def _source(name: str, release: str) -> str:
+    """The release whose program holds a binary."""
+    return _NEWEST if name in _SUPPORTED_ELSE else release or _NEWEST
 
 
-def choose(found: Mapping[str, Version]) -> set[str]:
+def choose(found: Mapping[str, Version], release: str = "") -> set[str]:
     """Which of the binaries found are used, so that the whole is one supported cluster.
 
-    The control plane must agree in its minor version, with itself or with what would be built for
-    the rest of it; kubectl may be one minor away from it.
+    The control plane must be of the release that is asked for. Where none is, it must agree in its minor
+    version, with itself or with what would be built for the rest of it. kubectl may be one minor away
+    from it.
     """
     chosen = {name for name, versions in _SUPPORTED_ELSE.items() if found.get(name) in versions}
     plane = {name: found[name] for name in CONTROL_PLANE if name in found}
-    version = next(iter(plane.values()), _BUILT_KUBERNETES)
-    complete = len(plane) == len(CONTROL_PLANE) or version == _BUILT_KUBERNETES
+    built = _version(release or _NEWEST)
+    version = built if release else next(iter(plane.values()), built)
+    complete = len(plane) == len(CONTROL_PLANE) or version == built
     if _is_supported(version) and complete and set(plane.values()) <= {version}:
         chosen |= plane.keys()
     else:
-        version = _BUILT_KUBERNETES
+        version = built
     if (kubectl := found.get("kubectl")) and abs(kubectl[1] - version[1]) <= 1:
         chosen.add("kubectl")
     return chosen
+
+
+def _version(release: str) -> Version:
+    major, minor = release.split(".")
+    return int(major), int(minor)
 
 
 def _is_supported(version: Version) -> bool:
@@ -104,34 +123,54 @@ def _version_of(binary: Path) -> Version | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def built_place() -> Path:
-    """Where the built binaries are, or will be."""
-    sources = [(_SOURCE / name).read_bytes() for name in ("go.mod", "go.sum", "main.go")]
-    recipe = recipe_hash(*sources, _LINKER_FLAGS.encode())
-    return cache_folder() / f"kubernetes-{BUILT_VERSION}-{os.uname().machine}-{recipe}"
+def built_place(release: str) -> Path:
+    """Where the binaries that are built of a release are, or will be."""
+    sources = [(_SOURCES / release / name).read_bytes() for name in ("go.mod", "go.sum", "main.go")]
+    recipe = recipe_hash(*sources, _linker_flags(release).encode())
+    return cache_folder() / f"kubernetes-{_patch_release(release)}-{os.uname().machine}-{recipe}"
 
 
-def _build(place: Path, report: Report) -> None:
-    report(f"building Kubernetes {BUILT_VERSION}, etcd and kwok: about 5 minutes on 2 cores, once")
+def _patch_release(release: str) -> str:
+    """What its go.mod requires."""
+    required = re.search(r"k8s\.io/kubernetes v(\S+)", (_SOURCES / release / "go.mod").read_text())
+    assert required is not None
+    return required[1]
+
+
+def _linker_flags(release: str) -> str:
+    """What the binaries are to say of themselves."""
+    major, minor = _version(release)
+    said = {"gitVersion": f"v{_patch_release(release)}", "gitMajor": major, "gitMinor": minor}
+    sets = (f"-X k8s.io/component-base/version.{name}={value}" for name, value in said.items())
+    return "-s -w " + " ".join(sets)
+
+
+def _build(release: str, place: Path, report: Report) -> None:
+    names = [name for name in BINARIES if _source(name, release) == release]
+    others = " and ".join(name for name in names if name in _SUPPORTED_ELSE)
+    what = f"Kubernetes {_patch_release(release)}" + (f" with {others}" if others else "")
+    report(f"building {what}: about 5 minutes on 2 cores, once")
     with heartbeat(report, lambda: "fetching the Go modules"):
-        total = len(_go("list", "-deps", ".").splitlines())
+        total = len(_go(release, "list", "-deps", ".").splitlines())
     place.mkdir()
-    _compile(place / "all", total, report)
-    for name in BINARIES:
+    _compile(release, place / "all", total, report)
+    for name in names:
         (place / name).symlink_to("all")
 
 
-def _go(*arguments: str) -> str:
-    done = subprocess.run(["go", *arguments], cwd=_SOURCE, capture_output=True, text=True, check=False)
+def _go(release: str, *arguments: str) -> str:
+    done = subprocess.run(
+        ["go", *arguments], cwd=_SOURCES / release, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise ClusterError(f"go {arguments[0]} failed:\n{done.stderr[-2000:]}")
     return done.stdout
 
 
-def _compile(output: Path, total: int, report: Report) -> None:
-    command = ["go", "build", "-v", "-ldflags", _LINKER_FLAGS, "-o", str(output), "."]
+def _compile(release: str, output: Path, total: int, report: Report) -> None:
+    command = ["go", "build", "-v", "-ldflags", _linker_flags(release), "-o", str(output), "."]
     compiled: list[str] = []
-    with subprocess.Popen(command, cwd=_SOURCE, stderr=subprocess.PIPE, text=True) as build:
+    with subprocess.Popen(command, cwd=_SOURCES / release, stderr=subprocess.PIPE, text=True) as build:
         assert build.stderr is not None
         with heartbeat(report, lambda: f"compiled {len(compiled)} of at most {total} packages"):
             compiled.extend(build.stderr)  # as they come

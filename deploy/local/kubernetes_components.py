@@ -91,7 +91,9 @@ def extender_environment(
         **_certificate_settings(spec, layout),
         **{f"{each.upper()}_PORT": ports[f"{name}-{each}"] for each in EXTENDER_LISTENERS},
         "REPLICA": name,
-        "LEASE_NAMESPACE": "kube-system",
+        "NAMESPACE": "kube-system",
+        "SCOPE": ",".join(spec.namespaces) or "cluster",
+        "POD_SELECTOR": ",".join(f"{key}={value}" for key, value in spec.pod_labels),
         "LEASE_DURATION_S": LEASE_DURATION_S,
         "DRAIN_S": _DRAIN_S if spec.replicas > 1 else 0,  # where there is another to go to
         # What slurmrestd 24.11 does not tell.

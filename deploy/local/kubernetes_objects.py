@@ -28,6 +28,10 @@ _PATHS: Final = {
     "ValidatingWebhookConfiguration": (
         "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     ),
+    "ValidatingAdmissionPolicy": ("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"),
+    "ValidatingAdmissionPolicyBinding": (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    ),
     "Node": "/api/v1/nodes",
 }
 _CONNECTIONS: Final = 4

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from deploy.local.errors import MissingPrerequisitesError
 from deploy.local.kubernetes_binaries import GO_VERSION, needs_build
 from deploy.local.slurm_tree import tree_place
-from deploy.local.spec import ClusterSpec
+from deploy.local.spec import ClusterSpec, SpecError
 
 
 def check_prerequisites(spec: ClusterSpec) -> None:
@@ -23,7 +23,7 @@ def check_prerequisites(spec: ClusterSpec) -> None:
         *_platform_problems(),
         *_tool_problems(),
         *(_apt_problems() if not tree_place(spec).exists() else ()),
-        *(_go_problems() if spec.kubernetes and needs_build() else ()),
+        *(_go_problems() if spec.kubernetes and needs_build(spec.kubernetes_release) else ()),
     ]
     if missing:
         raise MissingPrerequisitesError(missing)
@@ -80,6 +80,9 @@ def main() -> None:
         for line in error.missing:
             print(f"missing: {line}", file=sys.stderr)
         raise SystemExit(2) from None
+    except SpecError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ CLIENTS: Final = ("salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", 
 ACCOUNTING_CLIENTS: Final = ("sacct", "sacctmgr")
 
 HOOK: Final = CHECKOUT / "deploy" / "slurm" / "slurm-extender-hook"
+GATE: Final = HOOK.with_name("slurm-extender-gate")
 
 _TOKEN_LIFETIME_S: Final = 30 * 24 * 3600
 _NULL_DEVICE: Final = os.makedev(1, 3)
@@ -138,10 +139,11 @@ def _write_key(path: Path) -> None:
 
 
 def _write_hook(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
-    """What deploy/slurm says to install: the script, whom it pushes to, and the token."""
+    """What deploy/slurm says to install: the scripts, whom they talk to, and the token."""
     etc, token = layout.slurm / "etc", layout.hooks_token_file
     urls = [f"http://127.0.0.1:{ports[f'{name}-hooks']}" for name in spec.extender_names]
-    shutil.copy(HOOK, etc)
+    for script in (HOOK, GATE):
+        shutil.copy(script, etc)
     (etc / f"{HOOK.name}.conf").write_text(
         f'SLURM_EXTENDER_HOOKS_URLS="{" ".join(urls)}"\n'
         f"SLURM_EXTENDER_HOOKS_TOKEN_FILE=/etc/slurm/{token.name}\n"

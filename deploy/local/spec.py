@@ -1,11 +1,15 @@
 """What a caller may choose about a cluster, and the names that follow from it."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from typing import Final
 
 # Slurm release -> the Debian suite whose packages hold it.
 DEBIAN_SUITES: Final = {"26.05": "forky", "24.11": "trixie"}
 DEFAULT_RELEASE: Final = "26.05"
+
+# Those that can be built here: the newest that is supported, and the oldest.
+KUBERNETES_RELEASES: Final = ("1.36", "1.31")
 
 # State=EXTERNAL came with 25.11.
 _WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
@@ -28,7 +32,11 @@ class ClusterSpec:
     `nodes` have a slurmd each and run native jobs; `external_nodes` have none (Slurm State=EXTERNAL,
     which 24.11 lacks) and are for scale. Both have a Kubernetes Node of the same name and size. Pods'
     default grace is 30 s, and Slurm must not give a node away while a Pod may still use it: hence
-    `kill_wait`. `release` is one of DEBIAN_SUITES.
+    `kill_wait`. `release`, of Slurm, is one of DEBIAN_SUITES.
+
+    `kubernetes_release` is one of KUBERNETES_RELEASES; KUBERNETES_RELEASE in the environment gives it to
+    all clusters that say nothing else. Where it is "", a control plane of this machine's own is used if
+    it is a supported one, else the newest.
 
     `cpus_per_node` are logical CPUs, `threads_per_core` of them to a core, and what Kubernetes counts.
     Slurm counts the same, unless `slurm_cpus_per_node` says what its nodes declare instead: as many as
@@ -50,6 +58,7 @@ class ClusterSpec:
     memory_mb: int = 16_000
     gpus_per_node: int = 4
     kubernetes: bool = True
+    kubernetes_release: str = field(default_factory=lambda: os.environ.get("KUBERNETES_RELEASE", ""))
     extender: bool = True
     replicas: int = 1
     links: bool = False
@@ -59,10 +68,16 @@ class ClusterSpec:
     hooks: tuple[str, ...] = ("EpilogSlurmctld",)
     """The parameters of slurm.conf under which slurmctld pushes to the extender. PrologSlurmctld is one
     more: it tells of starts, and keeps every job in CONFIGURING for some 15 ms."""
+    gate: bool = False
+    """The nodes' Prolog waits for Pods whose jobs have ended (deploy/slurm/slurm-extender-gate)."""
     slurm_conf: tuple[str, ...] = ()
     """More lines for slurm.conf; one that names a parameter of ours replaces it."""
     validates_pods: bool = False
     """/validate is asked about Pods too, as after /mutate where others change them."""
+    namespaces: tuple[str, ...] = ()
+    """Whose Pods the extender looks at; none: everybody's."""
+    pod_labels: tuple[tuple[str, str], ...] = ()
+    """Keys and values of the labels that those Pods must have."""
     self_signed: bool = False
     """The extenders keep the webhooks' certificate by themselves."""
     extender_argv: tuple[str, ...] = ()
@@ -73,6 +88,9 @@ class ClusterSpec:
     def __post_init__(self) -> None:
         if self.release not in DEBIAN_SUITES:
             raise SpecError(f"Slurm {self.release}: known are {', '.join(DEBIAN_SUITES)}")
+        if self.kubernetes_release not in ("", *KUBERNETES_RELEASES):
+            known = " and ".join(KUBERNETES_RELEASES)
+            raise SpecError(f"Kubernetes {self.kubernetes_release}: {known} are built here")
         if self.external_nodes and self.release not in _WITH_EXTERNAL_NODES:
             raise SpecError(f"Slurm {self.release} has no EXTERNAL nodes: give external_nodes=0")
         if self.nodes + self.external_nodes < 1:

@@ -4,13 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local import kubernetes_binaries
 from deploy.local.kubernetes_binaries import (
     BINARIES,
     CONTROL_PLANE,
     Version,
+    built_place,
     choose,
     find_binaries,
+    needs_build,
 )
+from deploy.local.progress import silent
+from deploy.local.spec import KUBERNETES_RELEASES
 
 
 def plane(*minors: int) -> dict[str, Version]:
@@ -39,6 +44,36 @@ def test_a_control_plane_of_two_versions_is_not_used() -> None:
 def test_a_part_of_a_control_plane_is_used_only_beside_a_built_rest_of_its_version() -> None:
     assert choose({"kube-apiserver": (1, 36)}) == {"kube-apiserver"}
     assert choose({"kube-apiserver": (1, 35)}) == set()
+
+
+def test_a_release_that_is_asked_for_is_not_made_up_of_others() -> None:
+    newest = {**plane(36, 36, 36), "etcd": (3, 6), "kubectl": (1, 36), "kwok": (0, 8)}
+    assert choose(newest, "1.36") == set(BINARIES)
+    assert choose(newest, "1.31") == {"etcd", "kwok"}
+    assert choose({**plane(31, 31, 31), "kubectl": (1, 32)}, "1.31") == {*CONTROL_PLANE, "kubectl"}
+    assert choose({"kube-scheduler": (1, 31)}, "1.31") == {"kube-scheduler"}
+
+
+@pytest.mark.parametrize("release", KUBERNETES_RELEASES)
+def test_what_is_missing_of_a_release_is_built_of_it_and_etcd_and_kwok_of_the_newest(
+    release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kubernetes_binaries, "find_binaries", dict)
+    assert needs_build(release)
+    for each in KUBERNETES_RELEASES:
+        built_place(each).mkdir(parents=True)
+    assert not needs_build(release)
+    found = kubernetes_binaries.kubernetes_binaries(release, silent)
+    newest = built_place(KUBERNETES_RELEASES[0])
+    assert {name: Path(path).parent for name, path in found.items()} == {
+        name: newest if name in ("etcd", "kwok") else built_place(release) for name in BINARIES
+    }
+
+
+@pytest.mark.parametrize("release", KUBERNETES_RELEASES)
+def test_what_is_built_is_of_the_release_that_it_is_named_after(release: str) -> None:
+    assert built_place(release).name.startswith(f"kubernetes-{release}.")
 
 
 def test_kubectl_may_be_one_minor_away_from_the_control_plane() -> None:

@@ -16,7 +16,7 @@ def webhooks(spec: ClusterSpec) -> set[str]:
     """The verbs that the API server asks."""
     rendered = render("extender.yaml.j2", spec=spec, admission_port=1, ca_bundle="ca")
     asked = (each.get("webhooks", ()) for each in yaml.safe_load_all(rendered))
-    return {hook["clientConfig"]["url"].rpartition("/")[2] for hooks in asked for hook in hooks}
+    return {hook["clientConfig"]["url"].split("/")[3] for hooks in asked for hook in hooks}
 
 
 def test_an_extender_is_asked_everything() -> None:

@@ -49,7 +49,7 @@ def test_slurm_alone_needs_no_go(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_old_go_is_said_to_be_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(prerequisites, "_go_version", lambda: (1, 21))
-    monkeypatch.setattr(prerequisites, "needs_build", lambda: True)
+    monkeypatch.setattr(prerequisites, "needs_build", lambda _release: True)
     with pytest.raises(MissingPrerequisitesError, match=r"Go 1\.21 is too old: install Go 1\.26"):
         check_prerequisites(ClusterSpec())
 

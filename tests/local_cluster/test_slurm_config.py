@@ -56,6 +56,16 @@ def test_nodes_declare_their_cpus_as_cores_threads_or_parts(choices: dict[str, i
     assert len(starting(conf, "NodeName=")) == 2
 
 
+def test_accounting_is_there_for_those_who_ask_only() -> None:
+    assert not starting(slurm_conf(ClusterSpec()), "Accounting")
+    assert "slurmdbd" not in port_names(ClusterSpec())
+    spec = ClusterSpec(accounting=True)
+    conf = slurm_conf(spec)
+    assert "AccountingStorageEnforce=associations,limits,qos" in conf
+    port = 20_000 + port_names(spec).index("slurmdbd")
+    assert f"AccountingStoragePort={port}" in conf
+
+
 def test_a_callers_line_replaces_the_parameter_of_the_same_name() -> None:
     conf = replace_parameters("KillWait=40\nMinJobAge=60\n", ("killwait=5", "Prolog=/p"))
     assert conf.splitlines() == ["MinJobAge=60", "killwait=5", "Prolog=/p"]
@@ -74,10 +84,12 @@ def test_a_callers_partition_is_one_more() -> None:
         {"nodes": 0},
         {"kubernetes": False, "extender": True},
         {"cpus_per_node": 7, "threads_per_core": 2},
+        {"kubernetes_release": "1.30"},
     ],
 )
 def test_a_spec_that_makes_no_sense_is_refused(choices: dict[str, object]) -> None:
     with pytest.raises(
-        ValueError, match=r"known are|no EXTERNAL|at least one|needs Kubernetes|no whole cores"
+        ValueError,
+        match=r"known are|no EXTERNAL|at least one|needs Kubernetes|no whole cores|are built here",
     ):
         ClusterSpec(**choices)  # type: ignore[arg-type]
