@@ -33,8 +33,10 @@ from extender.bind.binder import Binder
 from extender.bind.room import Room
 from extender.certificates import Certificate, Files, SelfSigned, Source
 from extender.cluster_view import ClusterViewKeeper, Untold
+from extender.cpu_check import CpuCheck
 from extender.dispatcher import Dispatcher, failure_of
 from extender.filter import route as filter_nodes
+from extender.gate import Gate
 from extender.health import Health
 from extender.hooks import route as hooks
 from extender.job_watch import JobWatch
@@ -45,6 +47,7 @@ from extender.placement.cluster import ClusterView
 from extender.placement.events import ClusterObserved
 from extender.placement.ledger import Ledger
 from extender.placement.placeholder import Placeholder
+from extender.placement.policy import Policy
 from extender.placement.rules import Rules
 from extender.placement.workload import Dialect
 from extender.pod_watch import PodWatch
@@ -90,7 +93,7 @@ class Extender:
         )
         self._lease = Lease(
             kubernetes,
-            settings.lease_namespace,
+            settings.namespace,
             settings.replica,
             settings.lease_duration_s,
             self._health,
@@ -98,6 +101,7 @@ class Extender:
         self._refusals = Refusals(kubernetes)
         source = _certificate_source(settings, kubernetes)
         self._certificate = Certificate(source, self._health) if source is not None else None
+        self._cpus = CpuCheck(slurm, self._health, lambda: self._keeper.view, settings.cpu_unit)
         self._occupancy = OccupancyView(
             kubernetes,
             slurm,
@@ -128,19 +132,34 @@ class Extender:
             self._server(_plain(probes.router(self._health)), settings.health_port),
         ]
         if self._certificate is not None:
-            webhook = {
-                "/mutate": mutate.verb(self._dialect, lambda: self._policy.policy),
-                "/validate": validate.verb(self._dialect, lambda: self._policy.policy),
-            }
+            webhook = dict(self._webhooks())
             context = self._certificate.context
             servers.append(self._server(self._verbs(webhook), settings.admission_port, tls=context))
         if settings.hooks_token_file is not None:
-            pushes = hooks.router(TokenFile(settings.hooks_token_file), self._nudge)
+            gate = Gate(
+                self._kubernetes,
+                self._slurm,
+                dialect,
+                lambda: self._keeper.view,
+                self._leading_ledger,
+                self._nudge,
+            )
+            pushes = hooks.router(TokenFile(settings.hooks_token_file), self._nudge, gate)
             application = _plain(pushes)
             application.add_exception_handler(RequestValidationError, _malformed)
             self._telemetry.instrument(application)
             servers.append(self._server(application, settings.hooks_port))
         return servers
+
+    def _webhooks(self) -> Iterator[tuple[str, Verb]]:
+        """The webhooks' configurations select the Namespaces of which every Pod becomes ours."""
+
+        def policy() -> Policy:
+            return self._policy.policy
+
+        for name, verb in (("/mutate", mutate.verb), ("/validate", validate.verb)):
+            yield name, verb(self._dialect, policy)
+            yield f"{name}/every-pod", verb(self._dialect, policy, every_pod=True)
 
     async def run(self) -> None:
         """Follows both systems, and leads whenever this replica holds the Lease; for ever."""
@@ -169,7 +188,9 @@ class Extender:
     async def _follow(self) -> None:
         """What every replica needs: without both systems' nodes no binding can be verified."""
         await self._insist("Slurm", self._keeper.load)
-        await self._keeper.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keeper.run())
+            tasks.create_task(self._cpus.run())
 
     def _dialect(self) -> Dialect:
         """How Pods are read now: with Slurm's KillWait as it was last told. Always the same object while
@@ -223,11 +244,13 @@ class Extender:
                     recovery.sweep(self._slurm, self._kubernetes, rules, dispatcher, ledger)
                 )
 
-    def _allocated(self, uid: str) -> Placeholder | None:
+    def _leading_ledger(self) -> Ledger | None:
         """What the ledger knows counts only while no other replica can lead."""
-        if self._ledger is None or not self._lease.is_held:
-            return None
-        return self._ledger.allocated(uid)
+        return self._ledger if self._lease.is_held else None
+
+    def _allocated(self, uid: str) -> Placeholder | None:
+        ledger = self._leading_ledger()
+        return None if ledger is None else ledger.allocated(uid)
 
     def _nudge(self, job_id: int) -> None:
         """Passes a push on; a replica that does not lead drops it."""
@@ -314,9 +337,9 @@ def _certificate_source(settings: Settings, kubernetes: KubernetesApi) -> Source
         return None
     return SelfSigned(
         kubernetes,
-        settings.lease_namespace,
+        settings.namespace,
         settings.tls_secret,
-        settings.tls_names,
+        settings.webhook_names,
         settings.webhook_configuration,
     )
 

@@ -65,7 +65,9 @@ class OccupancyView:
         *,
         enabled: bool = True,
     ) -> None:
-        others = f"spec.nodeName!=,spec.schedulerName!={dialect.scheduler_name},{RUNNING}"
+        # Of Pods that name our scheduler, those out of scope are unmanaged too.
+        named = f"spec.schedulerName!={dialect.scheduler_name}," if dialect.scope.everything else ""
+        others = f"spec.nodeName!=,{named}{RUNNING}"
         self._watch = ResourceWatch(
             kubernetes, "pods", others, lambda trouble: health.says("watch of unmanaged Pods", trouble)
         )
@@ -219,7 +221,7 @@ class OccupancyView:
         self._nodes = {
             names.get(node.name, node.name): node for node in nodes if node.name in names or not names
         }
-        left = {name: open_to_pods(node) for name, node in self._nodes.items()}
+        left = {name: open_to_pods(node, self._dialect) for name, node in self._nodes.items()}
         self._occupancy.slurm_seen(left, after_outage=self._failures >= _FAILURES)
         self._trouble, self._failures = None, 0
         self._health.says("Slurm's nodes", None)

@@ -1,10 +1,14 @@
-"""Tells the dispatcher of every version of every Pod that names our scheduler, as the policy has it."""
+"""Tells the dispatcher of every version of every Pod that names our scheduler and is ours, as the policy
+has it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import orjson
 
 from extender.dispatcher import Dispatcher
 from extender.health import Health
@@ -15,8 +19,9 @@ from extender.placement.workload import Dialect, Pod, Request, parse_pod
 from extender.policy.keeper import PolicyKeeper
 from extender.resource_watch import ResourceWatch
 
-_Asked = tuple[int | None, Dialect, tuple[tuple[str, str], ...]]
-"""A Pod's generation, how it was read, and those of its annotations that Slurm is asked by."""
+_Asked = tuple[bytes, Dialect, str | None, tuple[tuple[str, str], ...]]
+"""A Pod's spec in short, how it was read, whether it is out of scope, and those of its annotations that
+Slurm is asked by."""
 _AT_A_TIME = 200
 
 
@@ -51,7 +56,8 @@ class PodWatch:
 
     async def list(self) -> tuple[Pod, ...]:
         """Returns all Pods of ours; `run` goes on from there. Raises KubernetesError."""
-        return tuple(self._parse(manifest) for manifest in await self._watch.list())
+        listed = await self._watch.list()
+        return tuple(self._parse(manifest) for manifest in listed if self._is_ours(manifest))
 
     async def run(self, dispatcher: Dispatcher) -> None:
         """Feeds the dispatcher for ever, after `list`."""
@@ -61,12 +67,16 @@ class PodWatch:
 
     async def _follow_pods(self, dispatcher: Dispatcher) -> None:
         async for change in self._watch.changes():
+            uid = change.manifest["metadata"]["uid"]
             if change.gone:
-                uid = change.manifest["metadata"]["uid"]
-                self._known.pop(uid, None)
-                dispatcher.feed(PodVanished(uid))
-            else:
+                if self._known.pop(uid, None) is not None:
+                    dispatcher.feed(PodVanished(uid))
+            elif self._is_ours(change.manifest):
                 dispatcher.feed(PodObserved(self._parse(change.manifest)))
+
+    def _is_ours(self, manifest: Manifest) -> bool:
+        """One that was ours stays so: it may have a job."""
+        return manifest["metadata"]["uid"] in self._known or self._dialect().manages(manifest)
 
     async def _follow_policy(self, dispatcher: Dispatcher) -> None:
         while True:
@@ -87,16 +97,17 @@ class PodWatch:
                 dispatcher.feed(PodObserved(pod))
 
     def _parse(self, manifest: Manifest) -> Pod:
-        """What a Pod asks for is read once for each generation of its spec: most versions of it differ
-        in their status only. A kube-apiserver before 1.33 does not number generations of Pods."""
+        """What a Pod asks for is read once for each spec: most versions of it differ in their status
+        only. Its generation would tell, but a kube-apiserver before 1.33 keeps the author's."""
         metadata = manifest["metadata"]
         dialect = self._dialect()
         uid, prefix = metadata["uid"], dialect.annotation_prefix
         annotations = (metadata.get("annotations") or {}).items()
         ours = tuple((key, value) for key, value in annotations if key.startswith(prefix))
-        asked = (metadata.get("generation"), dialect, ours)
+        spec = blake2b(orjson.dumps(manifest["spec"]), digest_size=16).digest()
+        asked = (spec, dialect, dialect.scope.problem(manifest), ours)
         known = self._known.get(uid)
-        if known is not None and asked[0] is not None and known.asked == asked:
+        if known is not None and known.asked == asked:
             known.pod = parse_pod(manifest, dialect, known.pod.request)
             if known.by is self._policy.policy:
                 return replace(known.pod, request=known.judged)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 import socket
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from extender.placement.annotations import DEFAULT_PAGE, DEFAULT_PREFIX
 from extender.placement.grace import DefaultGrace, GraceRule
 from extender.placement.identity import JobIdRange
+from extender.placement.resources import parse_quantity
 from extender.placement.rules import Rules
+from extender.placement.scope import Scope, Selector
 from extender.placement.workload import DOMAIN, Dialect
 
 Port = Annotated[int, Field(ge=1, le=65535)]
+Cpus = Annotated[Decimal, BeforeValidator(parse_quantity)]
 
 _GRES = re.compile(r"[A-Za-z]\w*(?::(?!\d+[KMG]?$)\w[\w.-]*)?", re.ASCII | re.IGNORECASE)
 
@@ -30,6 +34,14 @@ def _is_gres(text: str) -> str:
 
 Gres = Annotated[str, AfterValidator(_is_gres)]
 
+Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def _own_namespace() -> str:
+    return _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else "kube-system"
+
 
 class Settings(BaseSettings):
     """Every setting, each from SLURM_EXTENDER_<NAME>."""
@@ -38,10 +50,20 @@ class Settings(BaseSettings):
 
     kubeconfig: Path | None = None
     """Absent: the Pod's own service account."""
-    scheduler_name: str = "slurm-scheduler"
+    namespace: Namespace = Field(default_factory=_own_namespace)
+    """The one that it runs in: its Lease and its Secret are there. Outside of a Pod: kube-system."""
+    scope: Annotated[tuple[Namespace, ...], NoDecode] = ("cluster",)
+    """Whose Pods it looks at (docs/scope.md): everybody's, or those of namespaces, with commas between
+    them; blank: its own namespace."""
+    pod_selector: str = ""
+    """Which of them: a label selector as for `kubectl get -l`; blank: all."""
+    scheduler_name: str = Field(default="slurm-scheduler", min_length=1)
+    """What Pods name as their `schedulerName`: the profile in the KubeSchedulerConfiguration."""
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
     gres: dict[str, Gres] = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
     """Extended resource name -> GRES, as JSON: a name, or name:type ("gpu:1g.10gb")."""
+    cpu_unit: Cpus = Field(default=Decimal(1), gt=0, le=1024, decimal_places=3)
+    """How much of a Pod's CPU one of Slurm's CPUs is ("2", "100m"): docs/resources.md."""
     docs_url: str = Field(default=DEFAULT_PAGE, min_length=1)
     """Where docs/annotations.md is to be read; what Pod authors are told points there."""
     node_name_label: str = "slurm-extender.io/node"
@@ -79,7 +101,6 @@ class Settings(BaseSettings):
 
     replica: str = Field(default_factory=socket.gethostname, min_length=1)
     """This replica's name in the Lease; it must differ from all others'. In a Pod: the Pod's name."""
-    lease_namespace: str = "kube-system"
     lease_duration_s: int = Field(default=5, ge=2, lt=3600)
     """How long the Lease of a leader that has died keeps others from leading."""
 
@@ -100,8 +121,9 @@ class Settings(BaseSettings):
     tls_secret: str | None = None
     """Instead of files: the Secret, beside the Lease, in which the replicas keep a certificate of their
     own. Neither: no webhooks."""
-    tls_names: Annotated[tuple[str, ...], NoDecode] = ("slurm-extender.kube-system.svc",)
-    """What kube-apiserver calls them by, names and addresses with commas between them."""
+    tls_names: Annotated[tuple[str, ...], NoDecode] = ()
+    """What kube-apiserver calls them by, names and addresses with commas between them; blank: the
+    Service slurm-extender in the namespace."""
     webhook_configuration: str = "slurm-extender"
     """Where that certificate's authority is written (both kinds of webhook configuration)."""
     hooks_token_file: Path | None = None
@@ -122,10 +144,29 @@ class Settings(BaseSettings):
             raise ValueError("POLICY is for where there is no POLICY_FILE: the file says it as `preset`")
         return self
 
-    @field_validator("tls_names", mode="before")
+    @field_validator("scope", "tls_names", mode="before")
     @classmethod
     def _names_have_commas_between_them(cls, given: object) -> object:
         return _listed(given)
+
+    @field_validator("scope")
+    @classmethod
+    def _all_or_some(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if "cluster" in names and len(names) > 1:
+            raise ValueError("`cluster` is every namespace, and stands alone")
+        return names
+
+    @field_validator("pod_selector")
+    @classmethod
+    def _is_a_selector(cls, text: str) -> str:
+        return Selector.parse(text).text
+
+    @field_validator("scheduler_name")
+    @classmethod
+    def _not_everybodys_scheduler(cls, name: str) -> str:
+        if name == "default-scheduler":
+            raise ValueError("every Pod that names no scheduler would be ours: give the profile a name")
+        return name
 
     @field_validator("annotation_prefix")
     @classmethod
@@ -137,10 +178,25 @@ class Settings(BaseSettings):
     @property
     def dialect(self) -> Dialect:
         """Returns how Pods are read, while Slurm has not told its KillWait."""
-        grace = GraceRule(self.kill_wait_s, self.default_grace)
         return Dialect(
-            self.annotation_prefix, self.scheduler_name, self.gres, grace=grace, page=self.docs_url
+            self.annotation_prefix,
+            self.scheduler_name,
+            self.gres,
+            grace=GraceRule(self.kill_wait_s, self.default_grace),
+            page=self.docs_url,
+            cpu_unit=self.cpu_unit,
+            scope=Scope.of(self.namespaces, self.pod_selector),
         )
+
+    @property
+    def namespaces(self) -> tuple[str, ...] | None:
+        """Returns the namespaces in scope, None for all."""
+        return None if self.scope == ("cluster",) else self.scope or (self.namespace,)
+
+    @property
+    def webhook_names(self) -> tuple[str, ...]:
+        """Returns what kube-apiserver calls the webhooks by."""
+        return self.tls_names or (f"slurm-extender.{self.namespace}.svc",)
 
     def rules(self, cluster: str, max_job_id: int | None) -> Rules:
         """Returns what placement goes by, in this Kubernetes cluster and under a Slurm whose ids end

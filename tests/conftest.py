@@ -1,5 +1,28 @@
-"""Fixtures that more than one folder of tests uses."""
+"""Fixtures that more than one folder of tests uses, and on which Kubernetes the real ones run."""
 
+import os
+
+import pytest
+
+from deploy.local.spec import KUBERNETES_RELEASES
 from tests.cluster_fixture import shared_cluster
 
 __all__ = ["shared_cluster"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kubernetes",
+        choices=KUBERNETES_RELEASES,
+        help="the release that all clusters have; else this machine's own, or the newest",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any ClusterSpec is made."""
+    if release := config.getoption("--kubernetes"):
+        os.environ["KUBERNETES_RELEASE"] = release
+
+
+def pytest_report_header() -> str:
+    return f"Kubernetes: {os.environ.get('KUBERNETES_RELEASE') or 'own, or the newest'}"

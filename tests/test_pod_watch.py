@@ -13,6 +13,7 @@ from extender.health import Health
 from extender.kubernetes_api import KubernetesApi
 from extender.placement.events import Event, PodObserved
 from extender.placement.grace import GraceRule
+from extender.placement.scope import Scope
 from extender.placement.workload import Dialect
 from extender.pod_watch import PodWatch
 from extender.policy.keeper import PolicyKeeper
@@ -26,26 +27,24 @@ def version(generation: int | None, **given: Any) -> Manifest:
     return manifest
 
 
-def read(*versions: Manifest) -> list[int]:
-    """The CPUs that the Pod asks for in each of its versions."""
+def test_a_changed_spec_is_read_whatever_its_generation() -> None:
+    """A kube-apiserver before 1.33 does not number them, and keeps what the author wrote."""
     watch = PodWatch(cast(KubernetesApi, None), Dialect, Health(), PolicyKeeper(None, "open"))
-    return [watch._parse(one).request.job.cpus for one in versions]
+    versions = version(None, cpu="1"), version(None, cpu="2"), version(7, cpu="3"), version(7, cpu="4")
+    assert [watch._parse(one).request.job.cpus for one in versions] == [1, 2, 3, 4]
 
 
-def test_what_a_pod_asks_for_is_read_once_a_generation() -> None:
-    """The second cannot be: a spec does not change without its generation."""
-    assert read(version(1, cpu="1"), version(1, cpu="2"), version(2, cpu="2")) == [1, 1, 2]
+def test_what_a_pod_asks_for_is_not_read_again_while_its_spec_is_the_same() -> None:
+    watch = PodWatch(cast(KubernetesApi, None), Dialect, Health(), PolicyKeeper(None, "open"))
+    first, later = watch._parse(version(1)), watch._parse(version(2, phase="Running"))
+    assert later.request is first.request
 
 
-def test_a_changed_annotation_is_read_whatever_the_generation() -> None:
+def test_a_changed_annotation_is_read() -> None:
     watch = PodWatch(cast(KubernetesApi, None), Dialect, Health(), PolicyKeeper(None, "open"))
     for comment in ("first", "second"):
         annotated = version(1, annotations={PREFIX + "comment": comment})
         assert watch._parse(annotated).request.job.comment == comment
-
-
-def test_without_generations_every_version_is_read() -> None:
-    assert read(version(None, cpu="1"), version(None, cpu="2")) == [1, 2]
 
 
 def test_a_pod_is_read_again_when_slurm_tells_another_kill_wait() -> None:
@@ -55,6 +54,48 @@ def test_a_pod_is_read_again_when_slurm_tells_another_kill_wait() -> None:
     )
     slow = version(1, terminationGracePeriodSeconds=40)
     assert [bool(watch._parse(slow).request.problems) for _ in range(3)] == [True, False, False]
+
+
+# Scope
+
+
+async def test_pods_out_of_scope_are_never_heard_of() -> None:
+    near, far = version(1, gates=(), name="near"), version(1, gates=(), name="far")
+    near["metadata"] |= {"uid": "near", "labels": {"slurm": "yes"}}
+    far["metadata"]["uid"] = "far"
+    watch = PodWatch(
+        cast(KubernetesApi, Listed(near, far)), labelled, Health(), PolicyKeeper(None, "open")
+    )
+    assert [pod.name for pod in await watch.list()] == ["near"]
+
+
+async def test_a_pod_that_was_ours_stays_so_and_is_told_that_it_left_the_scope() -> None:
+    inside, outside = version(1, gates=()), version(1, gates=())
+    inside["metadata"]["labels"] = {"slurm": "yes"}
+    kubernetes = Listed(inside)
+    watch = PodWatch(cast(KubernetesApi, kubernetes), labelled, Health(), PolicyKeeper(None, "open"))
+    problems = []
+    for kubernetes.items in ((inside,), (outside,), (inside,)):
+        (pod,) = await watch.list()
+        problems.append(len(pod.request.problems))
+    assert problems == [0, 1, 0]
+
+
+SCOPE = Dialect(scope=Scope.of(selector="slurm=yes"))
+
+
+def labelled() -> Dialect:
+    return SCOPE
+
+
+class Listed:
+    """Stands for kube-apiserver."""
+
+    def __init__(self, *items: Manifest) -> None:
+        self.items = items
+
+    async def list(self, *_: str) -> Manifest:
+        return {"metadata": {"resourceVersion": "1"}, "items": list(self.items)}
 
 
 # The policy

@@ -15,6 +15,8 @@ from extender.dispatcher import Dispatcher
 from extender.health import Health
 from extender.kubernetes_api import Expired, KubernetesApi, KubernetesError, Unavailable
 from extender.placement.events import Event, PodObserved, PodVanished
+from extender.placement.scope import Scope
+from extender.placement.workload import Dialect
 from extender.pod_watch import PodWatch
 from extender.policy.keeper import PolicyKeeper
 from extender.resource_watch import ResourceWatch
@@ -342,9 +344,9 @@ class Heard:
         self.events.append(event)
 
 
-async def followed(api: FakeApi, health: Health) -> list[Event]:
+async def followed(api: FakeApi, health: Health, dialect: Dialect = DIALECT) -> list[Event]:
     policy = PolicyKeeper(None, "open")
-    watch = PodWatch(cast(KubernetesApi, api), lambda: DIALECT, health, policy)
+    watch = PodWatch(cast(KubernetesApi, api), lambda: dialect, health, policy)
     heard = Heard()
     await watch.list()
     await _until_idle(watch.run(cast(Dispatcher, heard)), api)
@@ -359,6 +361,12 @@ async def test_only_pods_of_our_scheduler_are_asked_for() -> None:
     api = FakeApi([EMPTY])
     await followed(api, Health())
     assert api.selectors == {("pods", "spec.schedulerName=slurm-scheduler")}
+
+
+async def test_who_is_out_of_scope_is_not_told_gone_either() -> None:
+    ours, other = pod_manifest(uid="u1", namespace="ml"), pod_manifest(uid="u2", gates=())
+    api = FakeApi([([ours, other], "5"), ([], "30")], [error(410)])
+    assert await followed(api, Health(), Dialect(scope=Scope.of(["ml"]))) == [PodVanished("u1")]
 
 
 async def test_pods_are_told_as_observed_and_as_vanished() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from extender.app import main
 from extender.placement.grace import GraceRule
 from extender.placement.identity import JobIdRange
+from extender.placement.scope import Scope
 from extender.policy.keeper import PolicyKeeper
 from extender.settings import Settings
 from tests.builders import DIALECT, pod_manifest
@@ -60,6 +62,12 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("KILL_WAIT_S", "long"),
         ("DEFAULT_GRACE", "keep"),
         ("DOCS_URL", ""),
+        ("CPU_UNIT", "0"),
+        ("CPU_UNIT", "-1"),
+        ("CPU_UNIT", "half"),
+        ("CPU_UNIT", "1500u"),
+        ("CPU_UNIT", "1Ki1"),
+        ("CPU_UNIT", "9999"),
         ("SLURMRESTD_URL", "127.0.0.1:6820"),
         ("SLURMRESTD_URL", "ftp://127.0.0.1"),
         ("SLURM_TIMEOUT_S", "0"),
@@ -81,6 +89,14 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("METRICS_PORT", "http"),
         ("HEALTH_PORT", ""),
         ("POLICY", "closed"),
+        ("NAMESPACE", ""),
+        ("SCOPE", "Cluster"),
+        ("SCOPE", "cluster,web"),
+        ("SCOPE", "team_a"),
+        ("POD_SELECTOR", "a b"),
+        ("POD_SELECTOR", "a in b"),
+        ("SCHEDULER_NAME", "default-scheduler"),
+        ("SCHEDULER_NAME", ""),
         ("LOG_LEVEL", "info"),
     ],
 )
@@ -141,14 +157,16 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "SCHEDULER_NAME", "mine")
     monkeypatch.setenv(PREFIX + "ANNOTATION_PREFIX", "x.example/")
     monkeypatch.setenv(PREFIX + "SLURMRESTD_URL", "unix:///run/slurmrestd.sock")
+    monkeypatch.setenv(PREFIX + "CPU_UNIT", "100m")
     settings = Settings()
     assert settings.slurm_token_file == Path("/run/token")
     assert settings.slurmrestd_url == "unix:///run/slurmrestd.sock"
     dialect = settings.dialect
     assert dialect.gres == {"example.com/npu": "npu:v2"}
+    assert dialect.cpu_unit == Decimal("0.1")
     assert dialect.manages(pod_manifest(schedulerName="mine"))
     assert not dialect.manages(pod_manifest())
-    assert dialect.manages(pod_manifest(schedulerName="x", annotations={"x.example/qos": "y"}))
+    assert dialect.asks(pod_manifest(schedulerName="x", annotations={"x.example/qos": "y"}))
 
 
 @pytest.mark.parametrize(
@@ -184,3 +202,36 @@ def test_settings_do_not_change() -> None:
     settings = Settings()
     with pytest.raises(ValidationError, match="frozen"):
         settings.window = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "namespaces"),
+    [
+        ("cluster", None),
+        (" cluster ", None),
+        ("team-a", ["team-a"]),
+        ("team-a, team-b", ["team-a", "team-b"]),
+        ("", ["slurm"]),
+        (" ", ["slurm"]),
+    ],
+)
+def test_a_blank_list_of_namespaces_is_the_extenders_own(
+    text: str, namespaces: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PREFIX + "SCOPE", text)
+    monkeypatch.setenv(PREFIX + "NAMESPACE", "slurm")
+    monkeypatch.setenv(PREFIX + "POD_SELECTOR", "slurm=yes")
+    assert Settings().dialect.scope == Scope.of(namespaces, "slurm=yes")
+
+
+def test_everything_is_in_scope_unless_a_setting_says_otherwise() -> None:
+    assert Settings().dialect.scope.everything
+
+
+def test_kube_apiserver_calls_the_webhooks_by_a_service_of_their_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(PREFIX + "NAMESPACE", "slurm")
+    assert Settings().webhook_names == ("slurm-extender.slurm.svc",)
+    monkeypatch.setenv(PREFIX + "TLS_NAMES", "a.example,b.example")
+    assert Settings().webhook_names == ("a.example", "b.example")

@@ -1,4 +1,5 @@
-"""/mutate: a Pod that asks for Slurm gets our scheduler, our gate and its first attempt's number.
+"""/mutate: a Pod that asks for Slurm gets our scheduler, our gate and its first attempt's number. Where
+its Namespace says so, every Pod does that names no scheduler (/mutate/every-pod).
 
 What can never run is refused here, at `kubectl apply`, with every problem at once; what another webhook
 makes of a Pod afterwards is seen again (reinvocationPolicy: IfNeeded), and what is missed all the same
@@ -17,6 +18,8 @@ from extender.admission.review import (
     allowed,
     asked_of,
     cannot_run,
+    is_mirror,
+    is_taken,
 )
 from extender.placement.policy import Policy
 from extender.placement.workload import ATTEMPT, DOMAIN, GATE, Dialect
@@ -26,18 +29,29 @@ Manifest = Mapping[str, Any]
 _Patch = list[dict[str, Any]]
 
 
-def review(request: PodRequest, dialect: Dialect, policy: Policy) -> dict[str, Any]:
+def review(
+    request: PodRequest, dialect: Dialect, policy: Policy, *, every_pod: bool = False
+) -> dict[str, Any]:
     """Returns the AdmissionReview of a Pod's creation."""
     pod = request.object
-    if not dialect.manages(pod):
-        return allowed(request)
-    if pod["spec"].get("nodeName"):  # bound already, by whoever created it
-        return allowed(request, patch=[_add("/metadata/annotations", _without_ours(pod))])
-    asked = asked_of(_with_grace(pod, dialect), request.namespace, dialect, policy)
-    if asked.problems:
-        return cannot_run(request, asked.problems, asked.warnings)
+    if not is_taken(pod, dialect, every_pod=every_pod):
+        return allowed(request, patch=_unmarked(pod))
+    if is_mirror(pod):
+        return allowed(request, patch=_unmarked(pod))
+    asked = asked_of(_with_grace(pod, dialect), dialect, policy)
+    problems = (*_bound_already(pod, dialect), *asked.problems)
+    if problems:
+        return cannot_run(request, problems, asked.warnings)
     lowered = dialect.see("grace", dialect.grace.warning(pod["spec"]))
     return allowed(request, warnings=(*asked.warnings, *lowered), patch=patch_of(pod, dialect))
+
+
+def _bound_already(pod: Manifest, dialect: Dialect) -> tuple[str, ...]:
+    node = pod["spec"].get("nodeName")
+    if not node:
+        return ()
+    told = f"spec.nodeName is {node}: Slurm chooses the node, and required-nodes narrows its choice"
+    return dialect.see("required-nodes", told)
 
 
 def _with_grace(pod: Manifest, dialect: Dialect) -> Manifest:
@@ -50,15 +64,24 @@ def _with_grace(pod: Manifest, dialect: Dialect) -> Manifest:
 
 def patch_of(pod: Manifest, dialect: Dialect) -> _Patch:
     """Returns the JSON Patch that makes a Pod wait for Slurm."""
-    gates = [gate for gate in pod["spec"].get("schedulingGates") or () if gate["name"] != GATE]
+    names = (gate["name"] for gate in pod["spec"].get("schedulingGates") or ())
+    gates = [{"name": name} for name in (*(name for name in names if name != GATE), GATE)]
     lowered = dialect.grace.lowered(pod["spec"])
     grace = [] if lowered is None else [_add("/spec/terminationGracePeriodSeconds", lowered)]
     return [
         _add("/spec/schedulerName", dialect.scheduler_name),
-        _add("/spec/schedulingGates", [*gates, {"name": GATE}]),
+        _add("/spec/schedulingGates", gates),
         _add("/metadata/annotations", _without_ours(pod) | {ATTEMPT: "1"}),
         *grace,
     ]
+
+
+def _unmarked(pod: Manifest) -> _Patch:
+    """Takes away what would make a Pod that is not ours look as if it were."""
+    kept = _without_ours(pod)
+    if kept == (pod["metadata"].get("annotations") or {}):
+        return []
+    return [_add("/metadata/annotations", kept)]
 
 
 def _without_ours(pod: Manifest) -> dict[str, str]:
@@ -71,11 +94,13 @@ def _add(path: str, value: Any) -> dict[str, Any]:
     return {"op": "add", "path": path, "value": value}
 
 
-def verb(dialect: Callable[[], Dialect], policy: Callable[[], Policy]) -> Verb:
+def verb(
+    dialect: Callable[[], Dialect], policy: Callable[[], Policy], *, every_pod: bool = False
+) -> Verb:
     """Returns the verb. Both give what counts at this moment."""
 
     async def mutate(body: bytes) -> dict[str, Any]:
         asked = AdmissionReview[PodRequest].model_validate_json(body)
-        return review(asked.request, dialect(), policy())
+        return review(asked.request, dialect(), policy(), every_pod=every_pod)
 
     return mutate

@@ -14,16 +14,22 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, StrictInt, ValidationError
 from pydantic.alias_generators import to_camel
 
+from extender.placement.occupancy import exempt
 from extender.placement.policy import Policy, judged
 from extender.placement.workload import Dialect, Request, parse_pod
 from extender.wire import fields_in_words
 
 Manifest = Mapping[str, Any]
 
+DEFAULT_SCHEDULER = "default-scheduler"
+"""What kube-apiserver writes where a Pod names none."""
+
 # What kube-apiserver passes on to kubectl: what is longer, or beyond all, it cuts or drops.
 _LONGEST_WARNING = 256
 _ALL_WARNINGS = 4096
 _MOST_PROBLEMS = 50
+_LONGEST_PROBLEM = 1024
+_CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), " ")
 
 
 class _Part(BaseModel):
@@ -60,16 +66,25 @@ class _Affinity(_Part):
     node_affinity: _NodeAffinity | None = None
 
 
+class _Owner(_Part):
+    api_version: str | None = None
+    kind: str | None = None
+    controller: bool | None = None
+
+
 class _Metadata(_Part):
     name: str | None = None
     namespace: str | None = None
     annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
 
 
 class _PodSpec(_Part):
     scheduler_name: str | None = None
     scheduling_gates: list[_Gate] | None = None
     node_name: str | None = None
+    service_account_name: str | None = None
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     resources: _Resources | None = None
@@ -79,6 +94,8 @@ class _PodSpec(_Part):
     tolerations: list[dict[str, Any]] | None = None
     termination_grace_period_seconds: StrictInt | None = None
     active_deadline_seconds: StrictInt | None = None
+    priority: StrictInt | None = None
+    priority_class_name: str | None = None
 
 
 class _Pod(_Part):
@@ -120,6 +137,11 @@ class PodRequest(AdmissionRequest):
     object: Pod
     old_object: Pod | None = None
 
+    def model_post_init(self, _: Any) -> None:
+        """A Pod that is about to be created need not name its namespace."""
+        for pod in filter(None, (self.object, self.old_object)):
+            pod["metadata"]["namespace"] = self.namespace
+
 
 class ObjectRequest(AdmissionRequest):
     """About an object of another kind; `object` is null where it is deleted."""
@@ -148,18 +170,38 @@ def allowed(
     return _review(response, warnings)
 
 
-def asked_of(pod: Manifest, namespace: str, dialect: Dialect, policy: Policy) -> Request:
-    """Returns what a Pod asks for in a namespace, as the policy has it. Only the request says for
-    certain where a Pod is."""
-    placed = {"metadata": {**pod["metadata"], "namespace": namespace}, "spec": pod["spec"]}
-    return judged(parse_pod(placed, dialect), policy, dialect).request
+def is_taken(pod: Manifest, dialect: Dialect, *, every_pod: bool) -> bool:
+    """Tells whether a Pod that is created becomes ours. Our marks on it count for nothing: whoever
+    creates it wrote them. With `every_pod` it need not ask for Slurm, but may name another scheduler,
+    and what must run whatever Slurm does is not taken."""
+    if dialect.scope.problem(pod) is not None:
+        return False
+    if dialect.asks(pod):
+        return True
+    spec = pod["spec"]
+    named = spec.get("schedulerName") or DEFAULT_SCHEDULER
+    # A Pod template has a class, and no number yet.
+    critical = (spec.get("priorityClassName") or "").startswith("system-")
+    return every_pod and named == DEFAULT_SCHEDULER and not critical and not exempt(pod)
+
+
+def is_mirror(pod: Manifest) -> bool:
+    """Tells whether a kubelet shows by a Pod what it runs already, whoever says what."""
+    return "kubernetes.io/config.mirror" in (pod["metadata"].get("annotations") or {})
+
+
+def asked_of(pod: Manifest, dialect: Dialect, policy: Policy) -> Request:
+    """Returns what a Pod asks for, as the policy has it. Its status says nothing about that."""
+    wish = {"metadata": pod["metadata"], "spec": pod["spec"]}
+    return judged(parse_pod(wish, dialect), policy, dialect).request
 
 
 def cannot_run(
     request: AdmissionRequest, problems: Sequence[str], warnings: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Returns the review that refuses a Pod, with all that is wrong, one problem a line."""
-    lines = ["Slurm cannot run this Pod:", *(f"- {problem}" for problem in problems[:_MOST_PROBLEMS])]
+    told = (_line(problem, _LONGEST_PROBLEM) for problem in problems[:_MOST_PROBLEMS])
+    lines = ["Slurm cannot run this Pod:", *(f"- {problem}" for problem in told)]
     if len(problems) > _MOST_PROBLEMS:
         lines.append(f"- and {len(problems) - _MOST_PROBLEMS} more")
     status = {"code": 422, "reason": "Invalid", "message": "\n".join(lines)}
@@ -176,8 +218,14 @@ def _review(response: dict[str, Any], warnings: Iterable[str]) -> dict[str, Any]
 def _passed_on(warnings: Iterable[str]) -> Iterator[str]:
     room = _ALL_WARNINGS
     for warning in warnings:
-        short = warning[:_LONGEST_WARNING]
+        short = _line(warning, _LONGEST_WARNING)
         room -= len(short)
         if room < 0:
             return
         yield short
+
+
+def _line(told: str, longest: int) -> str:
+    """Whatever of it a Pod's author wrote; kube-apiserver drops a warning that has a control character
+    in it."""
+    return told[:longest].translate(_CONTROL)

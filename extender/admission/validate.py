@@ -24,9 +24,10 @@ from extender.admission.review import (
     allowed,
     asked_of,
     cannot_run,
+    is_taken,
 )
 from extender.placement.policy import Policy
-from extender.placement.workload import GATE, Dialect, Request
+from extender.placement.workload import GATE, Dialect
 from extender.wire import Verb
 
 _POD = TypeAdapter(Pod)
@@ -38,10 +39,10 @@ def review_pod(request: PodRequest, dialect: Dialect, policy: Policy) -> dict[st
     pod, before = request.object, request.old_object
     if not _waits(pod, before, dialect):
         return allowed(request)
-    asked = asked_of(pod, request.namespace, dialect, policy)
+    asked = asked_of(pod, dialect, policy)
     problems, warnings = asked.problems, asked.warnings
     if before is not None:
-        known = asked_of(before, request.namespace, dialect, policy)
+        known = asked_of(before, dialect, policy)
         problems = tuple(told for told in problems if told not in known.problems)
         warnings = tuple(told for told in warnings if told not in known.warnings)
     if problems:
@@ -59,34 +60,41 @@ def _waits(pod: Manifest, before: Manifest | None, dialect: Dialect) -> bool:
     return dialect.manages(pod) and GATE in gates
 
 
-def review_object(request: ObjectRequest, dialect: Dialect, policy: Policy) -> dict[str, Any]:
+def review_object(
+    request: ObjectRequest, dialect: Dialect, policy: Policy, *, every_pod: bool = False
+) -> dict[str, Any]:
     """Returns the AdmissionReview of anything but a Pod."""
     kind = request.kind
-    templates = pod_templates(kind.group, kind.kind, request.object)
-
-    def asked(pod: Manifest) -> Request:
-        return asked_of(pod, request.namespace, dialect, policy)
-
-    told = (told for place, pod in templates for told in _told_of(place, pod, dialect, asked))
+    every_pod = every_pod and kind.kind != "DaemonSet"  # which /mutate knows by the Pods' owner
+    told = list[str]()
+    for place, template in pod_templates(kind.group, kind.kind, request.object):
+        pod = _pod_of(template, request.namespace)
+        if pod is not None and is_taken(pod, dialect, every_pod=every_pod):
+            told.extend(f"{place}: {each}" for each in _told_of(pod, dialect, policy))
     return allowed(request, warnings=told)
 
 
-def _told_of(
-    place: str, template: Any, dialect: Dialect, read: Callable[[Manifest], Request]
-) -> Iterator[str]:
-    """Gives what is to be said of a Pod template; nothing of one that kube-apiserver refuses itself."""
+def _pod_of(template: Any, namespace: str) -> Manifest | None:
+    """Returns the Pod that a template makes, None where kube-apiserver refuses it itself."""
     try:
         pod = _POD.validate_python({"metadata": {}} | template)
     except (TypeError, ValidationError):
-        return
-    if dialect.manages(pod):
-        asked = read(pod)
-        yield from (f"{place}: Pods would be refused: {problem}" for problem in asked.problems)
-        lowered = dialect.see("grace", dialect.grace.warning(pod["spec"]))  # by /mutate, of each Pod
-        yield from (f"{place}: {warning}" for warning in (*asked.warnings, *lowered))
+        return None
+    return {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
 
 
-def verb(dialect: Callable[[], Dialect], policy: Callable[[], Policy]) -> Verb:
+def _told_of(pod: Manifest, dialect: Dialect, policy: Policy) -> Iterator[str]:
+    asked = asked_of(pod, dialect, policy)
+    yield from (f"Pods would be refused: {problem}" for problem in asked.problems)
+    yield from asked.warnings
+    yield from dialect.see(
+        "grace", dialect.grace.warning(pod["spec"])
+    )  # lowered by /mutate, of each Pod
+
+
+def verb(
+    dialect: Callable[[], Dialect], policy: Callable[[], Policy], *, every_pod: bool = False
+) -> Verb:
     """Returns the verb. Both give what counts at this moment."""
 
     async def validate(body: bytes) -> dict[str, Any]:
@@ -95,6 +103,6 @@ def verb(dialect: Callable[[], Dialect], policy: Callable[[], Policy]) -> Verb:
             pods = AdmissionReview[PodRequest].model_validate_json(body)
             return review_pod(pods.request, dialect(), policy())
         others = AdmissionReview[ObjectRequest].model_validate_json(body)
-        return review_object(others.request, dialect(), policy())
+        return review_object(others.request, dialect(), policy(), every_pod=every_pod)
 
     return validate

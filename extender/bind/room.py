@@ -91,7 +91,9 @@ class Room:
         bound = await self._bound(node)
         jobs = (placeholder_of(pod, self._dialect) for pod in bound)
         states = await self._slurm.states([job for job in jobs if job is not None])
-        free = open_to_pods(slurm_node).less(list(uncounted(bound, states, self._dialect)))
+        free = open_to_pods(slurm_node, self._dialect).less(
+            list(uncounted(bound, states, self._dialect))
+        )
         return requested(manifest, self._dialect).within(free)
 
     async def _is_free(self, manifest: Manifest, node: str) -> bool:
@@ -106,7 +108,8 @@ class Room:
         slurm_node = self._occupancy.slurm_node(node)
         if slurm_node is None:
             return True
-        free = left_by_jobs(slurm_node).less([requested(pod, self._dialect) for pod in guests])
+        taken = [requested(pod, self._dialect) for pod in guests]
+        free = left_by_jobs(slurm_node, self._dialect).less(taken)
         return free.covers(requested(manifest, self._dialect))
 
     async def _bound(self, node: str) -> list[Manifest]:

@@ -1,4 +1,7 @@
-"""/hooks/v1/jobs/{job_id}: Slurm says that something happened to a job (its side is deploy/slurm).
+"""/hooks/v1: what Slurm's scripts say and ask (their side is deploy/slurm).
+
+POST jobs/{job_id}: something happened to a job. GET nodes/{name}/clear: may a job's first process start
+on a node, or is a Pod still there whose own job has ended?
 
 A push is a hint and no more: it carries a job's id, and what became of the job is then asked of Slurm.
 So one that is lost, late, doubled or forged harms nothing, and the token only keeps strangers from
@@ -13,10 +16,12 @@ from hmac import compare_digest
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
+from extender.gate import Gate, NotLeading
+from extender.kubernetes_api import KubernetesError
 from extender.wire import reply
-from slurm_client.errors import NeedsOperator
+from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.tokens import TokenSource
 
 log = structlog.get_logger()
@@ -25,6 +30,8 @@ _LOG_EVERY_S = 30.0
 
 # Slurm's ids are 32 bits wide.
 JobId = Annotated[int, Path(ge=1, lt=1 << 32)]
+NodeName = Annotated[str, Path(max_length=255)]
+Seconds = Annotated[float, Query(ge=0, le=30)]
 
 
 class Bearer:
@@ -61,8 +68,8 @@ class Bearer:
             self._quiet_until, self._refused = self._clock() + _LOG_EVERY_S, 0
 
 
-def router(tokens: TokenSource, nudge: Callable[[int], None]) -> APIRouter:
-    """Returns the route. `nudge` takes a job's id and returns at once; a replica that does not lead
+def router(tokens: TokenSource, nudge: Callable[[int], None], gate: Gate) -> APIRouter:
+    """Returns the routes. `nudge` takes a job's id and returns at once; a replica that does not lead
     gives one that does nothing."""
     routes = APIRouter(prefix="/hooks/v1")
     bearer = Bearer(tokens)
@@ -73,5 +80,19 @@ def router(tokens: TokenSource, nudge: Callable[[int], None]) -> APIRouter:
         if refused is None:
             nudge(job_id)
         return refused or Response(status_code=202)
+
+    @routes.get("/nodes/{name}/clear")
+    async def clear(name: NodeName, request: Request, wait: Seconds = 0.0) -> Response:
+        """204: clear. 409: not within `wait` seconds, and which Pods are there. 503: ask another."""
+        refused = bearer.refusal(request.headers.get("Authorization"))
+        if refused is not None:
+            return refused
+        try:
+            there = await gate.wait(name, wait)
+        except NotLeading:
+            return reply({"Error": "another replica leads, or none does yet"}, 503)
+        except (SlurmError, KubernetesError) as error:
+            return reply({"Error": str(error)}, 503)
+        return reply({"Pods": there}, 409) if there else Response(status_code=204)
 
     return routes

@@ -15,7 +15,8 @@ from typing import Any
 
 from extender.placement.identity import whole_number
 from slurm_client import hostlist
-from slurm_client.model import Sharing
+from slurm_client.model import MOST_BYTES, MOST_MINUTES, MOST_PATH_BYTES, Sharing
+from slurm_client.ownership import OWNERS, may_own
 
 DEFAULT_PREFIX = "sunk.coreweave.com/"
 DEFAULT_PAGE = "docs/annotations.md"
@@ -35,17 +36,26 @@ _SHARED = {
 
 LARGEST = 0xFFFF_FFFD
 """Slurm's numbers have 32 bits, and the two largest mean "infinite" and "not set"."""
+_MOST_SECONDS = 60 * MOST_MINUTES
 _SHOWN = 60
 _MOST_UNKNOWN = 50  # of the names that nobody knows: a Pod may bring any number
 _ALIKE = 0.8  # difflib's ratio: one letter of five may be another
-_HOST = re.compile(r"[\w.-]*(?:\[[0-9,-]+\][\w.-]*)*", re.ASCII)
+_MOST_NODES = 10_000  # a few bytes stand for any number of names, and each Pod of ours is kept in memory
+_LONGEST = 1 << 18  # all annotations of an object together, as kube-apiserver has it
+_NODE_NAMES = re.compile(r"[\w.\[\],\s-]*+", re.ASCII)
 
 
-def _text(value: str) -> str:
+def _text(value: str, most: int = MOST_BYTES) -> str:
     text = value.strip()  # a YAML block ends with a newline
-    if not text:
+    if not text or "\0" in text or len(text.encode()) > most:
         raise ValueError
     return text
+
+
+def _list(value: str) -> str:
+    """Several, as Slurm takes them: with nothing but a comma between them."""
+    names = dict.fromkeys(name.strip() for name in _text(value).split(","))
+    return _text(",".join(filter(None, names)))
 
 
 def _number(value: str) -> int:
@@ -55,14 +65,20 @@ def _number(value: str) -> int:
     return number
 
 
-def _names(value: str) -> tuple[str, ...]:
+def _owner(value: str) -> int:
+    number = _number(value)
+    if not may_own(number):
+        raise ValueError
+    return number
+
+
+def _nodes(value: str) -> tuple[str, ...]:
     """Names, or hostlist expressions as Slurm takes them: "gpu[01-04,09],x5"."""
-    text = value.strip().strip(",")
-    well_formed = all(_HOST.fullmatch(part.strip()) for part in re.split(r",(?![^\[]*\])", text))
-    names = hostlist.expand(text) if well_formed else ()
+    well_formed = len(value) <= _LONGEST and _NODE_NAMES.fullmatch(value)
+    names = hostlist.expand(value, _MOST_NODES) if well_formed else ()
     if not names:
         raise ValueError
-    return names
+    return tuple(dict.fromkeys(names))
 
 
 def _shared(value: str) -> Sharing:
@@ -75,12 +91,12 @@ def _shared(value: str) -> Sharing:
 def _absolute_path(value: str) -> str:
     if not value.startswith("/"):
         raise ValueError
-    return value.strip()
+    return _text(value, MOST_PATH_BYTES)
 
 
 def _minutes(value: str) -> int:
     seconds = _number(value)
-    if seconds == 0:
+    if not 0 < seconds <= _MOST_SECONDS:
         raise ValueError
     return minutes(seconds)
 
@@ -100,12 +116,16 @@ class Kind:
     read: Callable[[str], Any]
 
 
-_A_TEXT = Kind("text", "a text that is not empty", _text)
+_A_TEXT = Kind("text", f"a text of 1 to {MOST_BYTES} bytes without a NUL", _text)
+_A_LIST = Kind("names", f"names, like a,b, of 1 to {MOST_BYTES} bytes without a NUL", _list)
 _A_NUMBER = Kind("number", f"a whole number from 0 to {LARGEST}", _number)
-_NODES = Kind("nodes", "a list of node names, like gpu[01-04],x5", _names)
+_AN_OWNER = Kind("number", f"a whole number from {OWNERS}", _owner)
+_NODES = Kind("nodes", f"a list of at most {_MOST_NODES} node names, like gpu[01-04],x5", _nodes)
 _SHARING = Kind("word", "one of none, ok, user, mcs, topo, true, false", _shared)
-_PATH = Kind("path", "an absolute path", _absolute_path)
-_SECONDS = Kind("seconds", f"a whole number from 1 to {LARGEST}", _minutes)
+_PATH = Kind(
+    "path", f"an absolute path of at most {MOST_PATH_BYTES} bytes without a NUL", _absolute_path
+)
+_SECONDS = Kind("seconds", f"a whole number from 1 to {_MOST_SECONDS}", _minutes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +147,31 @@ class Annotation:
 
 
 ANNOTATIONS: tuple[Annotation, ...] = (
-    Annotation("account", "account", _A_TEXT, "--account", "physics"),
-    Annotation("comment", "comment", _A_TEXT, "--comment", "nightly run"),
-    Annotation("constraints", "constraints", _A_TEXT, "--constraint", "a100&nvme"),
+    Annotation(
+        "account",
+        "account",
+        _A_TEXT,
+        "--account",
+        "physics",
+        "Absent: the user's default. In lower case, as all of Slurm's accounts are, whatever is written"
+        " here.",
+    ),
+    Annotation(
+        "comment",
+        "comment",
+        _A_TEXT,
+        "--comment",
+        "nightly run",
+        "sacct has it once the job has ended, if AccountingStoreFlags has `job_comment`.",
+    ),
+    Annotation(
+        "constraints",
+        "constraints",
+        _A_TEXT,
+        "--constraint",
+        "a100&nvme",
+        "A Pod has one node: a count (`nvme*2`) is refused.",
+    ),
     Annotation(
         "current-working-dir",
         "current_working_directory",
@@ -152,28 +194,48 @@ ANNOTATIONS: tuple[Annotation, ...] = (
         _SHARING,
         "--exclusive, --oversubscribe",
         "user",
-        "`none`: the whole node for this job; `ok`: cores may be shared; `user`, `mcs`: only with jobs"
-        " of the same; `topo`: the whole topology segment. `true` is `none` and `false` is `ok`. Absent:"
-        " what the partition says.",
+        "Whom the job shares its node with: see [Sharing a node](#sharing-a-node). `true` is `none` and"
+        " `false` is `ok`. Absent: what the partition says.",
     ),
     Annotation(
-        "group-id", "group_id", _A_NUMBER, "--gid", "1000", "Absent: the same number as `user-id`."
+        "group-id", "group_id", _AN_OWNER, "--gid", "1000", "Absent: the same number as `user-id`."
     ),
-    Annotation("partition", "partition", _A_TEXT, "--partition", "main", "Absent: Slurm's default."),
-    Annotation("prefer", "prefer", _A_TEXT, "--prefer", "h100"),
-    Annotation("priority", "priority", _A_NUMBER, "--priority", "1000"),
-    Annotation("qos", "qos", _A_TEXT, "--qos", "high"),
+    Annotation(
+        "partition",
+        "partition",
+        _A_LIST,
+        "--partition",
+        "main",
+        "Of a list (`main,spare`) the one that has room first. Absent: Slurm's default.",
+    ),
+    Annotation(
+        "prefer",
+        "prefer",
+        _A_TEXT,
+        "--prefer",
+        "h100",
+        "Tried first, and then **instead of** `constraints`: repeat in it what must be. Where no node of"
+        " the kind is free, `constraints` count.",
+    ),
+    Annotation(
+        "priority",
+        "priority",
+        _A_NUMBER,
+        "--priority",
+        "1000",
+        "0 holds the job until an admin lets it go.",
+    ),
+    Annotation("qos", "qos", _A_LIST, "--qos", "high", "Absent: the user's default."),
     Annotation(
         "required-nodes",
         "required_nodes",
         _NODES,
         "--nodelist",
         "gpu07",
-        "A node of the list that is deleted from Slurm fails the job at slurmctld's next restart, also"
-        " a running one. `constraints` or a node selector leaves Slurm a choice.",
+        "Of several names any one. Read the [warning](#nodes-by-name).",
         "a node deleted from Slurm later fails the job",
     ),
-    Annotation("reservation", "reservation", _A_TEXT, "--reservation", "maintenance"),
+    Annotation("reservation", "reservation", _A_LIST, "--reservation", "maintenance"),
     Annotation(
         "timeout",
         "time_limit_minutes",
@@ -182,7 +244,7 @@ ANNOTATIONS: tuple[Annotation, ...] = (
         "3600",
         "Rounded up to minutes. Absent: see [Time limits](#time-limits).",
     ),
-    Annotation("user-id", "user_id", _A_NUMBER, "--uid", "1000"),
+    Annotation("user-id", "user_id", _AN_OWNER, "--uid", "1000"),
 )
 _BY_NAME: Mapping[str, Annotation] = {row.name: row for row in ANNOTATIONS}
 
@@ -215,10 +277,8 @@ def read_annotations(
             problems.append(f"{about}: {_shown(value)} is not {row.kind.allowed} {see}")
         else:
             warnings += [f"{about}: {row.warning} {see}"] if row.warning else []
-    if "user_id" in fields:
-        fields.setdefault("group_id", fields["user_id"])
     for name, meant in sorted(islice(_unknown(annotations, prefix), _MOST_UNKNOWN)):
-        told = f"annotation {prefix}{name[:_SHOWN]} is unknown"
+        told = f"annotation {prefix}{_printable(name)} is unknown"
         if meant:
             problems.append(f"{told}: is {prefix}{meant} meant? ({page}#{meant})")
         else:
@@ -232,7 +292,7 @@ def _unknown(annotations: Iterable[str], prefix: str) -> Iterator[tuple[str, str
     for key in annotations:
         name = key.removeprefix(prefix)
         if name != key and name not in _BY_NAME:
-            plain = name.lower().replace("_", "-")
+            plain = name.lower().replace("_", "-") if len(name) <= _SHOWN else ""
             near = get_close_matches(plain, _BY_NAME, n=1, cutoff=_ALIKE)
             yield name, near[0] if near else ""
 
@@ -241,3 +301,7 @@ def _shown(value: str) -> str:
     """Unprintable characters are written out: what is shown is cut after that."""
     shown = repr(value[:_SHOWN])
     return shown if len(shown) <= _SHOWN + 2 else shown[:_SHOWN] + "..."
+
+
+def _printable(name: str) -> str:
+    return repr(name[:_SHOWN])[1:-1][:_SHOWN]

@@ -9,7 +9,7 @@ and when each is to be looked at again.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
@@ -82,6 +82,8 @@ class Ledger:
         """Who was refused a Node of late."""
         self._in: dict[State, dict[str, None]] = {state: {} for state in State}
         """The uids of those in each state, in the order in which they came into it."""
+        self._on: defaultdict[str, set[str]] = defaultdict(set)
+        """Node -> the uids of those that are there, or may yet be bound there."""
         self._windows = Windows(rules.window, rules.fast_path_rest)
         self._untold: deque[tuple[float, str]] = deque()
         """Who came in line, and when to tell them so."""
@@ -113,6 +115,10 @@ class Ledger:
         if record is None or record.state is not State.ALLOCATED or record.allocation is None:
             return None
         return record if record.pod.allocation == record.allocation else None
+
+    def holding(self, node: str) -> tuple[Placeholder, ...]:
+        """Returns the records whose Pods are on a Node, or may yet be bound there."""
+        return tuple(self._records[uid] for uid in self._on.get(node, ()))
 
     def watched_jobs(self) -> frozenset[int]:
         """Returns the ids of the jobs whose states matter."""
@@ -226,12 +232,14 @@ class Ledger:
         if record.state is State.DONE and self._now >= record.not_before:
             if before is not None:
                 del self._records[uid], self._in[before.state][uid]
+            self._place(uid, before, None)
             self._avoiding.discard(uid)
             self._windows.forget(uid)
             return
         if before is None or before.state is not record.state:
             self._note_move(before, record)
         self._records[uid] = self._emit(record)
+        self._place(uid, before, self._records[uid])
         if record.state is State.SEEN and record.pod.other_gates:
             self._windows.forget(uid)
         else:
@@ -251,6 +259,16 @@ class Ledger:
             self._untold.append((self._now + self._rules.settle, uid))
         if self._observer is not None:
             self._observer(before, record)
+
+    def _place(self, uid: str, before: Placeholder | None, after: Placeholder | None) -> None:
+        was, now = before and before.holds, after and after.holds
+        if was != now:
+            if was:
+                self._on[was].discard(uid)
+                if not self._on[was]:
+                    del self._on[was]
+            if now:
+                self._on[now].add(uid)
 
     def _reopen(self, node: str | None) -> None:
         """A Pod has left a Node: those that were refused there may ask again."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+
+from extender.placement.resources import parse_quantity
 
 Manifest = Mapping[str, Any]
 
@@ -30,6 +33,8 @@ class Node:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+    cpus: Decimal | None = None
+    """What it has, as Kubernetes counts: logical CPUs."""
 
     @classmethod
     def parse(cls, manifest: Manifest, name_label: str) -> Node:
@@ -41,7 +46,9 @@ class Node:
         )
         name = metadata["name"]
         cordoned = bool(spec.get("unschedulable"))
-        return cls(name, labels.get(name_label) or name, labels, taints, cordoned)
+        capacity = (manifest.get("status") or {}).get("capacity") or {}
+        cpus = parse_quantity(capacity["cpu"]) if "cpu" in capacity else None
+        return cls(name, labels.get(name_label) or name, labels, taints, cordoned, cpus)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,28 +111,33 @@ def exempt(manifest: Manifest) -> bool:
 
     It is counted for others all the same.
     """
-    owners = manifest["metadata"].get("ownerReferences") or ()
-    if any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners):
+    if any(map(_is_daemon_set, manifest["metadata"].get("ownerReferences") or ())):
         return True
     return (manifest["spec"].get("priority") or 0) >= _SYSTEM_CRITICAL
 
 
-def open_to_pods(node: SlurmNode) -> Amounts:
+def _is_daemon_set(owner: Manifest) -> bool:
+    """One that does not exist has its Pods taken away by the garbage collector."""
+    of_apps = (owner.get("apiVersion") or "").partition("/")[0] == "apps"
+    return bool(of_apps and owner.get("kind") == "DaemonSet" and owner.get("controller"))
+
+
+def open_to_pods(node: SlurmNode, dialect: Dialect) -> Amounts:
     """Returns what unmanaged Pods may use of a node beside its jobs.
 
     Nothing while a job is ending there: Slurm gives its resources up on paper before its processes
     are gone, and places no job there until they are.
     """
-    return Amounts() if "COMPLETING" in node.states else left_by_jobs(node)
+    return Amounts() if "COMPLETING" in node.states else left_by_jobs(node, dialect)
 
 
-def left_by_jobs(node: SlurmNode) -> Amounts:
+def left_by_jobs(node: SlurmNode, dialect: Dialect) -> Amounts:
     """Returns what Slurm has not allocated of a node; what it sets apart for the system counts as left
     (CoreSpecCount, MemSpecLimit: DaemonSets live on that)."""
     cpus, memory_mb = node.cpus - node.cpus_allocated, node.memory_mb - node.memory_allocated_mb
     devices = _counts(node.gres).copy()
     devices.subtract(_counts(node.gres_used))
-    return Amounts(cpus * 1000, memory_mb * MEBIBYTE, devices)
+    return Amounts(int(cpus * dialect.cpu_unit * 1000), memory_mb * MEBIBYTE, devices)
 
 
 def placeholder_of(manifest: Manifest, dialect: Dialect) -> int | None:

@@ -104,6 +104,9 @@ _MOVES: dict[State, frozenset[State]] = {
 }
 
 
+_HOLDING = frozenset({State.ALLOCATED, State.BOUND, State.REPLACING, State.EVICTING})
+
+
 class IllegalMove(RuntimeError):
     """A placeholder was asked to make a move that the table does not have: a defect of ours."""
 
@@ -191,6 +194,15 @@ class Placeholder(NamedTuple):
         offered = self.pod.offered
         other = offered is not None and offered.job_id == self.job_id
         return other or self.pod.unschedulable
+
+    @property
+    def holds(self) -> str | None:
+        """Returns the Node where the Pod is, or may yet be bound, whatever has become of the job. Once
+        the next attempt is written, an older Binding is refused: the Pod has another version."""
+        fenced = self.state is State.REPLACING and self.written
+        if self.state not in _HOLDING or fenced:
+            return None
+        return self.pod.node or (self.allocation.node if self.allocation else None)
 
     def key(self, cluster: str) -> PlaceholderKey:
         """Returns what names the current try."""

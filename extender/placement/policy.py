@@ -56,7 +56,8 @@ class Rule:
     """Whether jobs are the token's own user's where the Pod names none."""
     user: Choice = Choice()
     group: Choice = Choice()
-    """A job has its user's number as its group where neither the Pod nor the default says otherwise."""
+    """A job has its user's number as its group where neither the Pod nor the default says otherwise;
+    without a default the Pod may name it too."""
     fields: dict[str, Choice] = field(default_factory=dict)
     """By the names of a JobSpec: account, partition, qos, reservation."""
     max_priority: int | None = None
@@ -131,9 +132,8 @@ class _Verdict:
                 f"{self._label()} gives no user: set the annotation {self._prefix}user-id, of which it"
                 f" allows {rule.user}"
             )
-        if job.group_id is not None and job.group_id == job.user_id:  # the user's own, see annotations
-            return {"user_id": user, "group_id": user}
-        group = self._chosen("group_id", job.group_id, rule.group, user)
+        own = user if rule.group.default is None else None
+        group = self._chosen("group_id", job.group_id, rule.group, own)
         return {"user_id": user, "group_id": group}
 
     def _chosen(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
-from math import ceil
 from typing import Any
 
 Manifest = Mapping[str, Any]
@@ -95,14 +94,21 @@ def _problem(text: str | float) -> str | None:
     return None
 
 
-def whole(amount: Decimal) -> int:
-    """Returns an amount rounded up, since Slurm counts CPUs and devices by the piece."""
-    return ceil(amount)
+def whole(amount: Decimal, of: Decimal = Decimal(1)) -> int:
+    """Returns how many pieces of a size make up an amount, rounded up: Slurm counts by the piece."""
+    pieces, rest = divmod(amount, of)  # exact, which a quotient's 28 digits need not be
+    return int(pieces) + (rest > 0)
+
+
+def in_millis(amount: Decimal) -> str:
+    """Returns CPUs as Kubernetes writes them: "2", or "1500m"."""
+    millis = whole(amount, Decimal("0.001"))
+    return f"{millis}m" if millis % 1000 else str(millis // 1000)
 
 
 def mebibytes(amount: Decimal) -> int:
     """Returns bytes as Slurm's megabytes (which are MiB), rounded up."""
-    return ceil(amount / MEBIBYTE)
+    return whole(amount, Decimal(MEBIBYTE))
 
 
 def _requests(holder: Manifest) -> dict[str, Decimal]:

@@ -130,13 +130,13 @@ def is_outdated(placeholder: Placeholder, at: Moment) -> bool:
 
 
 def has_no_node(placeholder: Placeholder, at: Moment) -> bool:
-    """Tells whether the Pod needs a node that is closed to it, or all are: then asking is pointless,
-    and Slurm would call it a mistake of the Pod's author."""
+    """Tells whether all nodes are closed to the Pod, or all of those that it requires: then asking is
+    pointless, and Slurm would call it a mistake of the Pod's author. Of several required nodes Slurm
+    gives a job of one node any that it can (24.11, 26.05)."""
     job = placeholder.pod.request.job
     known = at.view.slurm_nodes(at.view.partition_name(job.partition))
     excluded = set(_excluded(placeholder, at))
-    needed = excluded.intersection(job.required_nodes)
-    return bool(known) and (bool(needed) or excluded.issuperset(known))
+    return bool(known) and excluded.issuperset(job.required_nodes or known)
 
 
 def _write_allocation(placeholder: Placeholder, allocation: Allocation, at: Moment) -> WriteAllocation:

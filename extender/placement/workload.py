@@ -16,8 +16,15 @@ from extender.placement.annotations import DEFAULT_PAGE, DEFAULT_PREFIX, minutes
 from extender.placement.grace import GraceRule
 from extender.placement.identity import whole_number
 from extender.placement.node_constraints import NodeConstraints
-from extender.placement.resources import effective_requests, mebibytes, whole, wrong_quantities
-from slurm_client.model import JobSpec
+from extender.placement.resources import (
+    effective_requests,
+    in_millis,
+    mebibytes,
+    whole,
+    wrong_quantities,
+)
+from extender.placement.scope import Scope
+from slurm_client.model import MOST_CPUS, JobSpec
 
 Manifest = Mapping[str, Any]
 
@@ -54,16 +61,33 @@ class Dialect:
     grace: GraceRule = field(default_factory=GraceRule)
     page: str = DEFAULT_PAGE
     """Where Pod authors are told to read on."""
+    cpu_unit: Decimal = Decimal(1)
+    """How many of the CPUs that Pods ask for (logical ones) one of Slurm's CPUs stands for."""
+    scope: Scope = field(default_factory=Scope)
 
-    def manages(self, manifest: Manifest) -> bool:
-        """Tells whether a Pod is ours to place: it names our scheduler or has one of our annotations."""
+    def asks(self, manifest: Manifest) -> bool:
+        """Tells whether a Pod asks for Slurm: it names our scheduler or has one of our annotations."""
         named = manifest["spec"].get("schedulerName") == self.scheduler_name
         annotations = manifest["metadata"].get("annotations") or {}
         return named or any(key.startswith(self.annotation_prefix) for key in annotations)
 
+    def manages(self, manifest: Manifest) -> bool:
+        """Tells whether a Pod is ours to place, or to tell why not: it names our scheduler, as /mutate
+        has it of those that ask, and is in scope, or was when it got our gate or a job. What it holds
+        is not forgotten when it leaves the scope."""
+        if manifest["spec"].get("schedulerName") != self.scheduler_name:
+            return False
+        return self.scope.everything or self.scope.problem(manifest) is None or _is_marked(manifest)
+
     def see(self, section: str, *told: str | None) -> tuple[str, ...]:
         """Returns what is told to a Pod's author, if anything is, with where to read more."""
         return tuple(f"{each} ({self.page}#{section})" for each in told if each is not None)
+
+
+def _is_marked(manifest: Manifest) -> bool:
+    annotations = manifest["metadata"].get("annotations") or {}
+    gates = (gate["name"] for gate in manifest["spec"].get("schedulingGates") or ())
+    return ATTEMPT in annotations or JOB_ID in annotations or GATE in gates
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +234,10 @@ def read_request(manifest: Manifest, dialect: Dialect) -> Request:
     amounts, wrong = _amounts(spec)
     gres = gres_of(amounts, dialect)
     namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
+    cpu = amounts.get("cpu", Decimal(0))
     job = JobSpec(
         name=f"{namespace}/{name}",
-        cpus=whole(amounts.get("cpu", Decimal(0))),
+        cpus=whole(cpu, dialect.cpu_unit),
         memory_mb=mebibytes(amounts.get("memory", Decimal(0))),
         gres=gres,
         **{**_deadline(spec), **asked.fields},
@@ -221,13 +246,22 @@ def read_request(manifest: Manifest, dialect: Dialect) -> Request:
         job,
         NodeConstraints.parse(spec),
         (
+            *dialect.see("scope", dialect.scope.problem(manifest)),
             *asked.problems,
-            *dialect.see("requests", *wrong),
+            *dialect.see("requests", *wrong, *_too_many(cpu, dialect.cpu_unit)),
             *dialect.see("devices", *_mixed(gres)),
             *dialect.see("grace", dialect.grace.problem(spec)),
+            *dialect.see("gangs", _gang(spec)),
         ),
-        asked.warnings,
+        (*asked.warnings, *dialect.see("requests", rounding(cpu, dialect.cpu_unit))),
     )
+
+
+def _gang(spec: Manifest) -> str | None:
+    """kube-scheduler places the Pods of a scheduling group together or not at all."""
+    if not spec.get("schedulingGroup"):
+        return None
+    return "spec.schedulingGroup: Slurm is asked for each Pod by itself, not for groups of them"
 
 
 def _amounts(spec: Manifest) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
@@ -243,6 +277,21 @@ def _deadline(spec: Manifest) -> dict[str, int]:
     """A Pod that Kubernetes ends after a while needs its nodes no longer than that."""
     seconds = spec.get("activeDeadlineSeconds")
     return {"time_limit_minutes": minutes(seconds)} if seconds and 0 < seconds < 1 << 31 else {}
+
+
+def _too_many(cpu: Decimal, unit: Decimal) -> tuple[str, ...]:
+    if whole(cpu, unit) <= MOST_CPUS:
+        return ()
+    return (f"the Pod requests {in_millis(cpu)} CPU: Slurm counts up to {in_millis(MOST_CPUS * unit)}",)
+
+
+def rounding(cpu: Decimal, unit: Decimal) -> str | None:
+    """Returns what to tell of a request that Slurm can only count as more: nobody else gets the rest."""
+    taken = whole(cpu, unit) * unit
+    if taken <= cpu:
+        return None
+    counted = "whole CPUs" if unit == 1 else f"CPUs by {in_millis(unit)}"
+    return f"the Pod requests {in_millis(cpu)} CPU and takes {in_millis(taken)}: Slurm counts {counted}"
 
 
 def gres_of(amounts: Mapping[str, Decimal], dialect: Dialect) -> tuple[tuple[str, int], ...]:

@@ -5,6 +5,7 @@ The models here are the schema; `python -m extender.policy schema` prints it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,7 +25,11 @@ from pydantic_core import ErrorDetails
 
 from extender.placement.annotations import LARGEST
 from extender.placement.policy import Choice, Policy, Rule
+from slurm_client.ownership import OWNERS, may_own
 
+_INTEGER = "tag:yaml.org,2002:int"
+_DECIMAL = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
+"""Without YAML 1.1's own: 010 is 8 there, 1_0 is 10 and 1:30 is 90."""
 _Place = tuple[int | str, ...]
 _SHOWN = 80
 _WORDS = {
@@ -60,8 +65,8 @@ def _told(path: Path, problem: Problem) -> str:
 
 
 def _number(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
-        raise ValueError(f"a number from 0 to {LARGEST} is needed; names are not resolved")
+    if isinstance(value, bool) or not isinstance(value, int) or not may_own(value):
+        raise ValueError(f"a number from {OWNERS}, is needed; names are not resolved")
     return value
 
 
@@ -230,6 +235,8 @@ class _Document:
         if isinstance(node, yaml.SequenceNode):
             for index, each in enumerate(node.value):
                 self._note(each, (*place, index))
+        elif node.tag == _INTEGER and not _DECIMAL.fullmatch(node.value):
+            self._wrong(node.start_mark.line + 1, place, f"{node.value} is not a plain decimal number")
         elif isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 self._note_field(key, value, (*place, str(key.value)))

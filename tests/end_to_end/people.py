@@ -45,16 +45,17 @@ class QueuedJob:
 
 @dataclass
 class People:
-    """Everybody who works with one cluster."""
+    """Everybody who works with one cluster, or one namespace of it."""
 
     cluster: Cluster
     round: int = 0
+    namespace: str = "default"
 
     def __post_init__(self) -> None:
         kubeconfig = yaml.safe_load(self.cluster.kubeconfig.read_text())
         ca = kubeconfig["clusters"][0]["cluster"]["certificate-authority"]
         self._api = httpx.Client(
-            base_url=f"{self.cluster.api_server_url}/api/v1/namespaces/default",
+            base_url=f"{self.cluster.api_server_url}/api/v1/namespaces/{self.namespace}",
             headers={"Authorization": f"Bearer {kubeconfig['users'][0]['user']['token']}"},
             verify=ssl.create_default_context(cafile=ca),
             timeout=20,
@@ -68,8 +69,9 @@ class People:
 
     def create(self, name: str, **given: Any) -> Manifest:
         """Creates a Pod; see `pod` for what may be given."""
-        created = self._api.post("/pods", json=pod(self.full(name), **given)).raise_for_status()
-        return dict(created.json())
+        manifest = pod(self.full(name), **given)
+        manifest["metadata"]["namespace"] = self.namespace
+        return dict(self._api.post("/pods", json=manifest).raise_for_status().json())
 
     def apply(self, manifest: Manifest, *options: str) -> CompletedProcess[str]:
         manifest["metadata"]["name"] = self.full(manifest["metadata"]["name"])
@@ -123,14 +125,14 @@ class People:
     def squeue(self) -> dict[str, QueuedJob]:
         """Live jobs by name. Two jobs of one name are a defect: no Pod may have two."""
         lines = self.cluster.run_slurm("squeue", "-h", "-o", "%i|%j|%T|%N|%r|%k").stdout.splitlines()
-        jobs = [QueuedJob(int(part[0]), *part[1:]) for part in (line.split("|") for line in lines)]
+        jobs = [QueuedJob(int(part[0]), *part[1:]) for part in (line.split("|", 5) for line in lines)]
         live = [job for job in jobs if job.state != "COMPLETING"]
         named = {job.name: job for job in live}
         assert len(named) == len(live), f"two live jobs of one name: {live}"
         return named
 
     def job_of(self, name: str) -> QueuedJob | None:
-        return self.squeue().get(f"default/{self.full(name)}")
+        return self.squeue().get(f"{self.namespace}/{self.full(name)}")
 
     def queued(self, name: str) -> QueuedJob:
         """Waits until the Pod's job waits in Slurm."""
@@ -142,7 +144,7 @@ class People:
         return eventually(see, f"{name} queued")  # type: ignore[return-value]
 
     def scancel(self, name: str) -> None:
-        self.cluster.run_slurm("scancel", "--name", f"default/{self.full(name)}")
+        self.cluster.run_slurm("scancel", "--name", f"{self.namespace}/{self.full(name)}")
 
     def scontrol(self, name: str) -> dict[str, str]:
         """What scontrol shows of a Pod's job, field by field."""
@@ -153,15 +155,25 @@ class People:
 
     # The SRE
 
+    def kubernetes(self) -> tuple[int, int]:
+        """kube-apiserver's version, major and minor: what an older one lacks is tested to be lacking."""
+        told = self._api.get(f"{self.cluster.api_server_url}/version").raise_for_status().json()
+        return int(told["major"]), int(told["minor"].rstrip("+"))
+
     def ready(self) -> tuple[int, Manifest]:
         answer = httpx.get(f"http://127.0.0.1:{self.cluster.ports['extender-health']}/readyz", timeout=5)
         return answer.status_code, answer.json()
 
     def clean_up(self) -> None:
-        self.cluster.kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
+        everything = ("--all", "--grace-period=1", "--wait=false")
+        self.cluster.kubectl("delete", "pods", "-n", self.namespace, *everything)
         self.cluster.run_slurm("scancel", "-u", "alice")
         eventually(lambda: not self.pods(), "no Pods left", 30)
-        eventually(lambda: not self.squeue(), "no jobs left", 30)
+        eventually(lambda: not any(map(self._is_ours, self.squeue())), "no jobs left", 30)
+
+    def _is_ours(self, job: str) -> bool:
+        """Native jobs are, and those of our namespace."""
+        return "/" not in job or job.startswith(f"{self.namespace}/")
 
     def close(self) -> None:
         self._api.close()

@@ -157,6 +157,20 @@ def test_a_pod_at_the_gate_may_be_mended_and_not_be_made_wrong(people: People) -
     people.bound("p")
 
 
+def test_a_pod_at_the_gate_is_not_resized_beyond_all_bounds(people: People) -> None:
+    people.create("p", annotations={"partition": "nowhere"})
+    huge = {"name": "c", "resources": {"requests": {"cpu": "1e30"}}}
+    patch = json.dumps({"spec": {"containers": [huge]}})
+    refused = people.kubectl("patch", "pod", people.full("p"), "--subresource=resize", "-p", patch)
+    assert refused.returncode != 0
+    if people.kubernetes() < (1, 33):  # where nobody changes requests, this way or another
+        plain = people.kubectl("patch", "pod", people.full("p"), "-p", patch)
+        assert "pod updates may not change fields other than" in plain.stderr
+    else:
+        assert "c.resources.requests.cpu" in refused.stderr
+        assert "is too large a quantity" in refused.stderr
+
+
 def test_a_bound_pod_may_be_annotated_with_anything(people: People) -> None:
     people.create("p")
     people.bound("p")

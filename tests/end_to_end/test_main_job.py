@@ -27,6 +27,12 @@ def fill_all_nodes(people: People) -> None:
         people.bound(f"big-{number}")
 
 
+def test_kubernetes_is_of_the_release_that_is_asked_for_or_another_supported_one(people: People) -> None:
+    asked, found = people.cluster.spec.kubernetes_release, people.kubernetes()
+    assert asked in ("", f"{found[0]}.{found[1]}")
+    assert (1, 31) <= found <= (1, 36)
+
+
 def test_a_pod_is_bound_to_the_node_that_slurm_chose(people: People) -> None:
     people.create("p", cpu="2", gpus=1)
     node = people.bound("p")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from deploy.local.errors import ClusterError
 from tests.end_to_end.people import PREFIX, People, eventually, pod
 from tests.end_to_end.test_disagreements import without_webhook
 
 pytestmark = pytest.mark.real
+
+GUARD = "validatingadmissionpolicybinding/slurm-extender-bookkeeping"
 
 ALICE = """\
 rules:
@@ -303,7 +307,45 @@ def forged(people: People, name: str) -> dict[str, str]:
     return {key: value for key, value in annotations.items() if key.startswith("slurm-extender.io/")}
 
 
-@pytest.mark.usefixtures("policy")
+@pytest.fixture
+def unguarded(people: People) -> Iterator[None]:
+    """Where kube-apiserver lets anybody write what is the extender's."""
+    binding = people.cluster.kubectl("get", GUARD, "-o", "yaml").stdout
+    people.cluster.kubectl("delete", GUARD)
+    people.create("probe", scheduler="default-scheduler")
+    eventually(lambda: people.kubectl(*forging(people, "probe")).returncode == 0, "unguarded")
+    yield
+    made = yaml.safe_load(binding)
+    del made["metadata"]["resourceVersion"]
+    people.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(made))
+    guarded(people, "probe")
+
+
+def guarded(people: People, name: str) -> str:
+    """Waits until a forgery is refused, and returns what is told; that takes a moment."""
+    eventually(lambda: people.kubectl(*forging(people, name)).returncode != 0, "guarded")
+    return people.kubectl(*forging(people, name)).stderr
+
+
+def forging(people: People, name: str) -> tuple[str, ...]:
+    """Another value each time: what changes nothing is let pass."""
+    value = f"slurm-extender.io/job-id={time.monotonic_ns()}"
+    return ("annotate", "pod", people.full(name), "--overwrite", value)
+
+
+def test_nobody_else_writes_the_bookkeeping(people: People) -> None:
+    people.create("p")
+    people.bound("p")
+    assert "annotations under slurm-extender.io/ are the extender's to write" in guarded(people, "p")
+    before = forged(people, "p")
+    removed = people.kubectl("annotate", "pod", people.full("p"), "slurm-extender.io/job-id-")
+    assert "the extender's to write" in removed.stderr
+    annotate(people, "p", "mine=yes")
+    assert forged(people, "p") == before
+    assert (people.see("p") or {})["metadata"]["annotations"]["mine"] == "yes"
+
+
+@pytest.mark.usefixtures("policy", "unguarded")
 def test_a_pod_does_not_get_anothers_node_by_its_annotations(people: People) -> None:
     """Neither those that it is created with, nor those that it is given while it waits, ungated too."""
     theirs = forged(people, occupy(people))
@@ -324,7 +366,7 @@ def test_a_pod_does_not_get_anothers_node_by_its_annotations(people: People) -> 
     assert forged(people, "p")["slurm-extender.io/job-id"] == str(mine.id)
 
 
-@pytest.mark.usefixtures("policy")
+@pytest.mark.usefixtures("policy", "unguarded")
 def test_what_is_forged_on_a_bound_pod_touches_neither_job(people: People) -> None:
     people.create("p")
     people.create("q")

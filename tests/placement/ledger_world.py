@@ -84,6 +84,8 @@ class World:
     """The replica whose turn it is."""
     other: Replica | None = None
     """Another one that believes that it leads."""
+    bindings: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Bindings that are on their way: the Pod's version and the Node, by uid."""
     vacated_in: dict[str, float] = field(default_factory=dict)
     """Nodes that Pods are leaving, and how long that takes."""
     max_jobs: int | None = None
@@ -194,6 +196,11 @@ class World:
 
     def bind(self, uid: str) -> None:
         """kube-scheduler binds, through what /bind checks."""
+        self.begin_binding(uid)
+        self.finish_binding(uid)
+
+    def begin_binding(self, uid: str) -> None:
+        """/bind reads both, and is about to post the Binding."""
         pod = self.pods.get(uid)
         if pod is None or pod.gated or pod.node or pod.allocation is None:
             return
@@ -202,7 +209,21 @@ class World:
             granted = verified(pod, job, pod.allocation.node, VIEW)
         except NotBound:
             return
-        self.write(replace(pod, node=granted.node))
+        self.bindings[uid] = pod.resource_version, granted.node
+
+    def finish_binding(self, uid: str) -> None:
+        """The Binding arrives: it counts for that version of the Pod only."""
+        version, node = self.bindings.pop(uid, ("", ""))
+        pod = self.pods.get(uid)
+        if pod is not None and pod.resource_version == version:
+            self.write(replace(pod, node=node))
+
+    def nodes_in_use(self) -> Iterator[tuple[Pod, str]]:
+        """Pods that are bound, or whose Binding is on its way, with their Nodes."""
+        for pod in self.pods.values():
+            version, node = self.bindings.get(pod.uid, ("", ""))
+            if pod.node or version == pod.resource_version:
+                yield pod, pod.node or node
 
     def refuse(self, uid: str, *, offers: bool) -> None:
         """kube-scheduler will not have the allocated Node, and has another to offer or none."""
@@ -372,6 +393,18 @@ class World:
     def finish(self, effect: Effect, result: object) -> None:
         self.tell(Outcome(effect, result))
 
+    def settle(self) -> list[Effect]:
+        """All is heard and done that there is; returns what was done."""
+        done: list[Effect] = []
+        while self.news or self.effects:
+            if self.news:
+                self.hear()
+                continue
+            effect = self.effects.pop(0)
+            done.append(effect)
+            self.finish(effect, self.do(effect))
+        return done
+
     # What must hold
 
     def live_jobs(self, uid: str) -> list[Job]:
@@ -394,6 +427,18 @@ class World:
             live = [job for job in self.live_jobs(uid) if job.id not in self.revived]
             assert len(live) <= 1, f"invariant I1: {uid} has {[j.id for j in live]}"
 
+    def nobody_gets_a_node_before_its_pod_is_gone(self) -> None:
+        """Whoever is or may be on a Node without a job that runs there holds it (see extender.gate)."""
+        running = {job_id for job_id, job in self.jobs.items() if job.state.running}
+        for pod, node in self.nodes_in_use():
+            jobs = [job for job in self.live_jobs(pod.uid) if job.id in running and job.nodes == (node,)]
+            held = [each for each in self.ledger.holding(node) if each.pod.uid == pod.uid]
+            told = any(
+                each.state not in (State.ALLOCATED, State.BOUND) or each.job_id not in running
+                for each in held
+            )
+            assert jobs or told, f"invariant I4: {pod.name} on {node} holds nothing: {held}"
+
     def unbound(self) -> Iterator[Pod]:
         return (pod for pod in self.pods.values() if pod.node is None)
 
@@ -403,11 +448,7 @@ def calm_down(world: World, rounds: int = 120) -> None:
     world.max_jobs = None
     world.sweep()
     for _ in range(rounds):
-        while world.news:
-            world.hear()
-        while world.effects:
-            effect = world.effects.pop(0)
-            world.finish(effect, world.do(effect))
+        world.settle()
         world.schedule()
         for uid in sorted(world.pods):
             world.bind(uid)

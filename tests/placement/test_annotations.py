@@ -49,7 +49,7 @@ def named(told: str) -> str:
         ("qos", "high", {"qos": "high"}),
         ("required-nodes", "a", {"required_nodes": ("a",)}),
         ("reservation", "maint", {"reservation": "maint"}),
-        ("user-id", "1000", {"user_id": 1000, "group_id": 1000}),
+        ("user-id", "1000", {"user_id": 1000}),
     ],
 )
 def test_a_value_becomes_the_jobs_field(name: str, value: str, asked: dict[str, Any]) -> None:
@@ -140,7 +140,11 @@ def test_a_very_long_wrong_value_is_not_repeated_in_full() -> None:
     ],
 )
 def test_a_hostlist_stands_for_its_names(value: str, names: tuple[str, ...]) -> None:
-    assert fields("required-nodes", value) == {"required_nodes": names}
+    assert fields("excluded-nodes", value) == {"excluded_nodes": names}
+
+
+def test_a_node_is_listed_once_however_often_it_is_named() -> None:
+    assert fields("required-nodes", "n2,n[1-3],n1") == {"required_nodes": ("n2", "n1", "n3")}
 
 
 @pytest.mark.parametrize(
@@ -155,6 +159,11 @@ def test_a_hostlist_stands_for_its_names(value: str, names: tuple[str, ...]) -> 
         "[",
         "a\nb",
         "n[1-999999999999]",
+        "n[3-1]",
+        "n[]",
+        "n[1-10001]",
+        "n" * 256,
+        "(null)",
         "a[1-999]b[1-999]",
     ],
 )
@@ -165,6 +174,41 @@ def test_what_is_no_hostlist_is_told(value: str) -> None:
 @pytest.mark.parametrize("name", ["account", "partition", "qos", "reservation"])
 def test_a_name_loses_the_line_end_of_a_yaml_block(name: str) -> None:
     assert fields(name, "main\n") == {name: "main"}
+
+
+@pytest.mark.parametrize("name", ["partition", "qos", "reservation"])
+def test_a_list_of_names_is_written_as_slurm_takes_it(name: str) -> None:
+    assert fields(name, " main, short,,main ,\n") == {name: "main,short"}
+    assert problem(name, " , ")
+
+
+TEXTS = ["account", "comment", "constraints", "partition", "prefer", "qos", "reservation"]
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "current-working-dir"])
+def test_what_slurm_would_cut_is_refused(name: str) -> None:
+    assert "without a NUL" in problem(name, "/x\0y")
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [*((name, 1024) for name in TEXTS), ("current-working-dir", 4095)]
+)
+def test_a_text_is_as_long_as_slurm_takes_it_in_bytes(name: str, most: int) -> None:
+    longest = "/" + "é" * ((most - 1) // 2) + "x" * ((most - 1) % 2)
+    assert fields(name, longest)
+    assert f"{most} bytes" in problem(name, longest + "x")
+
+
+def test_a_timeout_is_as_long_as_slurm_counts_its_seconds() -> None:
+    """In 32 bits: a job of one minute more ends after 44 seconds."""
+    assert fields("timeout", "4294967280") == {"time_limit_minutes": 71582788}
+    assert problem("timeout", "4294967281")
+
+
+@pytest.mark.parametrize("name", ["user-id", "group-id"])
+@pytest.mark.parametrize("number", ["99", "2147483647", "4294967293"])
+def test_an_owner_that_slurm_takes_for_another_is_refused(name: str, number: str) -> None:
+    assert "from 0 to 2147483646, but for 99, which Slurm takes for root" in problem(name, number)
 
 
 def test_all_problems_are_found_at_once() -> None:

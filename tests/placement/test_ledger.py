@@ -37,15 +37,7 @@ from tests.placement.ledger_world import NODES, REQUEST, VIEW, World, calm_down
 
 def settle(world: World) -> list[Effect]:
     """Everybody does what there is to do, except for Slurm's scheduler; returns what was done."""
-    done: list[Effect] = []
-    while world.news or world.effects:
-        if world.news:
-            world.hear()
-            continue
-        effect = world.effects.pop(0)
-        done.append(effect)
-        world.finish(effect, world.do(effect))
-    return done
+    return world.settle()
 
 
 def settle_news(world: World) -> None:
@@ -583,6 +575,21 @@ def test_a_pod_that_needs_a_closed_node_waits_for_it() -> None:
     assert state_of(world, uid) is State.ALLOCATED
 
 
+def test_a_pod_that_needs_one_of_several_nodes_gets_one_that_is_open() -> None:
+    world = World()
+    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
+    world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
+    uid = world.create_pod()
+    needs = replace(REQUEST, job=replace(REQUEST.job, required_nodes=("n1", "n2")))
+    world.write(replace(world.pods[uid], request=needs))
+    world.acting.news = world.news[-1:]
+    settle(world)
+    assert state_of(world, uid) is State.ALLOCATED
+    allocation = world.pods[uid].allocation
+    assert allocation is not None
+    assert allocation.node == "n2"
+
+
 def test_a_refused_pod_is_tried_again_when_the_nodes_change() -> None:
     world = World()
     uid = world.create_pod()
@@ -852,3 +859,60 @@ def test_a_pod_that_is_over_before_it_was_seen_is_no_news() -> None:
     world = World()
     world.tell(PodObserved(pod(uid="u", phase="Succeeded")))
     assert list(world.ledger.placeholders) == []
+
+
+# Who holds a Node against the jobs that Slurm starts there
+
+
+def holders(world: World, node: str = "n1") -> list[State]:
+    return [each.state for each in world.ledger.holding(node)]
+
+
+def test_a_pod_whose_job_has_ended_holds_its_node_until_it_is_gone() -> None:
+    world = World()
+    uid = bound_pod(world)
+    assert holders(world) == [State.BOUND]
+    world.disturb(job_id_of(world, uid), "PREEMPTED")
+    world.ask()
+    world.answer()
+    assert holders(world) == [State.EVICTING]
+    settle(world)
+    assert uid not in world.pods
+    assert holders(world) == []
+
+
+def test_a_pod_that_may_yet_be_bound_holds_its_node_until_its_next_attempt_is_written() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.begin_binding(uid)
+    world.disturb(job_id_of(world, uid), "PREEMPTED")
+    world.ask()
+    world.answer()
+    assert holders(world) == [State.REPLACING]
+    settle(world)
+    assert holders(world) == [State.ALLOCATED]  # the next attempt's
+    world.finish_binding(uid)
+    assert (world.pods[uid].attempt, world.pods[uid].node) == (2, None)
+
+
+def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.disturb(job_id_of(world, uid), "PREEMPTED")
+    world.write(replace(world.pods[uid], node="n1"))  # /bind had looked before
+    world.ask()
+    world.answer()
+    assert holders(world) == [State.REPLACING]
+    while world.news:
+        world.hear()
+    assert holders(world) == [State.EVICTING]
+
+
+def test_a_pod_that_has_ended_holds_nothing() -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.write(replace(world.pods[uid], finished=True))
+    settle(world)
+    assert holders(world) == []

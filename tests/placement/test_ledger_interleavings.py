@@ -39,6 +39,18 @@ class Interleavings(RuleBasedStateMachine):
         if pods:
             self.world.bind(pods[index % len(pods)])
 
+    @rule(index=_INDEX)
+    def begin_binding(self, index: int) -> None:
+        pods = sorted(self.world.pods)
+        if pods:
+            self.world.begin_binding(pods[index % len(pods)])
+
+    @rule(index=_INDEX)
+    def finish_binding(self, index: int) -> None:
+        under_way = sorted(self.world.bindings)
+        if under_way:
+            self.world.finish_binding(under_way[index % len(under_way)])
+
     @rule(index=_INDEX, offers=st.booleans())
     def refuse(self, index: int, offers: bool) -> None:
         pods = sorted(self.world.pods)
@@ -146,6 +158,12 @@ class Interleavings(RuleBasedStateMachine):
     @invariant()
     def one_live_job_a_workload(self) -> None:
         self.world.no_two_live_jobs()
+
+    @invariant()
+    def the_gate_is_shut_while_a_pod_is_there(self) -> None:
+        """Of two that believe to lead one may be wrong: there kube-apiserver has the last word."""
+        if self.world.other is None:
+            self.world.nobody_gets_a_node_before_its_pod_is_gone()
 
     def teardown(self) -> None:
         self.stop_the_deposed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -70,14 +71,20 @@ def test_a_number_beyond_all_bounds_fits_nowhere() -> None:
 def test_jobs_leave_what_they_were_not_allocated() -> None:
     one = node("n1", cpus=8, memory_mb=16_000, gres="gpu:h100:4(S:0-1)")
     used = replace(one, cpus_allocated=3, memory_allocated_mb=6000, gres_used="gpu:h100:3(IDX:0,2-3)")
-    assert left_by_jobs(used) == Amounts(5000, 10_000 * MEBIBYTE, {"gpu": 1, "gpu:h100": 1})
-    assert open_to_pods(used) == left_by_jobs(used)
+    assert left_by_jobs(used, DIALECT) == Amounts(5000, 10_000 * MEBIBYTE, {"gpu": 1, "gpu:h100": 1})
+    assert open_to_pods(used, DIALECT) == left_by_jobs(used, DIALECT)
+
+
+@pytest.mark.parametrize(("unit", "left"), [("0.1", 500), ("1", 5000), ("2", 10_000)])
+def test_what_jobs_leave_is_counted_in_the_cpus_that_pods_ask_for(unit: str, left: int) -> None:
+    used = replace(node("n1", cpus=8), cpus_allocated=3)
+    assert left_by_jobs(used, Dialect(cpu_unit=Decimal(unit))).cpu == left
 
 
 def test_where_a_job_is_ending_nothing_is_left_to_unmanaged_pods() -> None:
     """Slurm shows the node as free already, but the job's processes may still be there."""
     ending = replace(node("n1"), states=frozenset({"IDLE", "COMPLETING"}))
-    assert open_to_pods(ending) == Amounts()
+    assert open_to_pods(ending, DIALECT) == Amounts()
 
 
 @pytest.mark.parametrize(
@@ -136,12 +143,17 @@ def test_pods_without_a_job_count_whatever_their_annotations_say() -> None:
     assert len(list(uncounted([forged, jobless, lost], running, DIALECT))) == 3
 
 
+DAEMON_SET: Manifest = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent"}
+
+
 @pytest.mark.parametrize(
     ("owners", "priority", "is_exempt"),
     [
         ([], 0, False),
-        ([{"kind": "DaemonSet", "name": "agent", "controller": True}], 0, True),
-        ([{"kind": "DaemonSet", "name": "agent"}], 0, False),
+        ([DAEMON_SET | {"controller": True}], 0, True),
+        ([DAEMON_SET], 0, False),
+        ([DAEMON_SET | {"controller": True, "apiVersion": "example.com/v1"}], 0, False),
+        ([{"kind": "DaemonSet", "controller": True}], 0, False),
         ([{"kind": "ReplicaSet", "name": "web", "controller": True}], 0, False),
         ([], 2_000_000_000, True),
         ([], 1_000_000_000, False),

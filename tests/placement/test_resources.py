@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.placement.resources import effective_requests, mebibytes, parse_quantity, whole
+from extender.placement.resources import (
+    MEBIBYTE,
+    effective_requests,
+    in_millis,
+    mebibytes,
+    parse_quantity,
+    whole,
+)
 from tests.builders import container
 
 KUBERNETES_LARGEST = 2**63 - 1
@@ -130,6 +138,34 @@ def test_cpus_are_counted_by_the_piece_rounded_up(text: str, pieces: int) -> Non
 )
 def test_memory_is_counted_in_mebibytes_rounded_up(text: str, megabytes: int) -> None:
     assert mebibytes(parse_quantity(text)) == megabytes
+
+
+MOST = st.integers(0, KUBERNETES_LARGEST)
+
+
+@given(MOST | st.builds(Decimal, st.integers(0, KUBERNETES_LARGEST * 1000)).map(lambda n: n / 1000))
+def test_slurm_is_asked_for_all_the_memory_and_less_than_a_mebibyte_more(asked: int | Decimal) -> None:
+    more = Fraction(mebibytes(Decimal(asked)) * MEBIBYTE) - Fraction(asked)
+    assert 0 <= more < MEBIBYTE
+
+
+@given(MOST, st.integers(1, 1_024_000))
+def test_slurm_is_asked_for_all_the_cpus_and_less_than_one_of_its_own_more(
+    asked: int, unit: int
+) -> None:
+    """Both in thousandths of a CPU."""
+    more = whole(Decimal(asked) / 1000, Decimal(unit) / 1000) * unit - asked
+    assert 0 <= more < unit
+
+
+@given(st.integers(1, 2**40))
+def test_cpus_are_written_as_kubernetes_writes_them(millis: int) -> None:
+    assert parse_quantity(in_millis(Decimal(millis) / 1000)) * 1000 == millis
+
+
+@pytest.mark.parametrize(("cpus", "text"), [("2", "2"), ("1.5", "1500m"), (".1", "100m"), ("0", "0")])
+def test_whole_cpus_are_written_whole(cpus: str, text: str) -> None:
+    assert in_millis(Decimal(cpus)) == text
 
 
 # What a Pod reserves

@@ -20,6 +20,7 @@ from extender.placement.workload import (
     NODE,
     Allocation,
     Dialect,
+    Request,
     parse_pod,
     read_request,
 )
@@ -214,6 +215,37 @@ def test_a_limit_is_a_request() -> None:
     assert (request.job.cpus, request.job.memory_mb) == (2, 1024)
 
 
+def asked_in(unit: str, cpu: str) -> Request:
+    return read_request(pod_manifest(cpu=cpu), Dialect(cpu_unit=Decimal(unit)))
+
+
+@pytest.mark.parametrize(
+    ("unit", "cpu", "cpus"),
+    [("1", "100m", 1), ("1", "1001m", 2), ("0.1", "250m", 3), ("0.1", "2", 20), ("2", "3", 2)],
+)
+def test_slurm_is_asked_in_its_own_cpus(unit: str, cpu: str, cpus: int) -> None:
+    assert asked_in(unit, cpu).job.cpus == cpus
+
+
+@pytest.mark.parametrize(
+    ("unit", "cpu", "note"),
+    [
+        ("1", "100m", "the Pod requests 100m CPU and takes 1: Slurm counts whole CPUs"),
+        ("1", "2500m", "the Pod requests 2500m CPU and takes 3: Slurm counts whole CPUs"),
+        ("0.1", "250m", "the Pod requests 250m CPU and takes 300m: Slurm counts CPUs by 100m"),
+        ("2", "3", "the Pod requests 3 CPU and takes 4: Slurm counts CPUs by 2"),
+    ],
+)
+def test_what_rounding_up_costs_is_told(unit: str, cpu: str, note: str) -> None:
+    (warning,) = asked_in(unit, cpu).warnings
+    assert warning == f"{note} ({DIALECT.page}#requests)"
+
+
+@pytest.mark.parametrize(("unit", "cpu"), [("1", "2"), ("0.1", "300m"), ("2", "4"), ("1", "1")])
+def test_a_request_that_slurm_can_count_needs_no_word(unit: str, cpu: str) -> None:
+    assert asked_in(unit, cpu).warnings == ()
+
+
 def test_a_quantity_that_is_none_is_told() -> None:
     assert any("'lots' is not a quantity" in problem for problem in pod(cpu="lots").request.problems)
 
@@ -268,6 +300,14 @@ def test_no_quantity_becomes_a_number_that_cannot_be_sent() -> None:
         assert request.problems or request.job.cpus < 2**63
 
 
+@pytest.mark.parametrize(("unit", "cpu", "most"), [("1", "65534", "65533"), ("0.001", "66", "65533m")])
+def test_more_cpus_than_slurm_can_count_are_refused(unit: str, cpu: str, most: str) -> None:
+    """It would take the number for a smaller one."""
+    (problem,) = asked_in(unit, cpu).problems
+    assert problem.startswith(f"the Pod requests {cpu} CPU: Slurm counts up to {most} (")
+    assert asked_in(unit, most).problems == ()
+
+
 @pytest.mark.parametrize(
     "affinity",
     [
@@ -288,10 +328,13 @@ def test_a_spec_that_is_not_validated_yet_does_not_break_the_reader(affinity: An
 # Whose a Pod is
 
 
-def test_our_scheduler_or_one_of_our_annotations_makes_a_pod_ours() -> None:
+def test_our_scheduler_or_one_of_our_annotations_asks_for_slurm() -> None:
+    """The annotation alone is enough for admission only, which names our scheduler then."""
+    assert DIALECT.asks(pod_manifest())
     assert DIALECT.manages(pod_manifest())
     annotated = pod_manifest(schedulerName="default-scheduler", annotations={PREFIX + "qos": "x"})
-    assert DIALECT.manages(annotated)
+    assert DIALECT.asks(annotated)
+    assert not DIALECT.manages(annotated)
 
 
 @pytest.mark.parametrize("annotations", [None, {}, {"kubectl.kubernetes.io/x": "1"}, {JOB_ID: "7"}])

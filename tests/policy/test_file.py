@@ -90,6 +90,8 @@ RULE = "rules:\n- namespaces: [a]\n  default: {user: 1}\n"
         ("preset: 2026-99-99", " not YAML: month must be in 1..12"),
         ("preset: closed", "1: preset: must be restricted or open"),
         ("presets: open", "1: presets: is no field here; there are preset, rules"),
+        (RULE.replace("1", "010"), "3: rules[0].default.user: 010 is not a plain decimal number"),
+        (RULE.replace("1", "1_0"), "3: rules[0].default.user: 1_0 is not a plain decimal number"),
         ("rules: {}", "1: rules: a list is needed, like [a, b]"),
         ("rules:\n- default: {user: 1}", "2: rules[0].namespaces: is missing"),
         ("rules:\n- namespaces: []\n  default: {user: 1}", "2: rules[0].namespaces: must not be empty"),
@@ -101,10 +103,11 @@ RULE = "rules:\n- namespaces: [a]\n  default: {user: 1}\n"
         ),
         (
             RULE + "  allow: {users: [alice]}",
-            "4: rules[0].allow.users[0]: a number from 0 to 4294967293",
+            "4: rules[0].allow.users[0]: a number from 0 to 2147483646",
         ),
-        (RULE + "  allow: {users: [true]}", "4: rules[0].allow.users[0]: a number from 0 to 4294967293"),
-        (RULE + "  allow: {groups: [-1]}", "4: rules[0].allow.groups[0]: a number from 0 to 4294967293"),
+        (RULE + "  allow: {users: [true]}", "4: rules[0].allow.users[0]: a number from 0 to 2147483646"),
+        (RULE + "  allow: {groups: [-1]}", "4: rules[0].allow.groups[0]: a number from 0 to 2147483646"),
+        (RULE + "  allow: {groups: [99]}", "4: rules[0].allow.groups[0]: a number from 0 to 2147483646"),
         (RULE + "  allow: {users: 1}", "4: rules[0].allow.users: a list is needed, like [a, b]"),
         (RULE + "  allow: {qos: [no]}", "4: rules[0].allow.qos[0]: a text is needed; quote what YAML"),
         (RULE + "  allow: {qos: ['']}", "4: rules[0].allow.qos[0]:"),
@@ -123,7 +126,7 @@ RULE = "rules:\n- namespaces: [a]\n  default: {user: 1}\n"
         ),
         (
             "rules:\n- namespaces: [a]\n  default: {user: alice}",
-            "3: rules[0].default.user: a number from 0 to 4294967293 is needed; names are not resolved",
+            "3: rules[0].default.user: a number from 0 to 2147483646, but for 99, which Slurm takes for",
         ),
         (
             "rules:\n- namespaces: [a]\n  default: {user: 1, account: '*'}",

@@ -153,7 +153,7 @@ class Listeners:
     async def post(self, verb: str, sent: Any) -> httpx.Response:
         """Sends a body (bytes as they are, anything else as JSON) to one of the verbs."""
         content = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
-        admission = verb in ("mutate", "validate")
+        admission = verb.startswith(("mutate", "validate"))
         client, path = (
             (self._admission, f"/{verb}") if admission else (self._scheduler, f"/scheduler/{verb}")
         )

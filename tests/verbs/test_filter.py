@@ -56,10 +56,11 @@ async def test_the_same_question_gets_the_same_answer() -> None:
     ).content
 
 
-async def test_a_pod_with_one_of_our_annotations_is_ours_whatever_its_scheduler() -> None:
+async def test_an_annotation_alone_makes_a_pod_ours_at_its_creation_only() -> None:
+    """Placement hears of Pods by our scheduler's name: any other would wait for ever."""
     sent = call(partition="gpu")
     sent["Pod"]["spec"]["schedulerName"] = "default-scheduler"
-    assert await Listeners().ask("filter", sent) == NONE_YET
+    assert await Listeners().ask("filter", sent) != NONE_YET
 
 
 async def test_a_pod_without_annotations_waits() -> None:

@@ -11,15 +11,31 @@ from fastapi import FastAPI
 from structlog.testing import capture_logs
 
 from extender.app import Extender
+from extender.gate import Gate, NotLeading
 from extender.hooks.route import Bearer, router
-from extender.kubernetes_api import KubernetesApi
+from extender.kubernetes_api import KubernetesApi, KubernetesError
 from extender.policy.keeper import PolicyKeeper
 from extender.settings import Settings
+from slurm_client.errors import Unreachable
 from slurm_client.rest import SlurmRest
 from slurm_client.tokens import StaticToken, TokenFile
 from tests.verbs.callers import FakeKubernetes, FakeSlurm, Listeners
 
 JOB = 40_000_000
+
+
+class Shut:
+    """A gate that says what it is told to."""
+
+    def __init__(self) -> None:
+        self.answer: tuple[str, ...] | Exception = ()
+        self.asked: list[tuple[str, float]] = []
+
+    async def wait(self, node: str, seconds: float) -> tuple[str, ...]:
+        self.asked.append((node, seconds))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
 
 
 class Pushed:
@@ -28,8 +44,11 @@ class Pushed:
     def __init__(self, token_file: Path) -> None:
         self._token_file = token_file
         self.jobs: list[int] = []
+        self.gate = Shut()
         application = FastAPI()
-        application.include_router(router(TokenFile(token_file), self.jobs.append))
+        application.include_router(
+            router(TokenFile(token_file), self.jobs.append, cast(Gate, self.gate))
+        )
         transport = httpx.ASGITransport(application, raise_app_exceptions=False)
         self._client = httpx.AsyncClient(transport=transport, base_url="http://extender")
 
@@ -38,6 +57,12 @@ class Pushed:
         self._token_file.unlink()
         if token is not None:
             self._token_file.write_text(token)
+
+    async def is_clear(self, node: str = "node-1?wait=5", token: str = "secret") -> httpx.Response:
+        """As slurm-extender-gate asks; the name may have a query."""
+        name, _, query = node.partition("?")
+        path = f"/hooks/v1/nodes/{name}/clear?{query}"
+        return await self._client.get(path, headers={"Authorization": f"Bearer {token}"})
 
     async def push(self, job: Any = JOB, authorization: str | None = "Bearer secret") -> httpx.Response:
         headers = {} if authorization is None else {b"Authorization": authorization.encode()}
@@ -126,3 +151,46 @@ def test_strangers_cannot_fill_the_log() -> None:
         now[0] = 31.0
         bearer.refusal("Bearer guess")
     assert [entry["since_last_told"] for entry in logs] == [1, 50]
+
+
+# The gate
+
+
+async def test_a_clear_node_is_told_so_in_a_status_without_words(pushed: Pushed) -> None:
+    answer = await pushed.is_clear()
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert pushed.gate.asked == [("node-1", 5.0)]
+
+
+async def test_who_is_there_is_told(pushed: Pushed) -> None:
+    pushed.gate.answer = ("default/a", "ml/b")
+    answer = await pushed.is_clear()
+    assert answer.status_code == 409
+    assert answer.json() == {"Pods": ["default/a", "ml/b"]}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [NotLeading(), Unreachable("slurmctld is down"), KubernetesError(500, "etcd is down")],
+    ids=["another leads", "Slurm", "Kubernetes"],
+)
+async def test_who_cannot_know_says_so(pushed: Pushed, error: Exception) -> None:
+    pushed.gate.answer = error
+    assert (await pushed.is_clear()).status_code == 503
+
+
+@pytest.mark.parametrize("query", ["wait=-1", "wait=31", "wait=nan", "wait=x"])
+async def test_nobody_waits_for_ever(pushed: Pushed, query: str) -> None:
+    assert (await pushed.is_clear(f"node-1?{query}")).status_code == 422
+
+
+async def test_the_gate_asks_for_the_token_as_well(pushed: Pushed) -> None:
+    assert (await pushed.is_clear(token="wrong")).status_code == 401
+    assert pushed.gate.asked == []
+
+
+async def test_a_replica_that_does_not_lead_sends_the_question_on(token_file: Path) -> None:
+    hooks = Listeners(hooks_token_file=token_file).hooks
+    asked = await hooks.get("/hooks/v1/nodes/n1/clear", headers={"Authorization": "Bearer secret"})
+    assert asked.status_code == 503
+    assert "leads" in asked.json()["Error"]

@@ -120,12 +120,27 @@ async def test_what_is_ours_to_write_is_dropped_where_a_user_brought_it() -> Non
     assert stored["metadata"]["annotations"] == annotations
 
 
-async def test_a_pod_created_on_a_node_is_left_there_without_forged_annotations() -> None:
+async def test_a_pod_that_chooses_its_node_itself_is_refused() -> None:
+    """It would run without a job, whatever the policy says."""
+    response = await respond(call({PREFIX + "timeout": "soon"}, nodeName="n1"))
+    assert response["allowed"] is False
+    told = response["status"]["message"]
+    assert "spec.nodeName is n1: Slurm chooses the node, and required-nodes narrows its choice" in told
+    assert "'soon' is not" in told
+
+
+async def test_what_a_kubelet_runs_already_is_let_pass_without_forged_annotations() -> None:
     """Otherwise a restart would take its word for it that job 4711 is its own."""
-    sent = call({PREFIX + "qos": "high"} | FORGED, nodeName="n1", schedulerName="slurm-scheduler")
+    mirror = {"kubernetes.io/config.mirror": "x", PREFIX + "qos": "high"}
+    sent = call(mirror | FORGED, nodeName="n1", schedulerName="slurm-scheduler")
     stored = await admitted(sent)
-    assert stored["metadata"]["annotations"] == {PREFIX + "qos": "high"}
+    assert stored["metadata"]["annotations"] == mirror
     assert stored["spec"] == sent["request"]["object"]["spec"]
+
+
+async def test_a_pod_of_a_scheduling_group_is_refused() -> None:
+    response = await respond(call({PREFIX + "qos": "high"}, schedulingGroup={"podGroupName": "g"}))
+    assert "spec.schedulingGroup: Slurm is asked for each Pod by itself" in response["status"]["message"]
 
 
 async def test_a_pod_that_is_not_ours_is_allowed_untouched() -> None:
@@ -247,3 +262,71 @@ async def test_a_malformed_review_is_told_what_is_wrong_with_it(sent: Any, field
     response = await Listeners().post("mutate", sent)
     assert response.status_code == 400
     assert field in response.json()["Error"]
+
+
+# Scope
+
+
+@pytest.mark.parametrize("given", [{"scope": "web"}, {"pod_selector": "slurm=yes"}], ids=str)
+async def test_a_pod_out_of_scope_is_allowed_untouched(given: dict[str, Any]) -> None:
+    wrong = call({PREFIX + "timeout": "soon"})
+    answer = await Listeners(**given).ask("mutate", wrong)
+    assert answer["response"] == {"uid": UID, "allowed": True}
+
+
+async def test_a_pod_in_scope_becomes_ours() -> None:
+    sent = call()
+    sent["request"]["object"]["metadata"]["labels"] = {"slurm": "yes"}
+    answer = await Listeners(scope="ml", pod_selector="slurm=yes").ask("mutate", sent)
+    assert GATE in json.dumps(json.loads(b64decode(answer["response"]["patch"])))
+
+
+async def test_the_request_says_in_which_namespace_a_pod_is() -> None:
+    sent = call()
+    sent["request"]["object"]["metadata"]["namespace"] = "web"
+    answer = await Listeners(scope="web").ask("mutate", sent)
+    assert answer["response"] == {"uid": UID, "allowed": True}
+
+
+async def test_our_marks_on_a_pod_out_of_scope_are_dropped() -> None:
+    answer = await Listeners(scope="web").ask("mutate", call({ATTEMPT: "3", "kept": "so"}))
+    sent = call({ATTEMPT: "3", "kept": "so"})["request"]["object"]
+    stored = patched(sent, json.loads(b64decode(answer["response"]["patch"])))
+    assert stored["metadata"]["annotations"] == {"kept": "so"}
+    assert stored["spec"] == sent["spec"]
+
+
+@pytest.mark.parametrize(
+    ("change", "taken"),
+    [
+        ({}, True),
+        ({"schedulerName": None}, True),
+        ({"schedulerName": "other"}, False),
+        ({"priority": 2_000_000_000}, False),
+    ],
+    ids=str,
+)
+async def test_where_the_namespace_says_so_every_pod_becomes_ours_that_may_wait(
+    change: dict[str, Any], taken: bool
+) -> None:
+    sent = call({}, **({"schedulerName": "default-scheduler"} | change))
+    answer = await Listeners().ask("mutate/every-pod", sent)
+    assert ("patch" in answer["response"]) is taken
+    untouched = await Listeners().ask("mutate", sent)
+    assert "patch" not in untouched["response"]
+    untouched = await Listeners(scope="web").ask("mutate/every-pod", sent)
+    assert "patch" not in untouched["response"]
+
+
+async def test_a_daemonsets_pod_stays_kube_schedulers() -> None:
+    """One that is not of Kubernetes' own kind is not collected with its owner: it may be made up."""
+    owner = {"kind": "DaemonSet", "controller": True, "name": "d", "apiVersion": "apps/v1", "uid": "u"}
+    for change, taken in (
+        ({}, False),
+        ({"apiVersion": "example.com/v1"}, True),
+        ({"controller": None}, True),
+    ):
+        sent = call({}, schedulerName="default-scheduler")
+        sent["request"]["object"]["metadata"]["ownerReferences"] = [owner | change]
+        answer = await Listeners().ask("mutate/every-pod", sent)
+        assert ("patch" in answer["response"]) is taken

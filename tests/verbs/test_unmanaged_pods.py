@@ -17,7 +17,7 @@ from slurm_client.model import Node
 from tests.builders import Manifest, kube_node, placeholder_job, pod, pod_manifest, view
 from tests.verbs.callers import FakeKubernetes, FakeSlurm, Listeners
 
-DAEMON_SET = [{"kind": "DaemonSet", "name": "agent", "controller": True}]
+DAEMON_SET = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": True}]
 OWN_NAMES = ("n1", "n2", "n3")
 VIEW = view(kube_node("n4", labels={"slurm": "gpu-04"}), *map(kube_node, OWN_NAMES))
 DOWN = Unreachable("slurmctld was not reached")

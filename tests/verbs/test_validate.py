@@ -84,7 +84,7 @@ async def test_all_problems_of_a_pod_are_told_in_one_message_each_with_its_page(
     new = pod_manifest(annotations=wrong, containers=NO_REQUESTS, terminationGracePeriodSeconds=60)
     told = [
         f"annotation {PREFIX}exclusive: 'maybe' is not one of none, ok, user, mcs, topo, true, false",
-        f"annotation {PREFIX}timeout: 'soon' is not a whole number from 1 to 4294967293",
+        f"annotation {PREFIX}timeout: 'soon' is not a whole number from 1 to 4294967280",
         f"annotation {PREFIX}partiton is unknown: is {PREFIX}partition meant",
         "the Pod requests no cpu: set resources.requests.cpu on its containers",
         "the Pod requests no memory: set resources.requests.memory on its containers",
@@ -229,7 +229,7 @@ async def test_a_pod_that_is_deleted_is_let_go() -> None:
 
 # Pod templates
 
-WRONG = {
+WRONG: Manifest = {
     "metadata": {"annotations": {PREFIX + "timeout": "soon"}},
     "spec": {"schedulerName": "slurm-scheduler", "containers": NO_REQUESTS},
 }
@@ -267,7 +267,7 @@ async def test_the_author_of_a_pod_template_is_warned_and_never_refused(
 ) -> None:
     told = await warnings({"metadata": {"name": "x"}, "spec": spec}, kind=kind)
     refused = [
-        f"annotation {PREFIX}timeout: 'soon' is not a whole number from 1 to 4294967293",
+        f"annotation {PREFIX}timeout: 'soon' is not a whole number from 1 to 4294967280",
         "the Pod requests no cpu: set resources.requests.cpu on its containers",
         "the Pod requests no memory: set resources.requests.memory on its containers",
     ]
@@ -301,6 +301,40 @@ async def test_a_template_that_kube_apiserver_will_refuse_is_left_to_it(template
 async def test_a_template_of_pods_that_are_not_ours_is_left_alone() -> None:
     other = {"spec": {"containers": NO_REQUESTS}}
     assert not await warnings({"spec": {"template": other}}, kind=("apps", "Deployment"))
+
+
+async def told_of(verb: str, template: Manifest, kind: str = "Deployment", **given: Any) -> bool:
+    sent = call({"spec": {"template": template}}, kind=("apps", kind))
+    return "warnings" in (await Listeners(**given).ask(verb, sent))["response"]
+
+
+async def test_a_template_goes_by_the_namespace_of_its_object() -> None:
+    placed = {**WRONG, "metadata": {**WRONG["metadata"], "namespace": "elsewhere"}}
+    assert await told_of("validate", placed, scope="ml")
+    assert not await told_of("validate", placed, scope="elsewhere")
+
+
+async def test_a_template_needs_the_labels_of_the_scope() -> None:
+    labelled = {**WRONG, "metadata": {**WRONG["metadata"], "labels": {"slurm": "yes"}}}
+    assert await told_of("validate", labelled, pod_selector="slurm=yes")
+    assert not await told_of("validate", WRONG, pod_selector="slurm=yes")
+
+
+async def test_where_every_pod_is_taken_every_template_is_looked_at() -> None:
+    other = {"spec": {"containers": NO_REQUESTS}}
+    assert await told_of("validate/every-pod", other)
+    assert not await told_of("validate/every-pod", other, kind="DaemonSet")
+    assert await told_of("validate/every-pod", WRONG, kind="DaemonSet")
+    for left_alone in ({"schedulerName": "other"}, {"priorityClassName": "system-node-critical"}):
+        assert not await told_of("validate/every-pod", {"spec": left_alone})
+
+
+async def test_a_pod_at_our_gate_may_not_leave_the_scope() -> None:
+    before = pod_manifest(annotations=annotated())
+    before["metadata"]["labels"] = {"slurm": "yes"}
+    after = pod_manifest(annotations=annotated())
+    told = await refusal(after, before, pod_selector="slurm=yes")
+    assert "the Pod's labels are out of scope: slurm=yes" in told
 
 
 # Whatever comes

@@ -1,0 +1,447 @@
+"""Every annotation of docs/annotations.md on a Slurm with accounting: what the job has by scontrol and
+in the books, where its Pod lands and with whom, and what Slurm itself refuses.
+
+What is wrong by itself is refused earlier (test_admission), what the policy forbids too (test_policy).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.accounting import Account, Limits, Qos, Reservation, User, declare, reserved
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from extender.placement.annotations import ANNOTATIONS
+from tests.end_to_end.people import People, eventually
+
+Annotations = Mapping[str, str]
+
+real = pytest.mark.real
+
+NODES = ("node-1", "node-2", "node-3", "node-4")
+FEATURES = {"node-1": "h100,ib", "node-2": "h100", "node-3": "a100", "node-4": "a100,ib"}
+BLOCKS = "BlockName=b1 Nodes=node-[1-2]\nBlockName=b2 Nodes=node-[3-4]\nBlockSizes=2\n"
+CONF = (
+    "MCSPlugin=mcs/account",
+    "MCSParameters=enforced,ondemandselect",
+    "PartitionName=short Nodes=node-[1-4] MaxTime=5 State=UP",
+    "PartitionName=whole Nodes=node-[1-4] OverSubscribe=EXCLUSIVE State=UP",
+)
+WHO_MAY_WHAT = (
+    Qos("high", priority=10),
+    Qos("one-runs", limits=Limits(max_jobs=1)),
+    Qos("one-submitted", limits=Limits(max_submit_jobs=1)),
+    Qos("bobs"),
+    Account("ml"),
+    Account("lab"),
+    Account("narrow"),
+    Account("web"),
+    User("root", ("root", "lab"), ("normal", "high")),
+    User("alice", ("ml", "lab"), ("normal", "high", "one-runs", "one-submitted")),
+    User("alice", ("narrow",), limits=Limits(max_jobs=1)),
+    User("bob", ("web",), ("normal", "bobs")),
+)
+OURS = Reservation("ours", nodes=("node-3",), users=("root", "alice"))
+ALICE, BOB = {"user-id": "2001"}, {"user-id": "2002"}
+
+
+@pytest.fixture(scope="module")
+def cluster(slurm_release: str) -> Iterator[Cluster]:
+    spec = ClusterSpec(nodes=len(NODES), release=slurm_release, accounting=True, slurm_conf=CONF)
+    with (
+        tempfile.TemporaryDirectory(prefix="annotations-") as directory,
+        Cluster.up(spec, Path(directory)) as running,
+    ):
+        make_blocks(running)
+        for node, has in FEATURES.items():
+            changes = (f"AvailableFeatures={has}", f"ActiveFeatures={has}")
+            running.run_slurm("scontrol", "update", f"NodeName={node}", *changes)
+        declare(running, *WHO_MAY_WHAT)
+        yield running
+
+
+def make_blocks(cluster: Cluster) -> None:
+    """For --exclusive=topo. slurmctld reads its topology when it starts."""
+    etc = cluster.directory / "slurm" / "etc"
+    (etc / "topology.conf").write_text(BLOCKS)
+    with (etc / "slurm.conf").open("a") as conf:
+        conf.write("TopologyPlugin=topology/block\n")
+    cluster.stop("slurmctld")
+    cluster.start("slurmctld")
+
+
+@pytest.fixture(scope="module")
+def everybody(cluster: Cluster) -> Iterator[People]:
+    people = People(cluster)
+    yield people
+    people.close()
+
+
+def place(people: People, name: str, *asked: Annotations, **given: Any) -> str:
+    """Creates a Pod with all these annotations, and returns its Node once it is bound."""
+    people.create(name, annotations=joined(*asked), **given)
+    return people.bound(name)
+
+
+def joined(*asked: Annotations) -> dict[str, str]:
+    return {key: value for each in asked for key, value in each.items()}
+
+
+def on(node: str) -> Annotations:
+    return {"required-nodes": node}
+
+
+def waits(people: People, name: str, reason: str) -> str:
+    """Waits until a Pod is told that its job waits for that, and returns the words."""
+    eventually(lambda: people.condition(name).get("reason") == reason, f"{name} waits for {reason}")
+    assert people.node_of(name) is None
+    return people.condition(name)["message"]
+
+
+def in_the_books(people: People, job_id: int, books: Mapping[str, str]) -> None:
+    """Waits until sacct has this of a job; slurmdbd is told a moment later."""
+    options = ("-nPX", f"--jobs={job_id}", f"--format={','.join(books)}")
+
+    def entry() -> list[str]:
+        return people.cluster.run_slurm("sacct", *options).stdout.strip().split("|")
+
+    eventually(lambda: entry() == [*books.values()], f"in the books: {books}")
+
+
+# What a job has
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a Pod asks for, and what its job has then: by scontrol, and by sacct."""
+
+    asked: Annotations
+    job: Mapping[str, str] = field(default_factory=dict)
+    books: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[str, ...] = NODES
+    pod: Mapping[str, Any] = field(default_factory=dict)
+    """More of the Pod's spec."""
+
+    def __str__(self) -> str:
+        said = " ".join(f"{key}={value}" for key, value in (*self.asked.items(), *self.pod.items()))
+        return said.replace("/", "-") or "nothing"
+
+
+CASES = [
+    Case({}, {"Account": "root or ml", "QOS": "normal", "Partition": "main", "Reservation": ""}),
+    Case({"account": "lab"}, {"Account": "lab"}, {"account": "lab"}),
+    Case({"comment": "for Ada's paper: a=b|c"}),  # see below: it has spaces
+    Case({"constraints": "a100&ib"}, {"Features": "a100&ib"}, {"constraints": "a100&ib"}, ("node-4",)),
+    Case({"constraints": "[ib|a100]"}, {"Features": "[ib|a100]"}, nodes=("node-1", "node-3", "node-4")),
+    Case({"current-working-dir": "/home/bob"}, {"WorkDir": "/home/bob"}, {"workdir": "/home/bob"}),
+    Case({"current-working-dir": "/no/such"}, {"WorkDir": "/no/such"}),
+    Case({"excluded-nodes": "node-[1-2],node-4"}, {"ExcNodeList": "node-[1-2,4]"}, nodes=("node-3",)),
+    Case({"excluded-nodes": "node-1,node-2"}, {"ExcNodeList": "node-[1-2]"}, nodes=NODES[2:]),
+    Case({"required-nodes": "node-2"}, {"ReqNodeList": "node-2"}, {"nodelist": "node-2"}, ("node-2",)),
+    Case({"required-nodes": "node-[2-3]"}, {"ReqNodeList": "node-[2-3]"}, nodes=("node-2", "node-3")),
+    Case(
+        {"partition": "short"}, {"Partition": "short", "TimeLimit": "00:05:00"}, {"partition": "short"}
+    ),
+    Case({"partition": "short,main"}, {"Partition": "short or main"}),
+    Case({"prefer": "a100"}, nodes=("node-3", "node-4")),
+    Case({"priority": "777"}, {"Priority": "777"}, {"priority": "777"}),
+    Case({"qos": "high"}, {"QOS": "high"}, {"qos": "high"}),
+    Case({"reservation": "ours"}, {"Reservation": "ours"}, nodes=OURS.nodes),
+    Case({"timeout": "90"}, {"TimeLimit": "00:02:00"}, {"timelimit": "00:02:00"}),
+    Case({}, {"TimeLimit": "00:02:00"}, {"timelimit": "00:02:00"}, pod={"activeDeadlineSeconds": 90}),
+    Case({"timeout": "3600"}, {"TimeLimit": "01:00:00"}, pod={"activeDeadlineSeconds": 90}),
+    Case(
+        {"user-id": "2002"},
+        {"UserId": "bob(2002)", "GroupId": "bob(2002)", "Account": "web"},
+        {"user": "bob", "group": "bob", "account": "web"},
+    ),
+    Case(
+        {"user-id": "2001", "group-id": "2002"},
+        {"UserId": "alice(2001)", "GroupId": "bob(2002)"},
+        {"user": "alice", "group": "bob"},
+    ),
+    Case({"group-id": "2002"}, {"GroupId": "bob(2002)"}, {"group": "bob"}),
+]
+
+
+@pytest.fixture
+def reservation(people: People) -> Iterator[None]:
+    with reserved(people.cluster, OURS):
+        yield
+        people.clean_up()
+
+
+@real
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_job_has_what_the_pod_asks_for(
+    people: People, case: Case, request: pytest.FixtureRequest
+) -> None:
+    """Of the token's own user, where the Pod names none, and of alice: job/allocate and job/submit."""
+    if "reservation" in case.asked:
+        request.getfixturevalue("reservation")
+    for name, whose in {"p": {}, "hers": ALICE}.items():
+        node = place(people, name, whose, case.asked, **case.pod)
+        assert node in case.nodes
+        job, shown = people.job_of(name), people.scontrol(name)
+        assert job is not None
+        assert job.node == node
+        assert job.comment == case.asked.get("comment", "(null)")
+        for key, value in case.job.items():
+            assert shown.get(key, "") in value.split(" or "), key
+        if case.books:
+            in_the_books(people, job.id, case.books)
+
+
+@real
+def test_a_comment_is_in_the_books_once_the_job_has_ended(people: People) -> None:
+    place(people, "p", {"comment": "for Ada's paper: ü"})
+    job = people.job_of("p")
+    assert job is not None
+    in_the_books(people, job.id, {"user": "root", "comment": ""})
+    people.delete("p")
+    in_the_books(people, job.id, {"comment": "for Ada's paper: ü"})
+
+
+# With whom it shares its Node
+
+
+@dataclass(frozen=True)
+class Form:
+    """One value of `exclusive`, and how scontrol shows it: OverSubscribe, and in 26.05 Exclusive beside
+    it. `alone`: the job has all CPUs and GPUs of its node."""
+
+    value: str | None
+    words: Mapping[str, tuple[str, str]]
+    alone: bool = False
+
+    @property
+    def asked(self) -> Annotations:
+        return {} if self.value is None else {"exclusive": self.value}
+
+
+NODE = {"26.05": ("NO", "NODE"), "24.11": ("NO", "")}
+SHARED = {"26.05": ("YES", "NO"), "24.11": ("YES", "")}
+FORMS = [
+    Form(None, {"26.05": ("NO", "NO"), "24.11": ("OK", "")}),
+    Form("none", NODE, alone=True),
+    Form("true", NODE, alone=True),
+    Form("ok", SHARED),
+    Form("false", SHARED),
+    Form("user", {"26.05": ("NO", "USER"), "24.11": ("USER", "")}),
+    Form("mcs", {"26.05": ("NO", "MCS"), "24.11": ("MCS", "")}),
+    Form("topo", {"26.05": ("NO", "TOPO"), "24.11": ("TOPO", "")}),
+]
+
+
+@real
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.value or "absent")
+def test_exclusive_is_what_slurm_makes_of_it(people: People, form: Form) -> None:
+    for name, whose in {"p": {}, "hers": ALICE}.items():
+        place(people, name, whose, form.asked)
+        shown = people.scontrol(name)
+        assert (shown["OverSubscribe"], shown.get("Exclusive", "")) == (
+            form.words[people.cluster.spec.release]
+        )
+        assert ("gres/gpu=4" in shown["AllocTRES"], shown["NumCPUs"] == "8") == (form.alone, form.alone)
+
+
+@real
+@pytest.mark.parametrize("asked", [{}, {"exclusive": "ok"}], ids=str)
+def test_a_partition_that_gives_whole_nodes_does_so_whatever_is_asked(
+    people: People, asked: Annotations
+) -> None:
+    place(people, "p", asked, {"partition": "whole"})
+    assert people.scontrol("p")["NumCPUs"] == "8"
+
+
+MCS = {"exclusive": "mcs"}
+
+
+@real
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, joined(BOB, on("node-1"))),
+        ({"exclusive": "ok"}, joined(BOB, on("node-1"))),
+        ({"exclusive": "user"}, joined(ALICE, on("node-1"))),
+        (MCS, joined(ALICE, MCS, on("node-1"))),
+        ({"exclusive": "topo"}, on("node-3")),
+    ],
+    ids=str,
+)
+def test_a_node_is_shared(people: People, first: Annotations, second: Annotations) -> None:
+    place(people, "first", ALICE, on("node-1"), first)
+    place(people, "second", second)
+
+
+@real
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"exclusive": "none"}, on("node-1")),
+        ({"exclusive": "true"}, joined(ALICE, on("node-1"))),
+        ({"exclusive": "user"}, joined(BOB, on("node-1"))),
+        ({}, joined(BOB, on("node-1"), {"exclusive": "user"})),
+        (MCS, joined(BOB, MCS, on("node-1"))),
+        (MCS, joined(ALICE, MCS, {"account": "lab"}, on("node-1"))),
+        (MCS, joined(ALICE, on("node-1"))),  # of the same account, but not asking for mcs
+        ({"exclusive": "topo"}, on("node-2")),  # the other node of the block
+    ],
+    ids=str,
+)
+def test_a_node_is_not_shared(people: People, first: Annotations, second: Annotations) -> None:
+    place(people, "first", ALICE, on("node-1"), first)
+    people.create("second", annotations=second)
+    waits(people, "second", "Resources")
+    people.delete("first")
+    people.bound("second")
+
+
+# Which Node it gets
+
+
+@real
+def test_of_several_required_nodes_one_that_is_open_is_given(people: People) -> None:
+    """Closed to the Pod when it comes, or while it waits."""
+    people.cluster.kubectl("cordon", "node-2")
+    try:
+        assert place(people, "p", on("node-[2-3]")) == "node-3"
+        place(people, "fourth", on("node-4"), {"exclusive": "none"})
+        people.create("q", annotations=joined(on("node-[3-4]"), {"exclusive": "none"}))
+        people.queued("q")
+        people.cluster.kubectl("cordon", "node-3")
+        eventually(lambda: people.scontrol("q")["ExcNodeList"] == "node-[2-3]", "told")
+        people.delete("p")
+        people.delete("fourth")
+        assert people.bound("q") == "node-4"
+    finally:
+        people.cluster.kubectl("uncordon", "node-2", "node-3")
+
+
+@real
+@pytest.mark.usefixtures("reservation")
+def test_who_names_no_reservation_keeps_off_its_nodes(people: People) -> None:
+    people.create("p", annotations=joined(ALICE, on("node-3")))
+    assert "May be reserved for other job" in waits(people, "p", "ReqNodeNotAvail")
+    assert place(people, "q", ALICE, on("node-[3-4]")) == "node-4"
+
+
+@real
+def test_a_preferred_node_that_is_taken_is_not_waited_for(people: People) -> None:
+    for node in ("node-3", "node-4"):
+        place(people, node, on(node), {"exclusive": "none"})
+    assert place(people, "p", {"prefer": "a100"}) in ("node-1", "node-2")
+
+
+@real
+def test_preferred_features_are_tried_instead_of_the_required_ones_and_not_beside_them(
+    people: People,
+) -> None:
+    """sbatch(1) --prefer: it overrides --constraint if that is possible."""
+    assert place(people, "p", {"prefer": "a100", "constraints": "h100"}) in ("node-3", "node-4")
+    assert place(people, "q", {"prefer": "h100&ib", "constraints": "h100"}) == "node-1"
+
+
+@real
+def test_of_two_that_wait_the_one_of_higher_priority_is_placed_first(people: People) -> None:
+    whole = joined(on("node-1"), {"exclusive": "none"})
+    place(people, "first", whole)
+    for name, priority in {"low": "10", "high": "1000"}.items():
+        people.create(name, annotations=joined(whole, {"priority": priority}))
+        people.queued(name)
+    people.delete("first")
+    people.bound("high")
+    assert people.queued("low")
+
+
+# What Slurm itself refuses
+
+
+@real
+@pytest.mark.usefixtures("reservation")
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (joined(ALICE, {"account": "web"}), "Invalid account"),
+        ({"account": "web"}, "Invalid account"),  # not root's either
+        (joined(BOB, {"account": "nowhere"}), "Invalid account"),
+        ({"user-id": "2005"}, "Invalid account"),
+        (joined(ALICE, {"qos": "bobs"}), "Invalid qos"),
+        ({"qos": "nowhere"}, "Invalid qos"),
+        (joined(BOB, {"reservation": "ours"}), "Access denied to requested reservation"),
+        ({"reservation": "nowhere"}, "Requested reservation is invalid"),
+        (joined({"reservation": "ours"}, on("node-1")), "Requested node configuration is not available"),
+        ({"constraints": "h200"}, "Invalid feature specification"),
+        ({"constraints": "h100&a100"}, "Requested node configuration is not available"),
+        ({"prefer": "h200"}, "Invalid preferred feature"),
+        (on("node-5"), "Invalid node name"),
+        ({"excluded-nodes": "node-5"}, "Invalid node name"),
+    ],
+    ids=str,
+)
+def test_what_slurm_does_not_have_or_allow_it_refuses_at_once(
+    people: People, asked: Annotations, words: str
+) -> None:
+    people.create("p", annotations=asked)
+    assert words in waits(people, "p", "Refused")
+    eventually(lambda: words in people.events("p").get("Refused", ""), "event")
+    assert people.job_of("p") is None
+
+
+@real
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"qos": "one-runs"}, "QOSMaxJobsPerUserLimit"),
+        ({"account": "narrow"}, "AssocMaxJobsLimit"),
+        ({"qos": "one-submitted"}, "SlurmBusy"),
+    ],
+    ids=str,
+)
+def test_who_has_as_much_as_is_allowed_waits_and_is_told_why(
+    people: People, asked: Annotations, reason: str
+) -> None:
+    place(people, "first", ALICE, asked)
+    people.create("second", annotations=joined(ALICE, asked))
+    waits(people, "second", reason)
+    place(people, "bobs", BOB)
+    people.delete("first")
+    people.bound("second", within=40)
+
+
+@real
+@pytest.mark.parametrize(
+    ("asked", "reason", "change"),
+    [
+        ({"partition": "short", "timeout": "600"}, "PartitionTimeLimit", "update JobId={} TimeLimit=5"),
+        ({"priority": "0"}, "JobHeldUser", "release {}"),
+    ],
+    ids=str,
+)
+def test_what_never_starts_by_itself_waits_until_an_admin_changes_it(
+    people: People, asked: Annotations, reason: str, change: str
+) -> None:
+    people.create("p", annotations=asked)
+    waits(people, "p", reason)
+    people.cluster.run_slurm("scontrol", *change.format(people.queued("p").id).split())
+    people.bound("p")
+
+
+# Nothing is forgotten
+
+
+def test_every_annotation_has_a_case() -> None:
+    asked = {name for case in CASES for name in case.asked}
+    assert asked | {"exclusive"} == {row.name for row in ANNOTATIONS}
+
+
+def test_every_form_of_exclusive_has_a_case() -> None:
+    (row,) = (row for row in ANNOTATIONS if row.name == "exclusive")
+    words = row.kind.allowed.removeprefix("one of ").split(", ")
+    assert {form.value for form in FORMS} == {None, *words}

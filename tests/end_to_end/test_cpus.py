@@ -1,0 +1,189 @@
+"""Kubernetes' CPUs and Slurm's, counted side by side on nodes that declare theirs in different ways:
+squeue, GET nodes/ and kubectl describe node say what docs/resources.md says.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from extender.occupancy_view import FULL
+from tests.end_to_end.people import People, eventually
+
+pytestmark = pytest.mark.real
+
+RELEASES = ["26.05", "24.11"]
+THREADS: dict[str, Any] = {"cpus_per_node": 8, "threads_per_core": 2}
+
+
+@contextmanager
+def one_node(release: str, unit: str | None = None, **shape: Any) -> Iterator[People]:
+    """The people of a cluster of one node without GPUs."""
+    spec = ClusterSpec(release=release, gpus_per_node=0, **({"nodes": 1} | shape))
+    with (
+        tempfile.TemporaryDirectory(prefix="cpus-") as directory,
+        Cluster.up(spec, Path(directory)) as cluster,
+    ):
+        if unit is not None:
+            restart(cluster, unit)
+        people = People(cluster)
+        yield people
+        people.close()
+
+
+def restart(cluster: Cluster, unit: str) -> None:
+    cluster.stop("extender")
+    cluster.start("extender", env={"SLURM_EXTENDER_CPU_UNIT": unit})
+
+
+def create(people: People, count: int, cpu: str, name: str = "p") -> list[str]:
+    names = [f"{name}-{number}" for number in range(count)]
+    for each in names:
+        people.create(each, cpu=cpu, memory="10Mi")
+    return names
+
+
+def bound(people: People, names: list[str]) -> list[str]:
+    pods = people.pods()
+    return [name for name in names if pods[people.full(name)]["spec"].get("nodeName")]
+
+
+def all_but(people: People, names: list[str], waiting: int) -> list[str]:
+    """Returns the Pods that are bound, once only so many wait, and those are told that they do."""
+    eventually(lambda: len(bound(people, names)) == len(names) - waiting, f"{waiting} wait")
+    placed = bound(people, names)
+    for name in set(names) - set(placed):
+        people.queued(name)
+        eventually(partial(people.condition, name), f"{name} is told")
+    assert bound(people, names) == placed
+    return placed
+
+
+def given_away(people: People) -> int:
+    """CPUs, by GET nodes/."""
+    token = people.cluster.token_file.read_text().strip()
+    url = f"{people.cluster.slurmrestd_url}/slurm/v0.0.42/nodes/"
+    listed = httpx.get(url, headers={"X-SLURM-USER-TOKEN": token}, timeout=10).raise_for_status()
+    return sum(node["alloc_cpus"] for node in listed.json()["nodes"])
+
+
+def described(people: People) -> str:
+    """CPUs that Pods request, by kubectl describe node."""
+    (node,) = people.cluster.spec.node_names or people.cluster.spec.external_names
+    shown = people.cluster.kubectl("describe", "node", node).stdout
+    found = re.search(r"Allocated resources:.*?\n\s+cpu\s+(\S+)", shown, re.DOTALL)
+    assert found, shown
+    return found[1]
+
+
+def job_cpus(people: People, name: str) -> int:
+    """By squeue."""
+    job = people.job_of(name)
+    assert job is not None
+    return int(people.cluster.run_slurm("squeue", "-h", "-j", str(job.id), "-o", "%C").stdout)
+
+
+def refused_for_room(people: People, name: str) -> bool:
+    return FULL in people.condition(name, "PodScheduled").get("message", "")
+
+
+def unmanaged(people: People, name: str, cpu: str) -> None:
+    people.create(name, cpu=cpu, memory="10Mi", scheduler="default-scheduler")
+
+
+# Parts of CPUs
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_each_small_pod_takes_a_whole_cpu_of_slurms(release: str) -> None:
+    """Ten Pods of 100m on 4 CPUs: Slurm has no less than a CPU to give to a job."""
+    with one_node(release, cpus_per_node=4) as people:
+        names = create(people, 10, "100m")
+        first, *_ = all_but(people, names, waiting=6)
+        assert (job_cpus(people, first), given_away(people), described(people)) == (1, 4, "400m")
+        people.delete(first)
+        all_but(people, [name for name in names if name != first], waiting=5)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_where_slurm_counts_tenths_small_pods_share_cpus(release: str) -> None:
+    """A node of 4 CPUs that is declared as 40."""
+    with one_node(release, "100m", cpus_per_node=4, slurm_cpus_per_node=40) as people:
+        names = create(people, 10, "100m")
+        all_but(people, names, waiting=0)
+        assert (job_cpus(people, names[0]), given_away(people), described(people)) == (1, 10, "1")
+        people.create("odd", cpu="250m", memory="10Mi")
+        people.bound("odd")
+        assert (job_cpus(people, "odd"), given_away(people), described(people)) == (3, 13, "1250m")
+        people.cluster.run_slurm("sbatch", "-c10", "--mem=10", "--wrap", "sleep 900", user="alice")
+        eventually(lambda: given_away(people) == 23, "a native job runs")
+        unmanaged(people, "large", "1800m")  # Kubernetes would have room for it, Slurm has 17 left
+        eventually(lambda: refused_for_room(people, "large"), "refused")
+        unmanaged(people, "small", "1700m")
+        people.bound("small")
+        assert people.ready() == (200, {"ready": True, "troubles": {}})
+
+
+# Threads
+
+
+BY_CPU = {"slurm_conf": ("SelectTypeParameters=CR_CPU_Memory",)}
+SHAPES = [
+    pytest.param("26.05", {}, 2, 4, id="26.05"),
+    pytest.param("24.11", {}, 2, 4, id="24.11"),
+    pytest.param("26.05", {"nodes": 0, "external_nodes": 1}, 2, 4, id="26.05-external"),
+    pytest.param("26.05", BY_CPU, 1, 3, id="26.05-by-cpu"),
+    pytest.param("24.11", BY_CPU, 1, 3, id="24.11-by-cpu"),
+]
+
+
+@pytest.mark.parametrize(("release", "more", "one", "three"), SHAPES)
+def test_a_pod_takes_whole_cores_of_two_threads(
+    release: str, more: dict[str, Any], one: int, three: int
+) -> None:
+    """4 cores of 2 threads are 8 CPUs to both. A core goes to one job only; what the job itself has by
+    squeue (`one`, `three`) is another matter. Unmanaged Pods get what whole cores leave."""
+    with one_node(release, **THREADS, **more) as people:
+        log = (people.cluster.logs / "extender.log").read_text
+        eventually(lambda: "Slurm gives whole cores of 2 CPUs" in log(), "the log says so")
+        people.create("three", cpu="3", memory="10Mi")
+        people.bound("three")
+        assert (job_cpus(people, "three"), given_away(people), described(people)) == (three, 4, "3")
+        people.delete("three")
+        eventually(lambda: not given_away(people), "it is gone")
+        names = create(people, 5, "1")
+        placed = all_but(people, names, waiting=1)
+        assert (job_cpus(people, placed[0]), given_away(people), described(people)) == (one, 8, "4")
+        unmanaged(people, "u", "1")  # Kubernetes counts 4 CPUs free
+        eventually(lambda: refused_for_room(people, "u"), "refused")
+        for name in placed[:3]:
+            people.delete(name)
+        people.bound("u")
+        all_but(people, [name for name in names if name not in placed[:3]], waiting=0)
+        assert given_away(people) == 4
+        assert people.ready()[1]["troubles"] == {}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_where_slurm_counts_cores_a_unit_makes_both_agree(release: str) -> None:
+    with one_node(release, slurm_cpus_per_node=4, **THREADS) as people:
+        advice = "SLURM_EXTENDER_CPU_UNIT=2"
+        eventually(lambda: advice in people.ready()[1]["troubles"].get("CPUs", ""), "the unit is told")
+        restart(people.cluster, "2")
+        people.create("small", cpu="1", memory="10Mi")
+        people.bound("small")
+        assert (job_cpus(people, "small"), given_away(people), described(people)) == (1, 1, "1")
+        people.create("large", cpu="6", memory="10Mi")
+        people.bound("large")
+        assert (job_cpus(people, "large"), given_away(people), described(people)) == (3, 4, "7")
+        assert people.ready() == (200, {"ready": True, "troubles": {}})

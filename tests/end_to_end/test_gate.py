@@ -1,0 +1,188 @@
+"""A native job that gets a Pod's node starts when the Pod is gone, and not before."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from tests.end_to_end.people import People, eventually
+
+pytestmark = pytest.mark.real
+
+GRACE = 6
+SLOW = {"local.slurm-extender.io/stop-after": str(GRACE)}
+KINDS = ["batch", "srun", "salloc"]
+SETTINGS = ("PreemptType=preempt/partition_prio", "PreemptMode=CANCEL", "MinJobAge=20")
+TRIES_S = 5
+
+
+@pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
+def gated(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A single node, whose Prolog asks. Jobs of the partition `urgent` preempt others."""
+    spec = ClusterSpec(nodes=1, gpus_per_node=0, release=request.param, gate=True, slurm_conf=SETTINGS)
+    with (
+        tempfile.TemporaryDirectory(prefix="gate-") as directory,
+        Cluster.up(spec, Path(directory)) as cluster,
+    ):
+        urgent = ("PartitionName=urgent", "Nodes=node-1", "PriorityTier=9", "PreemptMode=OFF")
+        cluster.run_slurm("scontrol", "create", *urgent)
+        cluster.run_slurm("scontrol", "update", "PartitionName=main", "PreemptMode=CANCEL")
+        yield cluster
+
+
+@pytest.fixture
+def people(gated: Cluster) -> Iterator[People]:
+    people = People(gated)
+    people.round = time.monotonic_ns() % 1_000_000
+    yield people
+    people.clean_up()
+    people.close()
+
+
+class Native:
+    """A job of alice's for the whole node, whose first process says when it starts."""
+
+    def __init__(self, people: People, kind: str = "batch", partition: str = "main") -> None:
+        self._cluster = people.cluster
+        self._file = people.cluster.directory / "home/alice" / f"{time.monotonic_ns()}"
+        threading.Thread(target=self._run, args=(kind, partition), daemon=True).start()
+
+    def _run(self, kind: str, partition: str) -> None:
+        asked = ("-J", "native", "-p", partition, "-n1", "-c8", "--mem=100", "-D", "/home/alice")
+        says = f"date +%s.%N > {self._file.name}"
+        how = ("-o", "/dev/null", "--wrap", says) if kind == "batch" else ("sh", "-c", says)
+        with suppress(ClusterError):  # it may be cancelled
+            self._cluster.run_slurm("sbatch" if kind == "batch" else kind, *asked, *how, user="alice")
+
+    def started(self) -> float | None:
+        """By the clock on the wall."""
+        text = self._file.read_text() if self._file.exists() else ""
+        return float(text) if text else None
+
+    def starts(self) -> float:
+        """Waits until it has started, and returns when."""
+        return eventually(self.started, "the native job starts", 60)  # type: ignore[return-value]
+
+
+class Watched:
+    """When a Pod was last there."""
+
+    def __init__(self, people: People, name: str) -> None:
+        self.seen = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(people, name))
+        self._thread.start()
+
+    def _run(self, people: People, name: str) -> None:
+        while not self._over.wait(0.02):
+            now = time.time()
+            if people.see(name) is not None:
+                self.seen = now
+
+    def last_seen(self) -> float:
+        self._over.set()
+        self._thread.join()
+        return self.seen
+
+
+def slow_pod(people: People) -> Watched:
+    """A Pod on the whole node that uses all of its grace."""
+    people.create("p", cpu="8", own_annotations=SLOW)
+    people.bound("p")
+    return Watched(people, "p")
+
+
+def overlap(native: Native, watched: Watched, ended: float) -> float:
+    """Returns for how many seconds both were there, once both have been. The grace was used."""
+    started = native.starts()
+    seen = watched.last_seen()
+    assert seen - ended > GRACE - 2
+    return max(0.0, seen - started)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_a_cancelled_pod_a_native_job_waits_for_all_of_its_grace(
+    people: People, kind: str
+) -> None:
+    watched = slow_pod(people)
+    native = Native(people, kind)
+    eventually(lambda: "native" in people.squeue() or "sh" in people.squeue(), "native job queued")
+    cancelled = time.time()
+    people.scancel("p")
+    assert overlap(native, watched, cancelled) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_native_job_that_preempts_a_pod_waits_for_it_too(people: People, kind: str) -> None:
+    watched = slow_pod(people)
+    preempted = time.time()
+    native = Native(people, kind, "urgent")
+    assert overlap(native, watched, preempted) == 0
+    assert people.see("p") is None
+
+
+def test_a_killed_extender_lets_nobody_in_before_the_pod_is_gone(people: People) -> None:
+    """While it is away the job waits on; the one that comes knows of the Pod."""
+    watched = slow_pod(people)
+    native = Native(people)
+    eventually(lambda: "native" in people.squeue(), "native job queued")
+    people.cluster.kill("extender")
+    cancelled = time.time()
+    people.scancel("p")
+    eventually(lambda: people.squeue()["native"].state == "RUNNING", "its Prolog runs")
+    time.sleep(1)
+    people.cluster.start("extender")
+    assert overlap(native, watched, cancelled) == 0
+
+
+def test_without_placeholders_native_jobs_start_while_no_extender_runs(gated: Cluster) -> None:
+    """Slurm itself is asked, which has forgotten those that ended MinJobAge ago."""
+    people = People(gated)
+    gated.stop("extender")
+    try:
+        eventually(lambda: not remembered(gated), "no placeholder is remembered", 90)
+        began = time.time()
+        assert Native(people).starts() - began < 8
+    finally:
+        gated.start("extender")
+        people.clean_up()
+        people.close()
+
+
+def remembered(cluster: Cluster) -> bool:
+    ids = cluster.run_slurm("squeue", "-h", "-t", "all", "-o", "%A").stdout.split()
+    return any(int(one) >= 1 << 25 for one in ids)
+
+
+def test_a_job_that_is_not_let_through_fails_and_its_node_is_drained(people: People) -> None:
+    """Nobody answers for longer than the gate tries."""
+    watched = slow_pod(people)
+    native = Native(people)
+    eventually(lambda: "native" in people.squeue(), "native job queued")
+    people.cluster.kill("extender")
+    configuration = people.cluster.directory / "slurm/etc/slurm-extender-hook.conf"
+    before = configuration.read_text()
+    configuration.write_text(f"{before}SLURM_EXTENDER_GATE_S={TRIES_S}\n")
+    node = ("scontrol", "show", "node", "node-1")
+    try:
+        people.scancel("p")
+        eventually(lambda: "DRAIN" in people.cluster.run_slurm(*node).stdout, "drained", TRIES_S + 20)
+        assert native.started() is None
+        assert people.see("p") is not None
+        assert people.squeue()["native"].state == "PENDING"
+    finally:
+        configuration.write_text(before)
+        people.cluster.run_slurm("scancel", "-u", "alice")
+        people.cluster.start("extender")
+        people.gone("p", GRACE + 20)
+        people.cluster.run_slurm("scontrol", "update", "NodeName=node-1", "State=UNDRAIN")
+        watched.last_seen()

@@ -1,0 +1,230 @@
+"""Whose Pods go to Slurm: by namespace, by label, by what they ask for; others are left alone."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from tests.end_to_end.people import Manifest, People, eventually, pod
+
+pytestmark = pytest.mark.real
+
+DOMAIN = "slurm-extender.io/"
+OPEN = "preset: open\nrules: []\n"
+
+
+@pytest.fixture(scope="module")
+def scoped() -> Iterator[Cluster]:
+    """Pods of `ml`, `every` and `selected` are in scope; of `every`, all that may wait."""
+    spec = ClusterSpec(nodes=1, namespaces=("ml", "every", "selected"))
+    with (
+        tempfile.TemporaryDirectory(prefix="scope-") as directory,
+        Cluster.up(spec, Path(directory)) as cluster,
+    ):
+        cluster.policy_file.write_text(OPEN)
+        for name in spec.namespaces:
+            cluster.kubectl("create", "namespace", name)
+        cluster.kubectl("label", "namespace", "every", DOMAIN + "every-pod=true")
+        yield cluster
+
+
+@contextmanager
+def living_in(namespace: str, cluster: Cluster) -> Iterator[People]:
+    people = People(cluster, namespace=namespace)
+    try:
+        yield people
+        people.clean_up()
+    finally:
+        people.close()
+
+
+@pytest.fixture
+def inside(scoped: Cluster) -> Iterator[People]:
+    with living_in("ml", scoped) as people:
+        yield people
+
+
+@pytest.fixture
+def outside(scoped: Cluster) -> Iterator[People]:
+    with living_in("default", scoped) as people:
+        yield people
+
+
+@contextmanager
+def settings(cluster: Cluster, **given: str) -> Iterator[None]:
+    """The extender runs with other settings meanwhile."""
+    cluster.stop("extender")
+    cluster.start("extender", env={f"SLURM_EXTENDER_{name}": value for name, value in given.items()})
+    try:
+        yield
+    finally:
+        cluster.stop("extender")
+        cluster.start("extender")
+
+
+def bound(people: People, name: str) -> Manifest:
+    people.bound(name)
+    seen = people.see(name)
+    assert seen is not None
+    return seen
+
+
+def placed_by_slurm(people: People, name: str) -> bool:
+    """A Pod that is bound either has its job, or is none of ours."""
+    seen = bound(people, name)
+    job = people.job_of(name)
+    marks = [key for key in seen["metadata"].get("annotations") or {} if key.startswith(DOMAIN)]
+    assert bool(job) == bool(marks)
+    return job is not None
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        pytest.param(
+            {"scheduler": "default-scheduler", "annotations": {"comment": "x"}}, id="annotation"
+        ),
+        pytest.param({"scheduler": "slurm-scheduler"}, id="schedulerName"),
+        pytest.param({"scheduler": "slurm-scheduler", "annotations": {"comment": "x"}}, id="both"),
+    ],
+)
+def test_who_asks_is_placed_by_slurm_where_that_is_in_scope(
+    asks: dict[str, Any], inside: People, outside: People
+) -> None:
+    for people in (inside, outside):
+        people.create("p", **asks)
+    assert placed_by_slurm(inside, "p")
+    assert not placed_by_slurm(outside, "p")
+    untouched = bound(outside, "p")
+    assert untouched["spec"]["schedulerName"] == asks["scheduler"]
+
+
+def test_who_does_not_ask_is_not_placed_by_slurm_in_scope_either(inside: People) -> None:
+    inside.create("p", scheduler="default-scheduler")
+    assert not placed_by_slurm(inside, "p")
+
+
+def test_a_wrong_value_out_of_scope_is_no_business_of_ours(outside: People) -> None:
+    outside.create("p", annotations={"timeout": "soon"}, scheduler="default-scheduler")
+    assert not placed_by_slurm(outside, "p")
+
+
+def test_nobody_brings_the_extenders_notes_out_of_scope_either(outside: People) -> None:
+    answer = outside.apply(pod("p", own_annotations={DOMAIN + "job-id": "1"}))
+    assert answer.returncode != 0
+    assert "the extender's to write" in answer.stderr
+
+
+def test_the_system_lives_while_the_extender_is_down_where_every_pod_is_taken(scoped: Cluster) -> None:
+    scoped.stop("extender")
+    try:
+        with living_in("every", scoped) as people:
+            critical = pod("p", scheduler="default-scheduler", priorityClassName="system-node-critical")
+            critical["metadata"]["namespace"] = "every"
+            answer = people.apply(critical)
+            assert answer.returncode == 0, answer.stderr
+            ordinary = pod("q", scheduler="default-scheduler")
+            ordinary["metadata"]["namespace"] = "every"
+            assert people.apply(ordinary).returncode != 0
+    finally:
+        scoped.start("extender")
+
+
+def test_a_namespace_can_send_all_its_pods_to_slurm(scoped: Cluster) -> None:
+    with living_in("every", scoped) as people:
+        people.create("p", scheduler="default-scheduler")
+        assert placed_by_slurm(people, "p")
+        people.create("other", scheduler="other")
+        seen = people.see("other")
+        assert seen is not None
+        assert "schedulingGates" not in seen["spec"]
+        answer = people.apply(without_requests("every"))
+        assert answer.returncode != 0
+        assert "the Pod requests no cpu" in answer.stderr
+        answer = people.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(deployment("every")))
+        assert answer.returncode == 0
+        assert "spec.template: Pods would be refused: the Pod requests no cpu" in answer.stderr
+        people.kubectl("delete", "-n", "every", "deployment", "d")
+
+
+def without_requests(namespace: str) -> Manifest:
+    made = pod("bare", cpu=None, scheduler="default-scheduler")
+    made["metadata"]["namespace"] = namespace
+    return made
+
+
+def deployment(namespace: str) -> Manifest:
+    """No Pod is made of it."""
+    labels = {"app": "d"}
+    made = pod("unnamed", cpu=None, scheduler="default-scheduler")
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": namespace},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": made["spec"]},
+        },
+    }
+
+
+def test_the_cluster_lives_while_the_extender_is_down(inside: People, outside: People) -> None:
+    """kube-apiserver asks about Pods in scope only."""
+    inside.cluster.stop("extender")
+    try:
+        asking = pod("p", annotations={"comment": "x"})
+        assert outside.apply(asking).returncode == 0
+        asking = pod("p", annotations={"comment": "x"})
+        asking["metadata"]["namespace"] = "ml"
+        answer = inside.apply(asking)
+        assert answer.returncode != 0
+        assert "pods.slurm-extender.io" in answer.stderr
+    finally:
+        inside.cluster.start("extender")
+    assert not placed_by_slurm(outside, "p")
+
+
+def test_a_pod_whose_namespace_leaves_the_scope_runs_on_or_is_told(inside: People) -> None:
+    inside.create("runs", cpu="8")
+    assert placed_by_slurm(inside, "runs")
+    inside.create("waits", cpu="8")
+    inside.queued("waits")
+    with settings(inside.cluster, SCOPE="selected"):
+        eventually(lambda: inside.condition("waits").get("reason") == "Refused", "it is told")
+        assert inside.condition("waits")["message"].startswith("namespace ml is out of scope: selected")
+        eventually(lambda: inside.job_of("waits") is None, "its job is gone")
+        assert placed_by_slurm(inside, "runs")
+        assert inside.node_of("waits") is None
+    inside.queued("waits")
+    inside.delete("runs")
+    assert placed_by_slurm(inside, "waits")
+
+
+def test_labels_select_pods(inside: People) -> None:
+    with settings(inside.cluster, POD_SELECTOR="slurm in (yes, always)"):
+        inside.create("plain")
+        assert not placed_by_slurm(inside, "plain")
+        inside.delete("plain")
+        inside.gone("plain")
+        inside.create("runs", cpu="8", labels={"slurm": "always"})
+        assert placed_by_slurm(inside, "runs")
+        inside.create("waits", cpu="8", labels={"slurm": "yes"})
+        inside.queued("waits")
+        inside.kubectl("label", "-n", "ml", "pod", inside.full("waits"), "slurm-")
+        eventually(lambda: inside.condition("waits").get("reason") == "Refused", "it is told")
+        assert "labels are out of scope: slurm in (yes, always)" in inside.condition("waits")["message"]
+        inside.kubectl("label", "-n", "ml", "pod", inside.full("waits"), "slurm=yes")
+        inside.queued("waits")
+        inside.kubectl("label", "-n", "ml", "pod", inside.full("runs"), "slurm-")
+        inside.scancel("runs")  # it is still ours: its job's end is its end
+        inside.gone("runs")
+        assert placed_by_slurm(inside, "waits")

@@ -1,0 +1,118 @@
+"""Whether a node is clear: what the ledger knows, what Slurm runs, what kube-apiserver has bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import pytest
+
+from extender.gate import Gate, NotLeading
+from extender.kubernetes_api import KubernetesApi
+from extender.placement.ledger import Ledger
+from extender.placement.workload import JOB_ID, Dialect
+from slurm_client.errors import Unreachable
+from slurm_client.model import JobState
+from slurm_client.protocol import Slurm
+from tests.builders import Manifest, pod_manifest
+from tests.placement.ledger_world import VIEW, World
+from tests.placement.test_ledger import bound_pod, job_id_of
+
+
+class Site:
+    """A node's Prolog, and the world that it asks about."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.leads = True
+        self.listed: list[Manifest] = []
+        self.nudged: list[int] = []
+        self.asked: list[list[int]] = []
+        self.outage: Exception | None = None
+        self.gate = Gate(
+            cast(KubernetesApi, self),
+            cast(Slurm, self),
+            Dialect(),
+            lambda: VIEW,
+            self._ledger,
+            self._nudge,
+        )
+
+    def _ledger(self) -> Ledger | None:
+        return self.world.ledger if self.leads else None
+
+    def _nudge(self, job_id: int) -> None:
+        self.nudged.append(job_id)
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        if self.outage is not None:
+            raise self.outage
+        self.asked.append(list(ids))
+        jobs = self.world.jobs
+        return {job_id: jobs[job_id].state for job_id in self.asked[-1] if job_id in jobs}
+
+    async def list(self, kind: str, selector: str) -> Manifest:
+        assert (kind, selector.split(",", maxsplit=1)[0]) == ("pods", "spec.nodeName=n1")
+        return {"items": self.listed}
+
+    def bound(self, uid: str, job_id: int) -> None:
+        """kube-apiserver has it bound, though the ledger has not heard."""
+        notes = {JOB_ID: str(job_id)}
+        self.listed.append(pod_manifest("late", uid=uid, node="n1", gates=(), annotations=notes))
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+async def test_a_node_without_pods_is_clear(site: Site) -> None:
+    assert await site.gate.in_the_way("n1") == ()
+
+
+async def test_a_node_for_which_no_node_stands_is_clear(site: Site) -> None:
+    assert await site.gate.in_the_way("login-1") == ()
+
+
+async def test_a_pod_whose_job_runs_is_in_nobodys_way(site: Site) -> None:
+    uid = bound_pod(site.world)
+    assert await site.gate.in_the_way("n1") == ()
+    assert site.asked[0] == [job_id_of(site.world, uid)]
+
+
+async def test_a_pod_whose_job_ended_this_moment_is_in_the_way_and_its_end_is_news(site: Site) -> None:
+    job_id = job_id_of(site.world, bound_pod(site.world))
+    site.world.disturb(job_id, "PREEMPTED")
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+    assert site.nudged == [job_id]
+
+
+async def test_a_pod_that_is_being_evicted_is_in_the_way_until_it_is_gone(site: Site) -> None:
+    site.world.disturb(job_id_of(site.world, bound_pod(site.world)), "CANCELLED")
+    site.world.ask()
+    site.world.answer()
+    assert await site.gate.wait("n1", 0.15) == ("default/p1",)
+    site.world.settle()
+    assert await site.gate.wait("n1", 0.15) == ()
+
+
+async def test_a_pod_that_the_ledger_has_not_heard_of_is_asked_for(site: Site) -> None:
+    other = job_id_of(site.world, bound_pod(site.world))
+    site.bound("u9", other)
+    assert await site.gate.in_the_way("n1") == ()
+    site.bound("u10", 40_000_000)
+    assert await site.gate.in_the_way("n1") == ("default/late",)
+
+
+@pytest.mark.parametrize("node", ["n1", "login-1"])
+async def test_only_who_leads_knows(site: Site, node: str) -> None:
+    site.leads = False
+    with pytest.raises(NotLeading):
+        await site.gate.in_the_way(node)
+
+
+async def test_while_slurm_does_not_answer_nobody_knows(site: Site) -> None:
+    bound_pod(site.world)
+    site.outage = Unreachable("slurmctld is down")
+    with pytest.raises(Unreachable):
+        await site.gate.wait("n1", 5)

@@ -1,0 +1,183 @@
+"""deploy/slurm/slurm-extender-gate as slurmd runs it: what lets a job through, and what does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "deploy/slurm/slurm-extender-gate"
+PLACEHOLDER = 40_000_000
+TRIES_S = 1
+
+
+class Extender:
+    """Answers questions one after the other; the last answer stays."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.asked: list[tuple[str, str | None]] = []
+        extender = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                extender.asked.append((self.path, self.headers["Authorization"]))
+                said = extender.statuses
+                status = said.pop(0) if len(said) > 1 else said[0]
+                body = b"" if status == 204 else json.dumps({"Pods": ["default/p"]}).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+
+class Slurmd:
+    """Runs the script with the little environment that slurmd gives it, and a squeue that says what
+    slurmctld remembers of the node."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._extenders: list[Extender] = []
+        (folder / "token").write_text("secret\n")
+        self.remembers("")
+
+    def remembers(self, text: str, status: int = 0) -> None:
+        squeue = self._folder / "squeue"
+        squeue.write_text(f"#!/bin/sh\nprintf '{text}'\nexit {status}\n")
+        squeue.chmod(0o755)
+
+    def extenders(self, *each: Extender | str) -> None:
+        self._extenders = [one for one in each if isinstance(one, Extender)]
+        urls = " ".join(one if isinstance(one, str) else one.url for one in each)
+        (self._folder / "gate.conf").write_text(
+            f'SLURM_EXTENDER_HOOKS_URLS="{urls}"\n'
+            f"SLURM_EXTENDER_HOOKS_TOKEN_FILE={self._folder}/token\nSLURM_EXTENDER_GATE_S={TRIES_S}\n"
+        )
+
+    def patience(self, seconds: int) -> None:
+        with (self._folder / "gate.conf").open("a") as configuration:
+            configuration.write(f"SLURM_EXTENDER_GATE_S={seconds}\n")
+
+    def run(self, *arguments: str, job: int = 7) -> subprocess.CompletedProcess[str]:
+        environment = {
+            "PATH": f"{self._folder}:{os.environ['PATH']}",
+            "SLURM_EXTENDER_HOOK_CONF": str(self._folder / "gate.conf"),
+            "SLURM_JOB_ID": str(job),
+            "SLURMD_NODENAME": "node-1",
+        }
+        return subprocess.run(
+            [SCRIPT, *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def close(self) -> None:
+        for each in self._extenders:
+            each.server.shutdown()
+            each.server.server_close()
+
+
+DOWN = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def slurmd(tmp_path: Path) -> Iterator[Slurmd]:
+    made = Slurmd(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_clear_node_lets_the_job_through(slurmd: Slurmd) -> None:
+    slurmd.extenders(leader := Extender(204))
+    assert slurmd.run().returncode == 0
+    assert leader.asked == [("/hooks/v1/nodes/node-1/clear?wait=5", "Bearer secret")]
+
+
+@pytest.mark.parametrize("other", [DOWN, "http://no.such.host.invalid:8000", Extender(503)])
+def test_the_replica_that_knows_is_found(slurmd: Slurmd, other: Extender | str) -> None:
+    slurmd.extenders(other, leader := Extender(204))
+    assert slurmd.run().returncode == 0
+    assert leader.asked
+
+
+def test_a_job_waits_until_the_pod_is_gone(slurmd: Slurmd) -> None:
+    slurmd.extenders(leader := Extender(409, 204))
+    slurmd.patience(20)
+    assert slurmd.run().returncode == 0
+    assert len(leader.asked) == 2
+
+
+def test_a_job_that_waits_too_long_fails_and_says_for_whom(slurmd: Slurmd) -> None:
+    slurmd.extenders(Extender(409))
+    began = time.monotonic()
+    done = slurmd.run()
+    assert done.returncode == 1
+    assert 'node-1: {"Pods": ["default/p"]}' in done.stderr
+    assert time.monotonic() - began < TRIES_S + 3
+
+
+def test_placeholders_do_not_ask(slurmd: Slurmd) -> None:
+    slurmd.extenders(leader := Extender(409))
+    assert slurmd.run(job=PLACEHOLDER).returncode == 0
+    assert leader.asked == []
+
+
+@pytest.mark.parametrize(
+    "remembered",
+    ["", "7 RUNNING\\n8 COMPLETED\\n", f"{PLACEHOLDER} RUNNING\\n", f"{PLACEHOLDER} CONFIGURING\\n"],
+)
+def test_while_nobody_answers_a_node_without_ended_placeholders_is_clear(
+    slurmd: Slurmd, remembered: str
+) -> None:
+    slurmd.extenders(DOWN)
+    slurmd.remembers(remembered)
+    assert slurmd.run().returncode == 0
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "PREEMPTED", "COMPLETING", "SUSPENDED", "TIMEOUT"])
+def test_while_nobody_answers_a_node_with_an_ended_placeholder_is_not(
+    slurmd: Slurmd, state: str
+) -> None:
+    slurmd.extenders(DOWN, Extender(503))
+    slurmd.remembers(f"7 RUNNING\\n{PLACEHOLDER} {state}\\n")
+    done = slurmd.run()
+    assert done.returncode == 1
+    assert "no extender answers" in done.stderr
+
+
+def test_while_nobody_answers_at_all_nobody_is_let_through(slurmd: Slurmd) -> None:
+    slurmd.extenders(DOWN)
+    slurmd.remembers("", status=1)
+    assert slurmd.run().returncode == 1
+
+
+def test_without_its_configuration_it_fails(slurmd: Slurmd) -> None:
+    """The node is drained, with this in slurmd's log: no job starts unasked."""
+    done = slurmd.run()
+    assert done.returncode == 1
+    assert "gate.conf" in done.stderr
+
+
+def test_a_person_is_told_for_whom_a_node_waits(slurmd: Slurmd) -> None:
+    slurmd.extenders(leader := Extender(409))
+    done = slurmd.run("node-9")
+    assert done.returncode == 1
+    assert 'node-9: {"Pods": ["default/p"]}' in done.stderr
+    assert leader.asked[0][0] == "/hooks/v1/nodes/node-9/clear?wait=5"

@@ -1,0 +1,305 @@
+"""/mutate and /validate by HTTP, about Pods whose author writes whatever can be written: they are
+answered soon, by a review that kube-apiserver takes, and in words that name what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.placement.annotations import ANNOTATIONS
+from extender.placement.workload import parse_pod
+from slurm_client.model import MOST_CPUS
+from tests.builders import DIALECT, PREFIX, Manifest, container, pod_manifest
+from tests.verbs.callers import Listeners
+
+UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
+VERBS = ("mutate", "validate")
+NAMES = [row.name for row in ANNOTATIONS]
+ALL_ANNOTATIONS = 256 * 1024
+"""What kube-apiserver takes of an object's annotations, in bytes."""
+SOON_S = 0.05
+"""No call may hold up the others for longer: kube-scheduler's come to the same event loop."""
+LISTENERS = Listeners()
+
+
+def call(pod: Manifest) -> bytes:
+    """kube-apiserver's call for a Pod that is created. What JSON cannot hold as it is comes escaped."""
+    request = {"uid": UID, "kind": {"kind": "Pod"}, "operation": "CREATE", "namespace": "ml"}
+    kinds = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    return json.dumps(kinds | {"request": request | {"object": pod}}).encode()
+
+
+def annotated(annotations: Mapping[str, str]) -> bytes:
+    """About a Pod of which only these are to be told."""
+    named = {PREFIX + name: value for name, value in annotations.items()}
+    return call(pod_manifest(annotations=named, terminationGracePeriodSeconds=20))
+
+
+def answered(verb: str, sent: bytes, listeners: Listeners = LISTENERS) -> Manifest:
+    """The response of a review as kube-apiserver takes one."""
+    status, answer = asyncio.run(_post(verb, sent, listeners))
+    assert status == 200, answer
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    response: Manifest = answer["response"]
+    assert response["uid"] == UID
+    assert set(response) <= {"uid", "allowed", "status", "patch", "patchType", "warnings"}
+    passed_on(response.get("warnings", []))
+    if response["allowed"]:
+        assert "status" not in response
+        assert ("patch" in response) == ("patchType" in response) == (verb == "mutate")
+    else:
+        assert "patch" not in response
+        assert response["status"]["code"] == 422
+        assert 0 < len(response["status"]["message"]) < 100_000
+    return response
+
+
+async def _post(verb: str, sent: bytes, listeners: Listeners) -> tuple[int, Any]:
+    response = await listeners.post(verb, sent)
+    return response.status_code, response.json()
+
+
+def passed_on(warnings: list[str]) -> None:
+    """kube-apiserver cuts what is longer and drops what has a control character (apimachinery's
+    NewWarningHeader)."""
+    assert max(map(len, warnings), default=0) <= 256
+    assert sum(map(len, warnings)) <= 4096
+    assert not any(ord(one) < 0x20 or 0x7F <= ord(one) < 0xA0 for one in "".join(warnings))
+
+
+def problems(response: Manifest) -> list[str]:
+    """What is wrong, each thing in a line of its own."""
+    if response["allowed"]:
+        return []
+    first, *lines = response["status"]["message"].split("\n")
+    assert first == "Slurm cannot run this Pod:"
+    assert all(line.startswith("- ") for line in lines)
+    return [line.removeprefix("- ") for line in lines]
+
+
+# Values
+
+PIECES = st.sampled_from(
+    [
+        *"[]{}(),-&|*=%#'\"\\/\0\n\r\t\x0b\x1b\x7f\x85 \u00a0\u2028\u200b\ufeff\ufffe",
+        *("n[1-999999999]", "[[", "]]", "[0-", "-9]", "01-10", "n", "1", "0", "é", "😀", ".."),
+        *("1e3", "0x10", "1_000", "+1", "-0", "inf", "null", "none", "NONE", "true", "9" * 400),
+        *"\u0663\uff11\u2167\u00bd\u4e09",
+    ]
+)
+VALUES = st.text(max_size=50) | st.lists(PIECES, max_size=8).map("".join) | st.integers().map(str)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(NAMES), VALUES, st.sampled_from(VERBS))
+def test_any_value_is_kept_or_refused_with_the_name_of_its_annotation(
+    name: str, value: str, verb: str
+) -> None:
+    sent = annotated({name: value})
+    response = answered(verb, sent)
+    wrong = problems(response)
+    assert response["allowed"] or len(wrong) == 1
+    for told in (*wrong, *response.get("warnings", ())):
+        assert told.startswith(f"annotation {PREFIX}{name}: ")
+    if response["allowed"] and verb == "mutate":
+        patch = json.loads(b64decode(response["patch"]))
+        kept = next(one["value"] for one in patch if one["path"] == "/metadata/annotations")
+        assert kept[PREFIX + name] == value
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES), st.sampled_from(VERBS))
+def test_every_wrong_annotation_is_named_beside_the_others(
+    annotations: dict[str, str], verb: str
+) -> None:
+    alone = {n for n, v in annotations.items() if problems(answered(verb, annotated({n: v})))}
+    together = problems(answered(verb, annotated(annotations)))
+    assert {told.split(": ")[0].removeprefix("annotation " + PREFIX) for told in together} == alone
+
+
+@given(st.dictionaries(VALUES, VALUES, max_size=5), st.sampled_from(VERBS))
+def test_any_name_under_the_prefix_is_told(annotations: dict[str, str], verb: str) -> None:
+    response = answered(verb, annotated(annotations))
+    told = [*problems(response), *response.get("warnings", ())]
+    assert len(told) >= min(len(annotations.keys() - set(NAMES)), 15)
+    assert all(one.startswith(f"annotation {PREFIX}") for one in told)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("half", ["\ud800", "n1\udfff", "\udc00\ud800"])
+def test_half_a_character_is_no_text(verb: str, half: str) -> None:
+    """kube-apiserver's own JSON has none."""
+    for name, value in (("comment", half), (half, "x")):
+        status, answer = asyncio.run(_post(verb, annotated({name: value}), LISTENERS))
+        assert status == 400
+        assert answer["Error"]
+
+
+# Requests
+
+_DIGITS = st.text("0123456789", min_size=1, max_size=25)
+_NUMBERS = _DIGITS | st.builds("{}.{}".format, _DIGITS, _DIGITS) | _DIGITS.map(".".__add__)
+_SUFFIXES = st.sampled_from(["", *"numkMGTPE", *(f"{one}i" for one in "KMGTPE")]) | st.builds(
+    "{}{}{}".format, st.sampled_from("eE"), st.sampled_from(["", "+", "-"]), st.integers(0, 99)
+)
+QUANTITIES = st.builds("{}{}{}".format, st.sampled_from(["", "+"]), _NUMBERS, _SUFFIXES)
+"""As apimachinery's ParseQuantity takes them."""
+AMOUNTS = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(["cpu", "memory", "nvidia.com/gpu"], QUANTITIES)
+)
+
+
+@settings(max_examples=300)
+@given(AMOUNTS, AMOUNTS, AMOUNTS, st.sampled_from(VERBS))
+def test_any_requests_become_a_job_or_are_refused_by_name(
+    requests: dict[str, str], limits: dict[str, str], first: dict[str, str], verb: str
+) -> None:
+    pod = pod_manifest(
+        containers=[container(requests, limits=limits)], initContainers=[container(first)]
+    )
+    response = answered(verb, call(pod))
+    assert all(re.search("(?i)cpu|memory|gpu", told) for told in problems(response))
+    if response["allowed"]:
+        job = parse_pod(pod, DIALECT).request.job
+        assert 0 < job.cpus <= MOST_CPUS
+        assert 0 < job.memory_mb < 2**44
+        assert all(0 < count < 2**65 for _, count in job.gres)
+
+
+def test_a_message_has_an_end_however_long_the_names_in_it_are() -> None:
+    """Mutation comes before validation: no name has been looked at yet."""
+    wrong = container({f"{n}" + "x" * 1000: "lots" for n in range(100)}) | {"name": "c\n" * 100_000}
+    for verb in VERBS:
+        assert len(problems(answered(verb, call(pod_manifest(containers=[wrong]))))) == 51
+
+
+# Shapes
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+READ = [
+    *("metadata.name", "metadata.namespace", "metadata.generateName", "metadata.uid", "metadata.labels"),
+    *("metadata.annotations", "metadata.ownerReferences", "metadata.creationTimestamp"),
+    *("spec.schedulerName", "spec.schedulingGates", "spec.nodeName", "spec.serviceAccountName"),
+    *("spec.priority", "spec.priorityClassName", "spec.overhead", "spec.resources", "spec.containers"),
+    *("spec.initContainers", "spec.nodeSelector", "spec.tolerations", "spec.affinity"),
+    *("spec.terminationGracePeriodSeconds", "spec.activeDeadlineSeconds", "status.conditions"),
+]
+RULES = """\
+rules:
+- name: ours
+  namespaces: [m*]
+  serviceAccounts: [d*]
+  default: {user: 2001}
+  allow: {maxPriority: 10, qos: ["*"]}
+"""
+
+
+@pytest.fixture(scope="module")
+def ruled(tmp_path_factory: pytest.TempPathFactory) -> Listeners:
+    file = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    file.write_text(RULES)
+    return Listeners(policy_file=Path(file))
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(READ), JSON, st.sampled_from(VERBS))
+def test_a_field_of_any_shape_is_answered_where_rules_read_it_too(
+    ruled: Listeners, field: str, value: Any, verb: str
+) -> None:
+    part, name = field.split(".")
+    pod = pod_manifest(annotations={PREFIX + "qos": "high"})
+    pod[part][name] = value
+    sent = call(pod)
+    status, answer = asyncio.run(_post(verb, sent, ruled))
+    assert status in (200, 400), answer
+    if status == 200:
+        answered(verb, sent, ruled)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_gates_keep_their_names_alone(verb: str) -> None:
+    """Whatever else stands there is nothing that kube-apiserver has, and may be more than JSON holds."""
+    answered(verb, call(pod_manifest(gates=(), schedulingGates=[{"name": "a", "b": 10**30}])))
+
+
+# Time
+
+BOMBS = {
+    "blanks": " ",
+    "blanks in it": ("a", " ", "b"),
+    "commas": ",",
+    "names": "a,",
+    "longer names": "gpu-node-1,",
+    "blanks and commas": " ,",
+    "open brackets": "[",
+    "close brackets": "]",
+    "nested brackets": ("n", "[", "]"),
+    "brackets in sequence": ("n", "[1]", ""),
+    "numbers": ("n[", "1,", "1]"),
+    "numbers without an end": ("n[", "1,", ""),
+    "commas in brackets": ("n[", ",", "]"),
+    "open lists": "a[,",
+    "one long number": ("n[", "9", "]"),
+    "leading zeros": ("n[", "0", "1-9]"),
+    "all nodes": "n[1-10000],",
+    "far too many nodes": "n[1-999999999],",
+    "many dimensions": ("n", "[1-9]", ""),
+    "a long name often": ("n[1-10000]", "x", ""),
+    "digits": "9",
+    "other numerals": "\u0663",
+    "dots": "a.",
+    "NUL": "\0",
+    "letters": "é",
+    "quotes": "'\"",
+    "parentheses": "(",
+    "ands": "h100&",
+    "near misses": "partitio",
+    "slashes": "/",
+}
+
+
+def bomb(shape: str | tuple[str, str, str]) -> str:
+    begin, piece, end = shape if isinstance(shape, tuple) else ("", shape, "")
+    times = (ALL_ANNOTATIONS - len(begin) - len(end)) // len(piece.encode())
+    return begin + piece * times + end
+
+
+@pytest.mark.parametrize("shape", BOMBS.values(), ids=BOMBS)
+def test_no_value_or_name_holds_up_the_others(shape: str | tuple[str, str, str]) -> None:
+    value = bomb(shape)
+    for verb in VERBS:
+        for name in NAMES:
+            soon(verb, annotated({name: value}), name)
+        soon(verb, annotated({value: ""}), "a name")
+
+
+@pytest.mark.parametrize("name", ["{}", "partition{}", "{}partition", "user_i{}"])
+def test_no_number_of_names_holds_up_the_others(name: str) -> None:
+    many = {name.format(n): "" for n in range(ALL_ANNOTATIONS // (len(PREFIX) + len(name) + 3))}
+    for verb in VERBS:
+        soon(verb, annotated(many), "many")
+
+
+def soon(verb: str, sent: bytes, about: str) -> None:
+    """The least of several: whatever else happens in this process only adds to it."""
+    took = []
+    for _ in range(3):
+        began = process_time()
+        answered(verb, sent)
+        took.append(process_time() - began)
+        if took[-1] < SOON_S:
+            return
+    raise AssertionError(f"/{verb}: {about} took {min(took):.3f} s")
