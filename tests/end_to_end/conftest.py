@@ -40,7 +40,7 @@ def everybody(cluster: Cluster) -> Iterator[People]:
 @pytest.fixture
 def people(everybody: People) -> Iterator[People]:
     """The people of a cluster with a running extender; they leave it empty."""
-    everybody.round += 1
+    everybody.begin()
     if not everybody.cluster.is_running("extender"):
         everybody.cluster.start("extender")
     yield everybody
@@ -50,7 +50,7 @@ def people(everybody: People) -> Iterator[People]:
 @pytest.fixture
 def quiet(everybody: People) -> Iterator[People]:
     """The people of a cluster on which no extender runs yet."""
-    everybody.round += 1
+    everybody.begin()
     if everybody.cluster.is_running("extender"):
         everybody.cluster.stop("extender")
     yield everybody

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import ssl
 import subprocess
 import time
@@ -20,6 +21,7 @@ Result = TypeVar("Result")
 
 PREFIX = "sunk.coreweave.com/"
 CONDITION = "slurm-extender.io/Placeholder"
+_ROUNDS = itertools.count(1)
 
 
 def eventually(see: Callable[[], Result], what: str, within: float = 20.0) -> Result:
@@ -48,10 +50,10 @@ class People:
     """Everybody who works with one cluster, or one namespace of it."""
 
     cluster: Cluster
-    round: int = 0
     namespace: str = "default"
 
     def __post_init__(self) -> None:
+        self.begin()
         kubeconfig = yaml.safe_load(self.cluster.kubeconfig.read_text())
         ca = kubeconfig["clusters"][0]["cluster"]["certificate-authority"]
         self._api = httpx.Client(
@@ -61,9 +63,13 @@ class People:
             timeout=20,
         )
 
+    def begin(self) -> None:
+        """Gives Pods other names from now on, each test anew: kwok's last word to one goes by name."""
+        self._round = next(_ROUNDS)
+
     def full(self, name: str) -> str:
-        """A Pod's whole name, another one in each test: kwok's last word to an old Pod goes by name."""
-        return f"{name}-{self.round}"
+        """A Pod's whole name."""
+        return f"{name}-{self._round}"
 
     # The Pod author
 

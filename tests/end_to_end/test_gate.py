@@ -42,7 +42,6 @@ def gated(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture
 def people(gated: Cluster) -> Iterator[People]:
     people = People(gated)
-    people.round = time.monotonic_ns() % 1_000_000
     yield people
     people.clean_up()
     people.close()

@@ -312,7 +312,8 @@ def unguarded(people: People) -> Iterator[None]:
     """Where kube-apiserver lets anybody write what is the extender's."""
     binding = people.cluster.kubectl("get", GUARD, "-o", "yaml").stdout
     people.cluster.kubectl("delete", GUARD)
-    people.create("probe", scheduler="default-scheduler")
+    # Nobody binds it: on a Node it would be in the way of who gets that Node alone.
+    people.create("probe", scheduler="default-scheduler", nodeSelector={"is": "nowhere"})
     eventually(lambda: people.kubectl(*forging(people, "probe")).returncode == 0, "unguarded")
     yield
     made = yaml.safe_load(binding)
