@@ -251,13 +251,17 @@ class SlurmRest:
     ) -> Reply:
         version = (await self.connect()).api_version
         try:
-            return await self._connections.send(
+            reply = await self._connections.send(
                 Request(method, f"/slurm/{version}/{path}", query=query, body=body)
             )
         except NeedsOperator as error:
             if error.http_status == 404 and error.number is None:
                 self._capabilities = None  # another server, perhaps: the next call asks it
             raise
+        # slurmrestd says in each reply who it is. Something else that answers 200 knows of no job.
+        if "meta" not in reply.document:
+            raise OutcomeUnknown(f"{method} {path}: this is no reply of slurmrestd's")
+        return reply
 
 
 def _node(name: str) -> str:

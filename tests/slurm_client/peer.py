@@ -41,8 +41,8 @@ class Act:
 
 
 def reply(status: int, content: bytes | dict[str, Any], *, times: int = 1) -> bytes:
-    """An HTTP reply, `times` over."""
-    body = content if isinstance(content, bytes) else orjson.dumps(content)
+    """An HTTP reply, `times` over; a document says whose it is, as slurmrestd's do."""
+    body = content if isinstance(content, bytes) else orjson.dumps({"meta": {}} | content)
     kind = "text/plain" if isinstance(content, bytes) else "application/json"
     head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nContent-Type: {kind}\r\n\r\n"
     return (head.encode() + body) * times

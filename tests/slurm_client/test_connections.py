@@ -84,7 +84,8 @@ async def test_half_a_reply_is_a_lost_one() -> None:
 
 
 CHUNKED = (
-    b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n{"job_id": \r\n2\r\n7}\r\n0\r\n\r\n'
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b'17\r\n{"meta": {}, "job_id": \r\n2\r\n7}\r\n0\r\n\r\n'
 )
 
 
@@ -175,6 +176,16 @@ async def test_a_cancelled_call_gives_its_connection_back() -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         assert await slurm.states([1]) == {}
+
+
+@pytest.mark.parametrize("call", ["states", "job", "nodes", "partitions", "cancel", "submit"])
+async def test_a_200_that_is_not_slurmrestds_says_nothing(call: str) -> None:
+    """Not that there is no job, nor that one is cancelled."""
+    arguments = {"states": ([1],), "job": (1,), "cancel": (1,), "submit": (spec(), 1)}
+    nothing = Act(reply(200, b"{}"))
+    async with peer(nothing, nothing) as served, client_of(served) as slurm:
+        with pytest.raises(SlurmError):
+            await getattr(slurm, call)(*arguments.get(call, ()))
 
 
 @pytest.mark.parametrize(
