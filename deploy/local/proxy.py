@@ -8,6 +8,7 @@ link fares is told on a UNIX socket, see `Links`.
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,10 +25,24 @@ SLOW: Final = "slow"
 """Every piece that passes is late."""
 DROP: Final = "drop"
 """Connections are closed once; the link stays as healthy as it was."""
-FAULTS: Final = (HEALTHY, REFUSE, STALL, SLOW, DROP)
+GARBAGE: Final = "garbage"
+"""What the backends answer arrives as noise."""
+ERROR: Final = "error"
+"""Every HTTP request is answered with 500, and reaches nobody."""
+EMPTY: Final = "empty"
+"""Every HTTP request is answered with 200 and an object without anything in it."""
+FAULTS: Final = (HEALTHY, REFUSE, STALL, SLOW, DROP, GARBAGE, ERROR, EMPTY)
 
 _PIECE: Final = 1 << 16
 _SLOWNESS_S: Final = 0.3
+_REPLY: Final = (
+    "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}".format
+)
+_OOPS: Final = "<html>Internal Server Error</html>"
+_REPLIES: Final = {
+    ERROR: _REPLY(status="500 Internal Server Error", kind="text/html", length=len(_OOPS), body=_OOPS),
+    EMPTY: _REPLY(status="200 OK", kind="application/json", length=2, body="{}"),
+}
 
 
 class Link:
@@ -41,6 +56,9 @@ class Link:
         self._passing = asyncio.Event()
         self._passing.set()
         self._delay_s = 0.0
+        self._noise = False
+        self._reply: bytes | None = None
+        """To whatever is asked, instead of what a backend would answer."""
 
     async def serve(self) -> None:
         """Listens, unless it does."""
@@ -49,11 +67,13 @@ class Link:
 
     async def fare(self, fault: str) -> None:
         """Behaves as `fault` (one of FAULTS) says from now on."""
-        if fault in (DROP, REFUSE):
+        before, self._reply = self._reply, _REPLIES[fault].encode() if fault in _REPLIES else None
+        if fault in (DROP, REFUSE) or self._reply != before:
             self._close()
         if fault == DROP:
             return
         self._delay_s = _SLOWNESS_S if fault == SLOW else 0.0
+        self._noise = fault == GARBAGE
         (self._passing.clear if fault == STALL else self._passing.set)()
         if fault != REFUSE:
             await self.serve()
@@ -69,12 +89,21 @@ class Link:
         self._open.add(writer)
         try:
             await self._passing.wait()
-            there = await self._connect()
-            if there is not None:
+            if self._reply is not None:
+                await self._answer(reader, writer, self._reply)
+            elif there := await self._connect():
                 await self._join(reader, writer, *there)
         finally:
             self._open.discard(writer)
             writer.transport.abort()
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reply: bytes
+    ) -> None:
+        """A request is taken to be there in one piece; its end is nowhere looked for."""
+        while await reader.read(_PIECE):
+            writer.write(reply)
+            await writer.drain()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         for _ in self._backends:
@@ -96,16 +125,18 @@ class Link:
             with suppress(ExceptionGroup):
                 async with asyncio.TaskGroup() as directions:
                     directions.create_task(self._pump(here_reader, there_writer))
-                    directions.create_task(self._pump(there_reader, here_writer))
+                    directions.create_task(self._pump(there_reader, here_writer, answers=True))
         finally:
             self._open.discard(there_writer)
             there_writer.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool = False
+    ) -> None:
         while piece := await reader.read(_PIECE):
             await asyncio.sleep(self._delay_s)
             await self._passing.wait()
-            writer.write(piece)
+            writer.write(os.urandom(len(piece)) if answers and self._noise else piece)
             await writer.drain()
         await self._passing.wait()
         writer.write_eof() if writer.can_write_eof() else writer.close()

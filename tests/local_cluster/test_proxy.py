@@ -12,11 +12,12 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
 from deploy.local.layout import CHECKOUT
 from deploy.local.ports import lease_ports
-from deploy.local.proxy import DROP, HEALTHY, REFUSE, SLOW, STALL
+from deploy.local.proxy import DROP, EMPTY, ERROR, GARBAGE, HEALTHY, REFUSE, SLOW, STALL
 
 
 @contextmanager
@@ -140,6 +141,31 @@ def test_through_a_slow_link_everything_passes_late(network: Network) -> None:
     begin = time.monotonic()
     ask(link)
     assert time.monotonic() - begin > 0.5
+
+
+def test_what_is_answered_can_be_noise(network: Network) -> None:
+    network.live("one", "two")
+    link = network.connect()
+    name = ask(link)
+    network.fares(GARBAGE)
+    link.sendall(b"hello\n")
+    assert link.recv(100) != f"{name}\n".encode()
+    network.fares(HEALTHY)
+    assert ask(network.connect())
+
+
+@pytest.mark.parametrize(("fault", "status"), [(ERROR, 500), (EMPTY, 200)])
+def test_requests_can_be_answered_without_a_backend(network: Network, fault: str, status: int) -> None:
+    network.live("one", "two")
+    before = network.connect()
+    ask(before)
+    network.fares(fault)
+    assert before.recv(1) == b""
+    url = f"http://127.0.0.1:{network.ports['link']}"
+    with httpx.Client() as client:
+        assert [client.get(url).status_code for _ in range(2)] == [status] * 2
+    network.fares(HEALTHY)
+    assert ask(network.connect()) in ("one", "two")
 
 
 def test_an_unknown_link_or_fault_is_refused_with_those_there_are(network: Network) -> None:
