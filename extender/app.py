@@ -82,7 +82,7 @@ class Extender:
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._health = Health()
-        self._telemetry = Telemetry()
+        self._telemetry = Telemetry(self._health)
         self._dialect_now = settings.dialect
         self._jobs: JobWatch | None = None
         self._ledger: Ledger | None = None

@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 from prometheus_fastapi_instrumentator import Instrumentator
 from prometheus_fastapi_instrumentator.metrics import default as default_metrics
 
+from extender.health import Health
 from extender.placement.events import Effect, Failure
 from extender.placement.placeholder import Placeholder, State
 
@@ -63,7 +64,7 @@ class Timing:
 class Telemetry:
     """The project's own metrics, in one registry."""
 
-    def __init__(self) -> None:
+    def __init__(self, health: Health) -> None:
         self.registry = CollectorRegistry()
         requests = default_metrics(registry=self.registry, latency_lowr_buckets=_SECONDS)
         assert requests is not None  # None is for metrics that are there already: the registry is new
@@ -114,6 +115,7 @@ class Telemetry:
         self._policy.set(1)
         self._states = _States()
         self.registry.register(self._states)
+        self.registry.register(_Troubles(health))
 
     def observe(self, before: Placeholder | None, after: Placeholder) -> None:
         """Takes note of a placeholder that came into another state."""
@@ -196,4 +198,17 @@ class _States(Collector):
         )
         for state in State:
             family.add_metric([state], tally[state])
+        yield family
+
+
+class _Troubles(Collector):
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            "slurm_extender_trouble", "Parts in trouble, which /readyz says in words.", labels=["part"]
+        )
+        for part, troubled in self._health.parts().items():
+            family.add_metric([part], troubled)
         yield family

@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 import pytest
 
 from extender.dispatcher import Dispatcher, failure_of
+from extender.health import Health
 from extender.kubernetes_api import (
     Conflict,
     KubernetesApi,
@@ -156,7 +157,7 @@ class Works:
             cast(Ledger, self.ledger),
             cast(Slurm, self.slurm),
             cast(KubernetesApi, self.kubernetes),
-            Telemetry(),
+            Telemetry(Health()),
             workers,
         )
 
