@@ -117,6 +117,9 @@ CAUSES: Final[dict[int, Cause]] = {
     9008: Cause("ESLURM_REST_AUTH_FAIL", NeedsOperator, "slurmrestd takes no such token"),
     # not now
     2007: Cause("ESLURM_MAX_JOB_COUNT", RetryLater, "MaxJobCount jobs exist already"),
+    # Its disk is full, or was: 24.11 leaves the id's folder behind, and cannot make it again before
+    # slurmctld's next start has swept it away.
+    2019: Cause("ESLURM_WRITING_TO_FILE", RetryLater, "slurmctld cannot write a job's files"),
     2020: Cause("ESLURM_TRANSITION_STATE_NO_UPDATE", RetryLater, "the job is completing"),
     2027: Cause("ESLURM_IN_STANDBY_MODE", RetryLater, "a backup controller takes over"),
     # One number for what may come later and, by a QOS with DenyOnLimit, for what never will. Of an

@@ -62,12 +62,17 @@ def leaving(stamp: str | None) -> Manifest:
     manifest = pod_manifest(name="old")
     if stamp is not None:
         manifest["metadata"]["deletionTimestamp"] = stamp
+        manifest["metadata"]["deletionGracePeriodSeconds"] = 30
     return manifest
 
 
 def test_a_node_is_clear_when_the_last_departing_pod_is_gone() -> None:
     pods = [leaving(None), leaving("2026-01-01T12:00:10Z"), leaving("2026-01-01T12:00:30Z")]
     assert vacated_in(pods, NOW) == 35.0
+
+
+def test_a_clock_that_is_slow_waits_no_longer_than_the_grace() -> None:
+    assert vacated_in([leaving("2026-01-01T13:00:00Z")], NOW) == 35.0
 
 
 def test_a_node_that_nobody_leaves_or_only_a_stuck_pod_is_not_waited_for() -> None:

@@ -1,0 +1,221 @@
+"""Outages of either system and of what lies between: nothing that runs is touched, queues go on, and
+somebody is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.proxy import EMPTY, ERROR, GARBAGE, HEALTHY, REFUSE, SLOW, STALL
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from tests.end_to_end.people import People, eventually
+
+pytestmark = pytest.mark.real
+
+EXTENDER = "extender"
+LASTS_S = 4.0
+"""After it has been noticed, so that every poll and watch has tried again."""
+SAVED_S = 6.0
+"""Slurm saves a new job within 5 s."""
+
+
+@pytest.fixture(scope="module")
+def shaky() -> Iterator[Cluster]:
+    """Two nodes that one Pod fills each, and links that can fail."""
+    with (
+        tempfile.TemporaryDirectory(prefix="outages-") as directory,
+        Cluster.up(ClusterSpec(nodes=2, links=True), Path(directory)) as cluster,
+    ):
+        cluster.stop(EXTENDER)
+        cluster.start(EXTENDER, env={"SLURM_EXTENDER_SLURM_TIMEOUT_S": "3"})
+        yield cluster
+
+
+@pytest.fixture
+def people(shaky: Cluster) -> Iterator[People]:
+    people = People(shaky)
+    yield people
+    people.clean_up()
+    people.close()
+
+
+@contextmanager
+def outage(cluster: Cluster, of: str, how: str) -> Iterator[None]:
+    """`how` is a fault of the extender's link to it, or "kill"."""
+    if how == "kill":
+        cluster.kill(of)
+    else:
+        cluster.disturb(EXTENDER, of, how)
+    try:
+        yield
+    finally:
+        if how == "kill":
+            cluster.start(of)
+        else:
+            cluster.disturb(EXTENDER, of, HEALTHY)
+
+
+def troubles(people: People) -> dict[str, str]:
+    return dict(people.ready()[1]["troubles"])
+
+
+def troubled_by_metrics(people: People) -> set[str]:
+    url = f"http://127.0.0.1:{people.cluster.ports['extender-metrics']}/metrics"
+    named = 'slurm_extender_trouble{part="'
+    lines = httpx.get(url, timeout=5).text.splitlines()
+    return {
+        line.removeprefix(named).split('"')[0]
+        for line in lines
+        if line.startswith(named) and line.endswith(" 1.0")
+    }
+
+
+@pytest.mark.parametrize(
+    ("of", "how", "part"),
+    [
+        ("slurmrestd", "kill", "Slurm"),
+        *(("slurmrestd", how, "Slurm") for how in (REFUSE, STALL, GARBAGE, ERROR, EMPTY)),
+        ("kube-apiserver", "kill", "Lease"),
+        *(("kube-apiserver", how, "Lease") for how in (REFUSE, STALL, GARBAGE)),
+    ],
+)
+def test_an_outage_is_told_touches_nothing_and_is_made_up_for(
+    people: People, of: str, how: str, part: str
+) -> None:
+    for name in ("runs", "leaves"):
+        people.create(name, cpu="8")
+        people.bound(name)
+    people.create("waits", cpu="8")
+    people.queued("waits")
+    jobs, node = people.squeue(), people.node_of("runs")
+    with outage(people.cluster, of, how):
+        eventually(lambda: part in troubles(people), "/readyz tells", 60)
+        assert part in troubled_by_metrics(people)
+        if (of, how) != ("kube-apiserver", "kill"):
+            people.delete("leaves")
+        time.sleep(LASTS_S)
+        assert people.squeue().keys() >= {job for job in jobs if "leaves" not in job}
+    if people.see("leaves") is not None:
+        people.delete("leaves")
+    people.bound("waits", within=60)
+    eventually(lambda: not troubles(people), "trouble over", 60)
+    assert not troubled_by_metrics(people)
+    people.gone("leaves")
+    after = people.squeue()
+    assert people.node_of("runs") == node
+    assert after.keys() == {job for job in jobs if "leaves" not in job}
+    assert {after[job].id for job in after} == {jobs[job].id for job in after}
+
+
+@pytest.mark.parametrize("of", ["slurmrestd", "kube-apiserver"])
+def test_a_slow_system_is_no_trouble(people: People, of: str) -> None:
+    """Every piece of an answer is 0.3 s late."""
+    with outage(people.cluster, of, SLOW):
+        people.create("p")
+        people.bound("p", within=60)
+        people.scancel("p")
+        people.gone("p", within=60)
+    assert not troubles(people)
+
+
+def test_a_clock_that_is_set_changes_nothing(people: People, tmp_path: Path) -> None:
+    clock = tmp_path / "clock"
+    clock.write_text("0")
+    argv = [sys.executable, "-m", "tests.end_to_end.stepping_extender"]
+    people.cluster.stop(EXTENDER)
+    people.cluster.start(EXTENDER, argv=argv, env={"SLURM_EXTENDER_CLOCK": str(clock)})
+    try:
+        people.create("stays")
+        node = people.bound("stays")
+        for number, hours in enumerate((3, -3, 0)):
+            clock.write_text(str(hours * 3600))
+            leaves, waits = f"leaves-{number}", f"waits-{number}"
+            people.create(leaves, cpu="7")
+            people.bound(leaves)
+            people.scancel(leaves)
+            people.gone(leaves)
+            people.create(waits)
+            people.bound(waits)
+            people.delete(waits)
+            eventually(lambda job=waits: people.job_of(job) is None, "its job is gone")  # type: ignore[misc]
+        assert not troubles(people)
+        assert people.node_of("stays") == node
+    finally:
+        people.cluster.stop(EXTENDER)
+        people.cluster.start(EXTENDER)
+    assert people.node_of("stays") == node
+
+
+# A disk that is full
+
+
+@pytest.fixture(params=list(DEBIAN_SUITES))
+def people_of_a_small_disk(request: pytest.FixtureRequest) -> Iterator[People]:
+    """Slurm's state folder is a file system of 1 MB, which goes with the cluster's namespace."""
+    with (
+        tempfile.TemporaryDirectory(prefix="disk-") as directory,
+        Cluster.up(ClusterSpec(nodes=2, release=request.param), Path(directory)) as cluster,
+    ):
+        owner = inside(cluster, "stat", "--format=uid=%u,gid=%g", str(state_folder(cluster)))
+        options = f"size=1m,{owner.strip()}"
+        inside(cluster, "mount", "-t", "tmpfs", "-o", options, "tmpfs", str(state_folder(cluster)))
+        cluster.stop("slurmctld")
+        cluster.start("slurmctld")
+        people = People(cluster)
+        yield people
+        people.close()
+
+
+def state_folder(cluster: Cluster) -> Path:
+    """As the supervisor's namespace has it."""
+    return cluster.directory / "root/var/lib/slurm/state"
+
+
+def inside(cluster: Cluster, *argv: str) -> str:
+    """Runs a program among the cluster's mounts."""
+    enter = ("nsenter", "--target", str(cluster.pid("slurmctld")), "--mount")
+    return subprocess.run([*enter, *argv], check=True, capture_output=True, text=True).stdout
+
+
+def test_a_full_disk_under_slurm_ends_nothing(people_of_a_small_disk: People) -> None:
+    """Slurm goes on, tells its log alone, and forgets what it could not save when it is killed."""
+    people = people_of_a_small_disk
+    cluster = people.cluster
+    people.create("before")
+    node = people.bound("before")
+    job = people.job_of("before")
+    time.sleep(SAVED_S)
+    filler = str(state_folder(cluster) / "filler")
+    inside(cluster, "sh", "-c", f"dd if=/dev/zero of={filler} bs=4k || true")
+    people.create("during")
+    beside = people.bound("during")
+    log = cluster.logs / "slurmctld.log"
+    eventually(lambda: "No space left on device" in log.read_text(), "slurmctld noticed")
+    cluster.kill("slurmctld")
+    cluster.start("slurmctld")
+    people.create("after", annotations={"user-id": "2001"})  # as another user's: it is queued first
+    if people.cluster.spec.release == "24.11":  # it writes a file for each job that may wait
+        eventually(lambda: "writing" in people.condition("after").get("message", ""), "it is told")
+    time.sleep(LASTS_S)
+    inside(cluster, "rm", filler)
+    cluster.stop("slurmctld")  # 24.11 sweeps away half a job's files only when it starts
+    cluster.start("slurmctld")
+    people.bound("after", within=60)
+    eventually(lambda: runs_on(people, "during") == beside, "it has a placeholder again", 60)
+    assert people.node_of("during") == beside
+    assert people.node_of("before") == node
+    assert people.job_of("before") == job
+
+
+def runs_on(people: People, name: str) -> str | None:
+    job = people.job_of(name)
+    return job.node if job and job.state == "RUNNING" else None
