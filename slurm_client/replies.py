@@ -80,7 +80,7 @@ _WITH_A_REASON: Final = frozenset({"DOWN", "DRAIN", "FAIL"})
 
 
 def node(entry: Mapping[str, Any]) -> Node:
-    """One of `nodes` in GET nodes/."""
+    """One of `nodes` in GET nodes/ or node/{name}."""
     states = frozenset(str(state) for state in entry.get("state") or ())
     return Node(
         name=str(entry["name"]),

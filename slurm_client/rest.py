@@ -186,6 +186,17 @@ class SlurmRest:
         reply = await self._get("nodes/")
         return tuple(replies.node(entry) for entry in reply.document.get("nodes") or ())
 
+    async def node(self, name: str) -> Node | None:
+        try:
+            reply = await self._get(_node(name))
+        except SlurmError as error:
+            # "Failure to query node", HTTP 200 and no number: a slurmctld that is down has one.
+            if error.number is None and error.http_status == 200:
+                return None
+            raise
+        entries = reply.document.get("nodes") or ()
+        return replies.node(entries[0]) if entries else None
+
     async def drain_node(self, name: str, reason: str) -> None:
         await self._send("POST", _node(name), body={"state": ["DRAIN"], "reason": reason})
 

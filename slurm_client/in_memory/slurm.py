@@ -145,6 +145,12 @@ class InMemorySlurm(Controls):
         self._answer("nodes")
         return self._controller.nodes()
 
+    async def node(self, name: str) -> Node | None:
+        self._begin()
+        self._answer("node")
+        machine = self._controller.machines.get(name)
+        return machine.node() if machine else None
+
     async def drain_node(self, name: str, reason: str) -> None:
         now = self._begin()
         machine = self._controller.machine(name)

@@ -36,8 +36,23 @@ async def in_service(bench: Bench, name: str) -> None:
 
 
 async def see(bench: Bench, name: str = "node-1") -> Node:
-    (node,) = [node for node in await bench.slurm.nodes() if node.name == name]
+    node = await bench.slurm.node(name)
+    assert node is not None
     return node
+
+
+async def test_a_node_is_told_of_by_itself_as_among_all(healed: Bench) -> None:
+    await healed.slurm.drain_node("node-1", REASON)
+    for listed in await healed.slurm.nodes():
+        alone = await healed.slurm.node(listed.name)
+        assert alone == listed
+        assert (alone.reason, "DRAIN" in alone.states) == (
+            (REASON, True) if alone.name == "node-1" else ("", False)
+        )
+
+
+async def test_a_node_that_slurm_does_not_know_is_none(healed: Bench) -> None:
+    assert await healed.slurm.node("nowhere") is None
 
 
 async def test_a_drained_node_takes_no_jobs_and_keeps_those_it_has(healed: Bench) -> None:
