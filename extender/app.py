@@ -42,6 +42,7 @@ from extender.hooks import route as hooks
 from extender.job_watch import JobWatch
 from extender.kubernetes_api import KubernetesApi, KubernetesError, NoCredentials
 from extender.lease import Lease
+from extender.node_keeper import PARTS, NodeKeeper
 from extender.occupancy_view import OccupancyView
 from extender.placement.cluster import ClusterView
 from extender.placement.events import ClusterObserved
@@ -211,7 +212,7 @@ class Extender:
         try:
             await self._lead()
         finally:  # what another replica has to do now is no trouble of this one
-            for part in ("Slurm", "recovery", "watch of Pods"):
+            for part in ("Slurm", "recovery", "watch of Pods", *PARTS):
                 self._health.says(part, None)
             self._jobs = self._ledger = None
 
@@ -231,8 +232,9 @@ class Extender:
         self._health.ready = True
         jobs = JobWatch(ledger, self._slurm, self._health, self._settings.poll_interval_s)
         self._jobs, self._ledger = jobs, ledger  # from now on pushes mean something
+        nodes = self._node_keeper(ledger)
         with (
-            self._telemetry.leading(lambda: ledger.placeholders),
+            self._telemetry.leading(lambda: ledger.placeholders, lambda: nodes.tally),
             self._keeper.telling(lambda view: dispatcher.feed(ClusterObserved(view))),
         ):
             dispatcher.feed(ClusterObserved(self._keeper.view))
@@ -240,6 +242,7 @@ class Extender:
                 tasks.create_task(dispatcher.run())
                 tasks.create_task(pods.run(dispatcher))
                 tasks.create_task(jobs.run(dispatcher))
+                tasks.create_task(nodes.run())
                 tasks.create_task(
                     recovery.sweep(self._slurm, self._kubernetes, rules, dispatcher, ledger)
                 )
@@ -290,6 +293,17 @@ class Extender:
             self._telemetry,
             self._settings.slurm_concurrency,
             self._lease.held,
+        )
+
+    def _node_keeper(self, ledger: Ledger) -> NodeKeeper:
+        return NodeKeeper(
+            self._kubernetes,
+            self._slurm,
+            self._keeper,
+            ledger,
+            self._health,
+            wishes=self._settings.wishes,
+            allowed=self._lease.held,
         )
 
     def _verbs(self, verbs: Mapping[str, Verb]) -> Verbs:

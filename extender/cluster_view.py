@@ -14,6 +14,7 @@ from extender.health import Health
 from extender.kubernetes_api import KubernetesApi, Manifest
 from extender.placement.cluster import ClusterView
 from extender.placement.node_constraints import Node
+from extender.placement.nodes import Standing
 from extender.resource_watch import ResourceWatch
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.model import Configuration
@@ -56,6 +57,10 @@ class ClusterViewKeeper:
         self.view = ClusterView()
         self.kill_wait_s = untold.kill_wait_s
         """Slurm's KillWait, as it was last told."""
+        self.standings: dict[str, Standing] = {}
+        """What Nodes say of themselves that placement does not go by, by Node."""
+        self.nodes_changed = asyncio.Event()
+        """Set at every change of the Nodes that are in the view, and of their standings."""
         self.loaded = False
         self._loading = asyncio.Lock()
         self._tell: Callable[[ClusterView], None] = lambda _: None
@@ -68,6 +73,10 @@ class ClusterViewKeeper:
                 self.loaded = True
         return self.view
 
+    def read(self, manifest: Manifest) -> tuple[Node, Standing]:
+        """Returns a Node and its standing from its manifest."""
+        return self._parse(manifest), Standing.parse(manifest)
+
     @contextmanager
     def telling(self, tell: Callable[[ClusterView], None]) -> Iterator[None]:
         """While it lasts, each new version is told."""
@@ -78,7 +87,9 @@ class ClusterViewKeeper:
             self._tell = lambda _: None
 
     async def _load(self) -> None:
-        nodes = [self._parse(manifest) for manifest in await self._watch.list()]
+        listed = await self._watch.list()
+        nodes = [self._parse(manifest) for manifest in listed]
+        self.standings = {each["metadata"]["name"]: Standing.parse(each) for each in listed}
         told = (await self._configuration()).preempt_type
         preempt_type = self._untold.preempt_type if told is None else told
         self.view = replace(
@@ -109,6 +120,7 @@ class ClusterViewKeeper:
             if not change.gone:
                 nodes[node.name] = node
             self._publish(replace(self.view, nodes=nodes))
+            self._note(node.name, None if change.gone else Standing.parse(change.manifest))
 
     async def _follow_configuration(self) -> None:
         while True:
@@ -141,6 +153,15 @@ class ClusterViewKeeper:
         if view != self.view:
             self.view = view
             self._tell(view)
+            self.nodes_changed.set()
+
+    def _note(self, node: str, standing: Standing | None) -> None:
+        if standing != self.standings.get(node):
+            self.nodes_changed.set()
+        if standing is None:
+            self.standings.pop(node, None)
+        else:
+            self.standings[node] = standing
 
     def _parse(self, manifest: Manifest) -> Node:
         return Node.parse(manifest, self._label)

@@ -179,6 +179,20 @@ class KubernetesApi:
         except Conflict:
             return
 
+    # Nodes
+
+    async def read_node(self, name: str) -> Manifest:
+        """Returns a Node as it is now. Raises NotFound."""
+        return await self._ask("GET", _node(name))
+
+    async def patch_node(self, name: str, patch: Manifest) -> None:
+        """Merges a strategic merge patch into a Node; see `patch_pod`."""
+        await self._ask("PATCH", _node(name), body=patch, content_type=_STRATEGIC)
+
+    async def patch_node_status(self, name: str, patch: Manifest) -> None:
+        """The same into a Node's status. Raises NotFound."""
+        await self._ask("PATCH", _node(name) + "/status", body=patch, content_type=_STRATEGIC)
+
     async def cluster_uid(self) -> str:
         """Returns what identifies this cluster: the uid of a namespace that lives as long as it does."""
         namespace = await self._ask("GET", "/api/v1/namespaces/kube-system")
@@ -345,6 +359,10 @@ def _session(tls: Any, limit: int) -> aiohttp.ClientSession:
 def _pod(namespace: str, name: str) -> str:
     """Names may come from outside: each stays one part of the path."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+
+
+def _node(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name, safe='')}"
 
 
 def _bundle(authority: bytes, before: bytes) -> str:

@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from extender.placement.annotations import DEFAULT_PAGE, DEFAULT_PREFIX
 from extender.placement.grace import DefaultGrace, GraceRule
 from extender.placement.identity import JobIdRange
+from extender.placement.nodes import TAINT, Wishes
 from extender.placement.resources import parse_quantity
 from extender.placement.rules import Rules
 from extender.placement.scope import Scope, Selector
@@ -94,6 +95,14 @@ class Settings(BaseSettings):
     unmanaged_pods: Literal["fit", "ignore"] = "fit"
     """Pods that Slurm does not know of: fit them into what it leaves of its nodes, or ignore them."""
 
+    drain_nodes: bool = True
+    """Drain in Slurm, with a reason of ours, the nodes of Nodes that are cordoned, tainted or not ready,
+    or where a Pod outstays its job. Off: drains of ours are taken back."""
+    drain_taints: Annotated[tuple[str, ...], NoDecode] = ()
+    """Keys of taints that drain, with commas between them."""
+    taint_nodes: bool = False
+    """Put the taint slurm-extender.io/out-of-service on Nodes that Slurm has drained or down."""
+
     policy_file: Path | None = None
     """Who may ask for what (docs/policy.md); read again when the file changes."""
     policy: Literal["restricted", "open"] | None = None
@@ -144,7 +153,14 @@ class Settings(BaseSettings):
             raise ValueError("POLICY is for where there is no POLICY_FILE: the file says it as `preset`")
         return self
 
-    @field_validator("scope", "tls_names", mode="before")
+    @field_validator("drain_taints")
+    @classmethod
+    def _not_our_own_taint(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+        if TAINT.key in keys:
+            raise ValueError(f"{TAINT.key} says what Slurm did: it cannot be why")
+        return keys
+
+    @field_validator("scope", "tls_names", "drain_taints", mode="before")
     @classmethod
     def _names_have_commas_between_them(cls, given: object) -> object:
         return _listed(given)
@@ -197,6 +213,11 @@ class Settings(BaseSettings):
     def webhook_names(self) -> tuple[str, ...]:
         """Returns what kube-apiserver calls the webhooks by."""
         return self.tls_names or (f"slurm-extender.{self.namespace}.svc",)
+
+    @property
+    def wishes(self) -> Wishes:
+        """Returns what is to be done about nodes that one of the systems takes out of service."""
+        return Wishes(self.drain_nodes, frozenset(self.drain_taints), self.taint_nodes)
 
     def rules(self, cluster: str, max_job_id: int | None) -> Rules:
         """Returns what placement goes by, in this Kubernetes cluster and under a Slurm whose ids end

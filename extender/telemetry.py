@@ -29,6 +29,8 @@ from prometheus_fastapi_instrumentator.metrics import default as default_metrics
 
 from extender.health import Health
 from extender.placement.events import Effect, Failure
+from extender.placement.nodes import Tally as NodeTally
+from extender.placement.nodes import Why
 from extender.placement.placeholder import Placeholder, State
 
 log = structlog.get_logger()
@@ -177,19 +179,23 @@ class Telemetry:
         return routes
 
     @contextmanager
-    def leading(self, placeholders: Callable[[], Iterable[Placeholder]]) -> Iterator[None]:
-        """While it lasts, this replica leads and these are its placeholders, counted when asked for."""
-        self._states.placeholders = placeholders
+    def leading(
+        self, placeholders: Callable[[], Iterable[Placeholder]], nodes: Callable[[], NodeTally]
+    ) -> Iterator[None]:
+        """While it lasts, this replica leads and these are its placeholders, counted when asked for, and
+        the nodes that it keeps."""
+        self._states.placeholders, self._states.nodes = placeholders, nodes
         self._leads.set(1)
         try:
             yield
         finally:
-            self._states.placeholders = tuple
+            self._states.placeholders, self._states.nodes = tuple, NodeTally
             self._leads.set(0)
 
 
 class _States(Collector):
     placeholders: Callable[[], Iterable[Placeholder]] = tuple
+    nodes: Callable[[], NodeTally] = NodeTally
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         tally = Tally(p.state for p in self.placeholders())
@@ -199,6 +205,20 @@ class _States(Collector):
         for state in State:
             family.add_metric([state], tally[state])
         yield family
+        nodes = self.nodes()
+        drained = GaugeMetricFamily(
+            "slurm_extender_drained_nodes",
+            "Slurm's nodes that are drained for what is wrong in Kubernetes, by what that is.",
+            labels=["cause"],
+        )
+        for why in Why:
+            drained.add_metric([why], nodes.drained.get(why, 0))
+        yield drained
+        yield GaugeMetricFamily(
+            "slurm_extender_spared_nodes",
+            "Nodes that are not ready, while they are too many for any more to be drained.",
+            value=nodes.spared,
+        )
 
 
 class _Troubles(Collector):

@@ -120,6 +120,11 @@ class Ledger:
         """Returns the records whose Pods are on a Node, or may yet be bound there."""
         return tuple(self._records[uid] for uid in self._on.get(node, ()))
 
+    @property
+    def evicting(self) -> Iterator[Placeholder]:
+        """Yields the records whose jobs ended first, while their Pods are still there."""
+        return (self._records[uid] for uid in self._in[State.EVICTING])
+
     def watched_jobs(self) -> frozenset[int]:
         """Returns the ids of the jobs whose states matter."""
         return frozenset(

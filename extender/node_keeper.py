@@ -1,0 +1,221 @@
+"""Keeps nodes and Nodes of one mind about what is out of service: what `placement.nodes` decides.
+
+The leader alone does it. Slurm's nodes are read every few seconds, Nodes come by `cluster_view`'s watch;
+whatever is not as it should be is looked at once more, in Slurm, and then put right. What failed is
+tried again at the next look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import structlog
+
+from extender.cluster_view import ClusterViewKeeper
+from extender.health import Health
+from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError, Manifest, NotFound
+from extender.placement.ledger import Ledger
+from extender.placement.nodes import (
+    CONDITION,
+    Case,
+    Circumstances,
+    Drain,
+    Notice,
+    Standing,
+    Stay,
+    Tally,
+    Undrain,
+    Wishes,
+    alarm,
+    notice,
+    order,
+    stays,
+    taints_wrong,
+    wants_taint,
+    with_taint,
+)
+from slurm_client.errors import SlurmError
+from slurm_client.model import Node as SlurmNode
+from slurm_client.protocol import Slurm
+
+_INTERVAL_S = 2.0
+_SHARE = 20  # a reading of all nodes that takes long is followed by twenty times as long a pause
+_AT_A_TIME = 8
+_MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
+_ACTING, _TOO_MANY = "nodes", "nodes out of service"
+PARTS = (_ACTING, _TOO_MANY)
+"""What health has of this."""
+
+log = structlog.get_logger()
+
+
+class NodeKeeper:
+    """`allowed` returns while this replica may act, and waits otherwise."""
+
+    def __init__(
+        self,
+        kubernetes: KubernetesApi,
+        slurm: Slurm,
+        cluster: ClusterViewKeeper,
+        ledger: Ledger,
+        health: Health,
+        *,
+        wishes: Wishes,
+        allowed: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._slurm = slurm
+        self._cluster = cluster
+        self._ledger = ledger
+        self._health = health
+        self._wishes = wishes
+        self._allowed = allowed
+        self._nodes: dict[str, SlurmNode] = {}
+        """As last read, by Slurm's names."""
+        self._stays: Mapping[str, tuple[Stay, ...]] = {}
+        self._answered = False
+        """The last reading of Slurm's nodes succeeded."""
+        self._steady = False
+        """The one before did too."""
+        self._read_again = 0.0
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self.tally = Tally()
+
+    async def run(self) -> None:
+        """Works for ever."""
+        while True:
+            self._cluster.nodes_changed.clear()
+            if await self._read():
+                await self._attend_to_all()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_INTERVAL_S):
+                    await self._cluster.nodes_changed.wait()
+
+    async def _read(self) -> bool:
+        """Tells whether Slurm's nodes are known; they are read anew where that was some time ago."""
+        start = _now()
+        if start < self._read_again:
+            return self._answered
+        try:
+            nodes = await self._slurm.nodes()
+        except SlurmError as error:
+            self._say(_ACTING, str(error))
+            self._answered = False
+            self._read_again = start + _INTERVAL_S
+            return False
+        self._nodes = {node.name: node for node in nodes}
+        self._steady, self._answered = self._answered, True
+        self._read_again = start + max(_INTERVAL_S, _SHARE * (_now() - start))
+        return True
+
+    async def _attend_to_all(self) -> None:
+        overdue = _now() - self._cluster.kill_wait_s - _MARGIN_S
+        self._stays = stays(self._ledger.evicting, overdue)
+        cases = list(self._cases())
+        at = Circumstances.of(cases, _clock(), self._wishes, steady=self._steady)
+        self.tally = Tally.of(cases, at)
+        self._say(_TOO_MANY, alarm(cases, at))
+        wrong = (case for case in cases if _is_wrong(case, at))
+        troubles = await asyncio.gather(*(self._attend(case, at) for case in wrong))
+        self._say(_ACTING, next(filter(None, troubles), None))
+
+    def _cases(self) -> Iterator[Case]:
+        """A node for which no Node stands is no reason for anything."""
+        for slurm in self._nodes.values():
+            node = self._cluster.view.node_of(slurm.name)
+            if node is not None:
+                standing = self._cluster.standings.get(node.name, Standing())
+                yield Case(node, standing, slurm, self._stays.get(node.name, ()))
+
+    def _say(self, part: str, trouble: str | None) -> None:
+        if self._health.says(part, trouble) and trouble is not None:
+            log.warning("trouble with nodes", part=part, trouble=trouble)
+
+    async def _attend(self, case: Case, at: Circumstances) -> str | None:
+        """Puts one node right. Returns what is in the way of that."""
+        async with self._slots:
+            try:
+                await self._put_right(case, at)
+            except (Conflict, NotFound):  # it changes this moment: the watch will tell
+                return None
+            except (SlurmError, KubernetesError) as error:
+                return f"{case.slurm.name}: {error}"
+        return None
+
+    async def _put_right(self, case: Case, at: Circumstances) -> None:
+        """A drain is made before the Node is told of it, and taken back after: whatever a crash leaves
+        half done, the next leader can tell it from what a person did."""
+        await self._allowed()
+        seen = await self._look(case)
+        todo, name = order(seen, at) if seen else None, case.slurm.name
+        if isinstance(todo, Drain):
+            await self._slurm.drain_node(name, todo.reason)
+            log.warning("drained", slurm_node=name, node=case.node.name, reason=todo.reason)
+            seen = await self._look(case)
+        if seen is not None:
+            await self._tell(seen, at)
+        if isinstance(todo, Undrain):
+            await self._slurm.undrain_node(name)
+            log.warning("drain taken back", slurm_node=name, node=case.node.name)
+            seen = await self._look(case)
+            if seen is not None:
+                await self._tell(seen, at)
+
+    async def _look(self, case: Case) -> Case | None:
+        """Returns a node as both systems have it now: a person may have been faster. None where it is
+        not there any more."""
+        slurm = await self._slurm.node(case.slurm.name)
+        if slurm is None:
+            self._nodes.pop(case.slurm.name, None)
+            return None
+        self._nodes[slurm.name] = slurm
+        manifest = await self._kubernetes.read_node(case.node.name)
+        node, standing = self._cluster.read(manifest)
+        if node.slurm_name != slurm.name:
+            return None
+        return replace(case, node=node, standing=standing, slurm=slurm)
+
+    async def _tell(self, case: Case, at: Circumstances) -> None:
+        told, name = notice(case, at), case.node.name
+        if told is not None and told != case.standing.notice:
+            patch = _condition(told, case.standing.notice, at.now)
+            await self._kubernetes.patch_node_status(name, patch)
+        if taints_wrong(case, at):
+            manifest = await self._kubernetes.read_node(name)
+            taints = (manifest.get("spec") or {}).get("taints") or ()
+            wanted = with_taint(taints, wanted=wants_taint(case, at))
+            version = manifest["metadata"]["resourceVersion"]
+            patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}}
+            await self._kubernetes.patch_node(name, patch)
+
+
+def _is_wrong(case: Case, at: Circumstances) -> bool:
+    """Tells whether there is something to be done in either system."""
+    untold = notice(case, at) not in (None, case.standing.notice)
+    return untold or order(case, at) is not None or taints_wrong(case, at)
+
+
+def _condition(told: Notice, before: Notice | None, now: float) -> Manifest:
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {
+        "type": CONDITION,
+        "status": "True" if told.out else "False",
+        "reason": told.reason,
+        "message": told.message,
+        "lastHeartbeatTime": stamp,
+    }
+    if before is None or before.out != told.out:
+        condition["lastTransitionTime"] = stamp
+    return {"status": {"conditions": [condition]}}
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _clock() -> float:
+    return datetime.now(UTC).timestamp()

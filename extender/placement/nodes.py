@@ -1,0 +1,316 @@
+"""When a node of Slurm is drained for its Node's sake, and what the Node is told of the node.
+
+A cordon, a taint, a Node that is not ready or a Pod that outstays its job drains the node; when that is
+over, the drain is taken back. Which drains are ours is told by their reason in Slurm alone, so that a
+crash forgets nothing; all others are a person's, or Slurm's own, and are left alone. A drain and DOWN
+become a condition on the Node, and a taint where that is wished; neither drains anything in turn.
+
+Who resumes a node that we drained has the last word until the cause is another one, or gone: the
+condition remembers it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from extender.placement.node_constraints import Node, Taint
+from extender.placement.placeholder import Placeholder
+from extender.placement.workload import DOMAIN
+from slurm_client.model import Node as SlurmNode
+
+Manifest = Mapping[str, Any]
+
+PREFIX = "slurm-extender: "
+"""What the reason of every drain of ours begins with, and of no other."""
+CONDITION = DOMAIN + "SlurmOutOfService"
+TAINT = Taint(DOMAIN + "out-of-service", "slurm", "NoSchedule")
+"""With this value it is ours; one of another value or effect is somebody else's."""
+
+_LEFT_ALONE = frozenset({"DOWN", "FUTURE", "UNKNOWN"})
+_OUT = frozenset({"DOWN", "DRAIN", "FAIL"})
+_FOR_KUBERNETES, _BY_HAND = "DrainedForKubernetes", "ResumedByHand"
+_FORGETS_S = 10.0  # what a killed slurmctld may not have saved, and twice that
+_HANDFUL = 5
+_LONGEST = 1024
+
+
+class Why(StrEnum):
+    """What a node may be drained for, the most pressing first."""
+
+    OUTSTAYED = "outstayed"
+    CORDONED = "cordoned"
+    TAINTED = "tainted"
+    NOT_READY = "not-ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    why: Why
+    reason: str
+    """As Slurm is to tell it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What our condition on a Node says."""
+
+    out: bool
+    """Whether Slurm starts no new jobs there: the condition's status."""
+    reason: str
+    message: str
+    since: float = field(default=0.0, compare=False)
+    """Since when it has that status, in UNIX seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a Node's status says, as far as it matters here."""
+
+    ready: bool = True
+    """False where Kubernetes says that it is not, or does not know; not where it says nothing."""
+    notice: Notice | None = None
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Standing:
+        """Returns the standing of a Node from its manifest."""
+        listed = (manifest.get("status") or {}).get("conditions") or ()
+        told = {each["type"]: each for each in listed}
+        ready = "Ready" not in told or told["Ready"].get("status") == "True"
+        return cls(ready, _notice(told[CONDITION]) if CONDITION in told else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A Pod that is still there though its job has ended."""
+
+    pod: str
+    overdue: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What an administrator wants of all this; the condition is always written."""
+
+    drain: bool = True
+    keys: frozenset[str] = frozenset()
+    """Of the taints that drain."""
+    taint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One node as both systems have it now."""
+
+    node: Node
+    standing: Standing
+    slurm: SlurmNode
+    stays: tuple[Stay, ...] = ()
+
+    @property
+    def down(self) -> bool:
+        return "DOWN" in self.slurm.states
+
+    @property
+    def out(self) -> bool:
+        return not self.slurm.states.isdisjoint(_OUT)
+
+    @property
+    def drained_by_us(self) -> bool:
+        return self.out and not self.down and self.slurm.reason.startswith(PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a decision takes into account besides the node itself.
+
+    What is seen on too many nodes at once is more likely wrong than so: nothing is done for it that was
+    not done before (invariant I5)."""
+
+    now: float
+    """UNIX seconds."""
+    wishes: Wishes = Wishes()
+    steady: bool = True
+    """Slurm has answered without a break. If not, a drain that is missing may be lost."""
+    many_not_ready: bool = False
+    many_down: bool = False
+
+    @classmethod
+    def of(
+        cls, cases: Sequence[Case], now: float, wishes: Wishes, *, steady: bool = True
+    ) -> Circumstances:
+        """Returns them for a cluster of these nodes."""
+        not_ready = sum(not case.standing.ready for case in cases)
+        down = sum(case.down for case in cases)
+        total = len(cases)
+        return cls(now, wishes, steady, _too_many(not_ready, total), _too_many(down, total))
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many nodes are drained for each cause, and how many are not, for being too many."""
+
+    drained: Mapping[Why, int] = field(default_factory=dict)
+    spared: int = 0
+
+    @classmethod
+    def of(cls, cases: Sequence[Case], at: Circumstances) -> Tally:
+        """Returns it for a cluster of these nodes."""
+        causes = (cause_of(case, at.wishes) for case in cases if case.drained_by_us)
+        unready = sum(not case.standing.ready for case in cases if not case.out)
+        drained = Counter(cause.why for cause in causes if cause is not None)
+        return cls(drained, unready if at.many_not_ready and at.wishes.drain else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undrain:
+    """Take back a drain of ours."""
+
+
+Order = Drain | Undrain
+
+
+def alarm(cases: Sequence[Case], at: Circumstances) -> str | None:
+    """Returns what is not acted upon for being seen on too many nodes at once."""
+    words = []
+    if at.many_not_ready and at.wishes.drain:
+        unready = sum(not case.standing.ready for case in cases)
+        words.append(f"{unready} of {len(cases)} Nodes are not ready: no more of them are drained")
+    if at.many_down and at.wishes.taint:
+        down = sum(case.down for case in cases)
+        words.append(f"{down} of {len(cases)} nodes are down in Slurm: no more of them are tainted")
+    return "; ".join(words) or None
+
+
+def stays(placeholders: Iterable[Placeholder], before: float) -> dict[str, tuple[Stay, ...]]:
+    """Returns by Node the Pods whose jobs have ended; those whose did before a moment are overdue."""
+    found: defaultdict[str, list[Stay]] = defaultdict(list)
+    for each in placeholders:
+        if each.holds is not None and each.job_over:
+            pod = f"{each.pod.namespace}/{each.pod.name}"
+            found[each.holds].append(Stay(pod, overdue=each.since <= before))
+    return {node: tuple(there) for node, there in found.items()}
+
+
+def cause_of(case: Case, wishes: Wishes) -> Cause | None:
+    """Returns why a node is to be drained, or to stay so; None where nothing speaks for it."""
+    if not wishes.drain:
+        return None
+    for stay in case.stays:
+        reason = f"{PREFIX}Pod {stay.pod} is still there though its job has ended"
+        # For a leader that has just begun no Pod is overdue.
+        if stay.overdue or case.slurm.reason.startswith(reason):
+            return Cause(Why.OUTSTAYED, reason)
+    if case.node.unschedulable:
+        return Cause(Why.CORDONED, f"{PREFIX}cordoned in Kubernetes")
+    for taint in case.node.taints:
+        if taint.key in wishes.keys:
+            return Cause(Why.TAINTED, f"{PREFIX}tainted {taint.key} in Kubernetes")
+    if not case.standing.ready:
+        return Cause(Why.NOT_READY, f"{PREFIX}not ready in Kubernetes")
+    return None
+
+
+def order(case: Case, at: Circumstances) -> Order | None:
+    """Returns what is to be done in Slurm, None where the node is to be left as it is."""
+    cause = cause_of(case, at.wishes)
+    if not case.slurm.states.isdisjoint(_LEFT_ALONE):
+        return None
+    if case.drained_by_us:
+        if cause is None:
+            return Undrain()
+        # What Slurm has added to the reason since is left to be read.
+        return None if case.slurm.reason.startswith(cause.reason) else Drain(cause.reason)
+    if case.out or cause is None or _overruled(case, cause, at):
+        return None
+    if cause.why is Why.NOT_READY and at.many_not_ready:
+        return None
+    return Drain(cause.reason)
+
+
+def notice(case: Case, at: Circumstances) -> Notice | None:
+    """Returns what the Node's condition is to say; None where there is nothing to be told of a node that
+    has never been out of service."""
+    cause, reason = cause_of(case, at.wishes), case.slurm.reason or "no reason is given"
+    if case.drained_by_us and cause is None:
+        # Written before the drain is taken back: from then on a missing drain is nobody's word.
+        return Notice(True, "Resuming", "its drain in Slurm is being taken back")
+    if case.drained_by_us:
+        return Notice(True, _FOR_KUBERNETES, _told("drained", reason))
+    if case.out:
+        state = "down" if case.down else "drained"
+        return Notice(True, f"{state.capitalize()}InSlurm", _told(state, reason))
+    if cause is not None and _overruled(case, cause, at):
+        return Notice(False, _BY_HAND, f"resumed in Slurm in spite of: {cause.reason}")
+    if case.standing.notice is None:
+        return None
+    return Notice(False, "InService", "takes new jobs in Slurm")
+
+
+def wants_taint(case: Case, at: Circumstances) -> bool:
+    """Tells whether our taint belongs on the Node. A drain of ours is no reason: what it is for keeps
+    Pods away already, or is not to."""
+    if not at.wishes.taint or not case.out or case.drained_by_us:
+        return False
+    return TAINT in case.node.taints or not (case.down and at.many_down)
+
+
+def taints_wrong(case: Case, at: Circumstances) -> bool:
+    """Tells whether our taint is to be put on the Node, or taken off it."""
+    if not wants_taint(case, at):
+        return TAINT in case.node.taints
+    return not any(_same_place(taint.key, taint.effect) for taint in case.node.taints)
+
+
+def with_taint(taints: Sequence[Manifest], *, wanted: bool) -> list[Manifest]:
+    """Returns a Node's taints, as manifests, with or without ours; all others stay as they are."""
+    kept = [taint for taint in taints if not _is_ours(taint)]
+    if wanted and not any(_same_place(taint["key"], taint["effect"]) for taint in kept):
+        kept.append({"key": TAINT.key, "value": TAINT.value, "effect": TAINT.effect})
+    return kept
+
+
+def _overruled(case: Case, cause: Cause, at: Circumstances) -> bool:
+    """Tells whether a person has resumed a node that was drained for this very cause. A drain that is
+    missing soon after it was made, or after an outage, is one that Slurm has lost."""
+    told = case.standing.notice
+    if told is None or cause.reason not in told.message:
+        return False
+    lasted = at.steady and at.now - told.since >= _FORGETS_S
+    return told.reason == _BY_HAND or (told.reason == _FOR_KUBERNETES and lasted)
+
+
+def _too_many(count: int, total: int) -> bool:
+    return count > _HANDFUL and count * 3 > total
+
+
+def _told(state: str, reason: str) -> str:
+    return f"{state} in Slurm: {reason}"[:_LONGEST]
+
+
+def _notice(condition: Manifest) -> Notice:
+    since = condition.get("lastTransitionTime")
+    return Notice(
+        condition.get("status") == "True",
+        condition.get("reason") or "",
+        condition.get("message") or "",
+        datetime.fromisoformat(since).timestamp() if since else 0.0,
+    )
+
+
+def _is_ours(taint: Manifest) -> bool:
+    return Taint(taint["key"], taint.get("value") or "", taint["effect"]) == TAINT
+
+
+def _same_place(key: str, effect: str) -> bool:
+    """A Node has one taint of a key and an effect."""
+    return (key, effect) == (TAINT.key, TAINT.effect)
