@@ -89,11 +89,15 @@ class NodeKeeper:
         """Works for ever."""
         while True:
             self._cluster.nodes_changed.clear()
-            if await self._read():
-                await self._attend_to_all()
+            await self.turn()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_INTERVAL_S):
                     await self._cluster.nodes_changed.wait()
+
+    async def turn(self) -> None:
+        """Looks at all nodes once, and puts right what is wrong."""
+        if await self._read():
+            await self._attend_to_all()
 
     async def _read(self) -> bool:
         """Tells whether Slurm's nodes are known; they are read anew where that was some time ago."""
@@ -151,19 +155,20 @@ class NodeKeeper:
         half done, the next leader can tell it from what a person did."""
         await self._allowed()
         seen = await self._look(case)
-        todo, name = order(seen, at) if seen else None, case.slurm.name
+        if seen is None:
+            return
+        todo, name = order(seen, at), seen.slurm.name
         if isinstance(todo, Drain):
             await self._slurm.drain_node(name, todo.reason)
-            log.warning("drained", slurm_node=name, node=case.node.name, reason=todo.reason)
-            seen = await self._look(case)
+            log.warning("drained", slurm_node=name, node=seen.node.name, reason=todo.reason)
+        if isinstance(todo, Undrain):
+            if seen.told_of_our_drain:
+                await self._tell(seen, at)
+            await self._slurm.undrain_node(name)
+            log.warning("drain taken back", slurm_node=name, node=seen.node.name)
+        seen = await self._look(case) if todo is not None else seen
         if seen is not None:
             await self._tell(seen, at)
-        if isinstance(todo, Undrain):
-            await self._slurm.undrain_node(name)
-            log.warning("drain taken back", slurm_node=name, node=case.node.name)
-            seen = await self._look(case)
-            if seen is not None:
-                await self._tell(seen, at)
 
     async def _look(self, case: Case) -> Case | None:
         """Returns a node as both systems have it now: a person may have been faster. None where it is

@@ -123,6 +123,12 @@ class Case:
     def drained_by_us(self) -> bool:
         return self.out and not self.down and self.slurm.reason.startswith(PREFIX)
 
+    @property
+    def told_of_our_drain(self) -> bool:
+        """A drain of ours that is missing from now on was taken back by a person."""
+        told = self.standing.notice
+        return told is not None and told.reason == _FOR_KUBERNETES
+
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
@@ -286,7 +292,7 @@ def _overruled(case: Case, cause: Cause, at: Circumstances) -> bool:
     if told is None or cause.reason not in told.message:
         return False
     lasted = at.steady and at.now - told.since >= _FORGETS_S
-    return told.reason == _BY_HAND or (told.reason == _FOR_KUBERNETES and lasted)
+    return told.reason == _BY_HAND or (case.told_of_our_drain and lasted)
 
 
 def _too_many(count: int, total: int) -> bool:

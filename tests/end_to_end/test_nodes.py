@@ -44,7 +44,7 @@ def as_found(everybody: People) -> Iterator[None]:
 
 
 def is_quiet(found: Manifest) -> bool:
-    return conditions(found).get(CONDITION, {}).get("reason", "InService") == "InService"
+    return bool(conditions(found).get(CONDITION, {"reason": "InService"})["reason"] == "InService")
 
 
 # Slurm's side
@@ -107,8 +107,8 @@ def conditions(found: Manifest) -> dict[str, Manifest]:
 
 
 def says(people: People, name: str, reason: str, *words: str) -> bool:
-    told = conditions(manifests(people)[name]).get(CONDITION, {})
-    return told.get("reason") == reason and all(word in told["message"] for word in words)
+    told = conditions(manifests(people)[name]).get(CONDITION, {"reason": "", "message": ""})
+    return bool(told["reason"] == reason) and all(word in told["message"] for word in words)
 
 
 def told(people: People, name: str, reason: str, *words: str) -> None:
