@@ -81,6 +81,8 @@ class NodeKeeper:
         """The last reading of Slurm's nodes succeeded."""
         self._steady = False
         """The one before did too."""
+        self._troubled = False
+        """Something could not be put right."""
         self._read_again = 0.0
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self.tally = Tally()
@@ -88,28 +90,32 @@ class NodeKeeper:
     async def run(self) -> None:
         """Works for ever."""
         while True:
-            self._cluster.nodes_changed.clear()
             await self.turn()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_INTERVAL_S):
                     await self._cluster.nodes_changed.wait()
 
     async def turn(self) -> None:
-        """Looks at all nodes once, and puts right what is wrong."""
-        if await self._read():
+        """Looks whether anything is news, and puts right what is wrong."""
+        changed = self._cluster.nodes_changed.is_set()
+        self._cluster.nodes_changed.clear()
+        before = self._answered, self._stays
+        overdue = _now() - self._cluster.kill_wait_s - _MARGIN_S
+        self._stays = stays(self._ledger.evicting, overdue)
+        if _now() >= self._read_again:
+            changed = await self._read()
+        if self._answered and (changed or self._troubled or before != (True, self._stays)):
             await self._attend_to_all()
 
     async def _read(self) -> bool:
-        """Tells whether Slurm's nodes are known; they are read anew where that was some time ago."""
+        """Reads Slurm's nodes; tells whether it could."""
         start = _now()
-        if start < self._read_again:
-            return self._answered
+        self._read_again = start + _INTERVAL_S
         try:
             nodes = await self._slurm.nodes()
         except SlurmError as error:
             self._say(_ACTING, str(error))
             self._answered = False
-            self._read_again = start + _INTERVAL_S
             return False
         self._nodes = {node.name: node for node in nodes}
         self._steady, self._answered = self._answered, True
@@ -117,14 +123,13 @@ class NodeKeeper:
         return True
 
     async def _attend_to_all(self) -> None:
-        overdue = _now() - self._cluster.kill_wait_s - _MARGIN_S
-        self._stays = stays(self._ledger.evicting, overdue)
         cases = list(self._cases())
         at = Circumstances.of(cases, _clock(), self._wishes, steady=self._steady)
         self.tally = Tally.of(cases, at)
         self._say(_TOO_MANY, alarm(cases, at))
         wrong = (case for case in cases if _is_wrong(case, at))
         troubles = await asyncio.gather(*(self._attend(case, at) for case in wrong))
+        self._troubled = any(troubles)
         self._say(_ACTING, next(filter(None, troubles), None))
 
     def _cases(self) -> Iterator[Case]:
@@ -144,7 +149,7 @@ class NodeKeeper:
         async with self._slots:
             try:
                 await self._put_right(case, at)
-            except (Conflict, NotFound):  # it changes this moment: the watch will tell
+            except (Conflict, NotFound):  # it changes this moment, and the watch will tell
                 return None
             except (SlurmError, KubernetesError) as error:
                 return f"{case.slurm.name}: {error}"

@@ -12,6 +12,7 @@ from extender.cluster_view import ClusterViewKeeper, Untold
 from extender.health import Health
 from extender.kubernetes_api import KubernetesApi
 from extender.placement.cluster import ClusterView
+from extender.placement.nodes import Standing
 from slurm_client.errors import NeedsOperator
 from slurm_client.model import Capabilities, Configuration, Partition
 from slurm_client.protocol import Slurm
@@ -165,6 +166,25 @@ async def test_a_node_that_comes_changes_or_goes_is_published() -> None:
 async def test_a_heartbeat_is_not_published() -> None:
     beat = node_manifest("n1") | {"status": {"conditions": [{"type": "Ready"}]}}
     assert await followed(FakeApi([([node_manifest("n1")], "5")], [pod_event("MODIFIED", beat)])) == []
+
+
+async def test_what_a_node_says_of_itself_is_kept_beside_the_view() -> None:
+    unready = node_manifest("n1") | {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    for events, changed, standings in (
+        ([], False, {"n1": Standing()}),
+        ([pod_event("MODIFIED", node_manifest("n1"))], False, {"n1": Standing()}),
+        ([pod_event("MODIFIED", unready)], True, {"n1": Standing(ready=False)}),
+        ([pod_event("DELETED", unready)], True, {}),
+        ([pod_event("MODIFIED", node_manifest("n1", unschedulable=True))], True, {"n1": Standing()}),
+    ):
+        api = FakeApi([([node_manifest("n1")], "5")], events)
+        keeping = keeper(api)
+        await keeping.load()
+        running = asyncio.ensure_future(keeping.run())
+        await asyncio.wait_for(api.idle.wait(), 10)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert (keeping.nodes_changed.is_set(), keeping.standings) == (changed, standings)
 
 
 async def test_a_node_made_anew_while_the_watch_was_blind_is_there() -> None:

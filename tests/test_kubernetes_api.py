@@ -25,7 +25,7 @@ from extender.kubernetes_api import (
     Rejected,
     Unavailable,
 )
-from tests.builders import Manifest, pod_manifest
+from tests.builders import Manifest, node_manifest, pod_manifest
 
 POD = "/api/v1/namespaces/default/pods/p"
 
@@ -90,6 +90,8 @@ CALLS: dict[str, Callable[[KubernetesApi], Awaitable[object]]] = {
     "delete_pod": lambda api: api.delete_pod("default", "p", UNCHANGED),
     "bind_pod": lambda api: api.bind_pod("default", "p", "n1", {"uid": "u1", "resourceVersion": "7"}),
     "create_event": lambda api: api.create_event("default", EVENT),
+    "read_node": lambda api: api.read_node("n1"),
+    "patch_node_status": lambda api: api.patch_node_status("n1", {}),
     "list": lambda api: api.list("pods", None),
 }
 EVENT: Manifest = {
@@ -123,6 +125,17 @@ async def test_a_status_patch_keeps_the_conditions_of_others(server: ApiServer) 
     assert server.request is not None
     assert server.request.content_type == "application/strategic-merge-patch+json"
     assert (server.asked, server.sent) == (("PATCH", POD + "/status"), patch)
+
+
+async def test_a_node_is_read_and_patched_like_a_pod(server: ApiServer) -> None:
+    server.answer = _says(node_manifest("n1"))
+    assert await server.api.read_node("n1") == node_manifest("n1")
+    assert server.asked == ("GET", "/api/v1/nodes/n1")
+    for path, patch in (("", server.api.patch_node), ("/status", server.api.patch_node_status)):
+        await patch("n1", {"spec": {}})
+        assert server.request is not None
+        assert server.request.content_type == "application/strategic-merge-patch+json"
+        assert (server.asked, server.sent) == (("PATCH", f"/api/v1/nodes/n1{path}"), {"spec": {}})
 
 
 async def test_a_deletion_is_of_this_very_pod_with_its_own_grace(server: ApiServer) -> None:

@@ -293,11 +293,11 @@ async def test_a_change_of_a_node_is_acted_upon_at_once(
     async def counted() -> None:
         nonlocal turns
         turns += 1
+        await turn()
         if turns == 1:
             site.cordon()
             site.nodes_changed.set()
-        await turn()
-        if turns == 2:
+        else:
             running.cancel()
 
     monkeypatch.setattr(site.keeper, "turn", counted)

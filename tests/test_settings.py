@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from extender.app import main
 from extender.placement.grace import GraceRule
 from extender.placement.identity import JobIdRange
+from extender.placement.nodes import Wishes
 from extender.placement.scope import Scope
 from extender.policy.keeper import PolicyKeeper
 from extender.settings import Settings
@@ -97,6 +98,9 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("POD_SELECTOR", "a in b"),
         ("SCHEDULER_NAME", "default-scheduler"),
         ("SCHEDULER_NAME", ""),
+        ("DRAIN_NODES", "sometimes"),
+        ("DRAIN_TAINTS", "disk,slurm-extender.io/out-of-service"),
+        ("TAINT_NODES", "2"),
         ("LOG_LEVEL", "info"),
     ],
 )
@@ -186,8 +190,16 @@ def test_how_a_grace_is_read_comes_from_the_environment(monkeypatch: pytest.Monk
     assert dialect.page == "https://wiki.example/slurm"
 
 
+def test_what_becomes_of_nodes_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + "DRAIN_NODES", "false")
+    monkeypatch.setenv(PREFIX + "DRAIN_TAINTS", "disk, gpu")
+    monkeypatch.setenv(PREFIX + "TAINT_NODES", "true")
+    assert Settings().wishes == Wishes(False, frozenset({"disk", "gpu"}), True)
+
+
 def test_what_is_not_set_is_as_documented() -> None:
     settings = Settings()
+    assert settings.wishes == Wishes(drain=True, keys=frozenset(), taint=False)
     assert settings.dialect == DIALECT
     assert settings.scheduler_address == "127.0.0.1"
     assert settings.rules("c", None).ids == JobIdRange()

@@ -19,6 +19,7 @@ from tests.end_to_end.people import People, eventually
 pytestmark = pytest.mark.real
 
 GRACE = 6
+KILL_WAIT = GRACE + 6  # a Pod may have no more grace than that
 SLOW = {"local.slurm-extender.io/stop-after": str(GRACE)}
 KINDS = ["batch", "srun", "salloc"]
 SETTINGS = ("PreemptType=preempt/partition_prio", "PreemptMode=CANCEL", "MinJobAge=20")
@@ -28,7 +29,14 @@ TRIES_S = 5
 @pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
 def gated(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A single node, whose Prolog asks. Jobs of the partition `urgent` preempt others."""
-    spec = ClusterSpec(nodes=1, gpus_per_node=0, release=request.param, gate=True, slurm_conf=SETTINGS)
+    spec = ClusterSpec(
+        nodes=1,
+        gpus_per_node=0,
+        release=request.param,
+        gate=True,
+        kill_wait=KILL_WAIT,
+        slurm_conf=SETTINGS,
+    )
     with (
         tempfile.TemporaryDirectory(prefix="gate-") as directory,
         Cluster.up(spec, Path(directory)) as cluster,
@@ -155,6 +163,31 @@ def test_without_placeholders_native_jobs_start_while_no_extender_runs(gated: Cl
         gated.start("extender")
         people.clean_up()
         people.close()
+
+
+def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(people: People) -> None:
+    """Before the Prolog gives up: then Slurm drains the node, and only a person resumes it."""
+    people.create("p", cpu="8")
+    pod = people.full("p")
+    people.bound("p")
+    people.cluster.kubectl(
+        "patch", "pod", pod, "-p", '{"metadata": {"finalizers": ["example.com/hold"]}}'
+    )
+    reason = f"slurm-extender: Pod default/{pod} is still there though its job has ended"
+    try:
+        native = Native(people)
+        eventually(lambda: "native" in people.squeue(), "native job queued")
+        people.scancel("p")
+        eventually(lambda: node_is(people) == f"draining|{reason}", "drained", KILL_WAIT + 20)
+        assert native.started() is None
+    finally:
+        people.cluster.kubectl("patch", "pod", pod, "-p", '{"metadata": {"finalizers": null}}')
+    native.starts()
+    eventually(lambda: "drain" not in node_is(people), "resumed")
+
+
+def node_is(people: People) -> str:
+    return people.cluster.run_slurm("sinfo", "-h", "-o", "%T|%E").stdout.strip()
 
 
 def remembered(cluster: Cluster) -> bool:
