@@ -1,8 +1,8 @@
 """Keeps nodes and Nodes of one mind about what is out of service: what `placement.nodes` decides.
 
 The leader alone does it. Slurm's nodes are read every few seconds, Nodes come by `cluster_view`'s watch;
-whatever is not as it should be is looked at once more, in Slurm, and then put right. What failed is
-tried again at the next look.
+whatever is not as it should be is looked at once more, in both systems, and then put right. What failed
+is tried again after the next reading.
 """
 
 from __future__ import annotations
@@ -81,8 +81,6 @@ class NodeKeeper:
         """The last reading of Slurm's nodes succeeded."""
         self._steady = False
         """The one before did too."""
-        self._troubled = False
-        """Something could not be put right."""
         self._read_again = 0.0
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self.tally = Tally()
@@ -104,7 +102,7 @@ class NodeKeeper:
         self._stays = stays(self._ledger.evicting, overdue)
         if _now() >= self._read_again:
             changed = await self._read()
-        if self._answered and (changed or self._troubled or before != (True, self._stays)):
+        if self._answered and (changed or before != (True, self._stays)):
             await self._attend_to_all()
 
     async def _read(self) -> bool:
@@ -129,7 +127,6 @@ class NodeKeeper:
         self._say(_TOO_MANY, alarm(cases, at))
         wrong = (case for case in cases if _is_wrong(case, at))
         troubles = await asyncio.gather(*(self._attend(case, at) for case in wrong))
-        self._troubled = any(troubles)
         self._say(_ACTING, next(filter(None, troubles), None))
 
     def _cases(self) -> Iterator[Case]:

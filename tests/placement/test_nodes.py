@@ -341,5 +341,7 @@ def test_a_pod_stays_from_the_end_of_its_job_until_it_is_gone() -> None:
     world.answer()
     assert stays(world.ledger.evicting, world.now - 1) == {"n1": (Stay("default/p1", False),)}
     assert stays(world.ledger.evicting, world.now) == {"n1": (Stay("default/p1", True),)}
+    still_has_it = [each._replace(job_over=False) for each in world.ledger.evicting]
+    assert stays(still_has_it, world.now) == {}
     world.settle()
     assert stays(world.ledger.evicting, world.now) == {}
