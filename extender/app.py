@@ -76,14 +76,20 @@ class Extender:
     """The whole program."""
 
     def __init__(
-        self, settings: Settings, kubernetes: KubernetesApi, slurm: SlurmRest, policy: PolicyKeeper
+        self,
+        settings: Settings,
+        kubernetes: KubernetesApi,
+        slurm: SlurmRest,
+        policy: PolicyKeeper,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._settings = settings
         self._policy = policy
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._health = Health()
-        self._telemetry = Telemetry(self._health)
+        self._telemetry = telemetry or Telemetry()
+        self._telemetry.follow(self._health)
         self._dialect_now = settings.dialect
         self._jobs: JobWatch | None = None
         self._ledger: Ledger | None = None
@@ -376,13 +382,15 @@ async def serve(settings: Settings, policy: PolicyKeeper) -> None:
     """Runs until SIGTERM or SIGINT. Any part that ends by itself ends the program."""
     kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
     kubernetes = await KubernetesApi.connect(kubeconfig)
+    telemetry = Telemetry()
     slurm = SlurmRest(
         settings.slurmrestd_url,
         settings.slurm_token_file,
         timeout_s=settings.slurm_timeout_s,
         concurrency=settings.slurm_concurrency,
+        heard=telemetry.asked_slurm,
     )
-    extender = Extender(settings, kubernetes, slurm, policy)
+    extender = Extender(settings, kubernetes, slurm, policy, telemetry)
     servers = extender.servers()
     serving = [asyncio.ensure_future(server.serve()) for server in servers]
     placing = asyncio.ensure_future(extender.run())

@@ -66,7 +66,7 @@ class Timing:
 class Telemetry:
     """The project's own metrics, in one registry."""
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
         requests = default_metrics(registry=self.registry, latency_lowr_buckets=_SECONDS)
         assert requests is not None  # None is for metrics that are there already: the registry is new
@@ -109,6 +109,18 @@ class Telemetry:
             "Whether this replica leads, which one does at a time.",
             registry=self.registry,
         )
+        self._rest_calls = Counter(
+            "slurm_extender_slurmrestd_calls",
+            "Requests to slurmrestd; `GET jobs/state` is about all jobs.",
+            ["call"],
+            registry=self.registry,
+        )
+        self._rest_bytes = Counter(
+            "slurm_extender_slurmrestd_bytes",
+            "What these requests (sent) and the bodies of their replies (received) came to.",
+            ["call", "direction"],
+            registry=self.registry,
+        )
         self._policy = Gauge(
             "slurm_extender_policy_good",
             "Whether the policy's file is good as it is now; otherwise the last good one counts.",
@@ -117,7 +129,6 @@ class Telemetry:
         self._policy.set(1)
         self._states = _States()
         self.registry.register(self._states)
-        self.registry.register(_Troubles(health))
 
     def observe(self, before: Placeholder | None, after: Placeholder) -> None:
         """Takes note of a placeholder that came into another state."""
@@ -159,9 +170,19 @@ class Telemetry:
         verb = path.rpartition("/")[2]
         self._verbs.labels(verb, str(status.value)).observe(seconds)
 
+    def follow(self, health: Health) -> None:
+        """Tells from now on which parts are in trouble."""
+        self.registry.register(_Troubles(health))
+
     def policy_read(self, good: bool) -> None:
         """Takes note of whether the policy's file is good."""
         self._policy.set(good)
+
+    def asked_slurm(self, call: str, sent: int, received: int) -> None:
+        """Takes note of a request to slurmrestd and its bytes."""
+        self._rest_calls.labels(call).inc()
+        self._rest_bytes.labels(call, "sent").inc(sent)
+        self._rest_bytes.labels(call, "received").inc(received)
 
     def instrument(self, application: FastAPI) -> None:
         """Measures the requests to an application of FastAPI."""

@@ -7,6 +7,7 @@ under a job id of our choosing, of which Slurm refuses the second.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _CONNECT_S: Final = 5.0
 _AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}
+_NO_NAMES: Final = frozenset({"state", "allocate", "submit"})
+"""Second parts of paths that are no job's or node's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,15 @@ class Request:
     @property
     def text(self) -> str:
         return f"{self.method} {self.path}"
+
+    @property
+    def call(self) -> str:
+        """What is asked, the same text for every job and node: "GET job", "POST job/submit"; and
+        "GET jobs/state?job_id" about some jobs, "GET jobs/state" about all."""
+        first, *rest = self.path.removeprefix("/slurm/").strip("/").split("/")
+        parts = rest if first.startswith("v") else [first]
+        name = "/".join(parts[:2] if parts[1:2] and parts[1] in _NO_NAMES else parts[:1])
+        return f"{self.method} {name}?{self.query[0][0]}" if self.query else f"{self.method} {name}"
 
     @property
     def target(self) -> str:
@@ -63,13 +75,25 @@ class Reply:
     document: dict[str, Any] = field(repr=False)
 
 
+Heard = Callable[[str, int, int], object]
+"""Is told of each exchange: which call it was, and how many bytes went out and came back. Those of a
+reply are its body's; there are none where no reply came."""
+
+
 class Connections:
     """At most `concurrency` connections."""
 
     def __init__(
-        self, url: str, token_source: TokenSource, *, timeout_s: float, concurrency: int
+        self,
+        url: str,
+        token_source: TokenSource,
+        *,
+        timeout_s: float,
+        concurrency: int,
+        heard: Heard = lambda *_: None,
     ) -> None:
         self._url = url
+        self._heard = heard
         self._endpoint = _endpoint(url)
         self._tokens = token_source
         self._pool = Pool(
@@ -129,8 +153,9 @@ class Connections:
         if content is not None:
             headers["Content-Type"] = "application/json"
         sent = self._endpoint.request(request.method, request.target, headers, content)
+        body = b""
         try:
-            return await self._pool.exchange(sent)
+            status, body = await self._pool.exchange(sent)
         except Silent as error:
             raise OutcomeUnknown(f"{request.text}: {error}") from error
         except NoConnection as error:
@@ -138,6 +163,9 @@ class Connections:
             raise Unreachable(nobody) from error
         except Busy as error:
             raise RetryLater(f"slurmrestd at {self._url}: {error}") from error
+        finally:
+            self._heard(request.call, len(sent), len(body))
+        return status, body
 
     def _token_refused(self, error: SlurmError) -> NeedsOperator:
         return NeedsOperator(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from slurm_client import negotiation, ownership, problems, replies, tokens, wire
-from slurm_client.connections import Connections, Request
+from slurm_client.connections import Connections, Heard, Request
 from slurm_client.errors import (
     InvalidRequest,
     JobIdTaken,
@@ -60,7 +60,8 @@ class SlurmRest:
     `url` is "http://127.0.0.1:6820" or "unix:///path"; `token_source` a TokenSource, or the path of
     a file that holds the token. A call waits at most `timeout_s` for one of `concurrency` connections
     and as long for the reply; slurmrestd itself gives up on a silent slurmctld after Slurm's
-    MessageTimeout (10 s by default), so `timeout_s` should be above that.
+    MessageTimeout (10 s by default), so `timeout_s` should be above that. `heard` is told of each call
+    and its bytes.
     """
 
     def __init__(
@@ -70,11 +71,14 @@ class SlurmRest:
         *,
         timeout_s: float = 15.0,
         concurrency: int = 16,
+        heard: Heard = lambda *_: None,
     ) -> None:
         if isinstance(token_source, Path | str):
             token_source = TokenFile(Path(token_source))
         self._tokens = token_source
-        self._connections = Connections(url, token_source, timeout_s=timeout_s, concurrency=concurrency)
+        self._connections = Connections(
+            url, token_source, timeout_s=timeout_s, concurrency=concurrency, heard=heard
+        )
         self._capabilities: Capabilities | None = None
         self._connecting = asyncio.Lock()
 

@@ -9,7 +9,6 @@ from typing import Any, Self, cast
 import pytest
 
 from extender.dispatcher import Dispatcher, failure_of
-from extender.health import Health
 from extender.kubernetes_api import (
     Conflict,
     KubernetesApi,
@@ -157,7 +156,7 @@ class Works:
             cast(Ledger, self.ledger),
             cast(Slurm, self.slurm),
             cast(KubernetesApi, self.kubernetes),
-            Telemetry(Health()),
+            Telemetry(),
             workers,
         )
 

@@ -59,7 +59,7 @@ class Stage:
         self.moved = asyncio.Event()
         self.ledger = Ledger(RULES, self._moved)
         self.dispatcher = Dispatcher(
-            self.ledger, self.slurm, cast(KubernetesApi, None), Telemetry(Health())
+            self.ledger, self.slurm, cast(KubernetesApi, None), Telemetry()
         )
         self.watch = JobWatch(self.ledger, self.slurm, Health(), NO_POLL_S)
 

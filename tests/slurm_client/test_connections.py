@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
+from slurm_client.connections import Request
 from slurm_client.errors import (
     InvalidRequest,
     JobIdTaken,
@@ -265,3 +266,36 @@ async def test_without_external_jobs_a_placeholder_is_a_script_that_sleeps(
 def test_a_url_that_cannot_be_one_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="slurmrestd's URL"):
         SlurmRest(url, StaticToken("token"))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "call"),
+    [
+        ("GET", "/openapi/v3", (), "GET openapi"),
+        ("GET", "/slurm/v0.0.45/ping/", (), "GET ping"),
+        ("GET", "/slurm/v0.0.45/job/4711", (), "GET job"),
+        ("POST", "/slurm/v0.0.42/job/submit", (), "POST job/submit"),
+        ("POST", "/slurm/v0.0.42/node/n1", (), "POST node"),
+        ("GET", "/slurm/v0.0.42/jobs/state/", (), "GET jobs/state"),
+        ("GET", "/slurm/v0.0.42/jobs/state/", (("job_id", "1"),), "GET jobs/state?job_id"),
+    ],
+)
+def test_calls_go_by_what_they_ask_and_not_of_whom(
+    method: str, path: str, query: tuple[tuple[str, str], ...], call: str
+) -> None:
+    assert Request(method, path, query).call == call
+
+
+async def test_every_exchange_is_told_with_its_bytes() -> None:
+    heard: list[tuple[str, int, int]] = []
+
+    def hear(*told: Any) -> None:
+        heard.append(told)
+
+    async with peer(lost(), CREATED) as served, client_of(served, heard=hear) as slurm:
+        await slurm.submit(spec(), 7)
+        sent = len(served.seen[-1])
+    assert [told[0] for told in heard] == ["GET openapi", "GET ping", *["POST job/submit"] * 2]
+    (_, out, back), (_, again, answer) = heard[-2:]
+    assert out == again > sent > 0
+    assert (back, answer) == (0, len(b'{"job_id":7,"errors":[]}'))
