@@ -44,6 +44,7 @@ from extender.kubernetes_api import KubernetesApi, KubernetesError, NoCredential
 from extender.lease import Lease
 from extender.node_keeper import PARTS, NodeKeeper
 from extender.occupancy_view import OccupancyView
+from extender.placement.breaker import Breaker
 from extender.placement.cluster import ClusterView
 from extender.placement.events import ClusterObserved
 from extender.placement.ledger import Ledger
@@ -218,7 +219,7 @@ class Extender:
         try:
             await self._lead()
         finally:  # what another replica has to do now is no trouble of this one
-            for part in ("Slurm", "recovery", "watch of Pods", *PARTS):
+            for part in ("Slurm", "recovery", "watch of Pods", "breaker", *PARTS):
                 self._health.says(part, None)
             self._jobs = self._ledger = None
 
@@ -226,7 +227,7 @@ class Extender:
         pods = PodWatch(self._kubernetes, self._dialect, self._health, self._policy)
         view = await self._insist("Slurm", self._keeper.load, pods)
         rules = await self._insist("Slurm", lambda: self._rules(view), pods)
-        ledger = Ledger(rules, self._telemetry.observe)
+        ledger = Ledger(rules, self._telemetry.observe, self._held_back)
         dispatcher = self._dispatcher(ledger)
 
         async def recover() -> None:
@@ -252,6 +253,14 @@ class Extender:
                 tasks.create_task(
                     recovery.sweep(self._slurm, self._kubernetes, rules, dispatcher, ledger)
                 )
+
+    def _held_back(self, breaker: Breaker, record: Placeholder | None) -> None:
+        if self._health.says("breaker", breaker.words):
+            if breaker.held:
+                log.error("the breaker has tripped", held_back=breaker.words)
+            else:
+                log.warning("the breaker holds nothing back any more")
+        self._telemetry.held_back(breaker, record)
 
     def _leading_ledger(self) -> Ledger | None:
         """What the ledger knows counts only while no other replica can lead."""

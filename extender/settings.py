@@ -92,6 +92,9 @@ class Settings(BaseSettings):
     fast_path: bool = True
     poll_interval_s: float = Field(default=0.25, gt=0, lt=3600)
     unbound_deadline_s: float = Field(default=30.0, gt=0, lt=86400)
+    breaker_evictions_per_minute: int = Field(default=500, ge=0)
+    """How many Pods it deletes in any minute because their jobs ended, and jobs because their Pods are
+    not there; what is over that waits (docs/audit.md). 0: none."""
     unmanaged_pods: Literal["fit", "ignore"] = "fit"
     """Pods that Slurm does not know of: fit them into what it leaves of its nodes, or ignore them."""
 
@@ -229,6 +232,7 @@ class Settings(BaseSettings):
             window=self.window,
             fast_path=self.fast_path,
             unbound_deadline=self.unbound_deadline_s,
+            deletions_a_minute=self.breaker_evictions_per_minute,
         )
 
 

@@ -28,6 +28,7 @@ from prometheus_fastapi_instrumentator import Instrumentator
 from prometheus_fastapi_instrumentator.metrics import default as default_metrics
 
 from extender.health import Health
+from extender.placement.breaker import Breaker
 from extender.placement.events import Effect, Failure
 from extender.placement.nodes import Tally as NodeTally
 from extender.placement.nodes import Why
@@ -104,6 +105,11 @@ class Telemetry:
             registry=self.registry,
         )
 
+        self._held_back = Gauge(
+            "slurm_extender_breaker_held_back",
+            "Deletions that the breaker holds back: more than may be in a minute.",
+            registry=self.registry,
+        )
         self._leads = Gauge(
             "slurm_extender_leading",
             "Whether this replica leads, which one does at a time.",
@@ -150,6 +156,18 @@ class Telemetry:
             node=after.allocation.node if after.allocation else None,
             why=after.cause.message if after.cause else None,
         )
+
+    def held_back(self, breaker: Breaker, record: Placeholder | None) -> None:
+        """Takes note of a change in what the breaker holds back; of the record that is one more."""
+        self._held_back.set(breaker.held)
+        if record is not None:
+            log.warning(
+                "deletion held back",
+                pod=f"{record.pod.namespace}/{record.pod.name}",
+                uid=record.pod.uid,
+                job=record.job_id,
+                why=record.cause.message if record.cause else "a job without its Pod",
+            )
 
     @contextmanager
     def timing(self, effect: Effect) -> Iterator[Timing]:
@@ -212,6 +230,7 @@ class Telemetry:
         finally:
             self._states.placeholders, self._states.nodes = tuple, NodeTally
             self._leads.set(0)
+            self._held_back.set(0)
 
 
 class _States(Collector):

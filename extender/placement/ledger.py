@@ -15,11 +15,15 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from extender.placement import breaker
+from extender.placement.breaker import Breaker
 from extender.placement.cluster import ClusterView
 from extender.placement.events import (
+    CancelJob,
     ClusterObserved,
     Effect,
     Event,
+    EvictPod,
     Failure,
     JobsPolled,
     OrphanFound,
@@ -33,7 +37,7 @@ from extender.placement.events import (
 )
 from extender.placement.job_news import after_poll
 from extender.placement.node_constraints import NodeConstraints
-from extender.placement.placeholder import Cause, Placeholder, State
+from extender.placement.placeholder import WATCHED, Cause, Placeholder, State
 from extender.placement.pod_news import after_end, after_pod, refused
 from extender.placement.recovery import recovered
 from extender.placement.rules import Moment, Rules
@@ -52,17 +56,6 @@ from extender.placement.window import Windows
 from extender.placement.workload import Pod, Request
 from slurm_client.model import JobSpec
 
-_WATCHED = frozenset(
-    {
-        State.QUEUED,
-        State.ALLOCATED,
-        State.BOUND,
-        State.REPLACING,
-        State.EVICTING,
-        State.RELEASING,
-        State.DONE,
-    }
-)
 _GATED = "OtherGates"
 IN_LINE = Cause("InLine", "waits in line: as many Pods wait in Slurm's queue as may at a time")
 _NOTHING = Request(JobSpec("", 0, 0), NodeConstraints({}, None, ()))
@@ -71,10 +64,17 @@ Observer = Callable[[Placeholder | None, Placeholder], None]
 
 
 class Ledger:
-    """Events in, effects out. `observer` hears of every change of state, before and after."""
+    """Events in, effects out. `observer` hears of every change of state, before and after; `held_back`
+    of every deletion that the breaker holds back, and lets go."""
 
-    def __init__(self, rules: Rules, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        observer: Observer | None = None,
+        held_back: breaker.Heard = lambda *_: None,
+    ) -> None:
         self._rules = rules
+        self._breaker = Breaker(rules.deletions_a_minute, held_back)
         self._observer = observer
         self._view = ClusterView()
         self._records: dict[str, Placeholder] = {}
@@ -127,9 +127,7 @@ class Ledger:
 
     def watched_jobs(self) -> frozenset[int]:
         """Returns the ids of the jobs whose states matter."""
-        return frozenset(
-            p.job_id for p in self._all(*_WATCHED) if p.job_id is not None and _is_watched(p)
-        )
+        return frozenset(p.job_id for p in self._all(*WATCHED) if p.job_id is not None and p.watched)
 
     def waits(self) -> bool:
         """Tells whether a change in Slurm would move a Pod on at once."""
@@ -138,7 +136,7 @@ class Ledger:
     def next_wake(self) -> float:
         """Returns when a Tick is due, on the caller's clock; infinity where none is."""
         wake = self._wakes[0][0] if self._wakes else inf
-        return min(wake, self._windows.opens, self._next_telling())
+        return min(wake, self._windows.opens, self._breaker.opens, self._next_telling())
 
     # The one door
 
@@ -148,6 +146,8 @@ class Ledger:
         self._handlers[type(event)](event)
         if not isinstance(event, Recovered):  # who is in Slurm's queue must be known first
             self._take_turns()
+        for uid in self._breaker.turns(now):
+            self._settle(self._records[uid]._replace(not_before=0.0))
         self._tell_those_in_line()
         effects, self._effects = tuple(self._effects), []
         return effects
@@ -194,9 +194,9 @@ class Ledger:
 
     def _jobs_polled(self, event: JobsPolled) -> None:
         at = self._moment()
-        for record in self._all(*_WATCHED):
+        for record in self._all(*WATCHED):
             known = record.job_id in event.asked and record.since <= event.asked_at
-            if known and _is_watched(record):
+            if known and record.watched:
                 state = event.states.get(record.job_id or 0)
                 moved = after_poll(record, state, at)
                 if moved is not record:
@@ -240,6 +240,7 @@ class Ledger:
             self._place(uid, before, None)
             self._avoiding.discard(uid)
             self._windows.forget(uid)
+            self._breaker.forget(uid)
             return
         if before is None or before.state is not record.state:
             self._note_move(before, record)
@@ -259,6 +260,7 @@ class Ledger:
         uid = record.pod.uid
         if before is not None:
             del self._in[before.state][uid]
+            self._breaker.forget(uid)
         self._in[record.state][uid] = None
         if record.state is State.SEEN:
             self._untold.append((self._now + self._rules.settle, uid))
@@ -338,6 +340,9 @@ class Ledger:
         step = next_step(record, self._moment())
         if step is None:
             return record
+        deletes = isinstance(step, EvictPod) or (isinstance(step, CancelJob) and record.unseen)
+        if deletes and not self._breaker.passes(record, self._now):
+            return record._replace(not_before=inf)
         self._effects.append(step)
         return record._replace(in_flight=True)
 
@@ -400,11 +405,6 @@ class Ledger:
 def _is_replaced(record: Placeholder) -> bool:
     done = record.written and record.job_over and not record.in_flight
     return record.state is State.REPLACING and done
-
-
-def _is_watched(record: Placeholder) -> bool:
-    """A job that has ended is over, except for a tombstone's: that is what it is there to watch."""
-    return record.state in _WATCHED and (record.state is State.DONE or not record.job_over)
 
 
 def _found_no_room(event: Outcome) -> bool:

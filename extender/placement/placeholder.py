@@ -104,6 +104,18 @@ _MOVES: dict[State, frozenset[State]] = {
 }
 
 
+WATCHED = frozenset(
+    {
+        State.QUEUED,
+        State.ALLOCATED,
+        State.BOUND,
+        State.REPLACING,
+        State.EVICTING,
+        State.RELEASING,
+        State.DONE,
+    }
+)
+"""Where there may be a job whose state matters."""
 _HOLDING = frozenset({State.ALLOCATED, State.BOUND, State.REPLACING, State.EVICTING})
 
 
@@ -194,6 +206,22 @@ class Placeholder(NamedTuple):
         offered = self.pod.offered
         other = offered is not None and offered.job_id == self.job_id
         return other or self.pod.unschedulable
+
+    @property
+    def watched(self) -> bool:
+        """Tells whether its job's state matters. A job that has ended is over, except for a tombstone's:
+        that is what it is there to watch."""
+        return self.state in WATCHED and (self.state is State.DONE or not self.job_over)
+
+    @property
+    def unseen(self) -> bool:
+        """Tells whether nobody has seen its Pod: all that is known of it is what its job says."""
+        return not self.pod.resource_version
+
+    @property
+    def held_back(self) -> bool:
+        """Tells whether the breaker does not let its Pod be deleted yet."""
+        return self.state is State.EVICTING and self.not_before == inf
 
     @property
     def holds(self) -> str | None:

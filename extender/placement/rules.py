@@ -45,6 +45,9 @@ class Rules:
     """When an eviction that shows no effect is repeated."""
     tombstone: float = 60.0
     """How long a cancelled job is watched: a killed slurmctld may bring it back."""
+    deletions_a_minute: int = 500
+    """How many Pods may be deleted, and jobs be cancelled of which nobody has seen a Pod, in any minute:
+    a tenth of a large cluster's Nodes."""
     confirmations: int = 3
     """How many polls in a row must miss a job before it counts as lost."""
 

@@ -35,6 +35,7 @@ from slurm_client.model import Grant
 _TOLD = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED, State.REFUSED})
 # What Slurm answers to a submission; all but the last before it looks for a duplicate.
 _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR, Remedy.ID_TAKEN})
+_MANY_AT_ONCE = "very many Pods are to be deleted at once: this one runs on until its turn comes"
 NO_NODE = Cause("NoEligibleNode", "no Node of the partition is open to this Pod")
 
 
@@ -149,7 +150,11 @@ def _write_allocation(placeholder: Placeholder, allocation: Allocation, at: Mome
 def next_word(placeholder: Placeholder) -> ShowCause | None:
     """Returns what is to be told to the Pod's author now, None where it has been told."""
     cause = placeholder.cause
-    if placeholder.state not in _TOLD or cause is None or cause == placeholder.shown:
+    if cause is not None and placeholder.held_back:
+        cause = Cause("EvictionHeldBack", f"{cause.message}; {_MANY_AT_ONCE}")
+    elif placeholder.state not in _TOLD:
+        return None
+    if cause is None or cause == placeholder.shown:
         return None
     job_id = placeholder.job_id if placeholder.state is State.QUEUED else None
     return ShowCause(placeholder.pod.uid, placeholder.pod, cause, job_id)

@@ -1,0 +1,162 @@
+"""Not more than so many deletions a minute, whatever has ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.placement.breaker import Breaker
+from extender.placement.events import (
+    CancelJob,
+    ClusterObserved,
+    Effect,
+    Event,
+    EvictPod,
+    Failure,
+    OrphanFound,
+    Outcome,
+    PodObserved,
+    PodVanished,
+    Recovered,
+    Remedy,
+    ShowCause,
+    Tick,
+)
+from extender.placement.identity import PlaceholderKey
+from extender.placement.ledger import Ledger
+from extender.placement.placeholder import Cause, Placeholder
+from extender.placement.rules import Rules
+from extender.placement.workload import JOB_ID, NODE, Pod
+from slurm_client.model import Job
+from tests.builders import RULES, kube_node, placeholder_job, pod, view
+
+
+class Story:
+    """A ledger and its clock, and what is heard of its breaker."""
+
+    def __init__(self, limit: int) -> None:
+        self.now = 1000.0
+        self.told: list[str | None] = []
+        self.named: list[str] = []
+        self.ledger = Ledger(Rules(deletions_a_minute=limit), held_back=self.hear)
+        self.tell(ClusterObserved(view(kube_node("n1"))))
+
+    def hear(self, breaker: Breaker, record: Placeholder | None) -> None:
+        self.told.append(breaker.words)
+        if record is not None:
+            self.named.append(record.pod.name)
+
+    def tell(self, *events: Event) -> list[Effect]:
+        return [effect for event in events for effect in self.ledger.apply(event, self.now)]
+
+    def lose_jobs_of(self, *numbers: int) -> list[str]:
+        """Their jobs are cancelled; returns whose Pods are to be deleted at once."""
+        return deleted(self.tell(*(Recovered(bound(n), (ended(bound(n)),)) for n in numbers)))
+
+    def pass_time(self, seconds: float) -> list[str]:
+        self.now += seconds
+        return deleted(self.tell(Tick()))
+
+
+def bound(number: int) -> Pod:
+    blank = pod(name=f"p{number}", uid=f"u{number}", gates=(), node="n1")
+    told = {JOB_ID: str(placeholder_job(blank).id), NODE: "n1"}
+    return pod(name=f"p{number}", uid=f"u{number}", gates=(), node="n1", annotations=told)
+
+
+def ended(of: Pod) -> Job:
+    return placeholder_job(of, "CANCELLED", node="n1")
+
+
+def deleted(effects: list[Effect]) -> list[str]:
+    return [effect.pod.name for effect in effects if isinstance(effect, EvictPod)]
+
+
+def names(first: int, end: int) -> list[str]:
+    return [f"p{number}" for number in range(first, end)]
+
+
+def test_a_wave_of_preemption_passes_at_once() -> None:
+    story = Story(RULES.deletions_a_minute)
+    assert story.lose_jobs_of(*range(50)) == names(0, 50)
+    assert story.told == []
+
+
+def test_what_is_over_the_limit_waits_until_the_minute_has_slid_on() -> None:
+    story = Story(limit=3)
+    assert story.lose_jobs_of(0, 1) == names(0, 2)
+    assert story.pass_time(30) == []
+    assert story.lose_jobs_of(2, 3, 4, 5, 6) == names(2, 3)
+    assert story.ledger.next_wake() == 1060.0
+    assert story.pass_time(29.9) == []
+    assert story.pass_time(0.1) == names(3, 5)
+    assert story.pass_time(29.9) == []
+    assert story.pass_time(0.1) == names(5, 6)
+    assert story.pass_time(30) == names(6, 7)
+
+
+def test_those_who_come_later_do_not_overtake() -> None:
+    story = Story(limit=1)
+    assert story.lose_jobs_of(0, 1) == names(0, 1)
+    story.now += 60.0
+    assert story.lose_jobs_of(2) == names(1, 2)
+    assert story.pass_time(60.0) == names(2, 3)
+
+
+def test_it_says_how_many_are_held_back_and_why_and_when_none_is_any_more() -> None:
+    story = Story(limit=1)
+    story.lose_jobs_of(*range(6))
+    said = story.told[-1]
+    assert said is not None
+    assert "1 deletions a minute" in said
+    assert "5 are held back (5 SlurmJobCancelled), first default/p1, default/p2, default/p3" in said
+    assert story.named == names(1, 6)
+    for _ in range(5):
+        story.pass_time(60.0)
+    assert story.told[-1] is None
+
+
+def test_a_limit_of_none_holds_everything() -> None:
+    story = Story(limit=0)
+    assert story.lose_jobs_of(0, 1) == []
+    assert story.pass_time(3600.0) == []
+    assert "2 are held back" in (story.told[-1] or "")
+
+
+def test_a_pod_that_is_held_back_is_told_so_once() -> None:
+    story = Story(limit=0)
+    first = story.tell(Recovered(bound(0), (ended(bound(0)),)))
+    (word,) = [effect for effect in first if isinstance(effect, ShowCause)]
+    assert word.cause.reason == "EvictionHeldBack"
+    assert "was cancelled in Slurm" in word.cause.message
+    assert story.tell(Outcome(word, None)) == []
+    assert story.tell(PodObserved(replace(bound(0), resource_version="101"))) == []
+
+
+def test_a_pod_that_goes_by_itself_waits_no_more_and_takes_nobodys_turn() -> None:
+    story = Story(limit=1)
+    story.lose_jobs_of(0, 1, 2)
+    story.tell(PodVanished("u1"))
+    assert "1 are held back" in (story.told[-1] or "")
+    assert story.pass_time(60.0) == names(2, 3)
+
+
+def test_a_deletion_that_has_to_be_repeated_counts_once() -> None:
+    story = Story(limit=2)
+    assert story.lose_jobs_of(0) == names(0, 1)
+    refused = Failure(Remedy.FRESHER, "the Pod has changed", system="Kubernetes")
+    story.tell(Outcome(EvictPod("u0", bound(0), Cause("SlurmJobCancelled", "")), refused))
+    assert story.pass_time(1.0) == names(0, 1)
+    assert story.lose_jobs_of(1, 2) == names(1, 2)
+
+
+def test_orphan_jobs_count_and_jobs_of_pods_that_were_seen_to_go_do_not() -> None:
+    story = Story(limit=1)
+    orphans = [PlaceholderKey(RULES.cluster, "default", f"o{n}", f"gone{n}", 1) for n in range(3)]
+    found = [OrphanFound(key, key.job_id(RULES.ids)) for key in orphans]
+    cancelled = [e.job_id for e in story.tell(*found) if isinstance(e, CancelJob)]
+    assert cancelled == [found[0].job_id]
+    assert "2 OrphanJob" in (story.told[-1] or "")
+    running = [Recovered(bound(n), (placeholder_job(bound(n), node="n1"),)) for n in range(5)]
+    story.tell(*running)
+    gone = story.tell(*(PodVanished(f"u{n}") for n in range(5)))
+    assert len([effect for effect in gone if isinstance(effect, CancelJob)]) == 5
