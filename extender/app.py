@@ -22,12 +22,12 @@ import uvicorn
 import uvloop
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
 
 from extender import health as probes
 from extender import recovery
 from extender.admission import mutate, validate
+from extender.audit.patrol import Patrol
+from extender.audit.reader import Reader
 from extender.bind import route as bind
 from extender.bind.binder import Binder
 from extender.bind.room import Room
@@ -58,7 +58,7 @@ from extender.policy.keeper import PolicyKeeper
 from extender.preempt import route as preempt
 from extender.prioritize import route as prioritize
 from extender.refusals import Refusals
-from extender.settings import Settings
+from extender.settings import Settings, from_environment
 from extender.telemetry import Telemetry, configure_logging
 from extender.wire import Verb, Verbs, reply, wrong_fields
 from slurm_client.errors import NeedsOperator, SlurmError
@@ -250,9 +250,17 @@ class Extender:
                 tasks.create_task(pods.run(dispatcher))
                 tasks.create_task(jobs.run(dispatcher))
                 tasks.create_task(nodes.run())
-                tasks.create_task(
-                    recovery.sweep(self._slurm, self._kubernetes, rules, dispatcher, ledger)
-                )
+                tasks.create_task(self._patrol(ledger, rules).run(dispatcher))
+
+    def _patrol(self, ledger: Ledger, rules: Rules) -> Patrol:
+        return Patrol(
+            Reader(self._slurm, self._kubernetes, rules),
+            ledger,
+            lambda: self._keeper.view,
+            self._telemetry.audited,
+            self._settings.audit_interval_s,
+            rules.confirmations,
+        )
 
     def _held_back(self, breaker: Breaker, record: Placeholder | None) -> None:
         if self._health.says("breaker", breaker.words):
@@ -430,16 +438,7 @@ async def serve(settings: Settings, policy: PolicyKeeper) -> None:
 
 def main() -> None:
     """The program's entry: exit status 2 where the settings are wrong."""
-    try:
-        settings = Settings()
-    except ValidationError as error:
-        for wrong in error.errors():
-            name = str(wrong["loc"][0]).upper() if wrong["loc"] else "*"
-            print(f"SLURM_EXTENDER_{name}: {wrong['msg']}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(2) from None
-    except SettingsError:  # the one variable that holds JSON
-        print('SLURM_EXTENDER_GRES: not JSON, like {"nvidia.com/gpu": "gpu"}', file=sys.stderr)  # noqa: T201
-        raise SystemExit(2) from None
+    settings = from_environment()
     try:
         policy = PolicyKeeper(settings.policy_file, settings.policy or "restricted")
     except WrongPolicy as wrong:

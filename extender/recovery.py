@@ -11,7 +11,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from itertools import chain, repeat
 
 import structlog
 
@@ -20,22 +19,15 @@ from extender.dispatcher import Dispatcher
 from extender.kubernetes_api import KubernetesApi, KubernetesError
 from extender.placement.events import Failure, OrphanFound, Recovered
 from extender.placement.identity import PlaceholderKey, whole_number
-from extender.placement.ledger import Ledger
 from extender.placement.recovery import possible_ids
 from extender.placement.rules import Rules
 from extender.placement.steps import trouble
 from extender.placement.workload import ATTEMPT, Pod
 from extender.pod_watch import PodWatch
-from slurm_client.errors import SlurmError
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 
 _READERS = 16
-# In the first minutes requests of a leader that has died may still arrive, and a killed slurmctld may
-# bring back jobs whose tombstones died with that leader; later sweeps are a matter of hygiene.
-_FIRST_SWEEPS_S = (10.0, 20.0, 30.0, 60.0)
-_SWEEP_S = 120.0
-
 log = structlog.get_logger()
 
 
@@ -53,42 +45,13 @@ async def recover(
     orphans = [
         OrphanFound(key, job.id)
         for key, job in jobs
-        if key.uid not in known and not job.state.ended and await _is_over(key, kubernetes)
+        if key.uid not in known and not job.state.ended and await is_over(key, kubernetes)
     ]
     for pod in pods:
         dispatcher.feed(Recovered(pod, tuple(by_uid[pod.uid])))
     for orphan in orphans:
         dispatcher.feed(orphan)
     log.info("recovered", pods=len(pods), jobs=len(jobs), orphans=len(orphans))
-
-
-async def sweep(
-    slurm: Slurm, kubernetes: KubernetesApi, rules: Rules, dispatcher: Dispatcher, ledger: Ledger
-) -> None:
-    """Ends, now and then and for ever, live jobs that the ledger does not know: a submission by a leader
-    that died may arrive after its successor has recovered. One question of 38 bytes a job in Slurm."""
-    for pause in chain(_FIRST_SWEEPS_S, repeat(_SWEEP_S)):
-        await asyncio.sleep(pause)
-        try:
-            for orphan in await _orphans(slurm, kubernetes, rules, ledger):
-                log.warning("a job without its Pod", job=orphan.job_id, key=str(orphan.key))
-                dispatcher.feed(orphan)
-        except (SlurmError, KubernetesError) as error:
-            log.warning("not swept", error=str(error))
-
-
-async def _orphans(
-    slurm: Slurm, kubernetes: KubernetesApi, rules: Rules, ledger: Ledger
-) -> list[OrphanFound]:
-    states = await slurm.all_states()
-    known = {placeholder.job_id for placeholder in ledger.placeholders}
-    live = (job_id for job_id, state in states.items() if job_id in rules.ids and not state.ended)
-    jobs = await _read_all((job_id for job_id in live if job_id not in known), slurm)
-    return [
-        OrphanFound(key, job.id)
-        for key, job in _keyed(jobs, rules)
-        if not job.state.ended and await _is_over(key, kubernetes)
-    ]
 
 
 async def tell_those_who_wait(pods: PodWatch, kubernetes: KubernetesApi, failure: Failure) -> None:
@@ -113,7 +76,7 @@ async def _jobs_that_matter(
         for job_id, state in states.items()
         if job_id in rules.ids and (job_id in possible or not state.ended)
     ]
-    return _keyed(await _read_all(wanted, slurm), rules)
+    return _keyed(await read_all(wanted, slurm), rules)
 
 
 def _keyed(jobs: Iterable[Job], rules: Rules) -> list[tuple[PlaceholderKey, Job]]:
@@ -121,7 +84,8 @@ def _keyed(jobs: Iterable[Job], rules: Rules) -> list[tuple[PlaceholderKey, Job]
     return [(key, job) for key, job in keyed if key is not None and key.cluster == rules.cluster]
 
 
-async def _read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:
+async def read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:
+    """Returns the jobs that Slurm knows under some ids. Raises SlurmError."""
     left, jobs = iter(job_ids), list[Job]()
 
     async def read() -> None:
@@ -134,7 +98,7 @@ async def _read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:
     return jobs
 
 
-async def _is_over(key: PlaceholderKey, kubernetes: KubernetesApi) -> bool:
+async def is_over(key: PlaceholderKey, kubernetes: KubernetesApi) -> bool:
     """Tells whether the attempt that a job was made for is over. Absence from a list is not enough to
     end a job (invariant I5): the Pod is asked for by name."""
     manifest = await kubernetes.read_pod(key.namespace, key.name)

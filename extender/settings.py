@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from extender.placement.annotations import DEFAULT_PAGE, DEFAULT_PREFIX
 from extender.placement.grace import DefaultGrace, GraceRule
@@ -95,6 +103,9 @@ class Settings(BaseSettings):
     breaker_evictions_per_minute: int = Field(default=500, ge=0)
     """How many Pods it deletes in any minute because their jobs ended, and jobs because their Pods are
     not there; what is over that waits (docs/audit.md). 0: none."""
+    audit_interval_s: float = Field(default=120.0, gt=0, lt=86400)
+    """How often the leader compares both systems (docs/audit.md), but for 25 jobs in Slurm a second at
+    most."""
     unmanaged_pods: Literal["fit", "ignore"] = "fit"
     """Pods that Slurm does not know of: fit them into what it leaves of its nodes, or ignore them."""
 
@@ -234,6 +245,20 @@ class Settings(BaseSettings):
             unbound_deadline=self.unbound_deadline_s,
             deletions_a_minute=self.breaker_evictions_per_minute,
         )
+
+
+def from_environment() -> Settings:
+    """Returns the settings. Says on standard error what is wrong with them, and ends the program with
+    exit status 2."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        for wrong in error.errors():
+            name = str(wrong["loc"][0]).upper() if wrong["loc"] else "*"
+            print(f"SLURM_EXTENDER_{name}: {wrong['msg']}", file=sys.stderr)  # noqa: T201
+    except SettingsError:  # the one variable that holds JSON
+        print('SLURM_EXTENDER_GRES: not JSON, like {"nvidia.com/gpu": "gpu"}', file=sys.stderr)  # noqa: T201
+    raise SystemExit(2)
 
 
 def _listed(given: object) -> object:

@@ -28,6 +28,7 @@ from prometheus_fastapi_instrumentator import Instrumentator
 from prometheus_fastapi_instrumentator.metrics import default as default_metrics
 
 from extender.health import Health
+from extender.placement.audit import Finding, Kind
 from extender.placement.breaker import Breaker
 from extender.placement.events import Effect, Failure
 from extender.placement.nodes import Tally as NodeTally
@@ -110,6 +111,13 @@ class Telemetry:
             "Deletions that the breaker holds back: more than may be in a minute.",
             registry=self.registry,
         )
+        self._findings = Gauge(
+            "slurm_extender_audit_findings",
+            "Differences between both systems that the leader's last audit found and confirmed.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self.audited(())
         self._leads = Gauge(
             "slurm_extender_leading",
             "Whether this replica leads, which one does at a time.",
@@ -168,6 +176,12 @@ class Telemetry:
                 job=record.job_id,
                 why=record.cause.message if record.cause else "a job without its Pod",
             )
+
+    def audited(self, findings: Iterable[Finding]) -> None:
+        """Takes note of all differences between both systems."""
+        tally = Tally(finding.kind for finding in findings)
+        for kind in Kind:
+            self._findings.labels(kind).set(tally[kind])
 
     @contextmanager
     def timing(self, effect: Effect) -> Iterator[Timing]:
@@ -231,6 +245,7 @@ class Telemetry:
             self._states.placeholders, self._states.nodes = tuple, NodeTally
             self._leads.set(0)
             self._held_back.set(0)
+            self.audited(())
 
 
 class _States(Collector):

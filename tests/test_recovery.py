@@ -12,9 +12,8 @@ from extender.dispatcher import Dispatcher
 from extender.kubernetes_api import KubernetesApi, Unavailable
 from extender.placement.events import Event, OrphanFound, Recovered
 from extender.placement.identity import PlaceholderKey
-from extender.placement.ledger import Ledger
-from extender.placement.workload import ATTEMPT, JOB_ID, Pod
-from extender.recovery import _orphans, recover
+from extender.placement.workload import JOB_ID, Pod
+from extender.recovery import recover
 from slurm_client.errors import Unreachable
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
@@ -159,37 +158,3 @@ async def test_many_jobs_are_all_read() -> None:
     events = await told(pods, slurm)
     assert all(isinstance(event, Recovered) and len(event.jobs) == 1 for event in events)
     assert len(events) == 100
-
-
-# Sweeping
-
-
-async def swept(slurm: FakeSlurm, kubernetes: FakeKubernetes, *known: Pod) -> list[Event]:
-    """What one sweep finds; the ledger knows the jobs of `known`."""
-    ledger = Ledger(RULES)
-    for one in known:
-        ledger.apply(Recovered(one, tuple(slurm.jobs.values())), 0.0)
-    return list(await _orphans(cast(Slurm, slurm), cast(KubernetesApi, kubernetes), RULES, ledger))
-
-
-async def test_a_job_that_arrived_after_its_pod_was_gone_is_swept() -> None:
-    late = placeholder_job(GONE)
-    found = await swept(FakeSlurm(NATIVE, late), FakeKubernetes())
-    assert [event.job_id for event in found if isinstance(event, OrphanFound)] == [late.id]
-
-
-async def test_a_job_of_an_attempt_that_is_over_is_swept() -> None:
-    moved_on = pod_manifest(name="p", uid="u1", annotations={ATTEMPT: "2"})
-    assert await swept(FakeSlurm(placeholder_job(POD)), FakeKubernetes(moved_on))
-
-
-@pytest.mark.parametrize("known", [(), (POD,)])
-async def test_a_job_whose_pod_stands_is_not_swept(known: tuple[Pod, ...]) -> None:
-    stands = pod_manifest(name="p", uid="u1")
-    assert await swept(FakeSlurm(NATIVE, placeholder_job(POD)), FakeKubernetes(stands), *known) == []
-
-
-async def test_a_job_that_the_ledger_knows_is_not_even_read() -> None:
-    slurm = FakeSlurm(placeholder_job(POD))
-    await swept(slurm, FakeKubernetes(), POD)
-    assert slurm.read == set()

@@ -219,6 +219,11 @@ class Placeholder(NamedTuple):
         return not self.pod.resource_version
 
     @property
+    def stray(self) -> bool:
+        """Tells whether it stands for a job that its Pod, if there is one, has no use for any more."""
+        return "#" in self.pod.uid
+
+    @property
     def held_back(self) -> bool:
         """Tells whether the breaker does not let its Pod be deleted yet."""
         return self.state is State.EVICTING and self.not_before == inf

@@ -20,11 +20,11 @@ def possible_ids(pod: Pod, rules: Rules) -> tuple[int, ...]:
     """Returns the ids under which a Pod may have a job: the first tries of this attempt and the last,
     and the one that is written on it."""
     written = () if pod.job_id is None or pod.job_id not in rules.ids else (pod.job_id,)
-    return tuple(dict.fromkeys((*_own_ids(pod, rules), *written)))
+    return tuple(dict.fromkeys((*own_ids(pod, rules), *written)))
 
 
-def _own_ids(pod: Pod, rules: Rules) -> dict[int, PlaceholderKey]:
-    """These follow from the Pod's uid, which nobody can forge."""
+def own_ids(pod: Pod, rules: Rules) -> dict[int, PlaceholderKey]:
+    """Returns the ids that follow from the Pod's uid, which nobody can forge, with their keys."""
     keys = (
         PlaceholderKey(rules.cluster, pod.namespace, pod.name, pod.uid, attempt, attempt_try)
         for attempt in (pod.attempt - 1, pod.attempt)
@@ -108,7 +108,7 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
 
 def _without_job(record: Placeholder, at: Moment) -> Placeholder | None:
     allocation = record.pod.allocation
-    own = _own_ids(record.pod, at.rules).get(allocation.job_id) if allocation else None
+    own = own_ids(record.pod, at.rules).get(allocation.job_id) if allocation else None
     if allocation is None or own is None:
         return None
     numbered = record._replace(attempt=own.attempt, attempt_try=own.attempt_try)

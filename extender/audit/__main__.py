@@ -1,0 +1,138 @@
+"""`python -m extender.audit`: every difference between both systems, with its cause and its cure.
+
+It goes by the extender's own settings, leads nothing and changes nothing. Exit status: 0 where the two
+systems agree, 1 where they do not, 2 where they could not be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from extender.audit.reader import Reader
+from extender.cluster_view import ClusterViewKeeper, Untold
+from extender.health import Health
+from extender.kubernetes_api import KubernetesApi, KubernetesError, NoCredentials
+from extender.placement.audit import Finding
+from extender.placement.cluster import ClusterView
+from extender.placement.workload import Pod, parse_pod
+from extender.settings import Settings, from_environment
+from slurm_client.errors import SlurmError
+from slurm_client.rest import SlurmRest
+
+_COLUMNS = ("KIND", "POD", "JOB", "NODE", "MENDED BY")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status."""
+    given = _parser().parse_args(arguments)
+    settings = from_environment()
+    try:
+        findings = asyncio.run(_audit(settings, given.settle))
+    except (SlurmError, KubernetesError, NoCredentials) as error:
+        print(f"could not be read: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    _OUTPUTS[given.output](findings)
+    return 1 if any(finding.kind.differs for finding in findings) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m extender.audit",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--output", choices=_OUTPUTS, default="table")
+    settle = "how many seconds a difference must last to count (default: %(default)s)"
+    parser.add_argument("--settle", type=float, default=5.0, metavar="SECONDS", help=settle)
+    return parser
+
+
+async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
+    """Returns what is there at two looks in a row."""
+    kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
+    kubernetes = await KubernetesApi.connect(kubeconfig)
+    slurm = SlurmRest(
+        settings.slurmrestd_url, settings.slurm_token_file, timeout_s=settings.slurm_timeout_s
+    )
+    try:
+        view = await _view(settings, kubernetes, slurm)
+        highest = (await slurm.configuration()).max_job_id
+        reader = Reader(slurm, kubernetes, settings.rules(view.cluster, highest))
+        first = await reader.look(await _pods(settings, kubernetes), view)
+        if not first:
+            return ()
+        await asyncio.sleep(settle)
+        view = await _view(settings, kubernetes, slurm)
+        second = await reader.look(await _pods(settings, kubernetes), view)
+        return tuple(finding for finding in second if finding in first)
+    finally:
+        await slurm.aclose()
+        await kubernetes.aclose()
+
+
+async def _view(settings: Settings, kubernetes: KubernetesApi, slurm: SlurmRest) -> ClusterView:
+    untold = Untold(settings.default_partition, settings.preempt_type, settings.kill_wait_s)
+    keeper = ClusterViewKeeper(kubernetes, slurm, Health(), settings.node_name_label, untold)
+    return await keeper.load()
+
+
+async def _pods(settings: Settings, kubernetes: KubernetesApi) -> tuple[Pod, ...]:
+    dialect = settings.dialect
+    listed = await kubernetes.list("pods", f"spec.schedulerName={dialect.scheduler_name}")
+    items: list[dict[str, Any]] = listed.get("items") or []
+    return tuple(parse_pod(item, dialect) for item in items if dialect.manages(item))
+
+
+def _tell_people(findings: Sequence[Finding]) -> None:
+    if not findings:
+        _say("both systems agree")
+        return
+    rows = [_COLUMNS, *(_row(finding) for finding in findings)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row, finding in zip(rows, (None, *findings), strict=True):
+        _say("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        if finding is not None:
+            _say(f"  cause: {finding.cause}")
+            _say(f"  cure:  {finding.cure}")
+
+
+def _row(finding: Finding) -> tuple[str, ...]:
+    by = "leader" if finding.mended else "person" if finding.kind.differs else "-"
+    job = "-" if finding.job_id is None else str(finding.job_id)
+    return finding.kind, finding.pod or "-", job, finding.node or "-", by
+
+
+def _tell_programs(findings: Sequence[Finding]) -> None:
+    told = [
+        {
+            "kind": finding.kind,
+            "differs": finding.kind.differs,
+            "pod": finding.pod or None,
+            "job": finding.job_id,
+            "node": finding.node or None,
+            "mended": finding.mended,
+            "cause": finding.cause,
+            "cure": finding.cure,
+        }
+        for finding in findings
+    ]
+    _say(json.dumps({"findings": told}, indent=2))
+
+
+_OUTPUTS: dict[str, Callable[[Sequence[Finding]], None]] = {
+    "table": _tell_people,
+    "json": _tell_programs,
+}
+
+
+def _say(line: str) -> None:
+    print(line)  # noqa: T201
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

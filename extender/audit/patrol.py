@@ -1,0 +1,117 @@
+"""The leader's audit: both systems compared now and then, and what may be mended is mended.
+
+What is found once may be in motion: it counts when it is found again, several times, by asking anew.
+Then it is told, once, and counted; a live job whose Pod is proven gone, or has another, is ended by the
+ledger, at the breaker's pace. Nothing else is touched: the ledger mends what its own news tell of, and
+the rest is for people (invariants I5 and I6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import chain, repeat
+from math import inf
+
+import structlog
+
+from extender.audit.reader import Reader
+from extender.dispatcher import Dispatcher
+from extender.kubernetes_api import KubernetesError
+from extender.placement.audit import Finding, Kind
+from extender.placement.cluster import ClusterView
+from extender.placement.events import OrphanFound
+from extender.placement.ledger import Ledger
+from extender.placement.workload import Pod
+from slurm_client.errors import SlurmError
+
+# In the first minutes requests of a leader that has died may still arrive, and a killed slurmctld may
+# bring back jobs whose tombstones died with that leader; later rounds are a matter of hygiene.
+_FIRST_S = (10.0, 20.0, 30.0, 60.0)
+_CONFIRM_S = 2.0
+_BYTES_A_JOB = 40
+_BYTES_A_SECOND = 1000
+"""What a round may cost on average: with more jobs in Slurm there are fewer."""
+_MENDED = frozenset({Kind.ORPHAN_JOB, Kind.TWO_JOBS})
+
+log = structlog.get_logger()
+
+
+class Patrol:
+    """`told` hears of what is wrong after each round."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        ledger: Ledger,
+        view: Callable[[], ClusterView],
+        told: Callable[[Iterable[Finding]], object],
+        interval: float,
+        confirmations: int,
+    ) -> None:
+        self._reader = reader
+        self._ledger = ledger
+        self._view = view
+        self._told = told
+        self._interval = interval
+        self._confirmations = confirmations
+        self._wrong: tuple[Finding, ...] = ()
+        """What was found and confirmed, as of the last round."""
+
+    async def run(self, dispatcher: Dispatcher) -> None:
+        """Goes its rounds for ever."""
+        for first in chain(_FIRST_S, repeat(inf)):
+            await asyncio.sleep(min(first, self.pause))
+            try:
+                await self._go_round(dispatcher)
+            except (SlurmError, KubernetesError) as error:
+                log.warning("not audited", error=str(error))
+
+    @property
+    def pause(self) -> float:
+        """How long to wait between two rounds: the more jobs there are in Slurm, the longer."""
+        return max(self._interval, self._reader.jobs * _BYTES_A_JOB / _BYTES_A_SECOND)
+
+    async def _go_round(self, dispatcher: Dispatcher) -> None:
+        found = await self._reader.look(*self._known())
+        sure = tuple(finding for finding in found if finding in self._wrong)
+        unsure = tuple(finding for finding in found if finding not in self._wrong)
+        for _ in range(self._confirmations - 1):
+            if unsure:
+                await asyncio.sleep(_CONFIRM_S)
+                unsure = await self._reader.look_again(unsure, *self._known())
+        for finding in unsure:
+            _say(log.warning, "the systems differ", finding)
+        for finding in self._wrong:
+            if finding not in sure:
+                _say(log.info, "the systems differ no more", finding)
+        self._wrong = (*sure, *unsure)
+        self._told(self._wrong)
+        for finding in self._wrong:
+            if finding.kind in _MENDED and finding.mended and finding.key and finding.job_id:
+                dispatcher.feed(OrphanFound(finding.key, finding.job_id))
+
+    def _known(self) -> tuple[tuple[Pod, ...], ClusterView, frozenset[int]]:
+        """What the ledger knows, and what the Nodes are: its word for a Pod's job is newer than the
+        Pod's own."""
+        records = tuple(self._ledger.placeholders)
+        pods = (
+            record.pod if record.job_id is None else replace(record.pod, job_id=record.job_id)
+            for record in records
+            if not record.stray
+        )
+        known = frozenset(record.job_id for record in records if record.job_id is not None)
+        return tuple(pods), self._view(), known
+
+
+def _say(tell: Callable[..., object], what: str, finding: Finding) -> None:
+    tell(
+        what,
+        kind=finding.kind,
+        pod=finding.pod or None,
+        job=finding.job_id,
+        node=finding.node or None,
+        cause=finding.cause,
+        cure=finding.cure,
+    )

@@ -1,0 +1,101 @@
+"""Reads both systems for an audit: one question about all jobs, and few about single ones.
+
+Slurm cannot be asked for the jobs of a range of ids, so the answer is as long as there are jobs: 38
+bytes each. Only those are read that the Pods do not account for, and those that are not ours only once.
+There may be 50,000 Pods: they are compared beside the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from extender.kubernetes_api import KubernetesApi
+from extender.placement.audit import Finding, Kind, Reading, compare, unclear
+from extender.placement.cluster import ClusterView
+from extender.placement.identity import PlaceholderKey
+from extender.placement.rules import Rules
+from extender.placement.workload import Pod
+from extender.recovery import is_over, read_all
+from slurm_client.model import Job, JobState
+from slurm_client.protocol import Slurm
+
+
+class Reader:
+    """Every method raises SlurmError and KubernetesError."""
+
+    def __init__(self, slurm: Slurm, kubernetes: KubernetesApi, rules: Rules) -> None:
+        self._slurm = slurm
+        self._kubernetes = kubernetes
+        self._rules = rules
+        self._foreign: dict[int, Job] = {}
+        """Live jobs in our range that are not ours, as they were when read."""
+        self.jobs = 0
+        """How many jobs Slurm had when all of them were asked for."""
+
+    async def look(
+        self, pods: Collection[Pod], view: ClusterView, known: Container[int] = ()
+    ) -> tuple[Finding, ...]:
+        """Returns every difference; jobs that are `known` and that no Pod names are not looked at."""
+        states = await self._slurm.all_states()
+        self.jobs = len(states)
+        self._foreign = {
+            job_id: job
+            for job_id, job in self._foreign.items()
+            if job_id in states and not states[job_id].ended
+        }
+        return await self._compare(pods, states, view, known, drains=True)
+
+    async def look_again(
+        self,
+        findings: Collection[Finding],
+        pods: Iterable[Pod],
+        view: ClusterView,
+        known: Container[int] = (),
+    ) -> tuple[Finding, ...]:
+        """Returns those of some differences that are still there; asks about their jobs alone."""
+        named = {finding.pod for finding in findings}
+        concerned = [pod for pod in pods if f"{pod.namespace}/{pod.name}" in named]
+        ids = {job_id for job_id in _job_ids(findings, concerned) if job_id is not None}
+        drains = any(finding.kind is Kind.STUCK_DRAIN for finding in findings)
+        states = await self._slurm.states(ids)
+        still = await self._compare(concerned, states, view, known, drains=drains)
+        return tuple(finding for finding in still if finding in findings)
+
+    async def _compare(
+        self,
+        pods: Collection[Pod],
+        states: Mapping[int, JobState],
+        view: ClusterView,
+        known: Container[int],
+        *,
+        drains: bool,
+    ) -> tuple[Finding, ...]:
+        doubtful = await asyncio.to_thread(list, unclear(pods, states, self._rules, known))
+        read = await read_all((one for one in doubtful if one not in self._foreign), self._slurm)
+        listed = {pod.uid for pod in pods}
+        over = set[int]()
+        for job in read:
+            key = PlaceholderKey.parse(job.admin_comment)
+            if key is None or key.cluster != self._rules.cluster:
+                self._foreign[job.id] = job
+            elif key.uid not in listed and await is_over(key, self._kubernetes):
+                over.add(job.id)
+        foreign = (job for job_id, job in self._foreign.items() if job_id in states)
+        reading = Reading(
+            at=datetime.now(UTC),
+            pods=tuple(pods),
+            states=states,
+            jobs={job.id: job for job in (*read, *foreign)},
+            over=frozenset(over),
+            view=replace(view),  # what it works out for itself is for one thread
+            nodes=await self._slurm.nodes() if drains else (),
+        )
+        return await asyncio.to_thread(compare, reading, self._rules)
+
+
+def _job_ids(findings: Iterable[Finding], pods: Iterable[Pod]) -> Iterator[int | None]:
+    yield from (finding.job_id for finding in findings)
+    yield from (pod.job_id for pod in pods)

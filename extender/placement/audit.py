@@ -1,0 +1,272 @@
+"""Both systems compared: every difference, with its cause and its cure.
+
+Nothing is wrong with what is in motion, so one look proves nothing: whoever reports a difference has
+seen it more than once. Who reads is `extender.audit`; what is found here changes nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from extender.placement.cluster import ClusterView
+from extender.placement.identity import PlaceholderKey
+from extender.placement.recovery import own_ids
+from extender.placement.rules import Rules
+from extender.placement.workload import JOB_ID, Pod
+from slurm_client.model import Job, JobState
+from slurm_client.model import Node as SlurmNode
+
+REASON_PREFIX = "slurm-extender:"
+"""How the reason of every drain of ours begins (invariant I6)."""
+_TOLD_WITHIN_S = 60.0
+_AWAY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+
+
+class Kind(StrEnum):
+    ORPHAN_JOB = "OrphanJob"
+    """A live job with our key whose Pod, or the attempt that it was made for, is over."""
+    POD_WITHOUT_JOB = "PodWithoutJob"
+    """A Pod that is bound, or waits, by a job that Slurm does not run, or hold, for it."""
+    TWO_JOBS = "TwoJobs"
+    """A live job of a Pod that has another."""
+    WRONG_NODE = "WrongNode"
+    """A Pod is bound to a Node that does not stand for its job's node."""
+    FOREIGN_KEY = "ForeignKey"
+    """A live job in our range without our key, or a Pod that names a job that is not its own."""
+    STUCK_GATE = "StuckGate"
+    """Our scheduling gate holds a Pod back, and nothing says why, or its job runs already."""
+    STUCK_DRAIN = "StuckDrain"
+    """A node is drained with our reason, and its Node is open."""
+    OTHER_CLUSTER = "OtherCluster"
+    """A placeholder of another Kubernetes cluster: worth knowing, and no difference."""
+
+    @property
+    def differs(self) -> bool:
+        """Tells whether the two systems disagree."""
+        return self is not Kind.OTHER_CLUSTER
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One difference; equal to itself when it is found again, whatever its words are by then."""
+
+    kind: Kind
+    cause: str = field(compare=False)
+    cure: str = field(compare=False)
+    pod: str = ""
+    """namespace/name."""
+    job_id: int | None = None
+    node: str = ""
+    mended: bool = field(default=False, compare=False)
+    """Whether the leader mends it by itself."""
+    key: PlaceholderKey | None = field(default=None, compare=False)
+    """Of an orphan job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Both systems, the Pods read first."""
+
+    at: datetime
+    pods: tuple[Pod, ...]
+    states: Mapping[int, JobState]
+    jobs: Mapping[int, Job]
+    """Those that were `unclear`, as they are in detail."""
+    over: frozenset[int]
+    """Those of them whose Pod, or attempt, is proven to be over."""
+    view: ClusterView
+    nodes: tuple[SlurmNode, ...] = ()
+
+
+def unclear(
+    pods: Iterable[Pod], states: Mapping[int, JobState], rules: Rules, known: Container[int] = ()
+) -> Iterator[int]:
+    """Yields the ids of the live jobs in our range that have to be read: not those that the right Pod
+    names, nor those that are `known` otherwise."""
+    naming = {pod.job_id: pod for pod in pods if pod.job_id is not None}
+    for job_id, state in states.items():
+        if job_id in rules.ids and not state.ended:
+            pod = naming.get(job_id)
+            if not _fits(pod, rules) if pod is not None else job_id not in known:
+                yield job_id
+
+
+def _fits(pod: Pod, rules: Rules) -> bool:
+    """Tells whether a Pod's word for its job can be taken: that of one that was bound by hand cannot."""
+    there = pod.allocation is not None and pod.allocation.node == pod.node
+    return (pod.node is None or there) and not pod.finished and pod.job_id in own_ids(pod, rules)
+
+
+def compare(reading: Reading, rules: Rules) -> tuple[Finding, ...]:
+    """Returns every difference in a reading."""
+    by_uid = {pod.uid: pod for pod in reading.pods}
+    own: defaultdict[str, list[Job]] = defaultdict(list)
+    found = list(_stuck_drains(reading))
+    for job in reading.jobs.values():
+        if job.state.ended:
+            continue
+        key = PlaceholderKey.parse(job.admin_comment)
+        stray = _stray(job, key, by_uid, reading, rules)
+        if stray is not None:
+            found.append(stray)
+        elif key is not None:
+            own[key.uid].append(job)
+    untold = sum(1 for pod in reading.pods if _is_untold(pod))
+    for pod in reading.pods:
+        found += _of_pod(pod, own[pod.uid], untold, reading, rules)
+    return tuple(dict.fromkeys(found))
+
+
+def _stray(
+    job: Job, key: PlaceholderKey | None, by_uid: Mapping[str, Pod], reading: Reading, rules: Rules
+) -> Finding | None:
+    """What is wrong with a job by itself; None where it is a Pod's own."""
+    if key is None:
+        cause = f"job {job.id} ({job.name}) has an id of the placeholders' range, and no key of ours"
+        cure = (
+            "have whoever chose its id leave that to Slurm, or move SLURM_EXTENDER_JOB_ID_FIRST; "
+            "it is not ours to end"
+        )
+        return Finding(Kind.FOREIGN_KEY, cause, cure, job_id=job.id)
+    whose = f"{key.namespace}/{key.name}"
+    if key.cluster != rules.cluster:
+        cause = f"job {job.id} is the placeholder of {whose} in the Kubernetes cluster {key.cluster}"
+        cure = f"nothing, if there is such a cluster; if there is none any more: scancel {job.id}"
+        return Finding(Kind.OTHER_CLUSTER, cause, cure, whose, job.id)
+    pod = by_uid.get(key.uid)
+    if pod is None or pod.finished or key.attempt < pod.attempt:
+        if pod is None and job.id not in reading.over:
+            return None  # it is there, and was not listed
+        gone = f"attempt {key.attempt} at placing it" if job.id in reading.over else "it"
+        cause = f"job {job.id} is {job.state.text} for {whose}, and {gone} is over"
+        cure = f"the leader cancels it; by hand: scancel {job.id}"
+        return Finding(Kind.ORPHAN_JOB, cause, cure, whose, job.id, mended=True, key=key)
+    return None
+
+
+def _of_pod(pod: Pod, read: list[Job], untold: int, reading: Reading, rules: Rules) -> Iterator[Finding]:
+    """What is wrong with a Pod; `read` are the jobs with its key that were read, live ones all."""
+    if pod.finished or pod.deleting:
+        return
+    live = {job.id for job in read}
+    state = reading.states.get(pod.job_id or 0)
+    if _is_forged(pod, live, rules):
+        yield _names_another(pod)
+        yield from _elsewhere(pod, read, reading)
+        return
+    if state is not None and not state.ended and pod.job_id is not None:
+        live.add(pod.job_id)
+    yield from _more_than_one(pod, read, live)
+    runs = state is not None and state.running and pod.job_id in live
+    if pod.node is None:
+        yield from _waiting(pod, live, state, untold, reading, rules)
+    elif not live or (pod.job_id in live and not runs):
+        yield from _unheld(pod, live, state)
+    yield from _elsewhere(pod, read, reading)
+
+
+def _is_forged(pod: Pod, live: set[int], rules: Rules) -> bool:
+    return pod.job_id is not None and pod.job_id not in live and pod.job_id not in own_ids(pod, rules)
+
+
+def _names_another(pod: Pod) -> Finding:
+    name, job_id = f"{pod.namespace}/{pod.name}", pod.job_id
+    cause = f"the Pod's annotation {JOB_ID} names job {job_id}, which is not its own"
+    cure = f"kubectl annotate pod -n {pod.namespace} {pod.name} {JOB_ID}-; find out who may write to it"
+    return Finding(Kind.FOREIGN_KEY, cause, cure, name, job_id)
+
+
+def _more_than_one(pod: Pod, read: list[Job], live: set[int]) -> Iterator[Finding]:
+    """The one that the Pod names is the one to stay."""
+    if len(live) < 2:
+        return
+    kept = pod.job_id if pod.job_id in live else min(live)
+    for job in read:
+        if job.id != kept:
+            cause = f"job {job.id} is {job.state.text} for a Pod that has job {kept}"
+            cure = f"the leader cancels the one that the Pod does not name; by hand: scancel {job.id}"
+            name, key = f"{pod.namespace}/{pod.name}", PlaceholderKey.parse(job.admin_comment)
+            mended = kept == pod.job_id
+            yield Finding(Kind.TWO_JOBS, cause, cure, name, job.id, mended=mended, key=key)
+
+
+def _unheld(pod: Pod, live: set[int], state: JobState | None) -> Iterator[Finding]:
+    """A bound Pod for which Slurm runs nothing."""
+    name, node = f"{pod.namespace}/{pod.name}", pod.node or ""
+    if pod.job_id is None and not live:
+        cause = f"the Pod is bound to {node}, and not by us: it has no job in Slurm"
+        cure = f"kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew"
+        yield Finding(Kind.POD_WITHOUT_JOB, cause, cure, name, None, node)
+    elif state is None:
+        cause = f"the Pod is bound to {node}, and Slurm does not know its job {pod.job_id}"
+        cure = f"the leader asks Slurm for it again, on {node}; see its log where that does not help"
+        yield Finding(Kind.POD_WITHOUT_JOB, cause, cure, name, pod.job_id, node, mended=True)
+    elif state.ended or state.pending or state.suspended:
+        cause = f"the Pod is bound to {node}, and its job {pod.job_id} is {state.text}"
+        cure = "the leader deletes the Pod, unless the breaker holds that back (/readyz)"
+        yield Finding(Kind.POD_WITHOUT_JOB, cause, cure, name, pod.job_id, node, mended=True)
+
+
+def _waiting(
+    pod: Pod, live: set[int], state: JobState | None, untold: int, reading: Reading, rules: Rules
+) -> Iterator[Finding]:
+    """A Pod that is not bound."""
+    name = f"{pod.namespace}/{pod.name}"
+    if not live and pod.job_id is not None:
+        what = "not known to Slurm" if state is None else state.text
+        cause = f"the Pod waits by its job {pod.job_id}, which is {what}"
+        cure = "the leader asks Slurm for it again, or deletes the Pod where somebody cancelled the job"
+        yield Finding(Kind.POD_WITHOUT_JOB, cause, cure, name, pod.job_id, mended=True)
+    elif live and pod.gated and not pod.other_gates and state is not None and state.running:
+        cause = f"job {pod.job_id} runs, and our scheduling gate still holds the Pod back"
+        cure = "see that a leader is up (/readyz) and may patch Pods; it lifts the gate"
+        yield Finding(Kind.STUCK_GATE, cause, cure, name, pod.job_id)
+    elif not live and _is_untold(pod) and _age(pod, reading.at) > _patience(untold, rules):
+        cause = "our scheduling gate holds the Pod back, no job waits for it, and nothing says why"
+        cure = "see that a leader is up (/readyz), and that the Pod is in its scope; it takes it up"
+        yield Finding(Kind.STUCK_GATE, cause, cure, name)
+
+
+def _is_untold(pod: Pod) -> bool:
+    return pod.gated and pod.node is None and pod.job_id is None and not pod.told_to_wait
+
+
+def _patience(untold: int, rules: Rules) -> float:
+    """Those in line are told one after the other."""
+    return _TOLD_WITHIN_S + untold * rules.telling_interval
+
+
+def _age(pod: Pod, at: datetime) -> float:
+    return (at - datetime.fromisoformat(pod.created)).total_seconds() if pod.created else 0.0
+
+
+def _elsewhere(pod: Pod, read: list[Job], reading: Reading) -> Iterator[Finding]:
+    for job in read:
+        if pod.node is None or not job.state.running or not job.nodes:
+            continue
+        node = reading.view.node_of(job.nodes[0])
+        if node is None or node.name != pod.node:
+            stands = node.name if node is not None else f"{job.nodes[0]}, for which no Node stands"
+            cause = f"the Pod is bound to {pod.node}, and its job {job.id} runs on {stands}"
+            cure = (
+                f"kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew; find out"
+                " who bound it"
+            )
+            name = f"{pod.namespace}/{pod.name}"
+            yield Finding(Kind.WRONG_NODE, cause, cure, name, job.id, pod.node)
+
+
+def _stuck_drains(reading: Reading) -> Iterator[Finding]:
+    for node in reading.nodes:
+        stands = reading.view.node_of(node.name)
+        ours = "DRAIN" in node.states and node.reason.startswith(REASON_PREFIX)
+        if not ours or stands is None or stands.unschedulable:
+            continue
+        if not any(taint.key in _AWAY for taint in stands.taints):
+            cause = f"drained ({node.reason}), and its Node {stands.name} is ready and not cordoned"
+            cure = f"scontrol update nodename={node.name} state=undrain"
+            yield Finding(Kind.STUCK_DRAIN, cause, cure, node=node.name)

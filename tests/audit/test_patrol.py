@@ -1,0 +1,222 @@
+"""The leader's rounds: what is read for them, what counts, and what is mended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import pytest
+
+from extender.audit import patrol
+from extender.audit.patrol import Patrol
+from extender.audit.reader import Reader
+from extender.dispatcher import Dispatcher
+from extender.kubernetes_api import KubernetesApi, Unavailable
+from extender.placement.audit import Finding, Kind
+from extender.placement.events import Event, OrphanFound, Recovered
+from extender.placement.identity import PlaceholderKey
+from extender.placement.ledger import Ledger
+from extender.placement.workload import ATTEMPT, JOB_ID, NODE, Pod
+from slurm_client.errors import Unreachable
+from slurm_client.model import Job, JobState, Node
+from slurm_client.protocol import Slurm
+from tests import test_recovery
+from tests.builders import RULES, kube_node, placeholder_job, pod, pod_manifest, view
+from tests.test_recovery import GONE, NATIVE, POD, FakeKubernetes
+
+STANDS = pod_manifest(name="p", uid="u1")
+
+
+class FakeSlurm(test_recovery.FakeSlurm):
+    """Answers about single jobs too, and counts the questions about all."""
+
+    def __init__(self, *jobs: Job) -> None:
+        super().__init__(*jobs)
+        self.rounds = 0
+        self.asked = set[int]()
+        self.again = asyncio.Event()
+
+    async def all_states(self) -> Mapping[int, JobState]:
+        self.rounds += 1
+        if self.rounds > 1:
+            self.again.set()
+        if self.error is not None:
+            raise self.error
+        return await super().all_states()
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        self.asked = set(ids)
+        return {job_id: self.jobs[job_id].state for job_id in self.asked if job_id in self.jobs}
+
+    async def nodes(self) -> tuple[Node, ...]:
+        return ()
+
+
+class Leader:
+    """Goes rounds; `heard` is what its ledger is told, `told` what telemetry is."""
+
+    def __init__(self, slurm: FakeSlurm, kubernetes: FakeKubernetes | None = None) -> None:
+        self.slurm = slurm
+        self.heard: list[Event] = []
+        self.told: tuple[Finding, ...] = ()
+        self.ledger = Ledger(RULES)
+        api = cast(KubernetesApi, kubernetes or FakeKubernetes())
+        self.patrol = Patrol(
+            Reader(cast(Slurm, slurm), api, RULES),
+            self.ledger,
+            lambda: view(kube_node("n1")),
+            self.hear,
+            interval=120.0,
+            confirmations=3,
+        )
+
+    def hear(self, findings: Iterable[Finding]) -> None:
+        self.told = tuple(findings)
+
+    def feed(self, event: Event) -> None:
+        self.heard.append(event)
+
+    def knows(self, of: Pod, *jobs: Job) -> None:
+        self.ledger.apply(Recovered(of, jobs), 0.0)
+
+    async def go_round(self) -> list[Event]:
+        self.heard = []
+        await self.patrol._go_round(cast(Dispatcher, self))
+        return self.heard
+
+    def orphans(self) -> list[int]:
+        return [event.job_id for event in self.heard if isinstance(event, OrphanFound)]
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patrol, "_CONFIRM_S", 0.0)
+
+
+async def test_a_job_that_arrived_after_its_pod_was_gone_is_ended() -> None:
+    late = placeholder_job(GONE)
+    leader = Leader(FakeSlurm(NATIVE, late))
+    await leader.go_round()
+    assert leader.orphans() == [late.id]
+    assert [finding.kind for finding in leader.told] == [Kind.ORPHAN_JOB]
+
+
+async def test_a_job_of_an_attempt_that_is_over_is_ended() -> None:
+    moved_on = pod_manifest(name="p", uid="u1", annotations={ATTEMPT: "2"})
+    leader = Leader(FakeSlurm(placeholder_job(POD)), FakeKubernetes(moved_on))
+    await leader.go_round()
+    assert leader.orphans()
+
+
+async def test_a_second_live_job_of_a_pod_is_ended() -> None:
+    first, second = placeholder_job(POD, node="n1"), placeholder_job(POD, attempt_try=1, node="n1")
+    bound = pod(name="p", uid="u1", gates=(), node="n1", annotations={JOB_ID: str(first.id), NODE: "n1"})
+    leader = Leader(FakeSlurm(first, second), FakeKubernetes(STANDS))
+    leader.knows(bound, first)
+    await leader.go_round()
+    assert leader.orphans() == [second.id]
+
+
+async def test_what_is_over_when_it_is_looked_at_again_was_in_motion() -> None:
+    class Ending(FakeSlurm):
+        async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+            self.jobs = {}
+            return await super().states(ids)
+
+    leader = Leader(Ending(placeholder_job(GONE)))
+    assert await leader.go_round() == []
+    assert leader.told == ()
+
+
+async def test_a_difference_is_looked_at_again_by_asking_about_its_jobs_alone() -> None:
+    late = placeholder_job(GONE)
+    slurm = FakeSlurm(NATIVE, late)
+    await Leader(slurm).go_round()
+    assert (slurm.rounds, slurm.asked) == (1, {late.id})
+
+
+async def test_a_pod_that_comes_back_into_sight_keeps_its_job() -> None:
+    """Absence that is not confirmed is none (invariant I5)."""
+
+    class Late(FakeKubernetes):
+        looks = 0
+
+        async def read_pod(self, namespace: str, name: str) -> dict[str, object] | None:
+            self.looks += 1
+            return STANDS if self.looks > 2 else await super().read_pod(namespace, name)
+
+    leader = Leader(FakeSlurm(placeholder_job(POD)), Late())
+    assert await leader.go_round() == []
+
+
+async def test_a_job_whose_pod_stands_is_left_alone() -> None:
+    leader = Leader(FakeSlurm(NATIVE, placeholder_job(POD)), FakeKubernetes(STANDS))
+    assert await leader.go_round() == []
+    assert leader.told == ()
+
+
+async def test_a_job_that_the_ledger_knows_is_not_even_read() -> None:
+    slurm = FakeSlurm(job := placeholder_job(POD))
+    leader = Leader(slurm)
+    leader.knows(POD, job)
+    assert await leader.go_round() == []
+    assert slurm.read == set()
+
+
+async def test_what_is_not_ours_is_told_and_read_once_and_never_touched() -> None:
+    elsewhere = placeholder_job(
+        GONE, admin_comment=str(PlaceholderKey("elsewhere", "default", "p", "u9", 1))
+    )
+    by_hand = placeholder_job(POD, admin_comment="")
+    slurm = FakeSlurm(elsewhere, by_hand)
+    leader = Leader(slurm)
+    for _ in range(3):
+        assert await leader.go_round() == []
+        assert {finding.kind for finding in leader.told} == {Kind.OTHER_CLUSTER, Kind.FOREIGN_KEY}
+        assert slurm.read == ({elsewhere.id, by_hand.id} if slurm.rounds == 1 else set())
+        slurm.read = set()
+
+
+async def test_what_is_mended_is_told_no_more() -> None:
+    slurm = FakeSlurm(placeholder_job(GONE))
+    leader = Leader(slurm)
+    await leader.go_round()
+    slurm.jobs = {}
+    assert await leader.go_round() == []
+    assert leader.told == ()
+
+
+@pytest.mark.parametrize("system", ["Slurm", "Kubernetes"])
+async def test_while_either_system_does_not_answer_nothing_is_done(system: str) -> None:
+    slurm, kubernetes = FakeSlurm(placeholder_job(GONE)), FakeKubernetes()
+    if system == "Slurm":
+        slurm.error = Unreachable("slurmctld was not reached")
+    else:
+        kubernetes.error = Unavailable(0, "kube-apiserver does not answer")
+    leader = Leader(slurm, kubernetes)
+    with pytest.raises((Unreachable, Unavailable)):
+        await leader.go_round()
+    assert leader.heard == []
+
+
+async def test_rounds_go_on_after_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patrol, "_FIRST_S", (0.0, 0.0))
+    slurm = FakeSlurm()
+    slurm.error = Unreachable("slurmctld was not reached")
+    leader = Leader(slurm)
+    rounds = asyncio.ensure_future(leader.patrol.run(cast(Dispatcher, leader)))
+    async with asyncio.timeout(10):
+        await slurm.again.wait()
+    rounds.cancel()
+
+
+async def test_the_more_jobs_slurm_has_the_fewer_are_the_rounds() -> None:
+    """A round costs some 40 bytes a job, and on average not more than 1 kB a second."""
+    leader = Leader(FakeSlurm(NATIVE))
+    await leader.go_round()
+    assert leader.patrol.pause == 120.0
+    many = (placeholder_job(GONE, "CANCELLED"), *(Job(n, JobState("PENDING")) for n in range(1, 10_000)))
+    leader = Leader(FakeSlurm(*many))
+    await leader.go_round()
+    assert leader.patrol.pause == 400.0

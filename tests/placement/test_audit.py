@@ -1,0 +1,250 @@
+"""Both systems compared: what differs, what is in motion, and who mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from extender.placement.audit import Finding, Kind, Reading, compare, unclear
+from extender.placement.identity import PlaceholderKey
+from extender.placement.node_constraints import Node
+from extender.placement.workload import ATTEMPT, CONDITION, GATE, JOB_ID, NODE, Pod
+from slurm_client.model import Job, JobState
+from slurm_client.model import Node as SlurmNode
+from tests.builders import RULES, kube_node, placeholder_job, pod, view
+
+NOW = datetime(2026, 11, 21, 8, 10, tzinfo=UTC)  # ten minutes after the builders' Pods were created
+JUST_NOW = "2026-11-21T08:09:30Z"
+PLAIN = pod()
+JOB = placeholder_job(PLAIN, node="n1")
+NATIVE = Job(4711, JobState("RUNNING"), name="train.sh", nodes=("n1",))
+NODES = (kube_node("n1"), kube_node("n2"))
+
+
+def bound(job: Job | None = JOB, node: str = "n1", says: str = "n1", **given: object) -> Pod:
+    told = {} if job is None else {JOB_ID: str(job.id), NODE: says}
+    return pod(gates=(), node=node, phase="Running", annotations=told, **given)
+
+
+def gated(job: Job | None = None, **given: object) -> Pod:
+    return pod(annotations={} if job is None else {JOB_ID: str(job.id)}, **given)
+
+
+def audited(
+    pods: Sequence[Pod],
+    *jobs: Job,
+    over: Collection[Job] = (),
+    nodes: Sequence[Node] = NODES,
+    slurm: Sequence[SlurmNode] = (),
+) -> tuple[Finding, ...]:
+    """As `extender.audit` reads: only what is unclear in detail."""
+    states = {job.id: job.state for job in jobs}
+    wanted = set(unclear(pods, states, RULES))
+    reading = Reading(
+        NOW,
+        tuple(pods),
+        states,
+        {job.id: job for job in jobs if job.id in wanted},
+        frozenset(job.id for job in over),
+        view(*nodes),
+        tuple(slurm),
+    )
+    return compare(reading, RULES)
+
+
+def the_one(*found: Finding) -> Finding:
+    (finding,) = found
+    assert finding.cause
+    assert finding.cure
+    return finding
+
+
+# What agrees, and what is in motion
+
+
+@pytest.mark.parametrize(
+    ("of", "jobs"),
+    [
+        (gated(JOB), [replace(JOB, state=JobState("PENDING"))]),
+        (gated(), [replace(JOB, state=JobState("PENDING"))]),  # its id is not written yet
+        (bound(), [JOB]),
+        (bound(), [replace(JOB, state=JobState.parse("RUNNING,CONFIGURING"))]),
+        (bound(deleting=True), []),
+        (bound(deleting=True), [replace(JOB, state=JobState("CANCELLED"))]),
+        (replace(bound(), finished=True), []),
+        (pod(gates=(), annotations={JOB_ID: str(JOB.id), NODE: "n1"}), [JOB]),
+        (pod(gates=(GATE, "somebody-elses"), annotations={}), []),
+    ],
+)
+def test_what_fits_is_no_difference(of: Pod, jobs: list[Job]) -> None:
+    told = replace(of, told_to_wait=of.gated)
+    assert audited([told], NATIVE, *jobs) == ()
+
+
+def test_native_jobs_and_those_that_their_pods_name_are_not_read() -> None:
+    states = {job.id: job.state for job in (NATIVE, JOB)}
+    assert list(unclear([bound()], states, RULES)) == []
+    assert list(unclear([], states, RULES)) == [JOB.id]
+    assert list(unclear([], states, RULES, known={JOB.id})) == []
+
+
+def test_a_job_of_a_pod_that_was_not_listed_and_is_there_is_no_orphan() -> None:
+    assert audited([], JOB) == ()
+
+
+# Jobs
+
+
+def test_a_job_whose_pod_is_proven_gone_is_an_orphan_that_the_leader_ends() -> None:
+    found = the_one(*audited([], JOB, over=[JOB]))
+    assert (found.kind, found.job_id, found.pod) == (Kind.ORPHAN_JOB, JOB.id, "default/p")
+    assert found.mended
+    assert found.key == PlaceholderKey.parse(JOB.admin_comment)
+
+
+def test_a_live_job_of_a_pod_that_has_finished_is_an_orphan() -> None:
+    found = the_one(*audited([replace(bound(), finished=True)], JOB))
+    assert (found.kind, found.job_id) == (Kind.ORPHAN_JOB, JOB.id)
+
+
+def test_a_live_job_of_an_attempt_that_is_over_is_an_orphan() -> None:
+    later = pod(annotations={ATTEMPT: "2"})
+    found = the_one(*audited([replace(later, told_to_wait=True)], JOB))
+    assert (found.kind, found.job_id) == (Kind.ORPHAN_JOB, JOB.id)
+
+
+def test_an_orphan_that_has_ended_is_none() -> None:
+    over = replace(JOB, state=JobState("CANCELLED"))
+    assert audited([], over, over=[over]) == ()
+
+
+def test_a_second_live_job_is_ended_by_the_leader_and_the_one_that_the_pod_names_stays() -> None:
+    second = placeholder_job(PLAIN, "PENDING", attempt_try=2)
+    found = the_one(*audited([bound()], JOB, second))
+    assert (found.kind, found.job_id, found.mended) == (Kind.TWO_JOBS, second.id, True)
+
+
+def test_of_two_live_jobs_that_the_pod_does_not_name_neither_is_ended_by_itself() -> None:
+    first, second = (placeholder_job(PLAIN, "PENDING", attempt_try=each) for each in (0, 1))
+    found = the_one(*audited([gated()], first, second))
+    assert (found.kind, found.mended) == (Kind.TWO_JOBS, False)
+
+
+@pytest.mark.parametrize("comment", ["", "by hand", "slurm-extender/no/key"])
+def test_a_job_in_our_range_without_our_key_is_foreign_and_never_ours_to_end(comment: str) -> None:
+    found = the_one(*audited([], replace(JOB, admin_comment=comment), over=[JOB]))
+    assert (found.kind, found.job_id, found.mended) == (Kind.FOREIGN_KEY, JOB.id, False)
+
+
+def test_a_placeholder_of_another_cluster_is_told_and_is_no_difference() -> None:
+    elsewhere = str(PlaceholderKey("elsewhere", "default", "p", "u1", 1))
+    found = the_one(*audited([], replace(JOB, admin_comment=elsewhere), over=[JOB]))
+    assert (found.kind, found.kind.differs, found.mended) == (Kind.OTHER_CLUSTER, False, False)
+
+
+# Pods
+
+
+def test_a_bound_pod_whose_job_slurm_does_not_know_is_without_job() -> None:
+    found = the_one(*audited([bound()]))
+    assert (found.kind, found.job_id, found.node) == (Kind.POD_WITHOUT_JOB, JOB.id, "n1")
+    assert found.mended
+    assert "does not know" in found.cause
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "PREEMPTED", "PENDING", "SUSPENDED"])
+def test_a_bound_pod_whose_job_no_longer_runs_is_without_job(state: str) -> None:
+    found = the_one(*audited([bound()], replace(JOB, state=JobState(state))))
+    assert (found.kind, found.job_id, found.mended) == (Kind.POD_WITHOUT_JOB, JOB.id, True)
+    assert state in found.cause
+
+
+def test_a_pod_that_was_bound_by_others_has_no_job_and_a_person_must_see_to_it() -> None:
+    found = the_one(*audited([bound(None)]))
+    assert (found.kind, found.job_id, found.mended) == (Kind.POD_WITHOUT_JOB, None, False)
+
+
+@pytest.mark.parametrize("state", [None, "CANCELLED"])
+def test_a_pod_that_waits_by_a_job_that_is_not_there_is_without_job(state: str | None) -> None:
+    jobs = [replace(JOB, state=JobState(state))] if state else []
+    found = the_one(*audited([gated(JOB)], *jobs))
+    assert (found.kind, found.job_id, found.node) == (Kind.POD_WITHOUT_JOB, JOB.id, "")
+
+
+def test_a_pod_on_another_node_than_its_job_is_on_the_wrong_node() -> None:
+    found = the_one(*audited([bound(node="n2")], JOB))
+    assert (found.kind, found.job_id, found.node) == (Kind.WRONG_NODE, JOB.id, "n2")
+    assert not found.mended
+
+
+def test_a_pod_that_names_the_job_of_another_is_told_and_the_other_is_not() -> None:
+    victim = bound()
+    forger = pod(name="forger", gates=(), node="n1", annotations={JOB_ID: str(JOB.id), NODE: "n1"})
+    for listed in ([victim, forger], [forger, victim]):
+        found = the_one(*audited(listed, JOB))
+        assert (found.kind, found.pod) == (Kind.FOREIGN_KEY, "default/forger")
+
+
+def test_a_pod_that_nothing_is_told_about_and_no_job_waits_for_is_stuck_at_our_gate() -> None:
+    found = the_one(*audited([gated()]))
+    assert (found.kind, found.pod) == (Kind.STUCK_GATE, "default/p")
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        replace(gated(), created=JUST_NOW),
+        replace(gated(), told_to_wait=True),
+        pod(status={"conditions": [{"type": CONDITION, "status": "False", "reason": "InLine"}]}),
+    ],
+)
+def test_a_pod_that_has_just_come_or_knows_why_it_waits_is_not_stuck(waits: Pod) -> None:
+    assert audited([replace(waits, told_to_wait=waits.told_to_wait or waits.created != JUST_NOW)]) == ()
+
+
+def test_those_in_line_are_given_the_time_that_telling_them_all_takes() -> None:
+    one = gated()
+    many = [replace(one, uid=f"u{number}", name=f"p{number}") for number in range(50_000)]
+    assert audited(many) == ()
+
+
+def test_a_pod_whose_job_runs_and_whose_gate_stands_is_stuck() -> None:
+    found = the_one(*audited([gated(JOB)], JOB))
+    assert (found.kind, found.job_id) == (Kind.STUCK_GATE, JOB.id)
+
+
+# Nodes
+
+
+def drained(reason: str, *states: str) -> SlurmNode:
+    return SlurmNode("n1", frozenset(states or ("IDLE", "DRAIN")), 8, 1000, reason=reason)
+
+
+def test_a_drain_of_ours_on_an_open_node_is_stuck() -> None:
+    found = the_one(*audited([], slurm=[drained("slurm-extender: cordoned")]))
+    assert (found.kind, found.node, found.mended) == (Kind.STUCK_DRAIN, "n1", False)
+
+
+@pytest.mark.parametrize(
+    ("node", "slurm"),
+    [
+        (kube_node("n1"), drained("disk is broken")),
+        (kube_node("n1"), drained("slurm-extender: cordoned", "IDLE")),
+        (kube_node("n1", unschedulable=True), drained("slurm-extender: cordoned")),
+        (
+            kube_node("n1", taints=({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},)),
+            drained("slurm-extender: not ready"),
+        ),
+        (kube_node("another"), drained("slurm-extender: its Node is gone")),
+    ],
+)
+def test_drains_of_others_and_those_with_a_cause_are_not_stuck(node: Node, slurm: SlurmNode) -> None:
+    assert audited([], nodes=[node], slurm=[slurm]) == ()
+
+
+def test_a_difference_is_the_same_whatever_its_words_are_by_then() -> None:
+    first = audited([bound()], replace(JOB, state=JobState("CANCELLED")))
+    assert first == audited([bound()])
