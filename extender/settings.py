@@ -104,8 +104,8 @@ class Settings(BaseSettings):
     """How many Pods it deletes in any minute because their jobs ended, and jobs because their Pods are
     not there; what is over that waits (docs/audit.md). 0: none."""
     audit_interval_s: float = Field(default=120.0, gt=0, lt=86400)
-    """How often the leader compares both systems (docs/audit.md), but for 25 jobs in Slurm a second at
-    most."""
+    """How often the leader compares both systems (docs/audit.md); less often where Slurm has thousands
+    of jobs: an answer about all of them costs 2 kB a second at most, on average."""
     unmanaged_pods: Literal["fit", "ignore"] = "fit"
     """Pods that Slurm does not know of: fit them into what it leaves of its nodes, or ignore them."""
 

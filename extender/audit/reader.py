@@ -1,8 +1,8 @@
 """Reads both systems for an audit: one question about all jobs, and few about single ones.
 
-Slurm cannot be asked for the jobs of a range of ids, so the answer is as long as there are jobs: 38
-bytes each. Only those are read that the Pods do not account for, and those that are not ours only once.
-There may be 50,000 Pods: they are compared beside the event loop.
+Slurm cannot be asked for the jobs of a range of ids, so the answer is as long as there are jobs: 42 to
+84 bytes each. Only those are read that the Pods do not account for, and those that are not ours only
+once. There may be 50,000 Pods: they are compared beside the event loop.
 """
 
 from __future__ import annotations

@@ -13,9 +13,7 @@ from extender.placement.audit import Finding, Kind
 from extender.settings import Settings
 from slurm_client.errors import Unreachable
 
-ORPHAN = Finding(
-    Kind.ORPHAN_JOB, "its Pod is gone", "scancel 40000000", "default/p", 40000000, mended=True
-)
+ORPHAN = Finding(Kind.ORPHAN_JOB, "its Pod is gone", "end it", "default/p", 40000000, mended=True)
 DRAIN = Finding(Kind.STUCK_DRAIN, "drained for nothing", "undrain it", node="n1")
 NOTE = Finding(Kind.OTHER_CLUSTER, "another cluster's", "nothing", "default/q", 40000001)
 
@@ -53,7 +51,7 @@ def test_every_difference_has_its_cause_and_its_cure(
         "KIND        POD        JOB       NODE  MENDED BY",
         "OrphanJob   default/p  40000000  -     leader",
         "  cause: its Pod is gone",
-        "  cure:  scancel 40000000",
+        "  cure:  end it",
         "StuckDrain  -          -         n1    person",
         "  cause: drained for nothing",
         "  cure:  undrain it",

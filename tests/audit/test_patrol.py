@@ -212,11 +212,11 @@ async def test_rounds_go_on_after_one_that_failed(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_the_more_jobs_slurm_has_the_fewer_are_the_rounds() -> None:
-    """A round costs some 40 bytes a job, and on average not more than 1 kB a second."""
+    """A round costs 85 bytes a job at most, and on average not more than 2 kB a second."""
     leader = Leader(FakeSlurm(NATIVE))
     await leader.go_round()
     assert leader.patrol.pause == 120.0
     many = (placeholder_job(GONE, "CANCELLED"), *(Job(n, JobState("PENDING")) for n in range(1, 10_000)))
     leader = Leader(FakeSlurm(*many))
     await leader.go_round()
-    assert leader.patrol.pause == 400.0
+    assert leader.patrol.pause == 425.0
