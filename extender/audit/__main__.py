@@ -21,6 +21,7 @@ from extender.placement.audit import Finding
 from extender.placement.cluster import ClusterView
 from extender.placement.workload import Pod, parse_pod
 from extender.settings import Settings, from_environment
+from extender.telemetry import configure_logging
 from slurm_client.errors import SlurmError
 from slurm_client.rest import SlurmRest
 
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     given = _parser().parse_args(arguments)
     settings = from_environment()
+    configure_logging(settings.log_level)  # on standard error: what is printed is the answer
     try:
         findings = asyncio.run(_audit(settings, given.settle))
     except (SlurmError, KubernetesError, NoCredentials) as error:

@@ -93,11 +93,11 @@ class Patrol:
                 dispatcher.feed(OrphanFound(finding.key, finding.job_id))
 
     def _known(self) -> tuple[tuple[Pod, ...], ClusterView, frozenset[int]]:
-        """What the ledger knows, and what the Nodes are: its word for a Pod's job is newer than the
-        Pod's own."""
+        """What the ledger knows, and what the Nodes are. Its word for a Pod's job is newer than that
+        of the Pod itself, once Slurm has taken the job."""
         records = tuple(self._ledger.placeholders)
         pods = (
-            record.pod if record.job_id is None else replace(record.pod, job_id=record.job_id)
+            replace(record.pod, job_id=record.job_id) if record.watched else record.pod
             for record in records
             if not record.stray
         )

@@ -14,9 +14,10 @@ from extender.audit.reader import Reader
 from extender.dispatcher import Dispatcher
 from extender.kubernetes_api import KubernetesApi, Unavailable
 from extender.placement.audit import Finding, Kind
-from extender.placement.events import Event, OrphanFound, Recovered
+from extender.placement.events import ClusterObserved, Event, OrphanFound, Recovered, Tick
 from extender.placement.identity import PlaceholderKey
 from extender.placement.ledger import Ledger
+from extender.placement.placeholder import State
 from extender.placement.workload import ATTEMPT, JOB_ID, NODE, Pod
 from slurm_client.errors import Unreachable
 from slurm_client.model import Job, JobState, Node
@@ -162,6 +163,18 @@ async def test_a_job_that_the_ledger_knows_is_not_even_read() -> None:
     leader.knows(POD, job)
     assert await leader.go_round() == []
     assert slurm.read == set()
+
+
+async def test_a_pod_whose_job_slurm_has_not_taken_yet_is_not_without_job() -> None:
+    """It has the id that it will be sent under."""
+    leader = Leader(FakeSlurm(), FakeKubernetes(STANDS))
+    leader.ledger.apply(ClusterObserved(view(kube_node("n1"))), 0.0)
+    leader.knows(POD)
+    leader.ledger.apply(Tick(), 0.0)
+    (record,) = leader.ledger.placeholders
+    assert (record.state, record.job_id) == (State.SUBMITTING, placeholder_job(POD).id)
+    await leader.go_round()
+    assert [finding.kind for finding in leader.told] == [Kind.STUCK_GATE]  # it is from another day
 
 
 async def test_what_is_not_ours_is_told_and_read_once_and_never_touched() -> None:

@@ -18,7 +18,7 @@ from tests.chaos.seen import SeenJob, SeenPod
 GRACE_S = 20.0
 SWEPT_S = 45.0
 """Of a job whose Pod is gone: a new leader knows no tombstones, and one that a rollback of slurmctld's
-brings back then is ended by the leader's first sweep, 30 s after it began to lead."""
+brings back then is ended in the leader's first rounds, some 30 s after it began to lead."""
 
 DUPLICATES = "duplicates"
 LOST = "lost"

@@ -1,0 +1,43 @@
+"""A mass of jobs that end at once: what is over the limit is held back, loudly, and lost nowhere."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.end_to_end.people import People, eventually
+
+pytestmark = pytest.mark.real
+
+NAMES = [f"p-{number}" for number in range(4)]
+
+
+def held_back(people: People) -> list[str]:
+    told = [name for name in NAMES if people.condition(name).get("reason") == "EvictionHeldBack"]
+    return told if len(told) == 2 else []
+
+
+def test_more_deletions_than_may_be_are_held_back_and_told(quiet: People) -> None:
+    people, cluster = quiet, quiet.cluster
+    cluster.start("extender", env={"SLURM_EXTENDER_BREAKER_EVICTIONS_PER_MINUTE": "2"})
+    for name in NAMES:
+        people.create(name, cpu="8")
+    for name in NAMES:
+        people.bound(name)
+    cluster.run_slurm("scancel", "--state=running", "--user=root")
+    held = eventually(lambda: held_back(people), "two told that they are held back")
+    eventually(lambda: set(people.pods()) == {people.full(name) for name in held}, "two deleted")
+    status, report = people.ready()
+    assert status == 200  # it serves on
+    trouble = report["troubles"]["breaker"]
+    assert "2 are held back (2 SlurmJobCancelled)" in trouble
+    assert people.full(held[0]) in trouble
+    metrics = httpx.get(f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics").text
+    assert "slurm_extender_breaker_held_back 2.0" in metrics
+    assert "was cancelled" in people.events(held[0])["EvictionHeldBack"]
+    assert '"event":"the breaker has tripped"' in (cluster.logs / "extender.log").read_text()
+    # Whoever finds that they are to go all the same gives another limit.
+    cluster.stop("extender")
+    cluster.start("extender")
+    eventually(lambda: not people.pods(), "all gone")
+    assert people.ready()[1]["troubles"] == {}
