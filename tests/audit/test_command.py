@@ -24,6 +24,7 @@ Finds = Callable[..., None]
 def finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Finds:
     """What the systems are found to be like."""
     monkeypatch.setenv("SLURM_EXTENDER_SLURM_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setattr(command, "configure_logging", lambda _level: None)  # for the whole process
 
     def find(*findings: Finding, error: Exception | None = None) -> None:
         async def audit(_settings: Settings, _settle: float) -> tuple[Finding, ...]:
