@@ -104,6 +104,14 @@ class JobState:
         return self.text
 
 
+class AllStates(dict[int, JobState]):
+    """States of jobs by their ids. The tasks of native arrays are left out: Slurm calls them by two
+    numbers, and no job of ours is one."""
+
+    entries: int = 0
+    """How long Slurm's answer was, those tasks included."""
+
+
 class Sharing(enum.StrEnum):
     """How a job shares its nodes, in the words of slurmrestd's `shared` (sbatch(1) --exclusive).
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from slurm_client.model import (
+        AllStates,
         Capabilities,
         Configuration,
         Grant,
@@ -61,8 +62,8 @@ class Slurm(Protocol):
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
         """The states of these jobs; ids that Slurm does not know are absent. 38 bytes a job."""
 
-    async def all_states(self) -> Mapping[int, JobState]:
-        """The states of all jobs that Slurm remembers (0.13 s and 0.4 MB at 10,000)."""
+    async def all_states(self) -> AllStates:
+        """The states of all jobs that Slurm remembers (0.13 s and 0.4 MB at 10,000; 24.11: 0.8 MB)."""
 
     async def job(self, job_id: int) -> Job | None:
         """One job; None when Slurm does not know it."""

@@ -10,19 +10,23 @@ import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from slurm_client import hostlist
-from slurm_client.model import Configuration, Grant, Job, JobState, Node, Partition, Resources
+from slurm_client.model import AllStates, Configuration, Grant, Job, JobState, Node, Partition, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def states(document: Mapping[str, Any]) -> dict[int, JobState]:
+def states(document: Mapping[str, Any]) -> AllStates:
     """Of GET jobs/state/."""
-    return {
-        int(entry["job_id"]): _state(tuple(entry.get("state") or ()))
-        for entry in document.get("jobs") or ()
-        if entry.get("job_id") is not None
-    }
+    entries = document.get("jobs") or ()
+    # "7_3" and "7_*" are tasks of arrays; int() would take the first for 73.
+    found = AllStates(
+        (int(number), _state(tuple(entry.get("state") or ())))
+        for entry in entries
+        if (number := str(entry.get("job_id"))).isdecimal()
+    )
+    found.entries = len(entries)
+    return found
 
 
 @functools.lru_cache(maxsize=256)

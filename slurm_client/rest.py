@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from slurm_client.connections import Reply
     from slurm_client.model import (
+        AllStates,
         Capabilities,
         Grant,
         Job,
@@ -140,7 +141,7 @@ class SlurmRest:
             found |= await self._states([("job_id", str(one)) for one in chunk])
         return found
 
-    async def all_states(self) -> Mapping[int, JobState]:
+    async def all_states(self) -> AllStates:
         return await self._states(())
 
     async def job(self, job_id: int) -> Job | None:
@@ -247,7 +248,7 @@ class SlurmRest:
             raise OutcomeUnknown(f"POST {path}: a reply without a job id")
         return created
 
-    async def _states(self, query: Sequence[tuple[str, str]]) -> dict[int, JobState]:
+    async def _states(self, query: Sequence[tuple[str, str]]) -> AllStates:
         # An error is never taken for "no jobs": 24.11 and 26.05 answer 200 with an empty list while
         # there are none, also before the first, and 500 "Unspecified error" with null while
         # slurmctld is down.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -15,7 +14,7 @@ from extender.placement.identity import PlaceholderKey
 from extender.placement.workload import JOB_ID, Pod
 from extender.recovery import recover
 from slurm_client.errors import Unreachable
-from slurm_client.model import Job, JobState
+from slurm_client.model import AllStates, Job, JobState
 from slurm_client.protocol import Slurm
 from tests.builders import RULES, Manifest, placeholder_job, pod, pod_manifest
 
@@ -32,8 +31,10 @@ class FakeSlurm:
         self.read: set[int] = set()
         self.error: Exception | None = None
 
-    async def all_states(self) -> Mapping[int, JobState]:
-        return {job.id: job.state for job in self.jobs.values()}
+    async def all_states(self) -> AllStates:
+        states = AllStates({job.id: job.state for job in self.jobs.values()})
+        states.entries = len(states)
+        return states
 
     async def job(self, job_id: int) -> Job | None:
         if self.error is not None:

@@ -33,14 +33,14 @@ class Reader:
         self._foreign: dict[int, Job] = {}
         """Live jobs in our range that are not ours, as they were when read."""
         self.jobs = 0
-        """How many jobs Slurm had when all of them were asked for."""
+        """How many jobs Slurm had, tasks of arrays too, when all of them were asked for."""
 
     async def look(
         self, pods: Collection[Pod], view: ClusterView, known: Container[int] = ()
     ) -> tuple[Finding, ...]:
         """Returns every difference; jobs that are `known` and that no Pod names are not looked at."""
         states = await self._slurm.all_states()
-        self.jobs = len(states)
+        self.jobs = states.entries
         self._foreign = {
             job_id: job
             for job_id, job in self._foreign.items()

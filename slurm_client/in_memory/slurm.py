@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from slurm_client import ownership
 from slurm_client.in_memory.controller import Controller
 from slurm_client.in_memory.controls import Controls
-from slurm_client.model import Capabilities, Configuration, JobChanges, grant_of
+from slurm_client.model import AllStates, Capabilities, Configuration, JobChanges, grant_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -117,10 +117,12 @@ class InMemorySlurm(Controls):
         found = ((job_id, self._controller.jobs.get(job_id)) for job_id in ids)
         return {job_id: record.state for job_id, record in found if record}
 
-    async def all_states(self) -> Mapping[int, JobState]:
+    async def all_states(self) -> AllStates:
         self._begin()
         self._answer("all_states")
-        return {record.id: record.state for record in self._controller.jobs}
+        states = AllStates({record.id: record.state for record in self._controller.jobs})
+        states.entries = len(states)
+        return states
 
     async def job(self, job_id: int) -> Job | None:
         self._begin()

@@ -20,7 +20,7 @@ from extender.placement.ledger import Ledger
 from extender.placement.placeholder import State
 from extender.placement.workload import ATTEMPT, JOB_ID, NODE, Pod
 from slurm_client.errors import Unreachable
-from slurm_client.model import Job, JobState, Node
+from slurm_client.model import AllStates, Job, JobState, Node
 from slurm_client.protocol import Slurm
 from tests import test_recovery
 from tests.builders import RULES, kube_node, placeholder_job, pod, pod_manifest, view
@@ -38,7 +38,7 @@ class FakeSlurm(test_recovery.FakeSlurm):
         self.asked = set[int]()
         self.again = asyncio.Event()
 
-    async def all_states(self) -> Mapping[int, JobState]:
+    async def all_states(self) -> AllStates:
         self.rounds += 1
         if self.rounds > 1:
             self.again.set()

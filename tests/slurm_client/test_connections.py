@@ -299,3 +299,11 @@ async def test_every_exchange_is_told_with_its_bytes() -> None:
     (_, out, back), (_, again, answer) = heard[-2:]
     assert out == again > sent > 0
     assert (back, answer) == (0, len(b'{"job_id":7,"errors":[]}'))
+
+
+async def test_the_two_numbers_of_an_arrays_tasks_are_no_jobs_id() -> None:
+    """As 24.11 and 26.05 write them; the last while an array is being taken apart."""
+    told = [{"job_id": text, "state": ["PENDING"]} for text in ("73", "7_3", "33_554432", "7_*")]
+    async with peer(Act(reply(200, {"jobs": told}))) as served, client_of(served) as slurm:
+        states = await slurm.all_states()
+    assert (set(states), states.entries) == ({73}, 4)

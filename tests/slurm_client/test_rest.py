@@ -72,6 +72,25 @@ async def test_before_connecting_there_are_no_capabilities(rest: SlurmRest) -> N
         _ = rest.capabilities
 
 
+async def test_tasks_of_arrays_are_taken_for_no_other_jobs(
+    cluster: Cluster, real_bench: RealBench
+) -> None:
+    """Slurm calls them by two numbers: 7_3 is not 73."""
+    job_id = await real_bench.slurm.submit(spec(), next(real_bench.ids))
+    before = await real_bench.slurm.all_states()
+    array = ("--parsable", "--hold", "--array=0-9", "--chdir=/tmp", "--wrap=true")
+    number = cluster.run_slurm("sbatch", *array).stdout.strip()
+    try:
+        for _ in range(2):
+            states = await real_bench.slurm.all_states()
+            assert states.keys() <= before.keys()
+            assert job_id in states
+            assert states.entries >= 10
+            cluster.run_slurm("scontrol", "update", f"jobid={number}_[3-5]", "comment=apart")
+    finally:
+        cluster.run_slurm("scancel", number)
+
+
 async def test_resources_name_cores_and_devices(rest: SlurmRest, real_bench: RealBench) -> None:
     job = await real_bench.allocate(cpus=2, gres=(("gpu", 2),), memory_mb=300)
     found = await rest.resources(job.id)
