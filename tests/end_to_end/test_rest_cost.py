@@ -87,7 +87,7 @@ def one_round(people: People) -> tuple[int, int]:
             heard=lambda _call, _sent, received: heard.append(received),
         )
         try:
-            return len(await slurm.all_states())
+            return (await slurm.all_states()).entries
         finally:
             await slurm.aclose()
 
