@@ -58,9 +58,7 @@ class Stage:
         self.slurm = WatchedSlurm()
         self.moved = asyncio.Event()
         self.ledger = Ledger(RULES, self._moved)
-        self.dispatcher = Dispatcher(
-            self.ledger, self.slurm, cast(KubernetesApi, None), Telemetry()
-        )
+        self.dispatcher = Dispatcher(self.ledger, self.slurm, cast(KubernetesApi, None), Telemetry())
         self.watch = JobWatch(self.ledger, self.slurm, Health(), NO_POLL_S)
 
     def _moved(self, _before: Placeholder | None, _after: Placeholder) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from extender.placement import nodes
 from extender.placement.cluster import ClusterView
 from extender.placement.identity import PlaceholderKey
 from extender.placement.recovery import own_ids
@@ -20,10 +21,7 @@ from extender.placement.workload import JOB_ID, Pod
 from slurm_client.model import Job, JobState
 from slurm_client.model import Node as SlurmNode
 
-REASON_PREFIX = "slurm-extender:"
-"""How the reason of every drain of ours begins (invariant I6)."""
 _TOLD_WITHIN_S = 60.0
-_AWAY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
 
 class Kind(StrEnum):
@@ -40,7 +38,7 @@ class Kind(StrEnum):
     STUCK_GATE = "StuckGate"
     """Our scheduling gate holds a Pod back, and nothing says why, or its job runs already."""
     STUCK_DRAIN = "StuckDrain"
-    """A node is drained with our reason, and its Node is open."""
+    """A node is drained with our reason, which its Node does not bear out."""
     OTHER_CLUSTER = "OtherCluster"
     """A placeholder of another Kubernetes cluster: worth knowing, and no difference."""
 
@@ -263,10 +261,10 @@ def _elsewhere(pod: Pod, read: list[Job], reading: Reading) -> Iterator[Finding]
 def _stuck_drains(reading: Reading) -> Iterator[Finding]:
     for node in reading.nodes:
         stands = reading.view.node_of(node.name)
-        ours = "DRAIN" in node.states and node.reason.startswith(REASON_PREFIX)
-        if not ours or stands is None or stands.unschedulable:
-            continue
-        if not any(taint.key in _AWAY for taint in stands.taints):
-            cause = f"drained ({node.reason}), and its Node {stands.name} is ready and not cordoned"
-            cure = f"scontrol update nodename={node.name} state=undrain"
-            yield Finding(Kind.STUCK_DRAIN, cause, cure, node=node.name)
+        ours = "DRAIN" in node.states and node.reason.startswith(nodes.PREFIX)
+        if ours and stands is not None and not nodes.borne_out(node.reason, stands):
+            cause = f"drained ({node.reason}), and its Node {stands.name} is not so any more"
+            cure = (
+                f"the leader takes it back; by hand: scontrol update nodename={node.name} state=undrain"
+            )
+            yield Finding(Kind.STUCK_DRAIN, cause, cure, node=node.name, mended=True)

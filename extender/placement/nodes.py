@@ -31,6 +31,13 @@ CONDITION = DOMAIN + "SlurmOutOfService"
 TAINT = Taint(DOMAIN + "out-of-service", "slurm", "NoSchedule")
 """With this value it is ours; one of another value or effect is somebody else's."""
 
+_OUTSTAYED = f"{PREFIX}Pod "
+_CORDONED = f"{PREFIX}cordoned in Kubernetes"
+_TAINTED = f"{PREFIX}tainted {{}} in Kubernetes".format
+_NOT_READY = f"{PREFIX}not ready in Kubernetes"
+_AWAY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+"""What Kubernetes taints a Node with that is not ready."""
+
 _LEFT_ALONE = frozenset({"DOWN", "FUTURE", "UNKNOWN"})
 _OUT = frozenset({"DOWN", "DRAIN", "FAIL"})
 _FOR_KUBERNETES, _BY_HAND = "DrainedForKubernetes", "ResumedByHand"
@@ -212,18 +219,30 @@ def cause_of(case: Case, wishes: Wishes) -> Cause | None:
     if not wishes.drain:
         return None
     for stay in case.stays:
-        reason = f"{PREFIX}Pod {stay.pod} is still there though its job has ended"
+        reason = f"{_OUTSTAYED}{stay.pod} is still there though its job has ended"
         # For a leader that has just begun no Pod is overdue.
         if stay.overdue or case.slurm.reason.startswith(reason):
             return Cause(Why.OUTSTAYED, reason)
     if case.node.unschedulable:
-        return Cause(Why.CORDONED, f"{PREFIX}cordoned in Kubernetes")
+        return Cause(Why.CORDONED, _CORDONED)
     for taint in case.node.taints:
         if taint.key in wishes.keys:
-            return Cause(Why.TAINTED, f"{PREFIX}tainted {taint.key} in Kubernetes")
+            return Cause(Why.TAINTED, _TAINTED(taint.key))
     if not case.standing.ready:
-        return Cause(Why.NOT_READY, f"{PREFIX}not ready in Kubernetes")
+        return Cause(Why.NOT_READY, _NOT_READY)
     return None
+
+
+def borne_out(reason: str, node: Node) -> bool:
+    """Tells whether a Node by itself shows what a drain of ours says of it. Of Pods it knows nothing:
+    one that is said to outstay its job is taken to do so."""
+    keys = {taint.key for taint in node.taints}
+    return (
+        reason.startswith(_OUTSTAYED)
+        or (reason.startswith(_CORDONED) and node.unschedulable)
+        or (reason.startswith(_NOT_READY) and not keys.isdisjoint(_AWAY))
+        or any(reason.startswith(_TAINTED(key)) for key in keys)
+    )
 
 
 def order(case: Case, at: Circumstances) -> Order | None:

@@ -148,8 +148,7 @@ def mended_by_the_leader(people: People, foreign: int) -> None:
         people.gone(name)
     late = PlaceholderKey(identity(people), "default", "late", "no-such-uid-either", 1)
     orphan = submit(people, late.job_id(JobIdRange()), str(late))
-    both = ("ForeignKey", "StuckDrain")
-    eventually(lambda: all(counted(people, kind) for kind in both), "both counted", 40)
+    eventually(lambda: counted(people, "ForeignKey"), "counted", 40)
 
     def live() -> set[int]:
         return {job.id for job in people.squeue().values()}
@@ -158,5 +157,7 @@ def mended_by_the_leader(people: People, foreign: int) -> None:
     assert foreign in live()
     assert people.node_of("left")
     assert people.node_of("twofold")
+    drained = people.cluster.run_slurm("sinfo", "-h", "-R", "-o", "%E").stdout
+    assert "slurm-extender" not in drained
     log = (cluster.logs / "extender.log").read_text()
     assert log.count('"kind":"ForeignKey"') == 1

@@ -224,20 +224,25 @@ def drained(reason: str, *states: str) -> SlurmNode:
 
 
 def test_a_drain_of_ours_on_an_open_node_is_stuck() -> None:
-    found = the_one(*audited([], slurm=[drained("slurm-extender: cordoned")]))
-    assert (found.kind, found.node, found.mended) == (Kind.STUCK_DRAIN, "n1", False)
+    found = the_one(*audited([], slurm=[drained("slurm-extender: cordoned in Kubernetes")]))
+    assert (found.kind, found.node, found.mended) == (Kind.STUCK_DRAIN, "n1", True)
 
 
 @pytest.mark.parametrize(
     ("node", "slurm"),
     [
         (kube_node("n1"), drained("disk is broken")),
-        (kube_node("n1"), drained("slurm-extender: cordoned", "IDLE")),
-        (kube_node("n1", unschedulable=True), drained("slurm-extender: cordoned")),
+        (kube_node("n1"), drained("slurm-extender: cordoned in Kubernetes", "IDLE")),
+        (kube_node("n1", unschedulable=True), drained("slurm-extender: cordoned in Kubernetes")),
         (
             kube_node("n1", taints=({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},)),
-            drained("slurm-extender: not ready"),
+            drained("slurm-extender: not ready in Kubernetes"),
         ),
+        (
+            kube_node("n1", taints=({"key": "repair", "effect": "NoSchedule"},)),
+            drained("slurm-extender: tainted repair in Kubernetes"),
+        ),
+        (kube_node("n1"), drained("slurm-extender: Pod default/p is still there")),
         (kube_node("another"), drained("slurm-extender: its Node is gone")),
     ],
 )
