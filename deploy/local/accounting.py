@@ -33,12 +33,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """A quality of service. `flags` may have DenyOnLimit: refuse at submission what would wait."""
+    """A quality of service. `flags` may have DenyOnLimit: refuse at submission what would wait.
+    `preempts` names those whose jobs make room for its own (PreemptType=preempt/qos), each of which then
+    has its `grace_s` to leave."""
 
     name: str
     flags: tuple[str, ...] = ()
     priority: int = 0
     limits: Limits = field(default_factory=Limits)
+    preempts: tuple[str, ...] = ()
+    grace_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ _OF_ASSOCIATION: Final = {
 }
 # How sacctmgr clears a setting: by -1, but each TRES by its name.
 _NO_TRES: Final = "cpu=-1,mem=-1,gres/gpu=-1"
-_CLEARED: Final = {"GrpTRES": _NO_TRES, "MaxTRESPerJob": _NO_TRES}
+_CLEARED: Final = {"GrpTRES": _NO_TRES, "MaxTRESPerJob": _NO_TRES, "Preempt": "", "GraceTime": "0"}
 
 # None is for a setting that there is not.
 _Settings = dict[str, str | None]
@@ -129,7 +133,12 @@ _Settings = dict[str, str | None]
 
 def _declare_qos(cluster: Cluster, qos: Qos) -> None:
     which = [f"name={qos.name}"]
-    settings: _Settings = {"Priority": str(qos.priority), "Flags": ",".join(qos.flags) or None}
+    settings: _Settings = {
+        "Priority": str(qos.priority),
+        "Flags": ",".join(qos.flags) or None,
+        "Preempt": ",".join(qos.preempts) or None,
+        "GraceTime": None if qos.grace_s is None else str(qos.grace_s),
+    }
     settings |= _limits(qos.limits, _OF_QOS)
     _make_so(cluster, "qos", which, settings, known=_known(cluster, "qos", which))
 

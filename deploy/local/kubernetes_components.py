@@ -98,7 +98,7 @@ def extender_environment(
         "DRAIN_S": _DRAIN_S if spec.replicas > 1 else 0,  # where there is another to go to
         # What slurmrestd 24.11 does not tell.
         "DEFAULT_PARTITION": "main",
-        "PREEMPT_TYPE": "preempt/none",
+        "PREEMPT_TYPE": spec.preempt_type,
         "KILL_WAIT_S": spec.kill_wait,
     }
     return {f"SLURM_EXTENDER_{name}": str(value) for name, value in settings.items()}

@@ -122,6 +122,13 @@ class ClusterSpec:
         )
 
     @property
+    def preempt_type(self) -> str:
+        """Slurm's PreemptType."""
+        given = (line.split("=", 1) for line in self.slurm_conf)
+        told = (value for name, value in given if name.strip().lower() == "preempttype")
+        return next(told, "preempt/none")
+
+    @property
     def pushes(self) -> tuple[str, ...]:
         """`hooks`, where there is an extender to push to."""
         return self.hooks if self.extender else ()
