@@ -95,7 +95,9 @@ class Extender:
         self._jobs: JobWatch | None = None
         self._ledger: Ledger | None = None
         self._leadership: asyncio.Task[None] | None = None
-        untold = Untold(settings.default_partition, settings.preempt_type, settings.kill_wait_s)
+        untold = Untold(
+            settings.default_partition, settings.preempt_type, settings.kill_wait_s, settings.qos_grace
+        )
         self._keeper = ClusterViewKeeper(
             kubernetes, slurm, self._health, settings.node_name_label, untold
         )

@@ -33,6 +33,8 @@ class Untold:
     preempt_type: str | None = None
     kill_wait_s: int = 30
     """Slurm's own default."""
+    graceful_qos: tuple[str, ...] = ()
+    """The QOS with a GraceTime, which no slurmrestd tells without slurmdbd."""
 
 
 class ClusterViewKeeper:
@@ -98,6 +100,7 @@ class ClusterViewKeeper:
             nodes={node.name: node for node in nodes},
             preemption=preempt_type not in ("", "none", "preempt/none"),
             qos_preemption=preempt_type in (None, "preempt/qos"),
+            graceful_qos=frozenset(self._untold.graceful_qos),
         )
         await self._read_partitions()
 

@@ -7,13 +7,13 @@ it look at a job at once; polls, which need no push, are what is relied on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import structlog
 
 from extender.dispatcher import Dispatcher
 from extender.health import Health
-from extender.placement.events import JobsPolled
+from extender.placement.events import GraceStarted, JobsPolled
 from extender.placement.ledger import Ledger
 from slurm_client.errors import SlurmError
 from slurm_client.model import JobState
@@ -23,6 +23,10 @@ _QUIET = 4  # while nothing waits, only endings are news: asked less often
 # A push may come before its job is what it is about to be, or before we know that the job is ours.
 _AGAIN_S = (0.01, 0.02, 0.05, 0.1)
 _TOGETHER_S = 0.01  # pushes that come within this time share one question
+_GRACE_S = (
+    0.5  # between two looks at the jobs that may have a GraceTime, and at least as long as one takes
+)
+_GRACE_READERS = 4
 
 log = structlog.get_logger()
 
@@ -44,6 +48,7 @@ class JobWatch:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_polling(dispatcher))
             tasks.create_task(self._follow_nudges(dispatcher))
+            tasks.create_task(self._keep_reading_graces(dispatcher))
 
     def nudge(self, job_id: int, looked: int = 0) -> None:
         """Has a job looked at now, if it is one that is watched. Returns at once."""
@@ -76,6 +81,24 @@ class JobWatch:
             return str(error)
         dispatcher.feed(JobsPolled(asked, states, asked_at))
         return None
+
+    async def _keep_reading_graces(self, dispatcher: Dispatcher) -> None:
+        """That a job has only its GraceTime left is not in its state: the whole job is read. So only
+        those that may have one are, each once in a round, and for no more than half of the time."""
+        while True:
+            began = dispatcher.now()
+            left = iter(self._ledger.jobs_with_grace().items())
+            await asyncio.gather(*(self._read_graces(left, dispatcher) for _ in range(_GRACE_READERS)))
+            await asyncio.sleep(max(_GRACE_S, dispatcher.now() - began))
+
+    async def _read_graces(self, left: Iterator[tuple[str, int]], dispatcher: Dispatcher) -> None:
+        for uid, job_id in left:
+            try:
+                job = await self._slurm.job(job_id)
+            except SlurmError:
+                return  # a poll will say so
+            if job is not None and job.preempt_time is not None:
+                dispatcher.feed(GraceStarted(uid, job))
 
     async def _follow_nudges(self, dispatcher: Dispatcher) -> None:
         while True:

@@ -90,6 +90,8 @@ class Settings(BaseSettings):
     """Slurm's PreemptType, likewise. While it is not known there is no fast path."""
     kill_wait_s: int = Field(default=30, ge=7, le=65533)
     """Slurm's KillWait, likewise, and until Slurm has told it."""
+    qos_grace: Annotated[tuple[str, ...], NoDecode] = ()
+    """The QOS that have a GraceTime, with commas between them: Slurm tells of the partitions' alone."""
     default_grace: DefaultGrace = "lower"
     """What becomes of Kubernetes' default grace of 30 s where KillWait is too short for it: lower it,
     with a warning to whoever creates the Pod, or refuse the Pod."""
@@ -174,7 +176,7 @@ class Settings(BaseSettings):
             raise ValueError(f"{TAINT.key} says what Slurm did: it cannot be why")
         return keys
 
-    @field_validator("scope", "tls_names", "drain_taints", mode="before")
+    @field_validator("scope", "tls_names", "drain_taints", "qos_grace", mode="before")
     @classmethod
     def _names_have_commas_between_them(cls, given: object) -> object:
         return _listed(given)

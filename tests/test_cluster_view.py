@@ -114,6 +114,13 @@ async def test_what_slurmrestd_does_not_tell_is_what_the_settings_say() -> None:
     assert not view.may_preempt("long")
 
 
+async def test_of_a_qos_grace_time_only_the_settings_tell() -> None:
+    untold = Untold(preempt_type="preempt/qos", graceful_qos=("patient",))
+    view = await keeper(FakeApi([([], "5")]), FakeSlurm(None), untold).load()
+    assert view.graceful_qos == {"patient"}
+    assert view.gives_grace
+
+
 async def test_what_slurmrestd_tells_counts_more_than_the_settings() -> None:
     untold = Untold(default_partition="long", preempt_type="preempt/none")
     view = await keeper(FakeApi([([], "5")]), FakeSlurm("preempt/qos"), untold).load()

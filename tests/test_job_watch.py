@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
 from extender.dispatcher import Dispatcher
 from extender.health import Health
-from extender.job_watch import _AGAIN_S, JobWatch
+from extender.job_watch import _AGAIN_S, _GRACE_READERS, JobWatch
 from extender.kubernetes_api import KubernetesApi
 from extender.placement.events import ClusterObserved, Recovered
 from extender.placement.ledger import Ledger
@@ -18,7 +20,7 @@ from extender.placement.placeholder import Placeholder, State
 from extender.telemetry import Telemetry
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import InMemorySlurm, node, partition
-from slurm_client.model import JobSpec, JobState
+from slurm_client.model import Job, JobSpec, JobState, Partition
 from tests.builders import RULES, kube_node, placeholder_job, pod, view
 
 NO_POLL_S = 3600.0
@@ -29,14 +31,20 @@ CONFIGURING = JobState.parse("RUNNING,CONFIGURING")
 class WatchedSlurm(InMemorySlurm):
     """Slurm in memory, which tells its questions to a test and may answer out of `says` first."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpus: int) -> None:
         self.now = 1000.0
         super().__init__(
-            [node("n1", cpus=1)], [partition("main", "n1", default=True)], clock=lambda: self.now
+            [node("n1", cpus=cpus)], [partition("main", "n1", default=True)], clock=lambda: self.now
         )
         self.questions: asyncio.Queue[frozenset[int]] = asyncio.Queue()
         self.says: list[JobState | None] = []
         """None: the job is unknown."""
+        self.read: list[int] = []
+        self.expected, self.all_read = 20, asyncio.Event()
+        self.preempting: set[int] = set()
+        self.patience = asyncio.Event()
+        """Reading a job waits for it."""
+        self.patience.set()
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
         asked = frozenset(ids)
@@ -46,6 +54,15 @@ class WatchedSlurm(InMemorySlurm):
         said = self.says.pop(0)
         return {} if said is None else dict.fromkeys(asked, said)
 
+    async def job(self, job_id: int) -> Job | None:
+        self.read.append(job_id)
+        if len(self.read) == self.expected:
+            self.all_read.set()
+        await self.patience.wait()
+        job = await super().job(job_id)
+        preempted = job is not None and job_id in self.preempting
+        return replace(job, preempt_time=1) if job is not None and preempted else job
+
     def start_jobs(self) -> None:
         """Time passes for Slurm's scheduler, and for nobody else."""
         self.now += 1.0
@@ -54,8 +71,8 @@ class WatchedSlurm(InMemorySlurm):
 class Stage:
     """A ledger with two Pods whose jobs wait in Slurm, watched by nothing but pushes."""
 
-    def __init__(self) -> None:
-        self.slurm = WatchedSlurm()
+    def __init__(self, cpus: int = 1) -> None:
+        self.slurm = WatchedSlurm(cpus)
         self.moved = asyncio.Event()
         self.ledger = Ledger(RULES, self._moved)
         self.dispatcher = Dispatcher(self.ledger, self.slurm, cast(KubernetesApi, None), Telemetry())
@@ -72,6 +89,29 @@ class Stage:
         self.dispatcher.feed(Recovered(waiting, (job,)))
         self.moved.clear()
         return job.id
+
+    async def bind(self, name: str, grace_time_s: int = 60) -> int:
+        """A Pod that runs, in a partition with this GraceTime."""
+        bound = pod(name=name, node="n1", gates=())
+        job = placeholder_job(bound, "RUNNING", node="n1")
+        await self.slurm.submit(JobSpec(name, 1, 1, admin_comment=job.admin_comment), job.id)
+        main = Partition("main", ("n1",), default=True, grace_time_s=grace_time_s)
+        self.dispatcher.feed(ClusterObserved(view(kube_node(), partitions=[main])))
+        self.dispatcher.feed(Recovered(bound, (job,)))
+        self.slurm.start_jobs()
+        self.moved.clear()
+        return job.id
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        task = asyncio.ensure_future(self.watch.run(self.dispatcher))
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    def states(self) -> list[State]:
+        return [p.state for p in self.ledger.placeholders]
 
     def state(self, job_id: int) -> State:
         return next(p.state for p in self.ledger.placeholders if p.job_id == job_id)
@@ -202,3 +242,47 @@ async def test_a_lost_push_is_covered_by_a_poll() -> None:
     assert stage.state(job) is State.ALLOCATED
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+# GraceTime
+
+
+async def test_a_grace_time_is_seen_though_nothing_pushes_and_no_poll_comes() -> None:
+    stage = Stage(cpus=20)
+    job = await stage.bind("p")
+    await stage.bind("q")
+    stage.slurm.preempting = {job}
+    with stage.watching():
+        await stage.news()
+        assert stage.state(job) is State.EVICTING
+    assert [state for state in stage.states() if state is State.EVICTING] == [State.EVICTING]
+
+
+async def test_where_nobody_has_a_grace_time_no_job_is_read() -> None:
+    stage = Stage(cpus=20)
+    await stage.bind("p", grace_time_s=0)
+    with stage.watching():
+        await asyncio.sleep(0.05)
+    assert stage.slurm.read == []
+
+
+async def test_all_that_may_have_a_grace_time_are_read_in_turn_a_few_at_once() -> None:
+    stage = Stage(cpus=20)
+    jobs = {await stage.bind(f"p{number}") for number in range(20)}
+    stage.slurm.patience.clear()
+    with stage.watching():
+        await asyncio.sleep(0.05)
+        assert len(stage.slurm.read) == _GRACE_READERS
+        stage.slurm.patience.set()
+        await asyncio.wait_for(stage.slurm.all_read.wait(), 5)
+    assert sorted(stage.slurm.read) == sorted(jobs)
+
+
+async def test_a_slurm_that_does_not_answer_is_not_asked_for_each_of_them() -> None:
+    stage = Stage(cpus=20)
+    for number in range(20):
+        await stage.bind(f"p{number}")
+    stage.slurm.outage(Unreachable("slurmctld was not reached"))
+    with stage.watching():
+        await asyncio.sleep(0.05)
+    assert len(stage.slurm.read) == _GRACE_READERS

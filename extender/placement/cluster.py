@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from extender.placement.node_constraints import Node, NodeConstraints
-from slurm_client.model import Partition
+from slurm_client.model import JobSpec, Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ class ClusterView:
     """Whether this Slurm may preempt at all; True until it is known not to."""
     qos_preemption: bool = False
     """Whether it preempts by QOS, whatever the partitions' tiers are."""
+    graceful_qos: frozenset[str] = frozenset()
+    """The QOS that have a GraceTime, as far as an administrator has said."""
     cluster: str = ""
     """The Kubernetes cluster's identity, which is in every job's key; empty until it is known."""
 
@@ -31,6 +33,9 @@ class ClusterView:
         default_factory=dict, init=False, repr=False, compare=False
     )
     _listed: dict[str, tuple[str, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _graceful: dict[tuple[str | None, str | None], bool] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _standing: dict[str, Node] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -62,6 +67,24 @@ class ClusterView:
             return True
         shared = (p for p in self.partitions.values() if set(p.nodes) & set(own.nodes))
         return any(p.priority_tier < own.priority_tier for p in shared)
+
+    @property
+    def gives_grace(self) -> bool:
+        """Tells whether any job of this Slurm may be given time to leave when it is preempted."""
+        graceful = (p.grace_time_s for p in self.partitions.values())
+        return self.preemption and (bool(self.graceful_qos) or any(graceful))
+
+    def has_grace(self, job: JobSpec) -> bool:
+        """Tells whether such a job may be given time to leave: by its partition, or by its QOS. One that
+        names no QOS has its user's default, whichever that is."""
+        kind = (job.partition, job.qos)
+        if kind not in self._graceful:
+            partitions = self.partition_name(job.partition).split(",")
+            by_partition = any(p.grace_time_s for n, p in self.partitions.items() if n in partitions)
+            named = self.graceful_qos if job.qos is None else set(job.qos.split(","))
+            by_qos = not self.graceful_qos.isdisjoint(named)
+            self._graceful[kind] = self.preemption and (by_partition or by_qos)
+        return self._graceful[kind]
 
     def excluded_nodes(
         self, constraints: NodeConstraints, partition: str, avoid: frozenset[str]

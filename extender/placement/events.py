@@ -179,6 +179,14 @@ class JobsPolled:
 
 
 @dataclass(frozen=True, slots=True)
+class GraceStarted:
+    """A job was read that Slurm preempts, and that runs on for its GraceTime."""
+
+    uid: str
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterObserved:
     view: ClusterView
 
@@ -189,5 +197,13 @@ class Tick:
 
 
 Event = (
-    Outcome | Recovered | OrphanFound | PodObserved | PodVanished | JobsPolled | ClusterObserved | Tick
+    Outcome
+    | Recovered
+    | OrphanFound
+    | PodObserved
+    | PodVanished
+    | JobsPolled
+    | GraceStarted
+    | ClusterObserved
+    | Tick
 )

@@ -78,6 +78,18 @@ def _ended(placeholder: Placeholder, state: JobState, at: Moment) -> Placeholder
     return placeholder.move(to, at.now, job_over=state.ended, cause=cause)
 
 
+def after_grace(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
+    """Returns the record after its job was read while Slurm preempts it. Its Pod is told to leave at the
+    start of the job's GraceTime: it may need all of that for its own grace. Slurm never calls a
+    preemption off, nor lets anybody put its end off (24.11, 26.05)."""
+    bound = placeholder.state is State.BOUND and placeholder.job_id == job.id
+    if not bound or placeholder.pod.deleting or job.preempt_time is None or not job.state.running:
+        return placeholder
+    reason = _ENDED["PREEMPTED"].reason
+    cause = Cause(reason, f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun")
+    return placeholder.move(State.EVICTING, at.now, cause=cause)
+
+
 def _lost(placeholder: Placeholder, at: Moment) -> Placeholder:
     match placeholder.state:
         case State.QUEUED:

@@ -25,6 +25,7 @@ from extender.placement.events import (
     Event,
     EvictPod,
     Failure,
+    GraceStarted,
     JobsPolled,
     OrphanFound,
     Outcome,
@@ -35,7 +36,7 @@ from extender.placement.events import (
     Submit,
     Tick,
 )
-from extender.placement.job_news import after_poll
+from extender.placement.job_news import after_grace, after_poll
 from extender.placement.node_constraints import NodeConstraints
 from extender.placement.placeholder import WATCHED, Cause, Placeholder, State
 from extender.placement.pod_news import after_end, after_pod, refused
@@ -98,6 +99,7 @@ class Ledger:
             PodObserved: self._pod_observed,
             PodVanished: self._pod_vanished,
             JobsPolled: self._jobs_polled,
+            GraceStarted: self._grace_started,
             ClusterObserved: self._cluster_observed,
             Tick: self._tick,
         }
@@ -128,6 +130,16 @@ class Ledger:
     def watched_jobs(self) -> frozenset[int]:
         """Returns the ids of the jobs whose states matter."""
         return frozenset(p.job_id for p in self._all(*WATCHED) if p.job_id is not None and p.watched)
+
+    def jobs_with_grace(self) -> dict[str, int]:
+        """Returns, by uid, the jobs of bound Pods that have time to leave when Slurm preempts them."""
+        if not self._view.gives_grace:
+            return {}
+        return {
+            p.pod.uid: p.job_id
+            for p in self._all(State.BOUND)
+            if p.job_id is not None and not p.pod.deleting and self._view.has_grace(p.pod.request.job)
+        }
 
     def waits(self) -> bool:
         """Tells whether a change in Slurm would move a Pod on at once."""
@@ -201,6 +213,11 @@ class Ledger:
                 moved = after_poll(record, state, at)
                 if moved is not record:
                     self._settle(moved)
+
+    def _grace_started(self, event: GraceStarted) -> None:
+        record = self._records.get(event.uid)
+        if record is not None:
+            self._settle(after_grace(record, event.job, self._moment()))
 
     def _cluster_observed(self, event: ClusterObserved) -> None:
         self._view = event.view

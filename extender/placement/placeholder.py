@@ -29,7 +29,7 @@ class State(StrEnum):
     REPLACING = "Replacing"
     """The allocation cannot be used; it is given back before the next attempt."""
     EVICTING = "Evicting"
-    """The job ended first; the Pod is being deleted."""
+    """The job ended first, or has only its GraceTime left; the Pod is being deleted."""
     RELEASING = "Releasing"
     """The Pod ended first; the job is being cancelled."""
     REFUSED = "Refused"
@@ -75,7 +75,7 @@ _MOVES: dict[State, frozenset[State]] = {
     ),
     State.BOUND: frozenset(
         {
-            State.EVICTING,  # the job ended, or no longer runs
+            State.EVICTING,  # the job ended, no longer runs, or is told to leave
             State.RELEASING,  # the Pod ended
         }
     ),

@@ -19,6 +19,7 @@ from extender.placement.events import (
     EvictPod,
     ExcludeNodes,
     Failure,
+    GraceStarted,
     JobsPolled,
     LookAtNode,
     OrphanFound,
@@ -263,6 +264,20 @@ class World:
         """Slurm, or an admin, ends a job."""
         self._blame(self.jobs[job_id])
         self.end_job(job_id, base)
+
+    def begin_grace(self, job_id: int) -> None:
+        """Slurm preempts a job, which runs on for its GraceTime."""
+        job = self.jobs[job_id]
+        if job.state.running:
+            self._blame(job)
+            self.jobs[job_id] = replace(job, preempt_time=1 + int(self.now))
+
+    def read_graces(self) -> None:
+        """The jobs of bound Pods are read, and those that are being preempted told."""
+        for record in [p for p in self.ledger.placeholders if p.state is State.BOUND]:
+            job = self.jobs.get(record.job_id or 0)
+            if job is not None and job.preempt_time is not None:
+                self.tell(GraceStarted(record.pod.uid, job))
 
     def _blame(self, job: Job) -> None:
         key = PlaceholderKey.parse(job.admin_comment)

@@ -8,7 +8,7 @@ import pytest
 
 from extender.placement.cluster import ClusterView
 from extender.placement.node_constraints import NodeConstraints
-from slurm_client.model import Partition
+from slurm_client.model import JobSpec, Partition
 from tests.builders import kube_node, view
 
 ANY = NodeConstraints.parse({})
@@ -89,6 +89,42 @@ def test_where_the_qos_decides_any_job_may_preempt() -> None:
 def test_what_is_not_known_may_preempt() -> None:
     assert view(partitions=[Partition("main", ("n1",))]).may_preempt("unheard-of")
     assert ClusterView().may_preempt("main")
+
+
+# GraceTime
+
+
+def grace(of: JobSpec, *, preemption: bool = True, qos: tuple[str, ...] = ()) -> bool:
+    partitions = [Partition("main", (), default=True), Partition("slow", (), grace_time_s=60)]
+    known = view(partitions=partitions, preemption=preemption)
+    seen = replace(known, graceful_qos=frozenset(qos))
+    return seen.has_grace(of) and seen.gives_grace
+
+
+@pytest.mark.parametrize(
+    ("partition", "has"),
+    [("slow", True), ("main,slow", True), ("main", False), (None, False), ("x", False)],
+)
+def test_a_job_has_the_grace_time_of_its_partition(partition: str | None, has: bool) -> None:
+    job = JobSpec("j", 1, 1, partition=partition)
+    assert grace(job) is has
+    assert not grace(job, preemption=False)
+
+
+@pytest.mark.parametrize(
+    ("qos", "has"), [("patient", True), ("low,patient", True), ("low", False), (None, True)]
+)
+def test_a_job_has_the_grace_time_of_its_qos_or_may_have_that_of_its_users_default(
+    qos: str | None, has: bool
+) -> None:
+    job = JobSpec("j", 1, 1, qos=qos)
+    assert grace(job, qos=("patient",)) is has
+    assert not grace(job)
+
+
+def test_where_nothing_has_a_grace_time_nobody_has_one() -> None:
+    assert not view(partitions=[Partition("main", ())]).gives_grace
+    assert not view(partitions=[Partition("main", (), grace_time_s=9)], preemption=False).gives_grace
 
 
 # Excluded nodes

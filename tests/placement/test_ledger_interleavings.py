@@ -112,6 +112,16 @@ class Interleavings(RuleBasedStateMachine):
         if jobs:
             self.world.disturb(jobs[index % len(jobs)], base)
 
+    @rule(index=_INDEX)
+    def begin_grace(self, index: int) -> None:
+        jobs = sorted(self.world.jobs)
+        if jobs:
+            self.world.begin_grace(jobs[index % len(jobs)])
+
+    @rule()
+    def read_graces(self) -> None:
+        self.world.read_graces()
+
     # Crashes
 
     @rule(arrived=st.lists(st.booleans(), max_size=6))
