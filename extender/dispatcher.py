@@ -51,6 +51,8 @@ from slurm_client.protocol import Slurm
 
 log = structlog.get_logger()
 
+_WORDS_S = 1.0
+
 # The first class that fits wins, so a subclass stands before its base.
 _SLURM_REMEDIES: tuple[tuple[type[SlurmError], Remedy], ...] = (
     (NoRoomNow, Remedy.NO_ROOM),
@@ -194,6 +196,10 @@ class Dispatcher:
         await self._slurm.update(effect.job_id, JobChanges(excluded_nodes=effect.nodes))
 
     async def _cancel_job(self, effect: CancelJob) -> None:
+        # Words are for people: a job whose comment cannot be written is cancelled all the same.
+        with suppress(SlurmError, TimeoutError):
+            async with asyncio.timeout(_WORDS_S):
+                await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
         await self._slurm.cancel(effect.job_id)
 
     # Kubernetes

@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 
 import pytest
 
+from extender import dispatcher
 from extender.dispatcher import Dispatcher, failure_of
 from extender.kubernetes_api import (
     Conflict,
@@ -46,7 +47,7 @@ from slurm_client.errors import (
     SlurmError,
     Unreachable,
 )
-from slurm_client.model import Grant, JobSpec
+from slurm_client.model import Grant, JobChanges, JobSpec
 from slurm_client.protocol import Slurm
 from tests.builders import Manifest, placeholder_job, pod
 
@@ -100,6 +101,9 @@ class FakeSlurm:
         self.open.set()
         self.error: Exception | None = None
         self.grant_error: Exception | None = None
+        self.update_error: Exception | None = None
+        self.deaf = False
+        """Updates are never answered."""
 
     async def _did(self, call: str, job_id: int) -> int:
         await self.open.wait()
@@ -123,6 +127,13 @@ class FakeSlurm:
     async def job(self, job_id: int) -> object:
         self.calls.append(("job", job_id))
         return placeholder_job(POD, node="n1")
+
+    async def update(self, job_id: int, changes: JobChanges) -> None:
+        if self.deaf:
+            await asyncio.Event().wait()
+        if self.update_error is not None:
+            raise self.update_error
+        self.calls.append((f"comment {changes.comment}", job_id))
 
     async def cancel(self, job_id: int) -> None:
         self.calls.append(("cancel", job_id))
@@ -243,8 +254,24 @@ async def test_a_job_that_was_granted_is_so_though_nobody_says_where() -> None:
 async def test_a_job_is_read_and_cancelled_by_its_id() -> None:
     works = Works()
     assert await works.do(ReadJob("u1", 7)) == placeholder_job(POD, node="n1")
-    await works.do(CancelJob("u1", 7))
-    assert works.slurm.calls == [("job", 7), ("cancel", 7)]
+    await works.do(CancelJob("u1", 7, "Pod deleted"))
+    assert works.slurm.calls == [("job", 7), ("comment Pod deleted", 7), ("cancel", 7)]
+
+
+@pytest.mark.parametrize("error", [InvalidRequest("no such job"), Unreachable("down")])
+async def test_a_job_whose_comment_is_refused_is_cancelled_all_the_same(error: SlurmError) -> None:
+    works = Works()
+    works.slurm.update_error = error
+    await works.do(CancelJob("u1", 7, "Pod deleted"))
+    assert works.slurm.calls == [("cancel", 7)]
+
+
+async def test_a_job_whose_comment_hangs_is_cancelled_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "_WORDS_S", 0.01)
+    works = Works()
+    works.slurm.deaf = True
+    await works.do(CancelJob("u1", 7, "Pod deleted"))
+    assert works.slurm.calls == [("cancel", 7)]
 
 
 # Effects on Kubernetes
@@ -291,12 +318,12 @@ async def test_effects_wait_while_this_replica_may_not_act() -> None:
     async with Works() as works:
         may_act = asyncio.Event()
         works.dispatcher._allowed = may_act.wait  # type: ignore[assignment]
-        works.put(CancelJob("u1", 7))
+        works.put(CancelJob("u1", 7, "Pod deleted"))
         await asyncio.sleep(0)
         assert works.slurm.calls == []
         may_act.set()
         await works.outcome()
-        assert works.slurm.calls == [("cancel", 7)]
+        assert works.slurm.calls[-1] == ("cancel", 7)
 
 
 async def test_an_evicted_pod_is_told_why_before_it_is_deleted() -> None:
@@ -353,9 +380,9 @@ async def test_submissions_that_hang_hold_up_no_eviction_and_no_cancellation() -
         works.slurm.open.clear()
         works.put(*(Submit("u1", 7 + i, SPEC, immediate=True) for i in range(5)), EVICTION)
         assert await works.outcome() == Outcome(EVICTION, None)
-        works.put(CancelJob("u1", 7))
-        assert await works.outcome() == Outcome(CancelJob("u1", 7), None)
-        assert works.slurm.calls == [("cancel", 7)]
+        works.put(CancelJob("u1", 7, "Pod deleted"))
+        assert await works.outcome() == Outcome(CancelJob("u1", 7, "Pod deleted"), None)
+        assert works.slurm.calls[-1] == ("cancel", 7)
 
 
 async def test_writes_that_hang_hold_up_no_eviction_and_no_cancellation() -> None:
@@ -365,8 +392,8 @@ async def test_writes_that_hang_hold_up_no_eviction_and_no_cancellation() -> Non
             *(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=True) for _ in range(5)), EVICTION
         )
         assert await works.outcome() == Outcome(EVICTION, None)
-        works.put(CancelJob("u1", 7))
-        assert await works.outcome() == Outcome(CancelJob("u1", 7), None)
+        works.put(CancelJob("u1", 7, "Pod deleted"))
+        assert await works.outcome() == Outcome(CancelJob("u1", 7, "Pod deleted"), None)
 
 
 async def test_the_ledger_is_woken_when_it_wants_to_be() -> None:

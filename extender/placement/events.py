@@ -48,6 +48,8 @@ class ExcludeNodes:
 class CancelJob:
     uid: str
     job_id: int
+    comment: str
+    """What the job's comment is to say from then on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from extender.placement.workload import Pod
 _WITHOUT_JOB = frozenset({State.SEEN, State.REFUSED})
 _OFFER_S = 0.2  # how long other replicas have to say what kube-scheduler offered
 _WRITES = frozenset({State.ALLOCATED, State.REPLACING, State.EVICTING})
+_ELSEWHERE = "Pod was bound without this job"
 _OVER = frozenset({State.RELEASING, State.DONE})
 
 
@@ -63,19 +64,20 @@ def _overtaken(placeholder: Placeholder, now: float) -> Placeholder:
     if placeholder.state in _WITHOUT_JOB:
         return placeholder._replace(attempt=pod.attempt, attempt_try=0)
     if pod.node is not None:
-        return after_end(placeholder, now)
+        return after_end(placeholder, now, _ELSEWHERE)
     before = placeholder._replace(attempt=pod.attempt - 1, allocation=None)
     if placeholder.state is State.REPLACING:  # our own number, or that of another replica
         return before._replace(written=True, not_before=0.0)
     return before.move(State.REPLACING, now, written=True, job_over=placeholder.job_over)
 
 
-def after_end(placeholder: Placeholder, now: float) -> Placeholder:
-    """Returns the record after its Pod is gone, or will never run again."""
+def after_end(placeholder: Placeholder, now: float, words: str = "Pod deleted") -> Placeholder:
+    """Returns the record after its Pod is gone, will never run again, or has no use for its job; `words`
+    are for where the Pod does not say itself what became of it."""
     if placeholder.state in _OVER:
         return placeholder
     to = State.DONE if placeholder.state in _WITHOUT_JOB else State.RELEASING
-    return placeholder.move(to, now)
+    return placeholder.move(to, now, cause=Cause("PodEnded", words))
 
 
 def refused(placeholder: Placeholder, message: str, now: float) -> Placeholder:
@@ -96,7 +98,7 @@ def _bound(placeholder: Placeholder, node: str, now: float) -> Placeholder:
             return _believed(placeholder.move(State.ALLOCATED, now), now)
         case State.ALLOCATED if placeholder.allocation is None and _by_another_replica(placeholder):
             return _believed(placeholder, now)
-    return after_end(placeholder, now)
+    return after_end(placeholder, now, _ELSEWHERE)
 
 
 def _believed(placeholder: Placeholder, now: float) -> Placeholder:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from extender.placement.endings import with_words
 from extender.placement.events import (
     CancelJob,
     Effect,
@@ -36,6 +37,7 @@ _TOLD = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED, State.REFUSED})
 # What Slurm answers to a submission; all but the last before it looks for a duplicate.
 _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR, Remedy.ID_TAKEN})
 _MANY_AT_ONCE = "very many Pods are to be deleted at once: this one runs on until its turn comes"
+_NO_WORDS = "Pod does not need it any more"
 NO_NODE = Cause("NoEligibleNode", "no Node of the partition is open to this Pod")
 
 
@@ -54,10 +56,17 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
         case State.REPLACING if not placeholder.written:
             return WriteAttempt(uid, placeholder.pod, placeholder.attempt + 1)
         case State.REPLACING | State.RELEASING if job_id is not None and not placeholder.job_over:
-            return CancelJob(uid, job_id)
+            return CancelJob(uid, job_id, _last_words(placeholder))
         case State.EVICTING if placeholder.cause is not None and not _is_going(placeholder):
             return EvictPod(uid, placeholder.pod, placeholder.cause)
     return None
+
+
+def _last_words(placeholder: Placeholder) -> str:
+    """What a job's comment is to say once it is cancelled."""
+    pod, cause = placeholder.pod, placeholder.cause
+    words = pod.end or (cause.message if cause else _NO_WORDS)
+    return with_words(pod.request.job.comment, words)
 
 
 def _towards_binding(placeholder: Placeholder, job_id: int, at: Moment) -> Effect | None:

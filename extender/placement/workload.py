@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from extender.placement.annotations import DEFAULT_PAGE, DEFAULT_PREFIX, minutes, read_annotations
+from extender.placement.endings import end_in_words
 from extender.placement.grace import GraceRule
 from extender.placement.identity import whole_number
 from extender.placement.node_constraints import NodeConstraints
@@ -161,6 +162,8 @@ class Pod:
     allocation: Allocation | None = None
     deleting: bool = False
     finished: bool = False
+    end: str = ""
+    """How it ended, or why it is being deleted."""
     told_to_wait: bool = False
     """Our condition on it says that it waits."""
     offered: Offer | None = None
@@ -203,6 +206,7 @@ def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = No
         allocation=Allocation.parse(annotations),
         deleting="deletionTimestamp" in metadata,
         finished=status.get("phase") in ("Succeeded", "Failed"),
+        end=end_in_words(manifest),
         told_to_wait=_has(status, CONDITION, None),
         offered=Offer.parse(annotations),
         looked_at=_has(status, "PodScheduled", "Unschedulable"),

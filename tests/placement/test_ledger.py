@@ -14,6 +14,7 @@ from extender.placement.events import (
     EvictPod,
     ExcludeNodes,
     Failure,
+    GraceStarted,
     JobsPolled,
     LookAtNode,
     Outcome,
@@ -484,6 +485,83 @@ def test_a_bound_pod_whose_job_no_longer_runs_is_evicted_with_the_reason(base: s
     assert not world.live_jobs(uid)
 
 
+def test_a_pod_leaves_at_the_start_of_its_jobs_grace_time_and_its_job_ends_with_it() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.begin_grace(job_id)
+    assert poll(world) == []  # its state says nothing of it
+    world.read_graces()
+    (eviction,) = world.effects
+    assert isinstance(eviction, EvictPod)
+    assert eviction.cause.reason == "SlurmJobPreempted"
+    assert f"Slurm job {job_id}" in eviction.cause.message
+    assert CancelJob in kinds(settle(world))
+    assert not world.live_jobs(uid)
+
+
+def test_a_pod_that_leaves_already_is_not_told_of_a_grace_time() -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.write(replace(world.pods[uid], deleting=True))
+    settle(world)
+    world.begin_grace(job_id_of(world, uid))
+    world.read_graces()
+    assert world.effects == []
+
+
+def test_a_grace_time_of_another_job_or_that_is_over_already_says_nothing() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job = replace(world.live_jobs(uid)[0], preempt_time=1)
+    for not_now in (replace(job, id=job.id + 1), replace(job, state=JobState("PREEMPTED"))):
+        world.tell(GraceStarted(uid, not_now))
+    world.tell(GraceStarted("nobody", job))
+    assert world.effects == []
+    assert state_of(world, uid) is State.BOUND
+
+
+def graceful(**partition: Any) -> ClusterObserved:
+    main = replace(VIEW.partitions["main"], **partition)
+    return ClusterObserved(replace(VIEW, partitions={"main": main}, preemption=True))
+
+
+def test_only_jobs_of_bound_pods_that_have_a_grace_time_are_read_for_it() -> None:
+    world = World()
+    uid, leaving = bound_pod(world), bound_pod(world)
+    world.create_pod()  # waits
+    world.write(replace(world.pods[leaving], deleting=True))
+    settle(world)
+    assert world.ledger.jobs_with_grace() == {}
+    world.tell(graceful())
+    assert world.ledger.jobs_with_grace() == {}
+    world.tell(graceful(grace_time_s=30))
+    assert world.ledger.jobs_with_grace() == {uid: job_id_of(world, uid)}
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [("Pod failed: c exited with 3", "Pod failed: c exited with 3"), ("", "Pod deleted")],
+)
+def test_a_cancelled_jobs_comment_tells_how_its_pod_ended(end: str, words: str) -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.write(replace(world.pods[uid], finished=bool(end), end=end))
+    if not end:
+        world.remove_pod(uid)
+    (cancelled,) = (e for e in settle(world) if isinstance(e, CancelJob))
+    assert cancelled.comment == words
+
+
+def test_the_comment_of_a_job_that_is_given_back_tells_why() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    done = settle_refused(world, uid)
+    (cancelled,) = (e for e in done if isinstance(e, CancelJob))
+    assert "kube-scheduler does not let it onto n" in cancelled.comment
+
+
 @pytest.mark.parametrize(("base", "evicted"), [("CANCELLED", True), ("PREEMPTED", False)])
 def test_a_pod_that_has_not_started_is_placed_again_unless_a_person_ended_its_job(
     base: str, evicted: bool
@@ -851,7 +929,7 @@ def test_an_illegal_move_raises() -> None:
 
 def test_an_outcome_of_a_pod_that_is_long_gone_is_no_news() -> None:
     world = World()
-    world.tell(Outcome(CancelJob("nobody", 1), None))
+    world.tell(Outcome(CancelJob("nobody", 1, ""), None))
     assert world.effects == []
 
 
