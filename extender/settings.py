@@ -95,6 +95,9 @@ class Settings(BaseSettings):
     default_grace: DefaultGrace = "lower"
     """What becomes of Kubernetes' default grace of 30 s where KillWait is too short for it: lower it,
     with a warning to whoever creates the Pod, or refuse the Pod."""
+    priority_classes: Annotated[dict[str, dict[str, str]], NoDecode] = {}
+    """What PriorityClasses ask Slurm for where no annotation does (docs/endings.md), with commas between
+    them: "urgent=partition:high,urgent=qos:fast,spare=qos:scavenger"."""
     job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
     """Placeholders get ids from here up; Slurm's own sequence must end below."""
     window: int = Field(default=1000, ge=1)
@@ -181,6 +184,11 @@ class Settings(BaseSettings):
     def _names_have_commas_between_them(cls, given: object) -> object:
         return _listed(given)
 
+    @field_validator("priority_classes", mode="before")
+    @classmethod
+    def _classes_ask_for_a_partition_or_a_qos(cls, given: object) -> object:
+        return _mapped(given) if isinstance(given, str) else given
+
     @field_validator("scope")
     @classmethod
     def _all_or_some(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -218,6 +226,7 @@ class Settings(BaseSettings):
             page=self.docs_url,
             cpu_unit=self.cpu_unit,
             scope=Scope.of(self.namespaces, self.pod_selector),
+            priority_classes=self.priority_classes,
         )
 
     @property
@@ -261,6 +270,21 @@ def from_environment() -> Settings:
     except SettingsError:  # the one variable that holds JSON
         print('SLURM_EXTENDER_GRES: not JSON, like {"nvidia.com/gpu": "gpu"}', file=sys.stderr)  # noqa: T201
     raise SystemExit(2)
+
+
+_CLASS = re.compile(r"([a-z0-9.-]+)=(partition|qos):([^,:=\s]+)", re.ASCII)
+
+
+def _mapped(text: str) -> dict[str, dict[str, str]]:
+    mapped: dict[str, dict[str, str]] = {}
+    for one in filter(None, (part.strip() for part in text.split(","))):
+        found = _CLASS.fullmatch(one)
+        if found is None:
+            raise ValueError(f"{one!r} is not like urgent=partition:high or urgent=qos:fast")
+        name, field, value = found.groups()
+        if mapped.setdefault(name, {}).setdefault(field, value) != value:
+            raise ValueError(f"{name} has two values for its {field}")
+    return mapped
 
 
 def _listed(given: object) -> object:

@@ -102,6 +102,12 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("DRAIN_TAINTS", "disk,slurm-extender.io/out-of-service"),
         ("TAINT_NODES", "2"),
         ("LOG_LEVEL", "info"),
+        ("PRIORITY_CLASSES", "high"),
+        ("PRIORITY_CLASSES", "high=urgent"),
+        ("PRIORITY_CLASSES", "high=account:x"),
+        ("PRIORITY_CLASSES", "high=qos:"),
+        ("PRIORITY_CLASSES", "High=qos:x"),
+        ("PRIORITY_CLASSES", "high=qos:x,high=qos:y"),
     ],
 )
 def test_a_wrong_value_is_told_with_its_variable(
@@ -247,3 +253,18 @@ def test_kube_apiserver_calls_the_webhooks_by_a_service_of_their_namespace(
     assert Settings().webhook_names == ("slurm-extender.slurm.svc",)
     monkeypatch.setenv(PREFIX + "TLS_NAMES", "a.example,b.example")
     assert Settings().webhook_names == ("a.example", "b.example")
+
+
+def test_priority_classes_stand_for_a_partition_or_a_qos_or_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Settings().dialect.priority_classes == {}
+    given = "high=partition:urgent, high=qos:fast,low=qos:spare,"
+    monkeypatch.setenv(PREFIX + "PRIORITY_CLASSES", given)
+    expected = {"high": {"partition": "urgent", "qos": "fast"}, "low": {"qos": "spare"}}
+    assert Settings().dialect.priority_classes == expected
+
+
+def test_qos_with_a_grace_time_have_commas_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + "QOS_GRACE", "low, spare")
+    assert Settings().qos_grace == ("low", "spare")

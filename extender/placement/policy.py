@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from extender.placement.annotations import ANNOTATIONS
-from extender.placement.workload import Dialect, Pod
+from extender.placement.workload import Dialect, Pod, Request
 from slurm_client.model import JobSpec
 
 _SHOWN = 80
@@ -97,7 +97,7 @@ def judged(pod: Pod, policy: Policy, dialect: Dialect) -> Pod:
         changes: dict[str, Any] = dict.fromkeys(_JUDGED)
         problems = [_no_rule(pod)]
     else:
-        verdict = _Verdict(rule, request.job, dialect.annotation_prefix)
+        verdict = _Verdict(rule, request, dialect.annotation_prefix)
         changes, problems = verdict.changes, verdict.problems
     job = replace(request.job, **changes)
     asked = replace(request, job=job, problems=(*request.problems, *problems))
@@ -114,9 +114,11 @@ def _no_rule(pod: Pod) -> str:
 class _Verdict:
     """What one rule makes of one job."""
 
-    def __init__(self, rule: Rule, job: JobSpec, prefix: str) -> None:
+    def __init__(self, rule: Rule, request: Request, prefix: str) -> None:
+        job = request.job
         self._rule = rule
         self._prefix = prefix
+        self._by_class = request.by_class
         self.problems: list[str] = []
         self.changes: dict[str, Any] = self._owner(job)
         for name in _LISTED:
@@ -156,9 +158,11 @@ class _Verdict:
 
     def _refuse(self, name: str, asked: int | str, allowed: str) -> None:
         shown = repr(str(asked)[:_SHOWN])
+        asker = f"annotation {self._prefix}{_NAMES[name]}"
+        if name in self._by_class:
+            asker = f"priorityClassName {self._by_class[name]}, for the {_NAMES[name]}"
         self.problems.append(
-            f"annotation {self._prefix}{_NAMES[name]}: {shown} is not allowed by {self._label()}, which"
-            f" allows {allowed}"
+            f"{asker}: {shown} is not allowed by {self._label()}, which allows {allowed}"
         )
 
     def _label(self) -> str:

@@ -65,6 +65,8 @@ class Dialect:
     cpu_unit: Decimal = Decimal(1)
     """How many of the CPUs that Pods ask for (logical ones) one of Slurm's CPUs stands for."""
     scope: Scope = field(default_factory=Scope)
+    priority_classes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What a PriorityClass asks Slurm for: by its name, fields of `JobSpec` (partition, qos)."""
 
     def asks(self, manifest: Manifest) -> bool:
         """Tells whether a Pod asks for Slurm: it names our scheduler or has one of our annotations."""
@@ -142,6 +144,8 @@ class Request:
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
     """What its author should know, and is placed all the same."""
+    by_class: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Those fields of the job that the Pod's PriorityClass asks for, with its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +243,13 @@ def read_request(manifest: Manifest, dialect: Dialect) -> Request:
     gres = gres_of(amounts, dialect)
     namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
     cpu = amounts.get("cpu", Decimal(0))
+    by_class = dialect.priority_classes.get(spec.get("priorityClassName") or "", {})
     job = JobSpec(
         name=f"{namespace}/{name}",
         cpus=whole(cpu, dialect.cpu_unit),
         memory_mb=mebibytes(amounts.get("memory", Decimal(0))),
         gres=gres,
-        **{**_deadline(spec), **asked.fields},
+        **{**_deadline(spec), **by_class, **asked.fields},
     )
     return Request(
         job,
@@ -258,6 +263,7 @@ def read_request(manifest: Manifest, dialect: Dialect) -> Request:
             *dialect.see("gangs", _gang(spec)),
         ),
         (*asked.warnings, *dialect.see("requests", rounding(cpu, dialect.cpu_unit))),
+        {name: spec["priorityClassName"] for name in by_class if name not in asked.fields},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from extender.placement.annotations import ANNOTATIONS
 from extender.placement.policy import OPEN, RESTRICTED, Choice, Policy, Rule, described, judged
+from extender.placement.workload import Request, parse_pod
 from slurm_client.model import JobSpec
-from tests.builders import DIALECT, PREFIX, pod
+from tests.builders import DIALECT, PREFIX, pod, pod_manifest
 
 ALICE, BOB = 2001, 2002
 FIELDS = {
@@ -213,6 +215,24 @@ def test_what_a_rule_does_not_allow_is_refused(
     assert told.startswith(f"annotation {PREFIX}{annotation}: '{value}' is not allowed")
     assert told.endswith(f"the policy's rule 'team-a', which allows {allows}")
     assert getattr(job, annotation) == instead
+
+
+def test_what_a_priority_class_asks_for_is_judged_like_an_annotation() -> None:
+    classes = {"high": {"partition": "urgent"}, "low": {"qos": "x", "partition": "gpu-spare"}}
+    dialect = replace(DIALECT, priority_classes=classes)
+
+    def told(name: str, **annotations: str) -> Request:
+        named = {PREFIX + name: value for name, value in annotations.items()}
+        manifest = pod_manifest(namespace="team-a", annotations=named, priorityClassName=name)
+        return judged(parse_pod(manifest, dialect), Policy((TEAM,)), dialect).request
+
+    (problem,) = told("high").problems
+    assert problem.startswith("priorityClassName high, for the partition: 'urgent' is not allowed")
+    assert told("high").job.partition is None
+    assert told("high", partition="gpu").problems == ()
+    (problem,) = told("low").problems
+    assert problem.startswith("priorityClassName low, for the qos: 'x' is not allowed")
+    assert told("low").job.partition == "gpu-spare"
 
 
 def test_priority_is_refused_unless_a_rule_allows_some() -> None:

@@ -360,3 +360,21 @@ def test_an_attempt_that_nobody_reaches_is_forged() -> None:
     """What follows it would not fit into a job's key, and nobody would know the job for ours."""
     forged = parse_pod(pod_manifest(annotations={ATTEMPT: "9999999999"}), Dialect())
     assert forged.attempt == 1
+
+
+# PriorityClasses
+
+
+def test_a_priority_class_stands_for_what_the_installation_says_unless_an_annotation_does() -> None:
+    classes = {"high": {"partition": "urgent", "qos": "fast"}}
+    dialect = Dialect(priority_classes=classes)
+
+    def asked(name: str | None, annotations: dict[str, str]) -> tuple[str | None, str | None]:
+        spec: dict[str, Any] = {} if name is None else {"priorityClassName": name}
+        named = {PREFIX + key: value for key, value in annotations.items()}
+        job = read_request(pod_manifest(annotations=named, **spec), dialect).job
+        return job.partition, job.qos
+
+    assert asked("high", {}) == ("urgent", "fast")
+    assert asked("high", {"partition": "main"}) == ("main", "fast")
+    assert asked("low", {}) == asked(None, {}) == (None, None)
