@@ -33,6 +33,14 @@ def eventually(see: Callable[[], Result], what: str, within: float = 20.0) -> Re
     return seen
 
 
+def eventually_not(see: Callable[[], Any], what: str, within: float = 20.0) -> None:
+    """Waits until the answer is false. Fails with the last one once the time is over."""
+    deadline = time.monotonic() + within
+    while seen := see():
+        assert time.monotonic() < deadline, f"{what}: not within {within} s, but {seen!r}"
+        time.sleep(0.03)
+
+
 @dataclass(frozen=True)
 class QueuedJob:
     """A line of squeue."""
@@ -158,6 +166,16 @@ class People:
         assert job is not None, f"{name} has no job"
         shown = self.cluster.run_slurm("scontrol", "show", "job", str(job.id)).stdout
         return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+    def in_the_books(self, job_id: int, books: Mapping[str, str]) -> None:
+        """Waits until sacct has this of a job; slurmdbd is told a moment later."""
+        options = ("-nPX", f"--jobs={job_id}", f"--format={','.join(books)}")
+
+        def differs() -> str:
+            entry = self.cluster.run_slurm("sacct", *options).stdout.strip()
+            return "" if entry == "|".join(books.values()) else entry or "no entry"
+
+        eventually_not(differs, f"in the books: {books}")
 
     # The SRE
 

@@ -104,16 +104,6 @@ def waits(people: People, name: str, reason: str) -> str:
     return people.condition(name)["message"]
 
 
-def in_the_books(people: People, job_id: int, books: Mapping[str, str]) -> None:
-    """Waits until sacct has this of a job; slurmdbd is told a moment later."""
-    options = ("-nPX", f"--jobs={job_id}", f"--format={','.join(books)}")
-
-    def entry() -> list[str]:
-        return people.cluster.run_slurm("sacct", *options).stdout.strip().split("|")
-
-    eventually(lambda: entry() == [*books.values()], f"in the books: {books}")
-
-
 # What a job has
 
 
@@ -195,7 +185,7 @@ def test_the_job_has_what_the_pod_asks_for(
         for key, value in case.job.items():
             assert shown.get(key, "") in value.split(" or "), key
         if case.books:
-            in_the_books(people, job.id, case.books)
+            people.in_the_books(job.id, case.books)
 
 
 @real
@@ -203,9 +193,9 @@ def test_a_comment_is_in_the_books_once_the_job_has_ended(people: People) -> Non
     place(people, "p", {"comment": "for Ada's paper: ü"})
     job = people.job_of("p")
     assert job is not None
-    in_the_books(people, job.id, {"user": "root", "comment": ""})
+    people.in_the_books(job.id, {"user": "root", "comment": ""})
     people.delete("p")
-    in_the_books(people, job.id, {"comment": "for Ada's paper: ü"})
+    people.in_the_books(job.id, {"comment": "for Ada's paper: ü"})
 
 
 # With whom it shares its Node

@@ -1,0 +1,543 @@
+"""Every ending of docs/endings.md, both ways: what the other system does then, and what a person reads.
+
+On a Slurm that preempts, with accounting: sacct is where an ended job is looked up.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from deploy.local.accounting import Account, Qos, User, declare
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from deploy.local.spec import ClusterSpec
+from tests.end_to_end.people import Manifest, People, eventually
+
+pytestmark = pytest.mark.real
+
+NODES = ("node-1", "node-2", "node-3", "node-4")
+DOOMED = "node-5"
+"""Its Node is deleted from Kubernetes."""
+GRACE_S = 20
+"""Of the Pods that somebody ends: another than anybody's default, and time to look at them."""
+TIME_TO_LEAVE_S = 60
+"""GraceTime: far above what anything here takes."""
+CONF = (
+    "PreemptType=preempt/qos",
+    "PreemptMode=CANCEL",
+    "PartitionName=low Nodes=node-[1-4] PriorityTier=1 PreemptMode=CANCEL State=UP",
+    f"PartitionName=graceful Nodes=node-[1-4] PreemptMode=CANCEL State=UP GraceTime={TIME_TO_LEAVE_S}",
+    "PartitionName=high Nodes=node-[1-4] PriorityTier=10 PreemptMode=OFF State=UP",
+)
+ALL_QOS = ("normal", "scavenger", "patient", "urgent")
+WHO_MAY_WHAT = (
+    Qos("scavenger"),
+    Qos("patient", grace_s=TIME_TO_LEAVE_S),
+    Qos("urgent", preempts=("scavenger", "patient")),
+    Account("ml"),
+    User("root", ("root",), ALL_QOS),
+    User("alice", ("ml",), ALL_QOS),
+)
+SETTINGS = {
+    "SLURM_EXTENDER_QOS_GRACE": "patient",
+    "SLURM_EXTENDER_PRIORITY_CLASSES": "by-tier=partition:high,by-qos=qos:urgent,by-qos=partition:low",
+}
+CPUS = 64
+WHOLE = {"cpu": str(CPUS)}
+
+
+@pytest.fixture(scope="module")
+def cluster(slurm_release: str) -> Iterator[Cluster]:
+    spec = ClusterSpec(
+        nodes=len(NODES) + 1,
+        cpus_per_node=CPUS,
+        release=slurm_release,
+        accounting=True,
+        slurm_conf=CONF,
+        kill_wait=30,
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="endings-") as directory,
+        Cluster.up(spec, Path(directory)) as running,
+    ):
+        declare(running, *WHO_MAY_WHAT)
+        running.stop("extender")
+        running.start("extender", env=SETTINGS)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def everybody(cluster: Cluster) -> Iterator[People]:
+    people = People(cluster)
+    yield people
+    people.close()
+
+
+@pytest.fixture(scope="module")
+def by_tier(cluster: Cluster) -> None:
+    """From now on Slurm preempts by the partitions' tiers, and no more by QOS."""
+    conf, by_tier = cluster.directory / "slurm" / "etc" / "slurm.conf", "preempt/partition_prio"
+    conf.write_text(conf.read_text().replace("preempt/qos", by_tier))
+    settings = SETTINGS | {"SLURM_EXTENDER_PREEMPT_TYPE": by_tier}
+    for component, environment in {"slurmctld": {}, "extender": settings}.items():
+        cluster.stop(component)
+        cluster.start(component, env=environment)
+
+
+@pytest.fixture(scope="module")
+def elsewhere(cluster: Cluster, by_tier: None) -> Iterator[People]:
+    """People of another namespace, where two endings take their time while the other tests run."""
+    people = People(cluster, namespace="elsewhere")
+    cluster.kubectl("create", "namespace", people.namespace)
+    late = place(people, "late", "node-4", annotations={"timeout": "3600"})
+    kept = {"metadata": {"finalizers": ["example.com/until-it-was-looked-at"]}}
+    people.kubectl("patch", "pod", people.full("late"), "-n", people.namespace, "-p", json.dumps(kept))
+    place(people, "orphan", DOOMED)
+    cluster.kubectl("delete", "node", DOOMED, "--wait=false")
+    its_time_is_over(cluster, late)
+    yield people
+    people.close()
+
+
+def its_time_is_over(cluster: Cluster, job: Job) -> None:
+    """As if the hour had passed: Slurm has a look every half minute."""
+    version = {"26.05": "v0.0.45", "24.11": "v0.0.42"}[cluster.spec.release]
+    httpx.post(
+        f"{cluster.slurmrestd_url}/slurm/{version}/job/{job.id}",
+        headers={"X-SLURM-USER-TOKEN": cluster.token_file.read_text().strip()},
+        json={"end_time": {"set": True, "number": int(time.time()) + 2}},
+    ).raise_for_status()
+
+
+class Job(NamedTuple):
+    id: int
+    node: str
+
+
+def place(people: People, name: str, node: str = "node-1", **given: Any) -> Job:
+    """Creates a Pod that gets this node, and returns its job once it is bound. It takes all of its grace
+    to end."""
+    annotations = {"required-nodes": node, **given.pop("annotations", {})}
+    slow = {"local.slurm-extender.io/stop-after": str(GRACE_S)}
+    given = {"own_annotations": slow, "terminationGracePeriodSeconds": GRACE_S, **given}
+    people.create(name, annotations=annotations, **given)
+    bound_to, seen = people.bound(name), people.see(name)
+    assert seen is not None
+    return Job(int(seen["metadata"]["annotations"]["slurm-extender.io/job-id"]), bound_to)
+
+
+def native(people: People, node: str, *options: str, runs: str = "sleep 600") -> None:
+    """Alice submits a job that wants the whole of a node."""
+    sbatch = ("sbatch", "-J", "native", "-w", node, "-n", "1", "-c", str(CPUS), "--mem=1000", *options)
+    people.cluster.run_slurm(*sbatch, "--wrap", runs, user="alice")
+
+
+def native_is(people: People, state: str) -> Job:
+    def see() -> Job | None:
+        job = people.squeue().get("native")
+        return Job(job.id, job.node) if job is not None and job.state == state else None
+
+    return eventually(see, f"the native job {state}")  # type: ignore[return-value]
+
+
+def is_being_evicted(people: People, name: str, reason: str, words: str) -> None:
+    """Its author reads why in an Event and on the Pod, which has the grace that it asked for."""
+    eventually(lambda: words in people.events(name).get(reason, ""), f"{name}: an Event {reason}")
+    seen = eventually(lambda: deleted(people, name), f"{name} deleted")
+    assert seen is not None
+    assert seen["metadata"]["deletionGracePeriodSeconds"] == GRACE_S
+    condition = people.condition(name, "DisruptionTarget")
+    assert (condition["status"], condition["reason"]) == ("True", reason)
+    assert words in condition["message"]
+
+
+def deleted(people: People, name: str) -> Manifest | None:
+    seen = people.see(name)
+    return seen if seen is not None and "deletionTimestamp" in seen["metadata"] else None
+
+
+def hurry(people: People, name: str) -> None:
+    """The Pod has ended before its grace is over."""
+    people.cluster.kubectl("delete", "pod", people.full(name), "--grace-period=1", "--wait=false")
+
+
+def slurm_says(people: People, job_id: int, state: str, comment: str) -> None:
+    people.in_the_books(job_id, {"state": state, "comment": comment})
+
+
+CANCELLED = "CANCELLED by 0"
+
+
+# Preempted by QOS, which Slurm does first here
+
+
+def test_a_native_job_of_a_higher_qos_takes_a_pods_place(people: People) -> None:
+    job = place(people, "p", annotations={"partition": "low", "qos": "scavenger"}, **WHOLE)
+    native(people, job.node, "-p", "low", "-q", "urgent")
+    words = f"Slurm job {job.id} was preempted by Slurm (PREEMPTED"
+    is_being_evicted(people, "p", "SlurmJobPreempted", words)
+    slurm_says(people, job.id, "PREEMPTED", "")
+
+
+def test_a_pod_of_a_qos_with_a_grace_time_leaves_at_its_start(people: People) -> None:
+    job = place(people, "p", annotations={"partition": "low", "qos": "patient"}, **WHOLE)
+    began = time.monotonic()
+    native(people, job.node, "-p", "low", "-q", "urgent")
+    leaves_in_time(people, job, began)
+
+
+def test_a_pod_of_a_higher_qos_takes_a_native_jobs_place(people: People) -> None:
+    with priority_class(people, "by-qos") as spec:
+        takes_the_place_of_a_native_job(people, ("-p", "low", "-q", "scavenger"), **spec)
+        assert people.scontrol("p")["QOS"] == "urgent"
+
+
+# The Pod ends first
+
+
+def evict(people: People, name: str) -> None:
+    pod = people.full(name)
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    path = f"/api/v1/namespaces/{people.namespace}/pods/{pod}/eviction"
+    people.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
+
+
+SOON = {"local.slurm-extender.io/run-for": "1"}
+BADLY = SOON | {"local.slurm-extender.io/exit-code": "3"}
+
+
+@dataclass(frozen=True)
+class PodEnds:
+    """How a Pod ends, and what is read of its job then."""
+
+    name: str
+    words: str
+    end: Callable[[People, str], None] | None = None
+    """None: by itself."""
+    own_annotations: Mapping[str, str] | None = None
+    comment: str = ""
+    """Its author's."""
+
+
+POD_ENDS = (
+    PodEnds("deleted", "nightly run; Pod deleted", People.delete, comment="nightly run"),
+    PodEnds("succeeded", "Pod succeeded", own_annotations=SOON),
+    PodEnds("failed", "Pod failed: c exited with 3", own_annotations=BADLY),
+    PodEnds("evicted", "Pod evicted: EvictionByEvictionAPI: Eviction API: evicting", evict),
+)
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("how", POD_ENDS, ids=lambda how: how.name)
+def test_a_pod_that_ends_ends_its_job_with_words(people: People, how: PodEnds) -> None:
+    annotations = {"comment": how.comment} if how.comment else {}
+    job = place(people, "p", annotations=annotations, own_annotations=how.own_annotations)
+    if how.end is not None:
+        how.end(people, "p")
+    slurm_says(people, job.id, CANCELLED, how.words)
+
+
+def test_a_pod_that_is_deleted_while_it_waits_ends_its_job_with_words(people: People) -> None:
+    place(people, "first", **WHOLE)
+    people.create("p", annotations={"required-nodes": "node-1"})
+    job = people.queued("p")
+    people.delete("p")
+    slurm_says(people, job.id, CANCELLED, "Pod deleted")
+
+
+# The job ends first
+
+
+def cancel(people: People, job: Job) -> None:
+    people.cluster.run_slurm("scancel", str(job.id))
+
+
+def suspend(people: People, job: Job) -> None:
+    people.cluster.run_slurm("scontrol", "suspend", str(job.id))
+
+
+def fail_its_node(people: People, job: Job) -> None:
+    node = f"NodeName={job.node}"
+    people.cluster.run_slurm("scontrol", "update", node, "State=DOWN", "Reason=broken")
+    people.cluster.run_slurm("scontrol", "update", node, "State=RESUME")
+
+
+def preempt(people: People, job: Job) -> None:
+    native(people, job.node, "-p", "high")
+
+
+@dataclass(frozen=True)
+class JobEnds:
+    """How a job ends, and what is read on its Pod and in Slurm's books then."""
+
+    end: Callable[[People, Job], None]
+    reason: str
+    words: str
+    books: str
+
+    def __str__(self) -> str:
+        return self.end.__name__
+
+
+JOB_ENDS = (
+    JobEnds(cancel, "SlurmJobCancelled", "was cancelled in Slurm (CANCELLED", CANCELLED),
+    JobEnds(fail_its_node, "SlurmNodeFailed", "lost its node in Slurm (NODE_FAIL", "NODE_FAIL"),
+    JobEnds(preempt, "SlurmJobPreempted", "was preempted by Slurm (PREEMPTED", "PREEMPTED"),
+)
+
+
+@pytest.mark.usefixtures("by_tier")
+@pytest.mark.parametrize("how", JOB_ENDS, ids=str)
+def test_a_job_that_ends_evicts_its_pod_with_words(people: People, how: JobEnds) -> None:
+    job = place(people, "p", annotations={"partition": "low"}, **WHOLE)
+    how.end(people, job)
+    is_being_evicted(people, "p", how.reason, f"Slurm job {job.id} {how.words}")
+    slurm_says(people, job.id, how.books, "")
+
+
+def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: People) -> None:
+    eventually(lambda: elsewhere.events("late").get("SlurmJobTimeout"), "an Event", 60)
+    (job_id,) = jobs_of(elsewhere, "late")
+    words = f"Slurm job {job_id} reached its time limit in Slurm (TIMEOUT"
+    is_being_evicted(elsewhere, "late", "SlurmJobTimeout", words)
+    elsewhere.in_the_books(job_id, {"state": "TIMEOUT", "comment": ""})
+
+
+def jobs_of(people: People, name: str) -> list[int]:
+    """The ids of all jobs that a Pod ever had, by sacct."""
+    named = ("-nPX", f"--name={people.namespace}/{people.full(name)}", "--format=jobid")
+    return [int(job) for job in people.cluster.run_slurm("sacct", *named).stdout.split()]
+
+
+def test_a_suspended_job_evicts_its_pod_and_is_ended_once_that_is_gone(people: People) -> None:
+    job = place(people, "p")
+    suspend(people, job)
+    words = f"Slurm job {job.id} was suspended in Slurm (SUSPENDED)"
+    is_being_evicted(people, "p", "SlurmJobSuspended", words)
+    assert people.job_of("p")
+    hurry(people, "p")
+    slurm_says(people, job.id, CANCELLED, f"Pod evicted: SlurmJobSuspended: {words}")
+
+
+@pytest.mark.usefixtures("by_tier")
+def test_a_preempted_pod_leaves_at_the_start_of_its_jobs_grace_time(people: People) -> None:
+    job = place(people, "p", annotations={"partition": "graceful"}, **WHOLE)
+    began = time.monotonic()
+    preempt(people, job)
+    leaves_in_time(people, job, began)
+
+
+def leaves_in_time(people: People, job: Job, began: float) -> None:
+    """The Pod has its own grace within the job's, and gives the rest of that back."""
+    words = f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun"
+    is_being_evicted(people, "p", "SlurmJobPreempted", words)
+    still = people.job_of("p")
+    assert still is not None
+    assert still.state == "RUNNING"
+    assert native_is(people, "PENDING")
+    hurry(people, "p")
+    assert native_is(people, "RUNNING").node == job.node
+    assert time.monotonic() - began < TIME_TO_LEAVE_S
+    slurm_says(people, job.id, CANCELLED, f"Pod evicted: SlurmJobPreempted: {words}")
+
+
+# A Pod takes the place of a native job, by the same rules of Slurm's
+
+
+@contextmanager
+def priority_class(people: People, name: str) -> Iterator[Manifest]:
+    """What a Pod's spec says to be of that class."""
+    manifest = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": 1000,
+    }
+    people.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    try:
+        yield {"priorityClassName": name}
+    finally:
+        people.cluster.kubectl("delete", "priorityclass", name, "--wait=false")
+
+
+def takes_the_place_of_a_native_job(
+    people: People, native_options: tuple[str, ...], **given: Any
+) -> None:
+    native(people, "node-1", *native_options)
+    before = native_is(people, "RUNNING")
+    place(people, "p", **WHOLE, **given)
+    assert people.node_of("p") == before.node
+    slurm_says(people, before.id, "PREEMPTED", "")
+
+
+@pytest.mark.usefixtures("by_tier")
+def test_a_pod_of_a_higher_tier_takes_a_native_jobs_place(people: People) -> None:
+    takes_the_place_of_a_native_job(people, ("-p", "low"), annotations={"partition": "high"})
+
+
+@pytest.mark.usefixtures("by_tier")
+def test_a_native_job_with_a_grace_time_has_ended_before_a_pod_takes_its_place(people: People) -> None:
+    """At its start Slurm sends SIGTERM to the steps: this one has something left to do."""
+    left = people.cluster.directory / "slurm" / "tmp" / "left"
+    ends = "srun -n 1 sh -c 'trap \"sleep 2; touch /tmp/left; exit\" TERM; sleep 600 & wait'"
+    native(people, "node-1", "-p", "graceful", runs=ends)
+    before = native_is(people, "RUNNING")
+    place(people, "p", annotations={"partition": "high"}, **WHOLE)
+    assert left.exists()
+    slurm_says(people, before.id, "PREEMPTED", "")
+
+
+@pytest.mark.usefixtures("by_tier")
+def test_a_priority_class_stands_for_a_partition(people: People) -> None:
+    with priority_class(people, "by-tier") as spec:
+        takes_the_place_of_a_native_job(people, ("-p", "low"), **spec)
+        people.create("q", annotations={"partition": "main"}, **spec)
+        people.bound("q")
+        assert people.scontrol("q")["Partition"] == "main"
+
+
+# What ends nothing
+
+
+def runs_on(people: People, job: Job) -> None:
+    """The extender has had time to look at the job, several times."""
+    people.create("witness", annotations={"required-nodes": "node-1"})
+    people.queued("witness")
+    eventually(lambda: people.condition("witness").get("reason"), "the witness is told why it waits")
+    has_its_job(people, job)
+
+
+def has_its_job(people: People, job: Job) -> None:
+    """A slurmctld that was killed may start again what it forgot to have started."""
+
+    def see() -> bool:
+        now = people.job_of("p")
+        return now is not None and (now.id, now.state, now.node) == (job.id, "RUNNING", job.node)
+
+    eventually(see, "the same job on the same node", 60)
+    seen = people.see("p")
+    assert seen is not None
+    assert "deletionTimestamp" not in seen["metadata"]
+
+
+def requeue(people: People, job: Job) -> None:
+    """Slurm refuses: no placeholder may be requeued."""
+    with pytest.raises(ClusterError, match="disabled"):
+        people.cluster.run_slurm("scontrol", "requeue", str(job.id))
+
+
+def hold(people: People, job: Job) -> None:
+    people.cluster.run_slurm("scontrol", "hold", str(job.id))
+
+
+def close_its_partition(people: People, job: Job) -> None:
+    people.cluster.run_slurm("scontrol", "update", "PartitionName=low", "State=DOWN")
+
+
+def drain_its_node(people: People, job: Job) -> None:
+    node = f"NodeName={job.node}"
+    people.cluster.run_slurm("scontrol", "update", node, "State=DRAIN", "Reason=service")
+
+
+def restart_slurmctld(people: People, job: Job) -> None:
+    people.cluster.stop("slurmctld")
+    people.cluster.start("slurmctld")
+
+
+def kill_slurmctld(people: People, job: Job) -> None:
+    people.cluster.kill("slurmctld")
+    people.cluster.start("slurmctld")
+
+
+@pytest.fixture
+def all_open(people: People) -> Iterator[None]:
+    yield
+    people.cluster.run_slurm("scontrol", "update", "PartitionName=low", "State=UP")
+    if "drain" in people.cluster.run_slurm("sinfo", "-h", "-n", "node-1", "-o", "%T").stdout:
+        people.cluster.run_slurm("scontrol", "update", "NodeName=node-1", "State=RESUME")
+
+
+@pytest.mark.usefixtures("all_open")
+@pytest.mark.parametrize(
+    "what",
+    [requeue, hold, close_its_partition, drain_its_node, restart_slurmctld, kill_slurmctld],
+)
+def test_a_pod_that_runs_runs_on(people: People, what: Callable[[People, Job], None]) -> None:
+    job = place(people, "p", annotations={"partition": "low"}, **WHOLE)
+    what(people, job)
+    runs_on(people, job)
+
+
+# What a Pod that waits is told
+
+
+WAITS_FOR = {
+    "JobHeldAdmin": ("hold {}", "release {}"),
+    "PartitionDown": ("update PartitionName=low State=DOWN", "update PartitionName=low State=UP"),
+}
+
+
+@pytest.mark.usefixtures("all_open")
+@pytest.mark.parametrize("reason", WAITS_FOR)
+def test_a_pod_whose_job_may_not_start_waits_and_says_so(people: People, reason: str) -> None:
+    stop, go_on = WAITS_FOR[reason]
+    place(people, "first", annotations={"partition": "low"}, **WHOLE)
+    people.create("p", annotations={"partition": "low", "required-nodes": "node-1"}, **WHOLE)
+    job = people.queued("p")
+    people.cluster.run_slurm("scontrol", *stop.format(job.id).split())
+    people.cluster.run_slurm("scancel", str(people.job_of("first").id))  # type: ignore[union-attr]
+    hurry(people, "first")
+    eventually(lambda: people.condition("p").get("reason") == reason, f"told {reason}", 40)
+    people.cluster.run_slurm("scontrol", *go_on.format(job.id).split())
+    people.bound("p", 40)
+
+
+def test_fifty_cancelled_jobs_of_two_hundred_evict_their_pods_at_once(people: People) -> None:
+    """`make chaos` has the figure; this is a bound that a busy machine keeps too."""
+    names = [f"p-{number}" for number in range(200)]
+    with ThreadPoolExecutor(8) as authors:
+        list(authors.map(lambda name: people.create(name, memory="10Mi"), names))
+    eventually(lambda: all(p["spec"].get("nodeName") for p in people.pods().values()), "bound", 60)
+    jobs = {job.name: job.id for job in people.squeue().values() if job.name.startswith("default/")}
+    doomed = {people.full(name) for name in names[::4]}
+    people.cluster.run_slurm("scancel", *(str(jobs[f"default/{name}"]) for name in doomed))
+
+    def left() -> set[str]:
+        pods = people.pods().items()
+        return {name for name, pod in pods if "deletionTimestamp" not in pod["metadata"]}
+
+    eventually(lambda: not doomed & left(), "all deleted", 10)
+    assert len(left()) == 150
+
+
+# What takes its time, or leaves nothing as it was
+
+
+def test_a_pod_whose_node_is_gone_ends_its_job_with_words(elsewhere: People) -> None:
+    """kube-controller-manager waits for a minute before it believes that."""
+    elsewhere.gone("orphan", 110)
+    (job_id,) = jobs_of(elsewhere, "orphan")
+    words = "Pod evicted: DeletionByPodGC: PodGC: node no longer exists"
+    elsewhere.in_the_books(job_id, {"state": CANCELLED, "comment": words})
+
+
+def test_a_pod_whose_job_slurm_has_lost_runs_on_and_gets_it_again(people: People) -> None:
+    """Not a single file of slurmctld's state is left."""
+    job = place(people, "p", **WHOLE)
+    people.cluster.kill("slurmctld")
+    for file in (people.cluster.directory / "slurm" / "var" / "state").iterdir():
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    people.cluster.start("slurmctld")
+    has_its_job(people, job)
