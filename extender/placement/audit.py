@@ -139,8 +139,8 @@ def _stray(
     if pod is None or pod.finished or key.attempt < pod.attempt:
         if pod is None and job.id not in reading.over:
             return None  # it is there, and was not listed
-        gone = f"attempt {key.attempt} at placing it" if job.id in reading.over else "it"
-        cause = f"job {job.id} is {job.state.text} for {whose}, and {gone} is over"
+        over = f"that Pod, or attempt {key.attempt} at placing it, is over"
+        cause = f"job {job.id} is {job.state.text} for {whose}, and {over}"
         cure = f"the leader cancels it; by hand: scancel {job.id}"
         return Finding(Kind.ORPHAN_JOB, cause, cure, whose, job.id, mended=True, key=key)
     return None
@@ -158,13 +158,14 @@ def _of_pod(pod: Pod, read: list[Job], untold: int, reading: Reading, rules: Rul
         return
     if state is not None and not state.ended and pod.job_id is not None:
         live.add(pod.job_id)
-    yield from _more_than_one(pod, read, live)
     runs = state is not None and state.running and pod.job_id in live
+    yield from _more_than_one(pod, read, live, runs=runs)
     if pod.node is None:
         yield from _waiting(pod, live, state, untold, reading, rules)
     elif not live or (pod.job_id in live and not runs):
         yield from _unheld(pod, live, state)
-    yield from _elsewhere(pod, read, reading)
+    own = [job for job in read if job.id == pod.job_id or pod.job_id not in live]
+    yield from _elsewhere(pod, own, reading)
 
 
 def _is_forged(pod: Pod, live: set[int], rules: Rules) -> bool:
@@ -178,8 +179,9 @@ def _names_another(pod: Pod) -> Finding:
     return Finding(Kind.FOREIGN_KEY, cause, cure, name, job_id)
 
 
-def _more_than_one(pod: Pod, read: list[Job], live: set[int]) -> Iterator[Finding]:
-    """The one that the Pod names is the one to stay."""
+def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> Iterator[Finding]:
+    """The one that the Pod names is the one to stay, unless another runs and that one does not: then
+    the Pod may be on what the other holds, and a person must look."""
     if len(live) < 2:
         return
     kept = pod.job_id if pod.job_id in live else min(live)
@@ -188,7 +190,7 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int]) -> Iterator[Findin
             cause = f"job {job.id} is {job.state.text} for a Pod that has job {kept}"
             cure = f"the leader cancels the one that the Pod does not name; by hand: scancel {job.id}"
             name, key = f"{pod.namespace}/{pod.name}", PlaceholderKey.parse(job.admin_comment)
-            mended = kept == pod.job_id
+            mended = kept == pod.job_id and (runs or not job.state.running)
             yield Finding(Kind.TWO_JOBS, cause, cure, name, job.id, mended=mended, key=key)
 
 
@@ -243,6 +245,7 @@ def _age(pod: Pod, at: datetime) -> float:
 
 
 def _elsewhere(pod: Pod, read: list[Job], reading: Reading) -> Iterator[Finding]:
+    """A bound Pod whose job runs on another node."""
     for job in read:
         if pod.node is None or not job.state.running or not job.nodes:
             continue

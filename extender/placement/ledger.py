@@ -358,8 +358,9 @@ class Ledger:
         if step is None:
             return record
         deletes = isinstance(step, EvictPod) or (isinstance(step, CancelJob) and record.unseen)
-        if deletes and not self._breaker.passes(record, self._now):
-            return record._replace(not_before=inf)
+        if deletes and not self._breaker.passes(record, self._now):  # told one after the other
+            told_at = self._now + self._breaker.held * self._rules.telling_interval
+            return record._replace(not_before=inf, quiet_until=told_at)
         self._effects.append(step)
         return record._replace(in_flight=True)
 

@@ -122,7 +122,7 @@ def test_an_orphan_that_has_ended_is_none() -> None:
 
 
 def test_a_second_live_job_is_ended_by_the_leader_and_the_one_that_the_pod_names_stays() -> None:
-    second = placeholder_job(PLAIN, "PENDING", attempt_try=2)
+    second = placeholder_job(PLAIN, attempt_try=2, node="n2")
     found = the_one(*audited([bound()], JOB, second))
     assert (found.kind, found.job_id, found.mended) == (Kind.TWO_JOBS, second.id, True)
 
@@ -131,6 +131,13 @@ def test_of_two_live_jobs_that_the_pod_does_not_name_neither_is_ended_by_itself(
     first, second = (placeholder_job(PLAIN, "PENDING", attempt_try=each) for each in (0, 1))
     found = the_one(*audited([gated()], first, second))
     assert (found.kind, found.mended) == (Kind.TWO_JOBS, False)
+
+
+def test_a_job_that_runs_is_not_ended_for_one_that_does_not() -> None:
+    second = placeholder_job(PLAIN, attempt_try=2, node="n1")
+    waits = replace(JOB, state=JobState("PENDING"))
+    found = {finding.kind: finding for finding in audited([bound()], waits, second)}
+    assert (found[Kind.TWO_JOBS].job_id, found[Kind.TWO_JOBS].mended) == (second.id, False)
 
 
 @pytest.mark.parametrize("comment", ["", "by hand", "slurm-extender/no/key"])

@@ -86,8 +86,8 @@ def test_what_is_over_the_limit_waits_until_the_minute_has_slid_on() -> None:
     assert story.lose_jobs_of(0, 1) == names(0, 2)
     assert story.pass_time(30) == []
     assert story.lose_jobs_of(2, 3, 4, 5, 6) == names(2, 3)
-    assert story.ledger.next_wake() == 1060.0
     assert story.pass_time(29.9) == []
+    assert story.ledger.next_wake() == 1060.0
     assert story.pass_time(0.1) == names(3, 5)
     assert story.pass_time(29.9) == []
     assert story.pass_time(0.1) == names(5, 6)
@@ -124,12 +124,24 @@ def test_a_limit_of_none_holds_everything() -> None:
 
 def test_a_pod_that_is_held_back_is_told_so_once() -> None:
     story = Story(limit=0)
-    first = story.tell(Recovered(bound(0), (ended(bound(0)),)))
-    (word,) = [effect for effect in first if isinstance(effect, ShowCause)]
+    story.lose_jobs_of(0)
+    story.now += 1.0
+    (word,) = story.tell(Tick())
+    assert isinstance(word, ShowCause)
     assert word.cause.reason == "EvictionHeldBack"
     assert "was cancelled in Slurm" in word.cause.message
     assert story.tell(Outcome(word, None)) == []
     assert story.tell(PodObserved(replace(bound(0), resource_version="101"))) == []
+
+
+def test_those_who_are_held_back_are_told_one_after_the_other() -> None:
+    """There may be thousands, and other Pods wait to be written to."""
+    story = Story(limit=0)
+    story.lose_jobs_of(*range(100))
+    story.now += 1.0
+    assert len(story.tell(Tick())) == 50
+    story.now += 1.1
+    assert len(story.tell(Tick())) == 50
 
 
 def test_a_pod_that_goes_by_itself_waits_no_more_and_takes_nobodys_turn() -> None:
