@@ -16,6 +16,8 @@ CONTRACTS = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["imp
 
 MODULES = [
     "extender/app.py",
+    "extender/audit/__main__.py",
+    "extender/audit/reader.py",
     "extender/cluster_view.py",
     "extender/dispatcher.py",
     "extender/health.py",
@@ -45,13 +47,19 @@ VIOLATIONS = [
     ("slurm_client knows nothing of the project", "slurm_client/model.py", "extender.dispatcher"),
     ("slurm_client knows nothing of the project", "slurm_client/rest.py", "kubernetes"),
     (
-        "only the composition root builds the Slurm adapter",
+        "only the composition roots build the Slurm adapter",
         "extender/dispatcher.py",
         "slurm_client.rest",
     ),
     ("only the adapter talks to kube-apiserver", "extender/dispatcher.py", "aiohttp"),
     ("only the adapter talks to kube-apiserver", "extender/bind/route.py", "kubernetes"),
     ("only the adapter talks to kube-apiserver", "extender/lease.py", "aiohttp"),
+    ("only the adapter talks to kube-apiserver", "extender/audit/reader.py", "aiohttp"),
+    (
+        "only the composition roots build the Slurm adapter",
+        "extender/audit/reader.py",
+        "slurm_client.rest",
+    ),
     ("each verb stands alone", "extender/bind/route.py", "extender.filter.route"),
     ("each verb stands alone", "extender/hooks/route.py", "extender.admission.mutate"),
     ("placement decides, and nothing else", "extender/placement/ledger.py", "asyncio"),
