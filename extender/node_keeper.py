@@ -46,6 +46,8 @@ _INTERVAL_S = 2.0
 _SHARE = 20  # a reading of all nodes that takes long is followed by twenty times as long a pause
 _AT_A_TIME = 8
 _MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
+_TRUSTED = 2  # readings after an outage: the ledger is to learn first which jobs Slurm has lost
+_STEADY = 3
 _ACTING, _TOO_MANY = "nodes", "nodes out of service"
 PARTS = (_ACTING, _TOO_MANY)
 """What health has of this."""
@@ -77,10 +79,8 @@ class NodeKeeper:
         self._nodes: dict[str, SlurmNode] = {}
         """As last read, by Slurm's names."""
         self._stays: Mapping[str, tuple[Stay, ...]] = {}
-        self._answered = False
-        """The last reading of Slurm's nodes succeeded."""
-        self._steady = False
-        """The one before did too."""
+        self._readings = _STEADY
+        """That succeeded since the last that did not."""
         self._read_again = 0.0
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self.tally = Tally()
@@ -97,12 +97,12 @@ class NodeKeeper:
         """Looks whether anything is news, and puts right what is wrong."""
         changed = self._cluster.nodes_changed.is_set()
         self._cluster.nodes_changed.clear()
-        before = self._answered, self._stays
+        before = self._stays
         overdue = _now() - self._cluster.kill_wait_s - _MARGIN_S
         self._stays = stays(self._ledger.evicting, overdue)
         if _now() >= self._read_again:
             changed = await self._read()
-        if self._answered and (changed or before != (True, self._stays)):
+        if self._readings >= _TRUSTED and (changed or before != self._stays):
             await self._attend_to_all()
 
     async def _read(self) -> bool:
@@ -113,16 +113,17 @@ class NodeKeeper:
             nodes = await self._slurm.nodes()
         except SlurmError as error:
             self._say(_ACTING, str(error))
-            self._answered = False
+            self._readings = 0
             return False
         self._nodes = {node.name: node for node in nodes}
-        self._steady, self._answered = self._answered, True
+        self._readings += 1
         self._read_again = start + max(_INTERVAL_S, _SHARE * (_now() - start))
         return True
 
     async def _attend_to_all(self) -> None:
         cases = list(self._cases())
-        at = Circumstances.of(cases, _clock(), self._wishes, steady=self._steady)
+        steady = self._readings >= _STEADY
+        at = Circumstances.of(cases, _clock(), self._wishes, steady=steady)
         self.tally = Tally.of(cases, at)
         self._say(_TOO_MANY, alarm(cases, at))
         wrong = (case for case in cases if _is_wrong(case, at))
@@ -184,7 +185,9 @@ class NodeKeeper:
         node, standing = self._cluster.read(manifest)
         if node.slurm_name != slurm.name:
             return None
-        return replace(case, node=node, standing=standing, slurm=slurm)
+        held = self._ledger.holding(node.name)
+        unsettled = any(each.misses or each.forgotten or each.doubted is not None for each in held)
+        return replace(case, node=node, standing=standing, slurm=slurm, unsettled=unsettled)
 
     async def _tell(self, case: Case, at: Circumstances) -> None:
         told, name = notice(case, at), case.node.name

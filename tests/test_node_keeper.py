@@ -197,18 +197,40 @@ async def test_while_slurm_does_not_answer_nothing_is_done_and_health_says_so(si
     assert site.calls == []
     site.slurm.outage(None)
     await site.keeper.turn()
+    assert await site.reason() is None  # what the ledger knows may be from before
+    await site.keeper.turn()
     assert site.troubles() == {}
     assert await site.reason() == CORDONED
 
 
-async def test_a_drain_that_slurm_lost_in_an_outage_is_made_again(site: Site) -> None:
+@pytest.mark.parametrize("outage", [True, False])
+async def test_a_drain_that_slurm_lost_in_an_outage_is_made_again(site: Site, outage: bool) -> None:
+    """Without one it is a person who took it back."""
     site.cordon()
     await site.keeper.turn()
     site.conditions("n1")[CONDITION]["lastTransitionTime"] = "2026-11-21T00:00:00Z"
-    site.slurm.outage(Unreachable("slurmctld is down"))
+    site.slurm.outage(Unreachable("slurmctld is down") if outage else None)
     await site.keeper.turn()
     site.slurm.outage(None)
     site.slurm.resume_node("n1")
+    for _ in range(3):
+        await site.keeper.turn()
+    assert await site.reason() == (CORDONED if outage else None)
+    assert site.says() == ("DrainedForKubernetes" if outage else "ResumedByHand")
+
+
+async def test_a_node_is_not_drained_while_slurm_has_to_start_a_lost_job_there_again(site: Site) -> None:
+    """The job of a Pod that runs would wait for the node, and the Pod be evicted for that."""
+    job_id = job_id_of(site.world, bound_pod(site.world))
+    job = site.world.jobs.pop(job_id)
+    site.world.ask()
+    site.world.answer()
+    site.cordon()
+    await site.keeper.turn()
+    assert await site.reason() is None
+    site.world.jobs[job_id] = job
+    site.world.ask()
+    site.world.answer()
     await site.keeper.turn()
     assert await site.reason() == CORDONED
 

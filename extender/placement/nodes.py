@@ -117,6 +117,8 @@ class Case:
     standing: Standing
     slurm: SlurmNode
     stays: tuple[Stay, ...] = ()
+    unsettled: bool = False
+    """Slurm has lost the job of a Pod that runs there, or seems to have: it must start it again."""
 
     @property
     def down(self) -> bool:
@@ -255,7 +257,7 @@ def order(case: Case, at: Circumstances) -> Order | None:
             return Undrain()
         # What Slurm has added to the reason since is left to be read.
         return None if case.slurm.reason.startswith(cause.reason) else Drain(cause.reason)
-    if case.out or cause is None or _overruled(case, cause, at):
+    if case.out or case.unsettled or cause is None or _overruled(case, cause, at):
         return None
     if cause.why is Why.NOT_READY and at.many_not_ready:
         return None

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+import httpx
 import pytest
 
 from deploy.local.errors import ClusterError
@@ -128,6 +129,11 @@ def readiness(people: People, name: str, status: str) -> None:
     set_condition(people, name, type="Ready", status=status, reason="Test", message="said by a test")
 
 
+def metrics(people: People) -> str:
+    port = people.cluster.ports["extender-metrics"]
+    return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5).text
+
+
 def test_a_cordon_drains_the_node_and_leaves_what_runs_there(people: People) -> None:
     people.create("p")
     name = people.bound("p")
@@ -137,6 +143,7 @@ def test_a_cordon_drains_the_node_and_leaves_what_runs_there(people: People) -> 
     job = people.job_of("p")
     assert job is not None
     assert job.state == "RUNNING"
+    assert 'slurm_extender_drained_nodes{cause="cordoned"} 1.0' in metrics(people)
     people.cluster.kubectl("uncordon", name)
     resumed(people, name)
     told(people, name, "InService")

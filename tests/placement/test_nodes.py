@@ -106,6 +106,11 @@ def test_a_node_is_drained_while_jobs_run_there() -> None:
     assert order(case(slurm_node("ALLOCATED"), cordoned=True), AT) == Drain(CORDONED)
 
 
+def test_a_node_where_a_job_is_to_be_started_again_is_drained_after_that() -> None:
+    assert order(replace(case(cordoned=True), unsettled=True), AT) is None
+    assert order(replace(case(DRAINED), unsettled=True), AT) == Undrain()
+
+
 def test_another_cause_takes_the_place_of_the_first() -> None:
     assert order(case(DRAINED, ready=False), AT) == Drain(UNREADY)
 
