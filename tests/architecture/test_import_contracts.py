@@ -23,6 +23,7 @@ MODULES = [
     "extender/health.py",
     "extender/job_watch.py",
     "extender/lease.py",
+    "extender/node_keeper.py",
     "extender/occupancy_view.py",
     "extender/pod_watch.py",
     "extender/recovery.py",
