@@ -96,21 +96,6 @@ def by_tier(cluster: Cluster) -> None:
         cluster.start(component, env=environment)
 
 
-@pytest.fixture(scope="module")
-def elsewhere(cluster: Cluster, by_tier: None) -> Iterator[People]:
-    """People of another namespace, where two endings take their time while the other tests run."""
-    people = People(cluster, namespace="elsewhere")
-    cluster.kubectl("create", "namespace", people.namespace)
-    late = place(people, "late", "node-4", annotations={"timeout": "3600"})
-    kept = {"metadata": {"finalizers": ["example.com/until-it-was-looked-at"]}}
-    people.kubectl("patch", "pod", people.full("late"), "-n", people.namespace, "-p", json.dumps(kept))
-    place(people, "orphan", DOOMED)
-    cluster.kubectl("delete", "node", DOOMED, "--wait=false")
-    its_time_is_over(cluster, late)
-    yield people
-    people.close()
-
-
 def its_time_is_over(cluster: Cluster, job: Job) -> None:
     """As if the hour had passed: Slurm has a look every half minute."""
     version = {"26.05": "v0.0.45", "24.11": "v0.0.42"}[cluster.spec.release]
@@ -136,6 +121,27 @@ def place(people: People, name: str, node: str = "node-1", **given: Any) -> Job:
     bound_to, seen = people.bound(name), people.see(name)
     assert seen is not None
     return Job(int(seen["metadata"]["annotations"]["slurm-extender.io/job-id"]), bound_to)
+
+
+class Elsewhere(NamedTuple):
+    people: People
+    late: Job
+    orphan: Job
+
+
+@pytest.fixture(scope="module")
+def elsewhere(cluster: Cluster, by_tier: None) -> Iterator[Elsewhere]:
+    """Another namespace, where two endings take their time while the other tests run."""
+    people = People(cluster, namespace="elsewhere")
+    cluster.kubectl("create", "namespace", people.namespace)
+    late = place(people, "late", "node-4", annotations={"timeout": "3600"})
+    kept = {"metadata": {"finalizers": ["example.com/until-it-was-looked-at"]}}
+    people.kubectl("patch", "pod", people.full("late"), "-n", people.namespace, "-p", json.dumps(kept))
+    orphan = place(people, "orphan", DOOMED)
+    cluster.kubectl("delete", "node", DOOMED, "--wait=false")
+    its_time_is_over(cluster, late)
+    yield Elsewhere(people, late, orphan)
+    people.close()
 
 
 def native(people: People, node: str, *options: str, runs: str = "sleep 600") -> None:
@@ -307,18 +313,12 @@ def test_a_job_that_ends_evicts_its_pod_with_words(people: People, how: JobEnds)
     slurm_says(people, job.id, how.books, "")
 
 
-def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: People) -> None:
-    eventually(lambda: elsewhere.events("late").get("SlurmJobTimeout"), "an Event", 60)
-    (job_id,) = jobs_of(elsewhere, "late")
-    words = f"Slurm job {job_id} reached its time limit in Slurm (TIMEOUT"
-    is_being_evicted(elsewhere, "late", "SlurmJobTimeout", words)
-    elsewhere.in_the_books(job_id, {"state": "TIMEOUT", "comment": ""})
-
-
-def jobs_of(people: People, name: str) -> list[int]:
-    """The ids of all jobs that a Pod ever had, by sacct."""
-    named = ("-nPX", f"--name={people.namespace}/{people.full(name)}", "--format=jobid")
-    return [int(job) for job in people.cluster.run_slurm("sacct", *named).stdout.split()]
+def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: Elsewhere) -> None:
+    people, job = elsewhere.people, elsewhere.late
+    eventually(lambda: people.events("late").get("SlurmJobTimeout"), "an Event", 60)
+    words = f"Slurm job {job.id} reached its time limit in Slurm (TIMEOUT"
+    is_being_evicted(people, "late", "SlurmJobTimeout", words)
+    slurm_says(people, job.id, "TIMEOUT", "")
 
 
 def test_a_suspended_job_evicts_its_pod_and_is_ended_once_that_is_gone(people: People) -> None:
@@ -525,12 +525,11 @@ def test_fifty_cancelled_jobs_of_two_hundred_evict_their_pods_at_once(people: Pe
 # What takes its time, or leaves nothing as it was
 
 
-def test_a_pod_whose_node_is_gone_ends_its_job_with_words(elsewhere: People) -> None:
+def test_a_pod_whose_node_is_gone_ends_its_job_with_words(elsewhere: Elsewhere) -> None:
     """kube-controller-manager waits for a minute before it believes that."""
-    elsewhere.gone("orphan", 110)
-    (job_id,) = jobs_of(elsewhere, "orphan")
+    elsewhere.people.gone("orphan", 110)
     words = "Pod evicted: DeletionByPodGC: PodGC: node no longer exists"
-    elsewhere.in_the_books(job_id, {"state": CANCELLED, "comment": words})
+    slurm_says(elsewhere.people, elsewhere.orphan.id, CANCELLED, words)
 
 
 def test_a_pod_whose_job_slurm_has_lost_runs_on_and_gets_it_again(people: People) -> None:
