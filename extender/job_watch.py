@@ -23,9 +23,7 @@ _QUIET = 4  # while nothing waits, only endings are news: asked less often
 # A push may come before its job is what it is about to be, or before we know that the job is ours.
 _AGAIN_S = (0.01, 0.02, 0.05, 0.1)
 _TOGETHER_S = 0.01  # pushes that come within this time share one question
-_GRACE_S = (
-    0.5  # between two looks at the jobs that may have a GraceTime, and at least as long as one takes
-)
+_GRACE_S = 0.5  # between two looks at the jobs that may have a GraceTime, or as long as one takes
 _GRACE_READERS = 4
 
 log = structlog.get_logger()
