@@ -8,7 +8,7 @@ from enum import StrEnum
 from random import Random
 
 from deploy.local.links import TARGETS
-from deploy.local.proxy import DROP, REFUSE, SLOW, STALL
+from deploy.local.proxy import FAULTS, HEALTHY
 from deploy.local.spec import ClusterSpec
 
 STORM_S = 25.0
@@ -97,7 +97,7 @@ def _storm(random: Random, spec: ClusterSpec, lasts: float) -> Iterator[Attack]:
 def _attack(random: Random, spec: ClusterSpec, at: float) -> Attack:
     how = random.choices((KILL, PAUSE, "link"), (0.68, 0.12, 0.20))[0]
     if how == "link" and spec.links:
-        fault = random.choice((DROP, REFUSE, SLOW, STALL))
+        fault = random.choice([fault for fault in FAULTS if fault != HEALTHY])
         lasts = random.uniform(0.5, 7.0)
         return Attack(at, fault, random.choice(spec.extender_names), lasts, random.choice(TARGETS))
     weights = victims(spec)

@@ -298,7 +298,7 @@ async def test_every_exchange_is_told_with_its_bytes() -> None:
     assert [told[0] for told in heard] == ["GET openapi", "GET ping", *["POST job/submit"] * 2]
     (_, out, back), (_, again, answer) = heard[-2:]
     assert out == again > sent > 0
-    assert (back, answer) == (0, len(b'{"job_id":7,"errors":[]}'))
+    assert (back, answer) == (0, len(b'{"meta":{},"job_id":7,"errors":[]}'))
 
 
 async def test_the_two_numbers_of_an_arrays_tasks_are_no_jobs_id() -> None:
