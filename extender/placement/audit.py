@@ -13,9 +13,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from extender.placement import nodes
+from extender.placement.carried import own_ids
 from extender.placement.cluster import ClusterView
 from extender.placement.identity import PlaceholderKey
-from extender.placement.recovery import own_ids
 from extender.placement.rules import Rules
 from extender.placement.workload import JOB_ID, Pod
 from slurm_client.model import Job, JobState

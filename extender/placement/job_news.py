@@ -61,6 +61,10 @@ def _while_live(placeholder: Placeholder, state: JobState, at: Moment) -> Placeh
     match placeholder.state:
         case State.QUEUED if state.running:
             return placeholder.move(State.ALLOCATED, at.now)
+        case State.QUEUED if state.base in _BURNT:  # it is read before anything is made of it
+            return placeholder.move(State.SUBMITTING, at.now, exists=True)
+        case State.ALLOCATED | State.BOUND if state.base in _BURNT:
+            return placeholder._replace(doubted=placeholder.doubted or at.now)
         case State.QUEUED if state.ended:
             return _ended(placeholder, state, at)
         case State.BOUND if state.pending:
@@ -98,7 +102,7 @@ def _lost(placeholder: Placeholder, at: Moment) -> Placeholder:
             cause = Cause(_LOST.reason, f"Slurm job {placeholder.job_id} {_LOST.message}")
             return placeholder.move(State.REPLACING, at.now, job_over=True, cause=cause)
         case State.BOUND if not placeholder.pod.deleting:
-            return placeholder._replace(forgotten=True)
+            return placeholder if placeholder.forgotten else _forgotten(placeholder)
         case State.RELEASING | State.REPLACING | State.EVICTING:
             return placeholder._replace(job_over=True)
     return placeholder
@@ -115,7 +119,7 @@ def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeho
             return _looked_at(placeholder, job, at)
         case State.ALLOCATED if job is not None and job.state.running:
             return granted(placeholder, job.id, Grant(job.nodes, job.gres), at)
-        case State.BOUND if job is not None and placeholder.doubted is not None:
+        case State.ALLOCATED | State.BOUND if job is not None and placeholder.doubted is not None:
             return _doubted(placeholder, placeholder.doubted, job, at)
         case State.QUEUED | State.ALLOCATED | State.BOUND:
             return _look_again(placeholder, at)
@@ -163,6 +167,8 @@ def owner_of(asked: JobSpec) -> tuple[int | None, int | None]:
 def _doubted(placeholder: Placeholder, since: float, job: Job, at: Moment) -> Placeholder:
     """A slurmctld that was killed may have forgotten that it started a job: it starts it again. Only a
     job that was requeued on purpose, or that got another node, has left its Pod."""
+    if burnt(job):
+        return _forgotten_and_burnt(placeholder, at)
     forgotten = job.state.pending and job.restart_count == 0
     if forgotten and at.now - since < at.rules.doubt:
         return _look_again(placeholder, at)
@@ -174,6 +180,18 @@ def _doubted(placeholder: Placeholder, since: float, job: Job, at: Moment) -> Pl
         return placeholder.move(State.EVICTING, at.now, cause=cause)
     unsure = not job.state.ended and not job.state.pending and not job.state.suspended
     return _look_again(placeholder, at) if unsure else _ended(placeholder, job.state, at)
+
+
+def _forgotten_and_burnt(placeholder: Placeholder, at: Moment) -> Placeholder:
+    """Slurm forgot the job, and another replica that asked for it anew was refused: nobody ended it."""
+    if placeholder.state is State.ALLOCATED:
+        return _lost(placeholder, at)
+    following = placeholder.attempt_try + 1
+    return _forgotten(placeholder.submitted_as(at.rules.cluster, at.rules.ids, following))
+
+
+def _forgotten(placeholder: Placeholder) -> Placeholder:
+    return placeholder._replace(forgotten=True, doubted=None, not_before=0.0)
 
 
 def _look_again(placeholder: Placeholder, at: Moment) -> Placeholder:
@@ -205,7 +223,7 @@ def granted(placeholder: Placeholder, job_id: int, grant: Grant, at: Moment) -> 
         cause = Cause("NodeUnknown", f"Slurm chose {slurm_node}, for which no Node stands")
         return placeholder.move(State.REPLACING, at.now, cause=cause)
     allocation = Allocation(job_id, node.name, ",".join(grant.gres))
-    return placeholder._replace(allocation=allocation, not_before=0.0, failures=0)
+    return placeholder._replace(allocation=allocation, doubted=None, not_before=0.0, failures=0)
 
 
 def _identified(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:

@@ -190,11 +190,10 @@ class Ledger:
         self._settle(Placeholder(pod, State.RELEASING, since=self._now, job_id=job_id))
 
     def _pod_observed(self, event: PodObserved) -> None:
-        record, pod = self._records.get(event.pod.uid), event.pod
-        if record is not None:
-            self._settle(after_pod(record, pod, self._now))
-        elif not (pod.finished or pod.deleting or pod.node):
-            self._settle(self._seen(pod))
+        pod = event.pod
+        record = self._records.get(pod.uid)
+        if record is not None or not pod.finished:
+            self._settle(after_pod(record or self._seen(pod), pod, self._moment()))
 
     def _seen(self, pod: Pod) -> Placeholder:
         return Placeholder(pod, since=self._now, first_seen=self._now, attempt=pod.attempt)
@@ -315,7 +314,9 @@ class Ledger:
             case State.RELEASING if record.job_over and not record.in_flight:
                 return record.move(State.DONE, now, not_before=now + rules.tombstone)
             case State.REPLACING if _is_replaced(record):
-                return self._follow(next_attempt(record, now))  # it may be refused by now
+                # It may be refused by now, or placed by another replica.
+                begun = next_attempt(record, now)
+                return self._follow(after_pod(begun, begun.pod, self._moment()))
             case State.SEEN:
                 return self._in_line(record)
             case State.ALLOCATED if now >= record.unbound_by and not record.in_flight:

@@ -42,6 +42,7 @@ _MOVES: dict[State, frozenset[State]] = {
     State.SEEN: frozenset(
         {
             State.SUBMITTING,  # a place in Slurm's queue is free
+            State.ALLOCATED,  # another replica has placed it
             State.REFUSED,  # the Pod asks for what cannot be asked
             State.DONE,  # the Pod is gone, and no job was made
         }
@@ -59,7 +60,7 @@ _MOVES: dict[State, frozenset[State]] = {
     State.QUEUED: frozenset(
         {
             State.ALLOCATED,  # Slurm started it
-            State.SUBMITTING,  # a killed slurmctld forgot it
+            State.SUBMITTING,  # a killed slurmctld forgot it; its id was burnt meanwhile
             State.EVICTING,  # it was cancelled while it waited
             State.REPLACING,  # it started, and lost its node; it is not as the Pod asks
             State.RELEASING,  # the Pod is gone
@@ -97,6 +98,7 @@ _MOVES: dict[State, frozenset[State]] = {
     State.REFUSED: frozenset(
         {
             State.SEEN,  # the Pod was changed, or the nodes were
+            State.ALLOCATED,  # another replica had placed it before
             State.DONE,  # the Pod is gone, and no job was made
         }
     ),
@@ -163,7 +165,8 @@ class Placeholder(NamedTuple):
     written: bool = False
     """What this state has to write onto the Pod is there."""
     doubted: float | None = None
-    """Since when a bound Pod's job is said to wait, though it ran."""
+    """Since when it is not certain that the job of an allocation runs there: it is said to wait, or to
+    have failed, or may have been started anew. It is read."""
     forgotten: bool = False
     """A healthy Slurm does not know a bound Pod's job: it is asked for again, and the Pod runs on."""
     job_over: bool = False
@@ -231,11 +234,14 @@ class Placeholder(NamedTuple):
     @property
     def holds(self) -> str | None:
         """Returns the Node where the Pod is, or may yet be bound, whatever has become of the job. Once
-        the next attempt is written, an older Binding is refused: the Pod has another version."""
-        fenced = self.state is State.REPLACING and self.written
-        if self.state not in _HOLDING or fenced:
+        the next attempt is written, an older Binding is refused: the Pod has another version. Another
+        replica may have placed that attempt."""
+        if self.state not in _HOLDING:
             return None
-        return self.pod.node or (self.allocation.node if self.allocation else None)
+        allocation = self.allocation
+        if self.state is State.REPLACING and self.written:
+            allocation = self.pod.allocation if self.pod.allocation != allocation else None
+        return self.pod.node or (allocation.node if allocation else None)
 
     def key(self, cluster: str) -> PlaceholderKey:
         """Returns what names the current try."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from extender.placement.carried import with_carried
 from extender.placement.placeholder import Cause, Placeholder, State
+from extender.placement.rules import Moment
 from extender.placement.workload import Pod
 
 _WITHOUT_JOB = frozenset({State.SEEN, State.REFUSED})
@@ -14,17 +16,18 @@ _ELSEWHERE = "Pod was bound without this job"
 _OVER = frozenset({State.RELEASING, State.DONE})
 
 
-def after_pod(placeholder: Placeholder, pod: Pod, now: float) -> Placeholder:
+def after_pod(placeholder: Placeholder, pod: Pod, at: Moment) -> Placeholder:
     """Returns the record after a new version of its Pod was seen."""
-    before, placeholder = placeholder.pod, _with(placeholder, pod)
+    now, before, placeholder = at.now, placeholder.pod, _with(placeholder, pod)
     if placeholder.state in _OVER:
         return placeholder
     if pod.finished or (pod.deleting and pod.node is None):
         return after_end(placeholder, now)
     if pod.attempt > placeholder.attempt:
-        return _overtaken(placeholder, now)
+        return _overtaken(placeholder, at)
+    placeholder = with_carried(placeholder, at)
     if pod.node is not None:
-        return _bound(placeholder, pod.node, now)
+        return _bound(placeholder, pod.node, at)
     if pod.request != before.request:
         return _changed(placeholder, before, now)
     if placeholder.state is State.ALLOCATED and pod.allocation == placeholder.allocation:
@@ -55,16 +58,15 @@ def _not_bound(placeholder: Placeholder, before: Pod, now: float) -> Placeholder
     return placeholder
 
 
-def _overtaken(placeholder: Placeholder, now: float) -> Placeholder:
+def _overtaken(placeholder: Placeholder, at: Moment) -> Placeholder:
     """Another replica has numbered a later attempt: ours is over. Its job is ended if it still lives,
     and the later attempt is taken up where it stands, under the same ids."""
-    pod = placeholder.pod
+    pod, now = placeholder.pod, at.now
     if placeholder.state is State.BOUND or (pod.node and pod.job_id == placeholder.job_id):
         return placeholder  # the number is wrong, not the job
     if placeholder.state in _WITHOUT_JOB:
-        return placeholder._replace(attempt=pod.attempt, attempt_try=0)
-    if pod.node is not None:
-        return after_end(placeholder, now, _ELSEWHERE)
+        numbered = with_carried(placeholder._replace(attempt=pod.attempt, attempt_try=0), at)
+        return numbered if pod.node is None else _bound(numbered, pod.node, at)
     before = placeholder._replace(attempt=pod.attempt - 1, allocation=None)
     if placeholder.state is State.REPLACING:  # our own number, or that of another replica
         return before._replace(written=True, not_before=0.0)
@@ -85,33 +87,24 @@ def refused(placeholder: Placeholder, message: str, now: float) -> Placeholder:
     return placeholder.move(State.REFUSED, now, cause=Cause("Refused", message))
 
 
-def _bound(placeholder: Placeholder, node: str, now: float) -> Placeholder:
+def _bound(placeholder: Placeholder, node: str, at: Moment) -> Placeholder:
     """A Pod that someone else bound has no use for our job: it is given back, the Pod stays."""
     match placeholder.state:
         case State.BOUND | State.EVICTING:
             return placeholder
         case State.ALLOCATED | State.REPLACING if _is_ours(placeholder, node):
             if placeholder.job_over:
-                return placeholder.move(State.EVICTING, now, job_over=True, cause=placeholder.cause)
-            return placeholder.move(State.BOUND, now)
-        case State.SUBMITTING | State.QUEUED if _by_another_replica(placeholder):
-            return _believed(placeholder.move(State.ALLOCATED, now), now)
-        case State.ALLOCATED if placeholder.allocation is None and _by_another_replica(placeholder):
-            return _believed(placeholder, now)
-    return after_end(placeholder, now, _ELSEWHERE)
+                return placeholder.move(State.EVICTING, at.now, job_over=True, cause=placeholder.cause)
+            return _watched(placeholder.move(State.BOUND, at.now), at)
+    return after_end(placeholder, at.now, _ELSEWHERE)
 
 
-def _believed(placeholder: Placeholder, now: float) -> Placeholder:
-    """What the Pod says of its job counts until Slurm, which is asked now, says otherwise."""
-    granted = placeholder._replace(allocation=placeholder.pod.allocation)
-    return granted.move(State.BOUND, now, doubted=now)
-
-
-def _by_another_replica(placeholder: Placeholder) -> bool:
-    """The Binding names the very job that this replica believes to wait still."""
-    pod = placeholder.pod
-    granted = pod.allocation
-    return granted is not None and (granted.job_id, granted.node) == (placeholder.job_id, pod.node)
+def _watched(placeholder: Placeholder, at: Moment) -> Placeholder:
+    """A slurmctld that is killed may forget that it started a job that had waited, and start it
+    elsewhere before anybody asks: it is read once more when that is past."""
+    if placeholder.immediate or placeholder.doubted is not None:
+        return placeholder
+    return placeholder._replace(doubted=at.now, not_before=at.now + at.rules.saved)
 
 
 def _is_ours(placeholder: Placeholder, node: str) -> bool:

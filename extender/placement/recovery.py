@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extender.placement.identity import TRIES_AT_RECOVERY, PlaceholderKey
-from extender.placement.job_news import adopt, burnt, end_of
+from extender.placement.carried import own_ids, with_carried
+from extender.placement.identity import PlaceholderKey
+from extender.placement.job_news import adopt, after_poll, burnt, end_of
 from extender.placement.placeholder import Placeholder, State
 from extender.placement.rules import Moment, Rules
 from extender.placement.workload import Allocation, Pod
@@ -21,17 +22,6 @@ def possible_ids(pod: Pod, rules: Rules) -> tuple[int, ...]:
     and the one that is written on it."""
     written = () if pod.job_id is None or pod.job_id not in rules.ids else (pod.job_id,)
     return tuple(dict.fromkeys((*own_ids(pod, rules), *written)))
-
-
-def own_ids(pod: Pod, rules: Rules) -> dict[int, PlaceholderKey]:
-    """Returns the ids that follow from the Pod's uid, which nobody can forge, with their keys."""
-    keys = (
-        PlaceholderKey(rules.cluster, pod.namespace, pod.name, pod.uid, attempt, attempt_try)
-        for attempt in (pod.attempt - 1, pod.attempt)
-        for attempt_try in range(TRIES_AT_RECOVERY)
-        if attempt > 0
-    )
-    return {key.job_id(rules.ids): key for key in keys}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +46,8 @@ def recovered(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[Placeholder 
         record = _bound(pod, chosen, at)
     else:
         record = _unbound(pod, found, chosen, at)
-    kept = chosen if record is not None else None
-    return record, tuple(f.job for f in found if f.live and f is not kept)
+    kept = None if record is None else record.job_id
+    return record, tuple(f.job for f in found if f.live and f.job.id != kept)
 
 
 def _ours(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[_Found, ...]:
@@ -71,10 +61,10 @@ def _ours(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[_Found, ...]:
 
 
 def _of_bound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
-    """The job that a bound Pod names, else the one that runs for it."""
-    named = (f for f in found if f.job.id == pod.job_id)
-    running = (f for f in found if f.job.state.running)
-    return next(named, next(running, None))
+    """The job that a bound Pod names, else the one that runs for it, or waits to."""
+    known = [f for f in found if not burnt(f.job)]
+    known.sort(key=lambda f: (f.job.id != pod.job_id, not f.job.state.running, not f.live))
+    return known[0] if known and (known[0].live or known[0].job.id == pod.job_id) else None
 
 
 def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
@@ -107,16 +97,16 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
 
 
 def _without_job(record: Placeholder, at: Moment) -> Placeholder | None:
-    allocation = record.pod.allocation
-    own = own_ids(record.pod, at.rules).get(allocation.job_id) if allocation else None
-    if allocation is None or own is None:
-        return None
-    numbered = record._replace(attempt=own.attempt, attempt_try=own.attempt_try)
-    return numbered._replace(job_id=allocation.job_id, allocation=allocation)
+    carried = record.pod.allocation
+    key = own_ids(record.pod, at.rules).get(carried.job_id) if carried else None
+    return None if key is None else with_carried(record._replace(attempt=key.attempt), at)
 
 
 def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Moment) -> Placeholder:
     blank = Placeholder(pod, since=at.now, first_seen=at.now, attempt=pod.attempt)
+    carries = with_carried(blank, at)
+    if carries.allocation is not None:
+        return _allocated(carries, found, at)
     if chosen is None:
         tried = [f.key.attempt_try for f in found if f.key.attempt == pod.attempt]
         following = max(tried) + 1 if tried else 0
@@ -126,3 +116,11 @@ def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Mom
     if key.attempt != pod.attempt:
         return numbered._replace(state=State.REPLACING, written=True)
     return adopt(numbered._replace(state=State.SUBMITTING), job, at)
+
+
+def _allocated(record: Placeholder, found: tuple[_Found, ...], at: Moment) -> Placeholder:
+    """A Binding of what the Pod carries may be under way, whatever has become of the job: so it holds
+    its Node until that is proven to be over."""
+    jobs = (f.job for f in found if f.job.id == record.job_id)
+    job = next(jobs, None)
+    return record if job is None else after_poll(record, job.state, at)

@@ -34,6 +34,8 @@ class Rules:
     """With fewer Nodes kube-scheduler looks at all of them in less time than naming one takes."""
     doubt: float = 30.0
     """How long a restarted slurmctld has to start a job again that it forgot to have started."""
+    saved: float = 10.0
+    """When a slurmctld that is killed remembers what it did: it forgets about 5 s."""
     avoid: float = 60.0
     """How long a Node that a Pod could not be bound to is excluded for that Pod, unless another Pod of
     ours leaves it before."""

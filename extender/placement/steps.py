@@ -70,7 +70,7 @@ def _last_words(placeholder: Placeholder) -> str:
 
 
 def _towards_binding(placeholder: Placeholder, job_id: int, at: Moment) -> Effect | None:
-    if placeholder.allocation is None:
+    if placeholder.allocation is None or placeholder.doubted is not None:
         return ReadJob(placeholder.pod.uid, job_id)
     if not placeholder.written:
         return _write_allocation(placeholder, placeholder.allocation, at)

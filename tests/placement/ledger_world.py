@@ -79,6 +79,9 @@ class World:
     saved: dict[int, Job] | None = None
     saved_at: float = 0.0
     revived: set[int] = field(default_factory=set)
+    late: set[int] = field(default_factory=set)
+    """Jobs that one of two replicas asked for when the Pod's next attempt was numbered already, or when
+    the Pod might not be placed any more and it had not heard of that."""
     disturbed: set[str] = field(default_factory=set)
     """Pods whose job ended, or was forgotten, by no doing of the ledger's: only those may be evicted."""
     acting: Replica = field(init=False)
@@ -284,6 +287,9 @@ class World:
         if key is not None:
             self.disturbed.add(key.uid)
 
+    def running(self) -> list[int]:
+        return sorted(job.id for job in self.jobs.values() if job.state.running)
+
     def save(self) -> None:
         self.saved, self.saved_at = dict(self.jobs), self.now
 
@@ -377,6 +383,11 @@ class World:
             submit_time=self.version,
         )
         self.version += 1
+        key, pod = PlaceholderKey.parse(job.admin_comment), self.pods.get(effect.uid)
+        if key is not None and pod is not None:
+            unheard = self.other is not None and bool(pod.request.problems)
+            if key.attempt < pod.attempt or unheard:
+                self.late.add(job.id)
         if not effect.immediate:
             self.jobs[job.id] = job
             return None
@@ -420,6 +431,17 @@ class World:
             self.finish(effect, self.do(effect))
         return done
 
+    def catch_up(self) -> None:
+        """All is heard and done that there is, Slurm starts what fits, and Pods are bound."""
+        self.settle()
+        self.schedule()
+        self.ask()
+        self.answer()
+        self.settle()
+        for uid in sorted(self.pods):
+            self.bind(uid)
+        self.settle()
+
     # What must hold
 
     def live_jobs(self, uid: str) -> list[Job]:
@@ -439,7 +461,7 @@ class World:
 
     def no_two_live_jobs(self) -> None:
         for uid in self.uids():
-            live = [job for job in self.live_jobs(uid) if job.id not in self.revived]
+            live = [job for job in self.live_jobs(uid) if job.id not in self.revived | self.late]
             assert len(live) <= 1, f"invariant I1: {uid} has {[j.id for j in live]}"
 
     def nobody_gets_a_node_before_its_pod_is_gone(self) -> None:
@@ -476,9 +498,12 @@ def ends_well(world: World) -> None:
     for pod in world.pods.values():
         live = world.live_jobs(pod.uid)
         if pod.node is None and pod.request.problems:
-            assert not live, f"{pod.name} has a job that is forbidden"
+            forbidden = [job for job in live if job.id not in world.late]
+            assert not forbidden, f"{pod.name} has a job that is forbidden"
             continue
         assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"
+        known = [p.job_id for p in world.ledger.placeholders if p.pod.uid == pod.uid]
+        assert known == [live[0].id], f"{pod.name} is not watched: {known}"
         if pod.node is not None:
             assert live[0].nodes == (pod.node,), f"{pod.name} is bound elsewhere"
             assert live[0].state.running

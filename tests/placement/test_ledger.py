@@ -29,7 +29,7 @@ from extender.placement.events import (
 from extender.placement.node_constraints import Node
 from extender.placement.placeholder import IllegalMove, Placeholder, State
 from extender.placement.pod_news import after_pod
-from extender.placement.rules import Rules
+from extender.placement.rules import Moment, Rules
 from extender.placement.workload import GATE, Offer, Request
 from slurm_client.model import Job, JobState
 from tests.builders import pod
@@ -324,7 +324,7 @@ def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it() -> No
     world.bind(uid)
     bound = world.pods[uid]
     started = Placeholder(replace(bound, node=None), State.ALLOCATED, job_id=job_id_of(world, uid))
-    after = after_pod(started, bound, world.now)
+    after = after_pod(started, bound, Moment(world.now, world.rules, VIEW))
     assert (after.state, after.allocation) == (State.BOUND, bound.allocation)
     assert after.doubted is not None  # and so Slurm is asked
 
@@ -994,3 +994,97 @@ def test_a_pod_that_has_ended_holds_nothing() -> None:
     world.write(replace(world.pods[uid], finished=True))
     settle(world)
     assert holders(world) == []
+
+
+# Two that believe to lead
+
+
+def a_rival_of(world: World) -> None:
+    """Another replica leads from now on; the deposed one acts."""
+    world.fail_over()
+    world.swap()
+
+
+def test_an_id_that_another_replica_burnt_is_no_end_of_the_workload() -> None:
+    """slurmctld forgot the queued job, and a deposed leader asked for it at once, in vain."""
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    job = world.live_jobs(uid)[0]
+    world.jobs[job.id] = replace(job, state=JobState("FAILED"))
+    done = [*poll(world), *settle(world)]
+    assert EvictPod not in kinds(done)
+    (again,) = world.live_jobs(uid)
+    assert again.id != job.id
+    assert state_of(world, uid) is State.QUEUED
+
+
+def test_the_burnt_id_of_a_bound_pod_is_asked_for_again_as_the_next_try() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job, node = world.live_jobs(uid)[0], world.pods[uid].node
+    world.jobs[job.id] = replace(job, state=JobState("FAILED"), nodes=())
+    poll(world)
+    world.schedule()
+    world.pass_time(1.1)
+    poll(world)
+    (again,) = world.live_jobs(uid)
+    assert (again.id != job.id, again.nodes) == (True, (node,))
+    assert state_of(world, uid) is State.BOUND
+    world.restart()  # the Pod names the old id still
+    settle(world)
+    assert world.live_jobs(uid) == [again]
+    assert state_of(world, uid) is State.BOUND
+
+
+def test_a_pod_that_a_deposed_leader_placed_is_watched_though_it_is_forbidden_by_now() -> None:
+    world = World()
+    a_rival_of(world)
+    uid = world.create_pod()
+    settle(world)
+    world.edit(uid, forbidden=True)
+    world.bind(uid)
+    world.swap()
+    world.other = None
+    settle(world)
+    assert state_of(world, uid) is State.BOUND
+    assert len(world.live_jobs(uid)) == 1
+
+
+def test_a_later_attempt_that_a_deposed_leader_has_bound_is_watched() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    a_rival_of(world)
+    world.refuse(uid, offers=True)
+    settle(world)
+    poll(world)
+    world.bind(uid)
+    world.swap()
+    world.other = None
+    settle(world)
+    poll(world)
+    (job,) = world.live_jobs(uid)
+    assert (state_of(world, uid), job_id_of(world, uid)) == (State.BOUND, job.id)
+
+
+def test_a_job_that_was_queued_is_read_once_more_after_its_pod_is_bound() -> None:
+    """A killed slurmctld had it start elsewhere, before anybody asked."""
+    world = World(replace(Rules(), fast_path=False))
+    uid = world.create_pod()
+    settle(world)
+    world.schedule()
+    poll(world)
+    world.bind(uid)
+    settle(world)
+    job = world.live_jobs(uid)[0]
+    other = next(name for name in NODES if name not in job.nodes)
+    world.jobs[job.id] = replace(job, nodes=(other,))
+    world.disturbed.add(uid)
+    poll(world)
+    assert uid in world.pods
+    world.pass_time(world.rules.saved)
+    settle(world)
+    assert uid not in world.pods

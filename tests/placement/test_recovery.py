@@ -359,3 +359,15 @@ def test_the_id_on_the_pod_is_asked_about_once() -> None:
 
 def test_an_id_outside_our_range_is_not_asked_about() -> None:
     assert NATIVE.id not in possible_ids(pod(uid="u1", annotations={JOB_ID: str(NATIVE.id)}), RULES)
+
+
+@pytest.mark.parametrize("became", ["CANCELLED", "NODE_FAIL", "PENDING", None])
+def test_a_pod_that_carries_an_allocation_holds_its_node_whatever_its_job_became(
+    became: str | None,
+) -> None:
+    """A Binding may be under way."""
+    granted = placeholder_job(GATED, became or "RUNNING", node=None if became == "PENDING" else "n1")
+    carries = pod(uid="u1", gates=(), annotations={ATTEMPT: "1", JOB_ID: str(granted.id), NODE: "n1"})
+    record, _ = find(carries, *((granted,) if became else ()))
+    assert record is not None
+    assert record.holds == "n1"
