@@ -253,7 +253,8 @@ class _States(Collector):
     nodes: Callable[[], NodeTally] = NodeTally
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        tally = Tally(p.state for p in self.placeholders())
+        placeholders = tuple(self.placeholders())
+        tally = Tally(p.state for p in placeholders)
         family = GaugeMetricFamily(
             "slurm_extender_placeholders", "Placeholders by state.", labels=["state"]
         )
@@ -273,6 +274,12 @@ class _States(Collector):
             "slurm_extender_spared_nodes",
             "Nodes that are not ready, while they are too many for any more to be drained.",
             value=nodes.spared,
+        )
+        without = sum(p.state is State.BOUND and p.cause is not None for p in placeholders)
+        yield GaugeMetricFamily(
+            "slurm_extender_pods_without_job",
+            "Bound Pods whose job Slurm has lost, and whose next one does not run yet.",
+            value=without,
         )
 
 

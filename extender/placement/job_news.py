@@ -48,7 +48,8 @@ def after_poll(placeholder: Placeholder, state: JobState | None, at: Moment) -> 
         missed = placeholder._replace(misses=placeholder.misses + 1)
         return _lost(missed, at) if missed.misses >= at.rules.confirmations else missed
     if placeholder.misses:
-        placeholder = placeholder._replace(misses=0, forgotten=False)
+        doubted = at.now if placeholder.forgotten else placeholder.doubted  # it has come back
+        placeholder = placeholder._replace(misses=0, forgotten=False, doubted=doubted)
     if placeholder.state in _RELEASED:
         return placeholder._replace(job_over=True) if state.ended else placeholder
     if placeholder.state is State.DONE:
@@ -166,15 +167,19 @@ def owner_of(asked: JobSpec) -> tuple[int | None, int | None]:
 
 def _doubted(placeholder: Placeholder, since: float, job: Job, at: Moment) -> Placeholder:
     """A slurmctld that was killed may have forgotten that it started a job: it starts it again. Only a
-    job that was requeued on purpose, or that got another node, has left its Pod."""
+    job that was requeued on purpose, or that got another node, has left its Pod. One that can start
+    where the Pod is and nowhere else is waited for, however long: nobody ended it (invariant I5)."""
     if burnt(job):
         return _forgotten_and_burnt(placeholder, at)
     forgotten = job.state.pending and job.restart_count == 0
+    where = at.view.nodes.get(placeholder.pod.node or "")
+    if forgotten and where is not None and job.required_nodes == (where.slurm_name,):
+        return placeholder._replace(not_before=at.now + at.rules.reason_interval)
     if forgotten and at.now - since < at.rules.doubt:
         return _look_again(placeholder, at)
     node = at.view.node_of(job.nodes[0]) if job.state.running and job.nodes else None
     if node is not None and node.name == placeholder.pod.node:
-        return placeholder._replace(doubted=None)
+        return placeholder._replace(doubted=None, cause=None)
     if job.state.running:
         cause = Cause("SlurmNodeChanged", f"Slurm job {job.id} was started again on {job.nodes[0]}")
         return placeholder.move(State.EVICTING, at.now, cause=cause)
@@ -191,7 +196,9 @@ def _forgotten_and_burnt(placeholder: Placeholder, at: Moment) -> Placeholder:
 
 
 def _forgotten(placeholder: Placeholder) -> Placeholder:
-    return placeholder._replace(forgotten=True, doubted=None, not_before=0.0)
+    words = f"Slurm job {placeholder.job_id} {_LOST.message}: another is asked for where the Pod runs"
+    lost = Cause(_LOST.reason, words)
+    return placeholder._replace(forgotten=True, doubted=None, cause=lost, not_before=0.0)
 
 
 def _look_again(placeholder: Placeholder, at: Moment) -> Placeholder:

@@ -106,18 +106,17 @@ _MOVES: dict[State, frozenset[State]] = {
 }
 
 
-WATCHED = frozenset(
-    {
-        State.QUEUED,
-        State.ALLOCATED,
-        State.BOUND,
-        State.REPLACING,
-        State.EVICTING,
-        State.RELEASING,
-        State.DONE,
-    }
+WATCHED = (
+    State.BOUND,
+    State.QUEUED,
+    State.ALLOCATED,
+    State.REPLACING,
+    State.EVICTING,
+    State.RELEASING,
+    State.DONE,
 )
-"""Where there may be a job whose state matters."""
+"""Where there may be a job whose state matters; those first that are asked for first where Slurm has lost
+all of them: of Pods that run."""
 _HOLDING = frozenset({State.ALLOCATED, State.BOUND, State.REPLACING, State.EVICTING})
 
 
@@ -174,7 +173,8 @@ class Placeholder(NamedTuple):
     misses: int = 0
     """How many times in a row a healthy Slurm did not know the job."""
     cause: Cause | None = None
-    """Why it is refused, evicted or replaced; in other states: what holds it up."""
+    """Why it is refused, evicted or replaced, or why a bound Pod runs without a job; in other states:
+    what holds it up."""
     unbound_by: float = inf
     """When a written allocation that is still not bound is given back."""
     clear: bool = False

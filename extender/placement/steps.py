@@ -38,6 +38,9 @@ _TOLD = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED, State.REFUSED})
 _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR, Remedy.ID_TAKEN})
 _MANY_AT_ONCE = "very many Pods are to be deleted at once: this one runs on until its turn comes"
 _NO_WORDS = "Pod does not need it any more"
+# A Pod that runs has its room already. Slurm's own numbers end at 0xffff0000 (priority/basic), and the
+# last few mean something else.
+_BEFORE_ALL = 0xFFFFFF00
 NO_NODE = Cause("NoEligibleNode", "no Node of the partition is open to this Pod")
 
 
@@ -100,13 +103,15 @@ def _of_bound(placeholder: Placeholder, job_id: int, at: Moment) -> Effect | Non
 
 def _submit_again(placeholder: Placeholder, job_id: int, at: Moment) -> Submit | None:
     """The job of a Pod that runs goes where the Pod is, whatever Kubernetes would say to a new one. If
-    Slurm has given the node away meanwhile the job waits, and is doubted like any other (`job_news`)."""
+    Slurm has given the node away meanwhile the job waits, and the Pod runs on (`job_news`)."""
     node = at.view.nodes.get(placeholder.pod.node or "")
     if node is None:
         return None
     key, where = str(placeholder.key(at.rules.cluster)), (node.slurm_name,)
     asked = placeholder.pod.request.job
-    job = replace(asked, admin_comment=key, required_nodes=where, excluded_nodes=())
+    job = replace(
+        asked, admin_comment=key, required_nodes=where, excluded_nodes=(), priority=_BEFORE_ALL
+    )
     return Submit(placeholder.pod.uid, job_id, job, immediate=False)
 
 

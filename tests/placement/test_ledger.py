@@ -706,7 +706,9 @@ def test_the_job_of_a_bound_pod_that_slurm_forgot_is_asked_for_again_on_the_pods
     job_id = forget_the_job(world, uid)
     for _ in range(world.rules.confirmations - 1):
         assert poll(world) == []
-    assert kinds(poll(world)) == [Submit]
+    (again,) = poll(world)
+    assert isinstance(again, Submit)
+    assert again.job.priority == max(1 << 31, again.job.priority or 0)  # before all that wait
     world.schedule()
     world.pass_time(1.1)
     poll(world)
@@ -717,21 +719,27 @@ def test_the_job_of_a_bound_pod_that_slurm_forgot_is_asked_for_again_on_the_pods
     assert poll(world) == []
 
 
-def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_is_evicted() -> None:
+def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_runs_on_until_it_is_free() -> None:
     world = World()
     uid = bound_pod(world)
     taken = replace(world.live_jobs(uid)[0], id=7, admin_comment="")
     forget_the_job(world, uid)
     world.jobs[7] = taken
-    world.disturbed.add(uid)
     for _ in range(world.rules.confirmations):
         poll(world)
-    for _ in range(2):
+    for _ in range(4):
         world.schedule()
         world.pass_time(world.rules.doubt + 1)
         poll(world)
-    assert uid not in world.pods
-    assert not world.live_jobs(uid)
+    (job,) = world.live_jobs(uid)
+    assert job.state.pending
+    assert [p.cause and p.cause.reason for p in world.ledger.placeholders] == ["SlurmJobLost"]
+    world.end_job(7, "COMPLETED")
+    world.schedule()
+    world.pass_time(world.rules.reason_interval)
+    poll(world)
+    assert world.live_jobs(uid)[0].state.running
+    assert [p.cause for p in world.ledger.placeholders] == [None]
 
 
 def test_a_forgotten_job_that_comes_back_is_not_asked_for_again() -> None:

@@ -1,0 +1,80 @@
+"""slurmctld comes back without any state: Pods run on, and are in Slurm's books again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.local.layout import Layout
+from tests.end_to_end.people import People, eventually
+
+pytestmark = pytest.mark.real
+
+PARTITION = "PartitionName=main"
+
+
+@pytest.fixture
+def closed(people: People) -> Iterator[People]:
+    """What an administrator does: slurm.conf closes the partition before slurmctld starts. Both are as
+    they were after the test."""
+    conf = Layout(people.cluster.directory).slurm / "etc/slurm.conf"
+    before = conf.read_text()
+    line = next(line for line in before.splitlines() if line.startswith(PARTITION))
+    conf.write_text(before.replace(line, line.replace("State=UP", "") + " State=DOWN"))
+    yield people
+    conf.write_text(before)
+    open_partition(people)
+
+
+def lose_all_state(people: People) -> None:
+    cluster = people.cluster
+    cluster.stop("slurmctld")
+    state = Layout(cluster.directory).slurm / "var/state"
+    for entry in state.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    cluster.start("slurmctld")
+
+
+def open_partition(people: People) -> None:
+    people.cluster.run_slurm("scontrol", "update", PARTITION, "State=UP")
+
+
+def waits_pinned(people: People, name: str, node: str) -> bool:
+    job = people.job_of(name)
+    return job is not None and people.scontrol(name).get("ReqNodeList") == node
+
+
+def test_pods_run_on_and_get_their_nodes_back_before_native_jobs(closed: People) -> None:
+    people, cluster = closed, closed.cluster
+    names = [f"big-{number}" for number in range(4)]
+    for name in names:
+        people.create(name, cpu="8")
+    nodes = {name: people.bound(name) for name in names}
+    people.create("next", cpu="8")
+    people.queued("next")
+    uids = {name: pod["metadata"]["uid"] for name, pod in people.pods().items()}
+
+    lose_all_state(people)
+    native = cluster.run_slurm(
+        "sbatch", "-n8", "-N1", "--mem=100", "--parsable", "--wrap", "sleep 60", user="alice"
+    ).stdout.strip()
+    eventually(lambda: all(waits_pinned(people, n, nodes[n]) for n in names), "asked for again", 60)
+    open_partition(people)
+
+    def runs_where_its_pod_is(name: str) -> bool:
+        job = people.job_of(name)
+        return job is not None and (job.state, job.node) == ("RUNNING", nodes[name])
+
+    eventually(lambda: all(map(runs_where_its_pod_is, names)), "all in Slurm's books", 60)
+    people.queued("next")
+    assert cluster.run_slurm("squeue", "-h", "-j", native, "-o", "%T").stdout.strip() == "PENDING"
+    assert {name: pod["metadata"]["uid"] for name, pod in people.pods().items()} == uids
+    cluster.run_slurm("scancel", native)
+    people.scancel(names[0])  # and they are watched as before
+    people.gone(names[0], 60)
+    people.bound("next", 60)
