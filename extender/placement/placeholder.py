@@ -115,8 +115,8 @@ WATCHED = (
     State.RELEASING,
     State.DONE,
 )
-"""Where there may be a job whose state matters; those first that are asked for first where Slurm has lost
-all of them: of Pods that run."""
+"""Where there may be a job whose state matters. Those of Pods that run come first: they are asked for
+before others where Slurm has lost all of them."""
 _HOLDING = frozenset({State.ALLOCATED, State.BOUND, State.REPLACING, State.EVICTING})
 
 
