@@ -162,7 +162,8 @@ ANNOTATIONS: tuple[Annotation, ...] = (
         _A_TEXT,
         "--comment",
         "nightly run",
-        "sacct has it once the job has ended, if AccountingStoreFlags has `job_comment`.",
+        "sacct has it once the job has ended, with how the Pod ended after it, if AccountingStoreFlags"
+        " has `job_comment`.",
     ),
     Annotation(
         "constraints",

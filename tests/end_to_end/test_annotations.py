@@ -195,7 +195,7 @@ def test_a_comment_is_in_the_books_once_the_job_has_ended(people: People) -> Non
     assert job is not None
     people.in_the_books(job.id, {"user": "root", "comment": ""})
     people.delete("p")
-    people.in_the_books(job.id, {"comment": "for Ada's paper: ü"})
+    people.in_the_books(job.id, {"comment": "for Ada's paper: ü; Pod deleted"})
 
 
 # With whom it shares its Node
