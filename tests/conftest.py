@@ -3,11 +3,16 @@
 import os
 
 import pytest
+from hypothesis import settings
 
 from deploy.local.spec import KUBERNETES_RELEASES
 from tests.cluster_fixture import shared_cluster
 
 __all__ = ["shared_cluster"]
+
+# How long an example takes says how busy the machine is. What is to be quick is measured in CPU time.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

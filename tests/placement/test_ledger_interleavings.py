@@ -202,6 +202,5 @@ TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = settings(
     max_examples=300,
     stateful_step_count=60,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -363,4 +363,4 @@ class Refills(RuleBasedStateMachine):
 
 
 TestRefills = Refills.TestCase
-TestRefills.settings = settings(max_examples=100, deadline=None)
+TestRefills.settings = settings(max_examples=100)

@@ -220,7 +220,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(STEPS)
 async def test_no_gpu_is_ever_given_twice(steps: list[tuple[str, int, int]]) -> None:
     clock = Clock()

@@ -226,7 +226,6 @@ def test_what_is_admitted_is_taken_as_it_was_asked(slurm: Slurm) -> None:
         max_examples=EXAMPLES,
         derandomize=True,
         database=None,
-        deadline=None,
         suppress_health_check=[*HealthCheck],
     )
     @given(asks())
