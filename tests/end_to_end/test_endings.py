@@ -30,6 +30,8 @@ pytestmark = pytest.mark.real
 NODES = ("node-1", "node-2", "node-3", "node-4")
 DOOMED = "node-5"
 """Its Node is deleted from Kubernetes."""
+OVERSTAYED = "node-6"
+"""A Pod stays there when its job has ended, for which the node is drained."""
 GRACE_S = 20
 """Of the Pods that somebody ends: another than anybody's default, and time to look at them."""
 TIME_TO_LEAVE_S = 60
@@ -61,7 +63,7 @@ WHOLE = {"cpu": str(CPUS)}
 @pytest.fixture(scope="module")
 def cluster(slurm_release: str) -> Iterator[Cluster]:
     spec = ClusterSpec(
-        nodes=len(NODES) + 1,
+        nodes=len(NODES) + 2,
         cpus_per_node=CPUS,
         release=slurm_release,
         accounting=True,
@@ -134,7 +136,7 @@ def elsewhere(cluster: Cluster, by_tier: None) -> Iterator[Elsewhere]:
     """Another namespace, where two endings take their time while the other tests run."""
     people = People(cluster, namespace="elsewhere")
     cluster.kubectl("create", "namespace", people.namespace)
-    late = place(people, "late", "node-4", annotations={"timeout": "3600"})
+    late = place(people, "late", OVERSTAYED, annotations={"timeout": "3600"})
     kept = {"metadata": {"finalizers": ["example.com/until-it-was-looked-at"]}}
     people.kubectl("patch", "pod", people.full("late"), "-n", people.namespace, "-p", json.dumps(kept))
     orphan = place(people, "orphan", DOOMED)
