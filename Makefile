@@ -1,6 +1,6 @@
-# Five commands do everything, their own installs included: make demo, make test, make test-oldest,
-# make bench-quick, make chaos.
-.PHONY: demo test test-oldest bench-quick chaos check docs lock clean
+# Six commands do everything, their own installs included: make demo, make test, make test-oldest,
+# make bench-quick, make bench-restart, make chaos.
+.PHONY: demo test test-oldest bench-quick bench-restart chaos check docs lock clean
 
 DURATION = 900
 SEED = 0
@@ -27,6 +27,12 @@ bench-quick:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest.bench_quick
+
+# How soon an extender that was killed acts again, with 10,000 placeholders.
+bench-restart:
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare
+	@.venv/bin/python -m loadtest.bench_restart
 
 # Everything fails at random for DURATION seconds; the figures are left in build/chaos.json.
 chaos:

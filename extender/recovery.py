@@ -1,8 +1,8 @@
 """Rebuilds the ledger from both systems at the start: what `placement.recovery` decides about.
 
 Every Pod of ours is listed, every job state in our range is listed, and the jobs that may matter are
-read: those under an id that a Pod could have used, and those that live. A live job whose Pod is proven
-gone is an orphan, and ended.
+read: those under an id that a Pod could have used, and those that live, but for those that are seen to
+run for a Pod that runs. A live job whose Pod is proven gone is an orphan, and ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from extender.dispatcher import Dispatcher
 from extender.kubernetes_api import KubernetesApi, KubernetesError
 from extender.placement.events import Failure, OrphanFound, Recovered
 from extender.placement.identity import PlaceholderKey, whole_number
-from extender.placement.recovery import possible_ids
+from extender.placement.recovery import to_read
 from extender.placement.rules import Rules
 from extender.placement.steps import trouble
 from extender.placement.workload import ATTEMPT, Pod
@@ -70,12 +70,7 @@ async def _jobs_that_matter(
     pods: tuple[Pod, ...], slurm: Slurm, rules: Rules
 ) -> list[tuple[PlaceholderKey, Job]]:
     states = await slurm.all_states()
-    possible = {job_id for pod in pods for job_id in possible_ids(pod, rules)}
-    wanted = [
-        job_id
-        for job_id, state in states.items()
-        if job_id in rules.ids and (job_id in possible or not state.ended)
-    ]
+    wanted = await asyncio.to_thread(list, to_read(pods, states, rules))
     return _keyed(await read_all(wanted, slurm), rules)
 
 

@@ -65,14 +65,21 @@ def _while_live(placeholder: Placeholder, state: JobState, at: Moment) -> Placeh
         case State.QUEUED if state.base in _BURNT:  # it is read before anything is made of it
             return placeholder.move(State.SUBMITTING, at.now, exists=True)
         case State.ALLOCATED | State.BOUND if state.base in _BURNT:
-            return placeholder._replace(doubted=placeholder.doubted or at.now)
+            return _in_doubt(placeholder, at)
         case State.QUEUED if state.ended:
             return _ended(placeholder, state, at)
         case State.BOUND if state.pending:
-            return placeholder._replace(doubted=placeholder.doubted or at.now)
+            return _in_doubt(placeholder, at)
         case State.ALLOCATED | State.BOUND if state.ended or state.suspended or state.pending:
             return _ended(placeholder, state, at)
     return placeholder
+
+
+def _in_doubt(placeholder: Placeholder, at: Moment) -> Placeholder:
+    """It may have been about to be looked at later."""
+    if placeholder.doubted is not None and placeholder.doubted <= at.now:
+        return placeholder
+    return placeholder._replace(doubted=at.now, not_before=0.0)
 
 
 def _ended(placeholder: Placeholder, state: JobState, at: Moment) -> Placeholder:

@@ -104,7 +104,8 @@ def _watched(placeholder: Placeholder, at: Moment) -> Placeholder:
     elsewhere before anybody asks: it is read once more when that is past."""
     if placeholder.immediate or placeholder.doubted is not None:
         return placeholder
-    return placeholder._replace(doubted=at.now, not_before=at.now + at.rules.saved)
+    later = at.now + at.rules.saved
+    return placeholder._replace(doubted=later, not_before=later)
 
 
 def _is_ours(placeholder: Placeholder, node: str) -> bool:

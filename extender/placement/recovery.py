@@ -6,6 +6,7 @@ ids that can be computed from it are the whole truth.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from extender.placement.carried import own_ids, with_carried
@@ -14,7 +15,9 @@ from extender.placement.job_news import adopt, after_poll, burnt, end_of
 from extender.placement.placeholder import Placeholder, State
 from extender.placement.rules import Moment, Rules
 from extender.placement.workload import Allocation, Pod
-from slurm_client.model import Job
+from slurm_client.model import Job, JobState
+
+_SPREAD = 1000
 
 
 def possible_ids(pod: Pod, rules: Rules) -> tuple[int, ...]:
@@ -22,6 +25,37 @@ def possible_ids(pod: Pod, rules: Rules) -> tuple[int, ...]:
     and the one that is written on it."""
     written = () if pod.job_id is None or pod.job_id not in rules.ids else (pod.job_id,)
     return tuple(dict.fromkeys((*own_ids(pod, rules), *written)))
+
+
+def to_read(pods: Iterable[Pod], states: Mapping[int, JobState], rules: Rules) -> Iterator[int]:
+    """Yields the ids of the jobs that have to be read before it is known where the Pods stand, of all
+    the `states` in Slurm: those that live, and those that a Pod may have had.
+
+    Not that of a Pod that runs, where the Pod names it, it runs, and no other of the Pod's lives: there
+    may be 10,000 of those. It is read a little later (`recovered`).
+    """
+    spared, possible = set[int](), set[int]()
+    for pod in pods:
+        ids = possible_ids(pod, rules)
+        if _is_vouched_for(pod, ids, states, rules):
+            spared.update(ids)
+        else:
+            possible.update(ids)
+    for job_id, state in states.items():
+        if job_id in rules.ids and (job_id in possible or not (state.ended or job_id in spared)):
+            yield job_id
+
+
+def _is_vouched_for(pod: Pod, ids: Iterable[int], states: Mapping[int, JobState], rules: Rules) -> bool:
+    carried = pod.allocation
+    if pod.finished or carried is None or pod.node is None or carried.node != pod.node:
+        return False
+    live = [job_id for job_id in ids if job_id in states and not states[job_id].ended]
+    return (
+        live == [carried.job_id]
+        and states[carried.job_id].running
+        and carried.job_id in own_ids(pod, rules)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +112,7 @@ def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
 
 def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
     """A bound Pod without a job of ours is somebody else's, and so is one on another Node than its
-    job's; one whose own job Slurm does not know runs on (invariant I5)."""
+    job's; one whose own job was not read, or is not known to Slurm, runs on (invariant I5)."""
     record = Placeholder(pod, State.BOUND, since=at.now, first_seen=at.now, attempt=pod.attempt)
     if chosen is None:
         return _without_job(record, at)
@@ -99,7 +133,11 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
 def _without_job(record: Placeholder, at: Moment) -> Placeholder | None:
     carried = record.pod.allocation
     key = own_ids(record.pod, at.rules).get(carried.job_id) if carried else None
-    return None if key is None else with_carried(record._replace(attempt=key.attempt), at)
+    if carried is None or key is None:
+        return None
+    later = at.now + at.rules.verified * (carried.job_id % _SPREAD) / _SPREAD
+    known = with_carried(record._replace(attempt=key.attempt), at)
+    return known._replace(doubted=later, not_before=later)
 
 
 def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Moment) -> Placeholder:

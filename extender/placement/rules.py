@@ -36,6 +36,8 @@ class Rules:
     """How long a restarted slurmctld has to start a job again that it forgot to have started."""
     saved: float = 10.0
     """When a slurmctld that is killed remembers what it did: it forgets about 5 s."""
+    verified: float = 60.0
+    """Within how long after a start the jobs are read that were only seen to run: not all at once."""
     avoid: float = 60.0
     """How long a Node that a Pod could not be bound to is excluded for that Pod, unless another Pod of
     ours leaves it before."""

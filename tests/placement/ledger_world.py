@@ -38,7 +38,7 @@ from extender.placement.identity import PlaceholderKey
 from extender.placement.ledger import Ledger
 from extender.placement.node_constraints import Node, NodeConstraints
 from extender.placement.placeholder import State
-from extender.placement.recovery import possible_ids
+from extender.placement.recovery import to_read
 from extender.placement.rules import Rules
 from extender.placement.workload import GATE, Allocation, Offer, Pod, Request
 from slurm_client.model import Grant, Job, JobSpec, JobState, Partition
@@ -147,12 +147,13 @@ class World:
         self.acting, self.saved = Replica(Ledger(self.rules)), None
         self.tell(ClusterObserved(VIEW))
         keys = {job.id: PlaceholderKey.parse(job.admin_comment) for job in self.jobs.values()}
+        states = {job.id: job.state for job in self.jobs.values()}
+        read = set(to_read(self.pods.values(), states, self.rules))
         for pod in tuple(self.pods.values()):
-            ids = set(possible_ids(pod, self.rules))
             mine = (
                 j
                 for j in self.jobs.values()
-                if (key := keys[j.id]) and key.uid == pod.uid and (j.id in ids or not j.state.ended)
+                if (key := keys[j.id]) and key.uid == pod.uid and j.id in read
             )
             self.tell(Recovered(pod, tuple(mine)))
         for job in tuple(self.jobs.values()):

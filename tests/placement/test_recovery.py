@@ -9,7 +9,7 @@ import pytest
 
 from extender.placement.identity import TRIES_AT_RECOVERY, PlaceholderKey
 from extender.placement.placeholder import Placeholder, State
-from extender.placement.recovery import possible_ids, recovered
+from extender.placement.recovery import possible_ids, recovered, to_read
 from extender.placement.workload import ATTEMPT, JOB_ID, NODE, Allocation, Pod
 from slurm_client.model import Job, JobState
 from tests.builders import RULES, kube_node, moment, placeholder_job, pod
@@ -371,3 +371,35 @@ def test_a_pod_that_carries_an_allocation_holds_its_node_whatever_its_job_became
     record, _ = find(carries, *((granted,) if became else ()))
     assert record is not None
     assert record.holds == "n1"
+
+
+# What has to be read
+
+
+def read(of: Pod, *jobs: Job) -> set[int]:
+    return set(to_read([of], {job.id: job.state for job in (*jobs, NATIVE)}, RULES))
+
+
+def test_of_a_pod_that_runs_by_the_job_that_it_names_nothing_is_read_at_once() -> None:
+    job = placeholder_job(GATED, node="n1", attempt_try=1)
+    runs = bound(job)
+    assert read(runs, job, burnt(GATED, 0)) == set()
+    record = record_of(runs)
+    assert (record.state, record.job_id, record.attempt_try) == (State.BOUND, job.id, 1)
+    assert record.doubted is not None
+    assert AT.now <= record.doubted == record.not_before <= AT.now + RULES.verified
+
+
+@pytest.mark.parametrize("state", ["PENDING", "SUSPENDED", "CANCELLED", "COMPLETING", "FAILED"])
+def test_one_that_does_not_run_is_read(state: str) -> None:
+    job = placeholder_job(GATED, state, node="n1")
+    assert read(bound(job), job) == {job.id}
+
+
+def test_all_are_read_where_another_lives_or_the_pods_word_is_not_borne_out() -> None:
+    job, other = placeholder_job(GATED, node="n1"), placeholder_job(GATED, "PENDING", attempt_try=1)
+    assert read(bound(job), job, other) == {job.id, other.id}
+    assert read(bound(job, says="n2"), job) == {job.id}
+    assert read(GATED, job) == {job.id}
+    stranger = placeholder_job(pod(uid="u2"), node="n1")
+    assert read(bound(stranger), stranger) == {stranger.id}
