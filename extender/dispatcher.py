@@ -1,7 +1,7 @@
 """Carries the ledger's effects out, and tells it what came of them. It decides nothing.
 
-Each system has a lane with a bounded number of workers; what gives resources back has one of its own,
-so that a burst of submissions never holds up an eviction.
+Each system has a lane with a bounded number of workers; what gives resources back has lanes of its own:
+neither a burst of submissions nor a Slurm that is slow to cancel holds up an eviction.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from slurm_client.protocol import Slurm
 log = structlog.get_logger()
 
 _WORDS_S = 1.0
+_SPEECHLESS_S = 30.0
 
 # The first class that fits wins, so a subclass stands before its base.
 _SLURM_REMEDIES: tuple[tuple[type[SlurmError], Remedy], ...] = (
@@ -105,6 +106,8 @@ class Dispatcher:
         self._submissions: asyncio.Queue[Effect] = asyncio.Queue()
         self._writes: asyncio.Queue[Effect] = asyncio.Queue()
         self._endings: asyncio.Queue[Effect] = asyncio.Queue()
+        self._evictions: asyncio.Queue[Effect] = asyncio.Queue()
+        self._speechless_until = -inf
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_due = inf
         self._carry: dict[type, Callable[[Any], Awaitable[Any]]] = {
@@ -133,7 +136,7 @@ class Dispatcher:
         """Works for ever."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                for lane in (self._submissions, self._writes, self._endings):
+                for lane in (self._submissions, self._writes, self._endings, self._evictions):
                     for _ in range(self._workers):
                         tasks.create_task(self._work(lane))
         finally:
@@ -159,8 +162,10 @@ class Dispatcher:
 
     def _lane(self, effect: Effect) -> asyncio.Queue[Effect]:
         match effect:
-            case CancelJob() | EvictPod() | WriteAttempt():
+            case CancelJob() | WriteAttempt():
                 return self._endings
+            case EvictPod():
+                return self._evictions
             case Submit() | ReadJob() | ExcludeNodes():
                 return self._submissions
         return self._writes
@@ -197,10 +202,19 @@ class Dispatcher:
 
     async def _cancel_job(self, effect: CancelJob) -> None:
         # Words are for people: a job whose comment cannot be written is cancelled all the same.
-        with suppress(SlurmError, TimeoutError):
+        if self.now() >= self._speechless_until:
+            await self._leave_words(effect)
+        await self._slurm.cancel(effect.job_id)
+
+    async def _leave_words(self, effect: CancelJob) -> None:
+        """A slurmctld that is slow to take them would be as slow for every cancel behind this one."""
+        try:
             async with asyncio.timeout(_WORDS_S):
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
-        await self._slurm.cancel(effect.job_id)
+        except TimeoutError:
+            self._speechless_until = self.now() + _SPEECHLESS_S
+        except SlurmError:
+            pass
 
     # Kubernetes
 

@@ -25,6 +25,7 @@ _AGAIN_S = (0.01, 0.02, 0.05, 0.1)
 _TOGETHER_S = 0.01  # pushes that come within this time share one question
 _GRACE_S = 0.5  # between two looks at the jobs that may have a GraceTime, or as long as one takes
 _GRACE_READERS = 4
+_GRACES_A_SECOND = 100
 
 log = structlog.get_logger()
 
@@ -84,10 +85,11 @@ class JobWatch:
         """That a job has only its GraceTime left is not in its state: the whole job is read. So only
         those that may have one are, each once in a round, and for no more than half of the time."""
         while True:
-            began = dispatcher.now()
-            left = iter(self._ledger.jobs_with_grace().items())
+            began, jobs = dispatcher.now(), self._ledger.jobs_with_grace()
+            left = iter(jobs.items())
             await asyncio.gather(*(self._read_graces(left, dispatcher) for _ in range(_GRACE_READERS)))
-            await asyncio.sleep(max(_GRACE_S, dispatcher.now() - began))
+            took = dispatcher.now() - began
+            await asyncio.sleep(max(_GRACE_S, took, len(jobs) / _GRACES_A_SECOND - took))
 
     async def _read_graces(self, left: Iterator[tuple[str, int]], dispatcher: Dispatcher) -> None:
         for uid, job_id in left:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import inf
 
 import structlog
 
@@ -186,7 +187,9 @@ class NodeKeeper:
         if node.slurm_name != slurm.name:
             return None
         held = self._ledger.holding(node.name)
-        unsettled = any(each.misses or each.forgotten or each.doubted is not None for each in held)
+        unsettled = any(
+            each.misses or each.forgotten or each.doubted not in (None, inf) for each in held
+        )
         return replace(case, node=node, standing=standing, slurm=slurm, unsettled=unsettled)
 
     async def _tell(self, case: Case, at: Circumstances) -> None:

@@ -9,7 +9,7 @@ the rest is for people (invariants I5 and I6).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from math import inf
@@ -23,6 +23,7 @@ from extender.placement.audit import Finding, Kind
 from extender.placement.cluster import ClusterView
 from extender.placement.events import OrphanFound
 from extender.placement.ledger import Ledger
+from extender.placement.placeholder import State
 from extender.placement.workload import Pod
 from slurm_client.errors import SlurmError
 
@@ -33,6 +34,9 @@ _CONFIRM_S = 2.0
 _BYTES_A_JOB = 85  # of 24.11, which indents its answers; 26.05: 42
 _BYTES_A_SECOND = 2000
 """What a round may cost on average: with more jobs in Slurm there are fewer."""
+_SAID = 20
+"""Findings of a round that the log has one by one; the metrics count all, and the command lists them."""
+_OVER = frozenset({State.RELEASING, State.DONE})
 _MENDED = frozenset({Kind.ORPHAN_JOB, Kind.TWO_JOBS})
 
 log = structlog.get_logger()
@@ -56,8 +60,8 @@ class Patrol:
         self._told = told
         self._interval = interval
         self._confirmations = confirmations
-        self._wrong: tuple[Finding, ...] = ()
-        """What was found and confirmed, as of the last round."""
+        self._wrong: dict[Finding, None] = {}
+        """What was found and confirmed, as of the last round, in order."""
 
     async def run(self, dispatcher: Dispatcher) -> None:
         """Goes its rounds for ever."""
@@ -75,43 +79,45 @@ class Patrol:
 
     async def _go_round(self, dispatcher: Dispatcher) -> None:
         found = await self._reader.look(*self._known())
-        sure = tuple(finding for finding in found if finding in self._wrong)
+        sure = {finding: None for finding in found if finding in self._wrong}
         unsure = tuple(finding for finding in found if finding not in self._wrong)
         for _ in range(self._confirmations - 1):
             if unsure:
                 await asyncio.sleep(_CONFIRM_S)
                 unsure = await self._reader.look_again(unsure, *self._known())
-        for finding in unsure:
-            _say(log.warning, "the systems differ", finding)
-        for finding in self._wrong:
-            if finding not in sure:
-                _say(log.info, "the systems differ no more", finding)
-        self._wrong = (*sure, *unsure)
+        _say(log.warning, "the systems differ", unsure)
+        _say(log.info, "the systems differ no more", [each for each in self._wrong if each not in sure])
+        self._wrong = sure | dict.fromkeys(unsure)
         self._told(self._wrong)
         for finding in self._wrong:
             if finding.kind in _MENDED and finding.mended and finding.key and finding.job_id:
                 dispatcher.feed(OrphanFound(finding.key, finding.job_id))
 
     def _known(self) -> tuple[tuple[Pod, ...], ClusterView, frozenset[int]]:
-        """What the ledger knows, and what the Nodes are. Its word for a Pod's job is newer than that
-        of the Pod itself, once Slurm has taken the job."""
+        """What the ledger knows, and what the Nodes are. Its word for a Pod's job and attempt is newer
+        than that of the Pod itself, once Slurm has taken the job. A Pod that is over is over."""
         records = tuple(self._ledger.placeholders)
         pods = (
-            replace(record.pod, job_id=record.job_id) if record.watched else record.pod
+            replace(record.pod, job_id=record.job_id, attempt=record.attempt)
+            if record.watched
+            else record.pod
             for record in records
-            if not record.stray
+            if not record.stray and record.state not in _OVER
         )
         known = frozenset(record.job_id for record in records if record.job_id is not None)
         return tuple(pods), self._view(), known
 
 
-def _say(tell: Callable[..., object], what: str, finding: Finding) -> None:
-    tell(
-        what,
-        kind=finding.kind,
-        pod=finding.pod or None,
-        job=finding.job_id,
-        node=finding.node or None,
-        cause=finding.cause,
-        cure=finding.cure,
-    )
+def _say(tell: Callable[..., object], what: str, findings: Sequence[Finding]) -> None:
+    for finding in findings[:_SAID]:
+        tell(
+            what,
+            kind=finding.kind,
+            pod=finding.pod or None,
+            job=finding.job_id,
+            node=finding.node or None,
+            cause=finding.cause,
+            cure=finding.cure,
+        )
+    if len(findings) > _SAID:
+        tell(what, more=len(findings) - _SAID)

@@ -62,7 +62,8 @@ class Reader:
         drains = any(finding.kind is Kind.STUCK_DRAIN for finding in findings)
         states = await self._slurm.states(ids)
         still = await self._compare(concerned, states, view, known, drains=drains)
-        return tuple(finding for finding in still if finding in findings)
+        before = frozenset(findings)
+        return tuple(finding for finding in still if finding in before)
 
     async def _compare(
         self,

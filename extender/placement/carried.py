@@ -29,7 +29,7 @@ def own_ids(pod: Pod, rules: Rules) -> dict[int, PlaceholderKey]:
 
 def with_carried(placeholder: Placeholder, at: Moment) -> Placeholder:
     """Returns the record with the allocation that its Pod carries, where it has none and that one is of
-    its attempt. Where the Pod is bound already, Slurm is asked about its job at once."""
+    its attempt. Slurm is asked about the job before anything is made of it."""
     carried = placeholder.pod.allocation
     if carried is None or placeholder.allocation is not None:
         return placeholder
@@ -40,5 +40,4 @@ def with_carried(placeholder: Placeholder, at: Moment) -> Placeholder:
         placeholder = placeholder.submitted_as(at.rules.cluster, at.rules.ids, key.attempt_try)
     if placeholder.state in _TOOK_NONE:
         placeholder = placeholder.move(State.ALLOCATED, at.now)
-    doubted = None if placeholder.pod.node is None else at.now
-    return placeholder._replace(allocation=carried, doubted=doubted)
+    return placeholder._replace(allocation=carried, doubted=at.now, immediate=False)

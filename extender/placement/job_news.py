@@ -76,7 +76,7 @@ def _while_live(placeholder: Placeholder, state: JobState, at: Moment) -> Placeh
 
 
 def _in_doubt(placeholder: Placeholder, at: Moment) -> Placeholder:
-    """It may have been about to be looked at later."""
+    """It may have been about to be read as a matter of routine."""
     if placeholder.doubted is not None and placeholder.doubted <= at.now:
         return placeholder
     return placeholder._replace(doubted=at.now, not_before=0.0)

@@ -165,7 +165,7 @@ class Placeholder(NamedTuple):
     """What this state has to write onto the Pod is there."""
     doubted: float | None = None
     """Since when it is not certain that the job of an allocation runs there: it is said to wait, or to
-    have failed, or may have been started anew. It is read."""
+    have failed, or may have been started anew. It is read. Infinity: it is to be read all the same."""
     forgotten: bool = False
     """A healthy Slurm does not know a bound Pod's job: it is asked for again, and the Pod runs on."""
     job_over: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from extender.placement.carried import with_carried
 from extender.placement.placeholder import Cause, Placeholder, State
@@ -104,8 +105,7 @@ def _watched(placeholder: Placeholder, at: Moment) -> Placeholder:
     elsewhere before anybody asks: it is read once more when that is past."""
     if placeholder.immediate or placeholder.doubted is not None:
         return placeholder
-    later = at.now + at.rules.saved
-    return placeholder._replace(doubted=later, not_before=later)
+    return placeholder._replace(doubted=inf, not_before=at.now + at.rules.saved)
 
 
 def _is_ours(placeholder: Placeholder, node: str) -> bool:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from extender.placement.carried import own_ids, with_carried
 from extender.placement.identity import PlaceholderKey
 from extender.placement.job_news import adopt, after_poll, burnt, end_of
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.rules import Moment, Rules
 from extender.placement.workload import Allocation, Pod
 from slurm_client.model import Job, JobState
 
 _SPREAD = 1000
+_DOOMED = Cause("SlurmJobEnded", "its job in Slurm had ended, and is forgotten by now")
 
 
 def possible_ids(pod: Pod, rules: Rules) -> tuple[int, ...]:
@@ -48,7 +50,7 @@ def to_read(pods: Iterable[Pod], states: Mapping[int, JobState], rules: Rules) -
 
 def _is_vouched_for(pod: Pod, ids: Iterable[int], states: Mapping[int, JobState], rules: Rules) -> bool:
     carried = pod.allocation
-    if pod.finished or carried is None or pod.node is None or carried.node != pod.node:
+    if pod.finished or pod.doomed or carried is None or pod.node is None or carried.node != pod.node:
         return False
     live = [job_id for job_id in ids if job_id in states and not states[job_id].ended]
     return (
@@ -135,9 +137,11 @@ def _without_job(record: Placeholder, at: Moment) -> Placeholder | None:
     key = own_ids(record.pod, at.rules).get(carried.job_id) if carried else None
     if carried is None or key is None:
         return None
+    if record.pod.doomed:
+        return record.move(State.EVICTING, at.now, job_over=True, cause=_DOOMED)
     later = at.now + at.rules.verified * (carried.job_id % _SPREAD) / _SPREAD
     known = with_carried(record._replace(attempt=key.attempt), at)
-    return known._replace(doubted=later, not_before=later)
+    return known._replace(doubted=inf, not_before=later)
 
 
 def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Moment) -> Placeholder:

@@ -30,7 +30,7 @@ from extender.placement.job_news import after_read, granted, owner_of
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.pod_news import refused
 from extender.placement.rules import Moment
-from extender.placement.workload import Allocation
+from extender.placement.workload import HELD_BACK, Allocation
 from slurm_client.model import Grant
 
 _TOLD = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED, State.REFUSED})
@@ -105,7 +105,7 @@ def _submit_again(placeholder: Placeholder, job_id: int, at: Moment) -> Submit |
     """The job of a Pod that runs goes where the Pod is, whatever Kubernetes would say to a new one. If
     Slurm has given the node away meanwhile the job waits, and the Pod runs on (`job_news`)."""
     node = at.view.nodes.get(placeholder.pod.node or "")
-    if node is None:
+    if node is None or placeholder.pod.request.problems:
         return None
     key, where = str(placeholder.key(at.rules.cluster)), (node.slurm_name,)
     asked = placeholder.pod.request.job
@@ -165,7 +165,7 @@ def next_word(placeholder: Placeholder) -> ShowCause | None:
     """Returns what is to be told to the Pod's author now, None where it has been told."""
     cause = placeholder.cause
     if cause is not None and placeholder.held_back:
-        cause = Cause("EvictionHeldBack", f"{cause.message}; {_MANY_AT_ONCE}")
+        cause = Cause(HELD_BACK, f"{cause.message}; {_MANY_AT_ONCE}")
     elif placeholder.state not in _TOLD:
         return None
     if cause is None or cause == placeholder.shown:
@@ -311,6 +311,9 @@ def _after_failure(
         return placeholder._replace(not_before=at.now + 1.0)
     later = at.now + at.rules.delay(failure.remedy, placeholder.failures)
     held_up = placeholder._replace(failures=placeholder.failures + 1, not_before=later)
+    if isinstance(effect, ReadJob) and placeholder.doubted is not None:
+        # What Slurm has time for begins when it is back.
+        held_up = held_up._replace(doubted=max(placeholder.doubted, at.now))
     waiting = placeholder.state is State.SUBMITTING
     return held_up._replace(cause=trouble(failure)) if waiting else held_up
 

@@ -41,6 +41,8 @@ offered instead, as many as go into an annotation."""
 WAITING = "Slurm has not allocated a Node to this Pod yet"
 """What /filter says of every Node meanwhile; kube-scheduler repeats it in the Pod's condition."""
 CONDITION = DOMAIN + "Placeholder"
+HELD_BACK = "EvictionHeldBack"
+"""The condition's reason while the breaker holds back the deletion of a Pod whose job has ended."""
 """The Pod condition that says where its placeholder stands."""
 
 _MANDATORY = ("cpu", "memory")
@@ -168,6 +170,8 @@ class Pod:
     finished: bool = False
     end: str = ""
     """How it ended, or why it is being deleted."""
+    doomed: bool = False
+    """Our condition on it says that its job has ended, and that its deletion is held back."""
     told_to_wait: bool = False
     """Our condition on it says that it waits."""
     offered: Offer | None = None
@@ -211,6 +215,7 @@ def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = No
         deleting="deletionTimestamp" in metadata,
         finished=status.get("phase") in ("Succeeded", "Failed"),
         end=end_in_words(manifest),
+        doomed=_has(status, CONDITION, HELD_BACK),
         told_to_wait=_has(status, CONDITION, None),
         offered=Offer.parse(annotations),
         looked_at=_has(status, "PodScheduled", "Unschedulable"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -24,6 +25,8 @@ from slurm_client.model import AllStates, Job, JobState, Node
 from slurm_client.protocol import Slurm
 from tests import test_recovery
 from tests.builders import RULES, kube_node, placeholder_job, pod, pod_manifest, view
+from tests.placement.ledger_world import World
+from tests.placement.test_ledger import bound_pod
 from tests.test_recovery import GONE, NATIVE, POD, FakeKubernetes
 
 STANDS = pod_manifest(name="p", uid="u1")
@@ -233,3 +236,34 @@ async def test_the_more_jobs_slurm_has_the_fewer_are_the_rounds() -> None:
     leader = Leader(FakeSlurm(*many))
     await leader.go_round()
     assert leader.patrol.pause == 425.0
+
+
+async def audited(world: World) -> Leader:
+    """A round of a leader whose ledger is that world's."""
+    leader = Leader(FakeSlurm(*world.jobs.values()))
+    leader.ledger = leader.patrol._ledger = world.ledger
+    await leader.go_round()
+    return leader
+
+
+async def test_a_pod_that_is_over_is_no_difference_while_its_job_is_being_cancelled() -> None:
+    deleted, finished = World(), World()
+    uid = deleted.create_pod()
+    deleted.settle()
+    deleted.remove_pod(uid)
+    deleted.settle()
+    uid = bound_pod(finished)
+    finished.write(replace(finished.pods[uid], finished=True))
+    finished.hear()
+    for world in (deleted, finished):
+        leader = await audited(world)
+        assert (leader.told, leader.orphans()) == ((), [])
+
+
+async def test_a_number_that_somebody_wrote_onto_a_pod_that_runs_ends_nothing() -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.write(replace(world.pods[uid], attempt=5))
+    world.settle()
+    leader = await audited(world)
+    assert (leader.told, leader.orphans()) == ((), [])

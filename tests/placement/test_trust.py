@@ -1,0 +1,101 @@
+"""What is believed of a Pod and its job, and what is asked first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.placement.events import EvictPod, Failure, Remedy, Submit
+from extender.placement.identity import PlaceholderKey
+from extender.placement.placeholder import Placeholder, State
+from extender.placement.recovery import recovered
+from extender.placement.rules import Rules
+from extender.placement.workload import (
+    ATTEMPT,
+    CONDITION,
+    HELD_BACK,
+    JOB_ID,
+    NODE,
+    Allocation,
+    Pod,
+    parse_pod,
+)
+from tests.builders import DIALECT, kube_node, moment, placeholder_job, pod, pod_manifest
+from tests.placement.ledger_world import NODES, REQUEST, World
+from tests.placement.test_ledger import forget_the_start, poll, settle, state_of
+
+AWAY = Failure(Remedy.AGAIN, "slurmctld is down")
+
+
+def record_of(world: World, uid: str) -> Placeholder:
+    return next(record for record in world.ledger.placeholders if record.pod.uid == uid)
+
+
+def test_while_slurm_is_away_no_doubt_grows_about_what_it_may_have_forgotten() -> None:
+    """It was killed just after it had started the job, and has to start it again when it is back."""
+    world = World(replace(Rules(), fast_path=False))
+    uid = world.create_pod()
+    settle(world)
+    world.schedule()
+    poll(world)
+    world.bind(uid)
+    settle(world)
+    world.pass_time(5.0)
+    forget_the_start(world, uid)
+    for _ in range(12):
+        world.pass_time(5.0)
+        while world.effects:
+            world.finish(world.effects.pop(0), AWAY)
+    poll(world)
+    world.pass_time(6.0)
+    assert not any(isinstance(effect, EvictPod) for effect in settle(world))
+    assert state_of(world, uid) is State.BOUND
+
+
+def test_what_is_written_onto_a_pod_during_its_submission_is_not_believed() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    submit = next(effect for effect in world.effects if isinstance(effect, Submit))
+    world.effects.remove(submit)
+    granted = world.do(submit)
+    real = world.jobs[submit.job_id].nodes[0]
+    other = next(node for node in NODES if node != real)
+    forged = Allocation(submit.job_id, other, "gpu:8(IDX:0-7)")
+    world.write(replace(world.pods[uid], job_id=submit.job_id, allocation=forged))
+    world.hear()
+    world.finish(submit, granted)
+    settle(world)
+    poll(world)
+    allocated = world.ledger.allocated(uid)
+    assert allocated is None or allocated.allocation == Allocation(submit.job_id, real)
+
+
+def test_nothing_is_asked_for_again_that_may_not_be_asked_for() -> None:
+    """Somebody put a Pod onto a Node, with an id of its own and without a rule of the policy."""
+    world = World()
+    job_id = PlaceholderKey(world.rules.cluster, "default", "p", "p", 1).job_id(world.rules.ids)
+    refused = replace(REQUEST, problems=("no rule of the policy",))
+    bound = Pod("p", "default", "p", "0", refused, "0001", node="n1")
+    world.write(replace(bound, job_id=job_id, allocation=Allocation(job_id, "n1")))
+    asked = list(settle(world))
+    for _ in range(6):
+        poll(world)
+        asked += settle(world)
+        world.pass_time(1.0)
+    assert not any(isinstance(effect, Submit) for effect in asked)
+
+
+def test_a_pod_whose_deletion_was_held_back_goes_when_slurm_has_forgotten_its_job() -> None:
+    at = moment(kube_node("n1"))
+    job = placeholder_job(pod(uid="u1"), node="n1")
+    told = {"type": CONDITION, "status": "False", "reason": HELD_BACK}
+    notes = {ATTEMPT: "1", JOB_ID: str(job.id), NODE: "n1"}
+    manifest = pod_manifest(uid="u1", gates=(), node="n1", annotations=notes)
+    manifest["status"]["conditions"] = [told]
+    held = parse_pod(manifest, DIALECT)
+    record, _ = recovered(held, (), at)
+    assert record is not None
+    assert (record.state, record.job_over) == (State.EVICTING, True)
+    record, _ = recovered(held, (job,), at)
+    assert record is not None
+    assert record.state is State.BOUND
