@@ -26,6 +26,8 @@ from fastapi.exceptions import RequestValidationError
 from extender import health as probes
 from extender import recovery
 from extender.admission import mutate, validate
+from extender.adoption import PART as ADOPTION
+from extender.adoption import Adopter
 from extender.audit.patrol import Patrol
 from extender.audit.reader import Reader
 from extender.bind import route as bind
@@ -44,6 +46,7 @@ from extender.kubernetes_api import KubernetesApi, KubernetesError, NoCredential
 from extender.lease import Lease
 from extender.node_keeper import PARTS, NodeKeeper
 from extender.occupancy_view import OccupancyView
+from extender.placement.adoption import Adoptions
 from extender.placement.breaker import Breaker
 from extender.placement.cluster import ClusterView
 from extender.placement.events import ClusterObserved
@@ -118,7 +121,7 @@ class Extender:
             settings.dialect,
             self._health,
             lambda: self._keeper.view,
-            enabled=settings.unmanaged_pods == "fit",
+            enabled=settings.unmanaged_pods != "ignore",
         )
 
     def servers(self) -> list[uvicorn.Server]:
@@ -221,7 +224,7 @@ class Extender:
         try:
             await self._lead()
         finally:  # what another replica has to do now is no trouble of this one
-            for part in ("Slurm", "recovery", "watch of Pods", "breaker", *PARTS):
+            for part in ("Slurm", "recovery", "watch of Pods", "breaker", ADOPTION, *PARTS):
                 self._health.says(part, None)
             self._jobs = self._ledger = None
 
@@ -232,18 +235,29 @@ class Extender:
         ledger = Ledger(rules, self._telemetry.observe, self._held_back)
         dispatcher = self._dispatcher(ledger)
 
-        async def recover() -> None:
+        async def recover() -> Adoptions:
             found = await pods.list()
             dispatcher.feed(ClusterObserved(self._keeper.view))
-            await recovery.recover(found, self._slurm, self._kubernetes, rules, dispatcher)
+            guests = await recovery.recover(
+                found,
+                self._slurm,
+                self._kubernetes,
+                rules,
+                dispatcher,
+                dialect=self._settings.dialect,
+                guests=self._occupancy.guests,
+            )
+            return Adoptions(rules, guests, self._telemetry.adopted)
 
-        await self._insist("recovery", recover, pods)
+        adoptions = await self._insist("recovery", recover, pods)
         self._health.ready = True
         jobs = JobWatch(ledger, self._slurm, self._health, self._settings.poll_interval_s)
         self._jobs, self._ledger = jobs, ledger  # from now on pushes mean something
         nodes = self._node_keeper(ledger)
         with (
-            self._telemetry.leading(lambda: ledger.placeholders, lambda: nodes.tally),
+            self._telemetry.leading(
+                lambda: ledger.placeholders, lambda: nodes.tally, lambda: adoptions.tally
+            ),
             self._keeper.telling(lambda view: dispatcher.feed(ClusterObserved(view))),
         ):
             dispatcher.feed(ClusterObserved(self._keeper.view))
@@ -252,16 +266,24 @@ class Extender:
                 tasks.create_task(pods.run(dispatcher))
                 tasks.create_task(jobs.run(dispatcher))
                 tasks.create_task(nodes.run())
-                tasks.create_task(self._patrol(ledger, rules).run(dispatcher))
+                tasks.create_task(self._patrol(ledger, rules, adoptions).run(dispatcher))
+                if self._settings.dialect.adopts:
+                    tasks.create_task(self._adopter(adoptions, rules).run(dispatcher))
 
-    def _patrol(self, ledger: Ledger, rules: Rules) -> Patrol:
+    def _adopter(self, adoptions: Adoptions, rules: Rules) -> Adopter:
+        return Adopter(
+            adoptions, self._occupancy, self._slurm, self._health, rules, lambda: self._keeper.view
+        )
+
+    def _patrol(self, ledger: Ledger, rules: Rules, adoptions: Adoptions) -> Patrol:
         return Patrol(
-            Reader(self._slurm, self._kubernetes, rules),
+            Reader(self._slurm, self._kubernetes, rules, self._settings.dialect),
             ledger,
             lambda: self._keeper.view,
             self._telemetry.audited,
             self._settings.audit_interval_s,
             rules.confirmations,
+            guests_jobs=lambda: adoptions.job_ids,
         )
 
     def _held_back(self, breaker: Breaker, record: Placeholder | None) -> None:

@@ -25,6 +25,7 @@ from extender.placement.events import (
     ExcludeNodes,
     Failure,
     LookAtNode,
+    NoteAdopted,
     Outcome,
     ReadJob,
     Remedy,
@@ -120,6 +121,7 @@ class Dispatcher:
             WriteAttempt: self._write_attempt,
             ShowCause: self._show_cause,
             EvictPod: self._evict_pod,
+            NoteAdopted: self._note_adopted,
         }
 
     def feed(self, event: Event) -> None:
@@ -147,18 +149,21 @@ class Dispatcher:
         """Does what an effect says and returns its result. Raises the systems' own errors."""
         return await self._carry[type(effect)](effect)
 
+    async def outcome_of(self, effect: Effect) -> Outcome:
+        """Carries an effect out, as soon as that is allowed, and returns what came of it."""
+        if self._allowed is not None:
+            await self._allowed()
+        with self._telemetry.timing(effect) as timing:
+            try:
+                result = await self.carry_out(effect)
+            except Exception as error:  # noqa: BLE001 -- whatever it is, who decides must hear of it
+                result = failure_of(error)
+            timing.result = result
+        return Outcome(effect, result)
+
     async def _work(self, lane: asyncio.Queue[Effect]) -> None:
         while True:
-            effect = await lane.get()
-            if self._allowed is not None:
-                await self._allowed()
-            with self._telemetry.timing(effect) as timing:
-                try:
-                    result = await self.carry_out(effect)
-                except Exception as error:  # noqa: BLE001 -- whatever it is, the ledger must hear of it
-                    result = failure_of(error)
-                timing.result = result
-            self.feed(Outcome(effect, result))
+            self.feed(await self.outcome_of(await lane.get()))
 
     def _lane(self, effect: Effect) -> asyncio.Queue[Effect]:
         match effect:
@@ -242,6 +247,10 @@ class Dispatcher:
         patch = pod_writes.waiting(pod, effect.cause, effect.job_id, now)
         await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
         await self._record(pod_writes.event(pod, effect.cause, now, action="Placing"))
+
+    async def _note_adopted(self, effect: NoteAdopted) -> None:
+        patch = pod_writes.adopted(effect.uid, effect.job_id)
+        await self._kubernetes.patch_pod(effect.namespace, effect.name, patch)
 
     async def _evict_pod(self, effect: EvictPod) -> None:
         pod, cause, now = effect.pod, effect.cause, _wall_clock()

@@ -18,6 +18,7 @@ import structlog
 
 from extender.health import Health
 from extender.kubernetes_api import KubernetesApi, KubernetesError, Manifest
+from extender.placement.adoption import Guest, guest_of
 from extender.placement.cluster import ClusterView
 from extender.placement.occupancy import (
     Amounts,
@@ -88,6 +89,10 @@ class OccupancyView:
         self._pods_known = False
         self._nodes: Mapping[str, SlurmNode] = {}
         self._taken: dict[str, int] = {}
+        self.guests: dict[str, Guest] = {}
+        """The Pods on Nodes that are to have a job, by uid; none where none are adopted."""
+        self.guests_changed = asyncio.Event()
+        """Set at every change of them."""
 
     # What the verbs ask
 
@@ -168,7 +173,7 @@ class OccupancyView:
     async def _follow_pods(self) -> None:
         async for change in self._watch.changes():
             if change.gone:
-                self._occupancy.pod_gone(change.manifest["metadata"]["uid"])
+                self._leave(change.manifest["metadata"]["uid"])
             else:
                 self._take(change.manifest)
 
@@ -186,6 +191,24 @@ class OccupancyView:
         if placeholder_of(manifest, self._dialect) is None:
             asked = requested(manifest, self._dialect)
             self._occupancy.pod_seen(uid, node, asked, exempt=exempt(manifest))
+        else:
+            self._occupancy.pod_gone(uid)  # Slurm counts it
+        if self._dialect.adopts:
+            self._host(uid, guest_of(manifest, self._dialect))
+
+    def _leave(self, uid: str) -> None:
+        self._occupancy.pod_gone(uid)
+        self._host(uid, None)
+
+    def _host(self, uid: str, guest: Guest | None) -> None:
+        before = self.guests.get(uid)
+        if guest == before:
+            return
+        self.guests_changed.set()
+        if guest is None:
+            del self.guests[uid]
+        else:
+            self.guests[uid] = guest
 
     async def _follow_slurm(self) -> None:
         while True:

@@ -12,6 +12,7 @@ from typing import Any
 
 from extender.placement.placeholder import Cause
 from extender.placement.workload import (
+    ADOPTED,
     ATTEMPT,
     CONDITION,
     GATE,
@@ -52,6 +53,12 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, 
     if pod.gated:
         patch["spec"] = {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}
     return patch
+
+
+def adopted(uid: str, job_id: int | None) -> dict[str, Any]:
+    """Returns the patch that notes on a Pod of somebody else's which job runs for it."""
+    noted = None if job_id is None else str(job_id)
+    return {"metadata": {"uid": uid, "annotations": {ADOPTED: noted}}}
 
 
 def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime
 
 import structlog
@@ -17,12 +17,13 @@ import structlog
 from extender import pod_writes
 from extender.dispatcher import Dispatcher
 from extender.kubernetes_api import KubernetesApi, KubernetesError
+from extender.placement.adoption import guest_of
 from extender.placement.events import Failure, OrphanFound, Recovered
 from extender.placement.identity import PlaceholderKey, whole_number
 from extender.placement.recovery import to_read
 from extender.placement.rules import Rules
 from extender.placement.steps import trouble
-from extender.placement.workload import ATTEMPT, Pod
+from extender.placement.workload import ATTEMPT, Dialect, Pod
 from extender.pod_watch import PodWatch
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
@@ -32,26 +33,37 @@ log = structlog.get_logger()
 
 
 async def recover(
-    pods: Iterable[Pod], slurm: Slurm, kubernetes: KubernetesApi, rules: Rules, dispatcher: Dispatcher
-) -> None:
-    """Tells the dispatcher where every workload stands. Raises both systems' errors; may be repeated
-    only before anything else was fed."""
+    pods: Iterable[Pod],
+    slurm: Slurm,
+    kubernetes: KubernetesApi,
+    rules: Rules,
+    dispatcher: Dispatcher,
+    *,
+    dialect: Dialect,
+    guests: Container[str] = (),
+) -> tuple[tuple[PlaceholderKey, Job], ...]:
+    """Tells the dispatcher where every workload stands, and returns the live jobs of guests; the uids of
+    some may be known already. Raises both systems' errors; may be repeated only before anything else was
+    fed."""
     pods = tuple(pods)
     jobs = await _jobs_that_matter(pods, slurm, rules)
     by_uid: dict[str, list[Job]] = defaultdict(list)
     for key, job in jobs:
         by_uid[key.uid].append(job)
     known = {pod.uid for pod in pods}
+    others = [(key, job) for key, job in jobs if key.uid not in known and not job.state.ended]
     orphans = [
         OrphanFound(key, job.id)
-        for key, job in jobs
-        if key.uid not in known and not job.state.ended and await is_over(key, kubernetes)
+        for key, job in others
+        if not (key.adopted and key.uid in guests) and await is_over(key, kubernetes, dialect)
     ]
+    over = {orphan.job_id for orphan in orphans}
     for pod in pods:
         dispatcher.feed(Recovered(pod, tuple(by_uid[pod.uid])))
     for orphan in orphans:
         dispatcher.feed(orphan)
     log.info("recovered", pods=len(pods), jobs=len(jobs), orphans=len(orphans))
+    return tuple((key, job) for key, job in others if key.adopted and job.id not in over)
 
 
 async def tell_those_who_wait(pods: PodWatch, kubernetes: KubernetesApi, failure: Failure) -> None:
@@ -93,11 +105,13 @@ async def read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:
     return jobs
 
 
-async def is_over(key: PlaceholderKey, kubernetes: KubernetesApi) -> bool:
-    """Tells whether the attempt that a job was made for is over. Absence from a list is not enough to
-    end a job (invariant I5): the Pod is asked for by name."""
+async def is_over(key: PlaceholderKey, kubernetes: KubernetesApi, dialect: Dialect) -> bool:
+    """Tells whether what a job was made for is over: its attempt, or the guest. Absence from a list is
+    not enough to end a job (invariant I5): the Pod is asked for by name."""
     manifest = await kubernetes.read_pod(key.namespace, key.name)
     if manifest is None or manifest["metadata"]["uid"] != key.uid:
         return True
+    if key.adopted:
+        return guest_of(manifest, dialect) is None
     annotations = manifest["metadata"].get("annotations") or {}
     return (whole_number(annotations.get(ATTEMPT, "")) or 1) > key.attempt

@@ -111,8 +111,9 @@ class Settings(BaseSettings):
     audit_interval_s: float = Field(default=120.0, gt=0, lt=86400)
     """How often the leader compares both systems (docs/audit.md); less often where Slurm has thousands
     of jobs: an answer about all of them costs 2 kB a second at most, on average."""
-    unmanaged_pods: Literal["fit", "ignore"] = "fit"
-    """Pods that Slurm does not know of: fit them into what it leaves of its nodes, or ignore them."""
+    unmanaged_pods: Literal["fit", "adopt", "ignore"] = "fit"
+    """Pods that Slurm does not know of: fit them into what it leaves of its nodes; have it know of them
+    as well, by a job for each that is bound there; or ignore them."""
 
     drain_nodes: bool = True
     """Drain in Slurm, with a reason of ours, the nodes of Nodes that are cordoned, tainted or not ready,
@@ -227,6 +228,7 @@ class Settings(BaseSettings):
             cpu_unit=self.cpu_unit,
             scope=Scope.of(self.namespaces, self.pod_selector),
             priority_classes=self.priority_classes,
+            adopts=self.unmanaged_pods == "adopt",
         )
 
     @property

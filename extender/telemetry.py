@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from time import perf_counter
@@ -28,6 +28,7 @@ from prometheus_fastapi_instrumentator import Instrumentator
 from prometheus_fastapi_instrumentator.metrics import default as default_metrics
 
 from extender.health import Health
+from extender.placement.adoption import Adopted, Stage
 from extender.placement.audit import Finding, Kind
 from extender.placement.breaker import Breaker
 from extender.placement.events import Effect, Failure
@@ -231,18 +232,36 @@ class Telemetry:
 
         return routes
 
+    def adopted(self, record: Adopted) -> None:
+        """Takes note of a guest whose job came into another stage."""
+        guest = record.guest
+        tell = log.info if record.stage in (Stage.WAITING, Stage.RUNNING) else log.warning
+        tell(
+            "adopted Pod",
+            stage=record.stage,
+            pod=f"{guest.namespace}/{guest.name}",
+            uid=guest.uid,
+            job=record.job_id,
+            node=guest.node,
+        )
+
     @contextmanager
     def leading(
-        self, placeholders: Callable[[], Iterable[Placeholder]], nodes: Callable[[], NodeTally]
+        self,
+        placeholders: Callable[[], Iterable[Placeholder]],
+        nodes: Callable[[], NodeTally],
+        guests: Callable[[], Mapping[Stage, int]] = dict,
     ) -> Iterator[None]:
-        """While it lasts, this replica leads and these are its placeholders, counted when asked for, and
-        the nodes that it keeps."""
+        """While it lasts, this replica leads and these are its placeholders, counted when asked for, the
+        nodes that it keeps, and how many guests are in which stage."""
         self._states.placeholders, self._states.nodes = placeholders, nodes
+        self._states.guests = guests
         self._leads.set(1)
         try:
             yield
         finally:
             self._states.placeholders, self._states.nodes = tuple, NodeTally
+            self._states.guests = dict
             self._leads.set(0)
             self._held_back.set(0)
             self.audited(())
@@ -251,6 +270,7 @@ class Telemetry:
 class _States(Collector):
     placeholders: Callable[[], Iterable[Placeholder]] = tuple
     nodes: Callable[[], NodeTally] = NodeTally
+    guests: Callable[[], Mapping[Stage, int]] = dict
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         placeholders = tuple(self.placeholders())
@@ -275,6 +295,15 @@ class _States(Collector):
             "Nodes that are not ready, while they are too many for any more to be drained.",
             value=nodes.spared,
         )
+        guests = self.guests()
+        adopted = GaugeMetricFamily(
+            "slurm_extender_adopted",
+            "Pods that another scheduler bound to Slurm's nodes, by where the jobs for them stand.",
+            labels=["stage"],
+        )
+        for stage in Stage:
+            adopted.add_metric([stage], guests.get(stage, 0))
+        yield adopted
         without = sum(p.state is State.BOUND and p.cause is not None for p in placeholders)
         yield GaugeMetricFamily(
             "slurm_extender_pods_without_job",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from typing import cast
 
@@ -10,13 +11,13 @@ import pytest
 from extender.dispatcher import Dispatcher
 from extender.kubernetes_api import KubernetesApi, Unavailable
 from extender.placement.events import Event, OrphanFound, Recovered
-from extender.placement.identity import PlaceholderKey
-from extender.placement.workload import JOB_ID, Pod
+from extender.placement.identity import ADOPTED_ATTEMPT, PlaceholderKey
+from extender.placement.workload import JOB_ID, Dialect, Pod
 from extender.recovery import recover
 from slurm_client.errors import Unreachable
 from slurm_client.model import AllStates, Job, JobState
 from slurm_client.protocol import Slurm
-from tests.builders import RULES, Manifest, placeholder_job, pod, pod_manifest
+from tests.builders import DIALECT, RULES, Manifest, placeholder_job, pod, pod_manifest
 
 POD = pod(name="p", uid="u1")
 GONE = pod(name="gone", uid="u2")
@@ -69,15 +70,28 @@ class Heard:
 async def told(
     pods: tuple[Pod, ...], slurm: FakeSlurm, kubernetes: FakeKubernetes | None = None
 ) -> list[Event]:
+    events, _ = await told_and_adopted(pods, slurm, kubernetes, DIALECT)
+    return events
+
+
+async def told_and_adopted(
+    pods: tuple[Pod, ...],
+    slurm: FakeSlurm,
+    kubernetes: FakeKubernetes | None,
+    dialect: Dialect,
+    guests: Container[str] = (),
+) -> tuple[list[Event], list[int]]:
     heard = Heard()
-    await recover(
+    found = await recover(
         pods,
         cast(Slurm, slurm),
         cast(KubernetesApi, kubernetes or FakeKubernetes()),
         RULES,
         cast(Dispatcher, heard),
+        dialect=dialect,
+        guests=guests,
     )
-    return heard.events
+    return heard.events, [job.id for _, job in found]
 
 
 async def test_every_pod_is_told_with_its_own_jobs() -> None:
@@ -159,3 +173,50 @@ async def test_many_jobs_are_all_read() -> None:
     events = await told(pods, slurm)
     assert all(isinstance(event, Recovered) and len(event.jobs) == 1 for event in events)
     assert len(events) == 100
+
+
+# Guests
+
+
+GUEST = pod_manifest("g", uid="u3", gates=(), node="n1", schedulerName="default-scheduler")
+ADOPTS = Dialect(adopts=True)
+
+
+def guests_job(state: str = "RUNNING") -> Job:
+    return placeholder_job(pod(name="g", uid="u3"), state, attempt=ADOPTED_ATTEMPT, node="n1")
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING"])
+async def test_a_guests_job_is_found_and_left_alone(state: str) -> None:
+    job, kubernetes = guests_job(state), FakeKubernetes(GUEST)
+    assert await told_and_adopted((POD,), FakeSlurm(job), kubernetes, ADOPTS) == (
+        [Recovered(POD, ())],
+        [job.id],
+    )
+
+
+async def test_a_guest_that_is_known_already_is_not_read() -> None:
+    kubernetes = FakeKubernetes()
+    kubernetes.error = Unavailable(0, "kube-apiserver does not answer")
+    job = guests_job()
+    found = await told_and_adopted((), FakeSlurm(job), kubernetes, ADOPTS, {"u3"})
+    assert found == ([], [job.id])
+
+
+@pytest.mark.parametrize(
+    ("manifests", "dialect"),
+    [
+        pytest.param((), ADOPTS, id="gone"),
+        pytest.param((GUEST | {"status": {"phase": "Succeeded"}},), ADOPTS, id="succeeded"),
+        pytest.param((pod_manifest("g", uid="u4", gates=(), node="n1"),), ADOPTS, id="its successor"),
+        pytest.param((GUEST,), DIALECT, id="none are adopted"),
+    ],
+)
+async def test_the_job_of_a_guest_that_is_over_is_an_orphan(
+    manifests: tuple[Manifest, ...], dialect: Dialect
+) -> None:
+    job = guests_job()
+    key = PlaceholderKey.parse(job.admin_comment)
+    assert key is not None
+    found = await told_and_adopted((), FakeSlurm(job), FakeKubernetes(*manifests), dialect)
+    assert found == ([OrphanFound(key, job.id)], [])

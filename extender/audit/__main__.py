@@ -64,7 +64,7 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
     try:
         view = await _view(settings, kubernetes, slurm)
         highest = (await slurm.configuration()).max_job_id
-        reader = Reader(slurm, kubernetes, settings.rules(view.cluster, highest))
+        reader = Reader(slurm, kubernetes, settings.rules(view.cluster, highest), settings.dialect)
         first = await reader.look(await _pods(settings, kubernetes), view)
         if not first:
             return ()

@@ -53,13 +53,17 @@ class Patrol:
         told: Callable[[Iterable[Finding]], object],
         interval: float,
         confirmations: int,
+        *,
+        guests_jobs: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
+        """`guests_jobs` gives the jobs that are taken care of elsewhere."""
         self._reader = reader
         self._ledger = ledger
         self._view = view
         self._told = told
         self._interval = interval
         self._confirmations = confirmations
+        self._guests_jobs = guests_jobs
         self._wrong: dict[Finding, None] = {}
         """What was found and confirmed, as of the last round, in order."""
 
@@ -105,7 +109,7 @@ class Patrol:
             if not record.stray and record.state not in _OVER
         )
         known = frozenset(record.job_id for record in records if record.job_id is not None)
-        return tuple(pods), self._view(), known
+        return tuple(pods), self._view(), known | self._guests_jobs()
 
 
 def _say(tell: Callable[..., object], what: str, findings: Sequence[Finding]) -> None:

@@ -17,7 +17,7 @@ from extender.placement.audit import Finding, Kind, Reading, compare, unclear
 from extender.placement.cluster import ClusterView
 from extender.placement.identity import PlaceholderKey
 from extender.placement.rules import Rules
-from extender.placement.workload import Pod
+from extender.placement.workload import Dialect, Pod
 from extender.recovery import is_over, read_all
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
@@ -26,10 +26,11 @@ from slurm_client.protocol import Slurm
 class Reader:
     """Every method raises SlurmError and KubernetesError."""
 
-    def __init__(self, slurm: Slurm, kubernetes: KubernetesApi, rules: Rules) -> None:
+    def __init__(self, slurm: Slurm, kubernetes: KubernetesApi, rules: Rules, dialect: Dialect) -> None:
         self._slurm = slurm
         self._kubernetes = kubernetes
         self._rules = rules
+        self._dialect = dialect
         self._foreign: dict[int, Job] = {}
         """Live jobs in our range that are not ours, as they were when read."""
         self.jobs = 0
@@ -82,7 +83,7 @@ class Reader:
             key = PlaceholderKey.parse(job.admin_comment)
             if key is None or key.cluster != self._rules.cluster:
                 self._foreign[job.id] = job
-            elif key.uid not in listed and await is_over(key, self._kubernetes):
+            elif key.uid not in listed and await is_over(key, self._kubernetes, self._dialect):
                 over.add(job.id)
         foreign = (job for job_id, job in self._foreign.items() if job_id in states)
         reading = Reading(

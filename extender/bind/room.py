@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from extender.kubernetes_api import KubernetesApi, Manifest
 from extender.occupancy_view import FULL, RUNNING, TAKEN, OccupancyView
 from extender.placement.occupancy import (
+    Amounts,
     exempt,
     left_by_jobs,
     open_to_pods,
@@ -82,18 +83,15 @@ class Room:
             yield
 
     async def _fits(self, manifest: Manifest, node: str) -> bool:
-        """Slurm's nodes first, its placeholders last: a job that ends in between counts twice, never
-        not at all. Bound Pods are read and not remembered: the last Binding here is among them."""
+        """Pods first, Slurm's nodes then, its placeholders last: a job that begins or ends in between
+        counts twice, never not at all. Bound Pods are read and not remembered: the last Binding here is
+        among them."""
+        bound = await self._bound(node)
         await self._occupancy.read()
         slurm_node = self._occupancy.slurm_node(node)
         if slurm_node is None:
             return True
-        bound = await self._bound(node)
-        jobs = (placeholder_of(pod, self._dialect) for pod in bound)
-        states = await self._slurm.states([job for job in jobs if job is not None])
-        free = open_to_pods(slurm_node, self._dialect).less(
-            list(uncounted(bound, states, self._dialect))
-        )
+        free = open_to_pods(slurm_node, self._dialect).less(await self._uncounted(bound))
         return requested(manifest, self._dialect).within(free)
 
     async def _is_free(self, manifest: Manifest, node: str) -> bool:
@@ -108,9 +106,17 @@ class Room:
         slurm_node = self._occupancy.slurm_node(node)
         if slurm_node is None:
             return True
-        taken = [requested(pod, self._dialect) for pod in guests]
+        taken = await self._uncounted(guests)
+        if not taken:
+            self._guests.discard(node)  # until another comes: Slurm counts these
         free = left_by_jobs(slurm_node, self._dialect).less(taken)
         return free.covers(requested(manifest, self._dialect))
+
+    async def _uncounted(self, pods: Sequence[Manifest]) -> list[Amounts]:
+        """What Pods request that Slurm does not count."""
+        jobs = [placeholder_of(pod, self._dialect) for pod in pods]
+        states = await self._slurm.states([job for job in jobs if job is not None])
+        return list(uncounted(pods, states, self._dialect))
 
     async def _bound(self, node: str) -> list[Manifest]:
         listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")

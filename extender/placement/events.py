@@ -101,6 +101,16 @@ class EvictPod:
     cause: Cause
 
 
+@dataclass(frozen=True, slots=True)
+class NoteAdopted:
+    """Write to a Pod that another scheduler bound which job runs for it; None: none does."""
+
+    uid: str
+    namespace: str
+    name: str
+    job_id: int | None
+
+
 Effect = (
     Submit
     | ReadJob
@@ -111,6 +121,7 @@ Effect = (
     | WriteAttempt
     | ShowCause
     | EvictPod
+    | NoteAdopted
 )
 
 # Events

@@ -13,6 +13,8 @@ from hashlib import blake2b
 
 _KEY_PREFIX = "slurm-extender"
 _LONGEST_NUMBER = 10
+ADOPTED_ATTEMPT = 0
+"""The attempt that is in the key of a guest's job (`adoption`): its Pod was placed by somebody else."""
 TRIES_AT_RECOVERY = 4
 """How many tries of an attempt recovery asks Slurm about before it sends anything."""
 
@@ -60,6 +62,11 @@ class PlaceholderKey:
         seed = f"{self.cluster}/{self.uid}/{self.attempt}/{self.attempt_try}".encode()
         number = int.from_bytes(blake2b(seed, digest_size=8).digest(), "big")
         return ids.first + number % (ids.end - ids.first)
+
+    @property
+    def adopted(self) -> bool:
+        """Tells whether the job stands for a Pod that another scheduler bound."""
+        return self.attempt == ADOPTED_ATTEMPT
 
     def __str__(self) -> str:
         """Returns the text for `admin_comment`. No part of it can hold a slash."""

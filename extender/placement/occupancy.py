@@ -15,8 +15,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from extender.placement.identity import whole_number
 from extender.placement.resources import MEBIBYTE, effective_requests, whole
-from extender.placement.workload import Allocation, Dialect, gres_of
+from extender.placement.workload import ADOPTED, Allocation, Dialect, gres_of
 from slurm_client import gres
 from slurm_client.model import JobState
 from slurm_client.model import Node as SlurmNode
@@ -96,12 +97,16 @@ class Refused:
 
 
 def requested(manifest: Manifest, dialect: Dialect) -> Amounts:
-    """Returns what a Pod takes of a Node, in what Slurm counts too. Never raises."""
+    """Returns what a Pod takes of a Node, in what Slurm counts too: as Slurm counts it where the Pod is
+    going to have a job. Never raises."""
     try:
         amounts = effective_requests(manifest["spec"])
     except ValueError:  # too large a number: kube-apiserver lets no other through
         return Amounts(cpu=_NEVER_FITS)
-    cpu, memory = whole(amounts.get("cpu", Decimal(0)) * 1000), whole(amounts.get("memory", Decimal(0)))
+    cpus, memory = amounts.get("cpu", Decimal(0)), whole(amounts.get("memory", Decimal(0)))
+    if dialect.adopts and not exempt(manifest):
+        cpus = whole(cpus, dialect.cpu_unit) * dialect.cpu_unit
+    cpu = whole(cpus * 1000)
     devices = ",".join(f"{name}:{count}" for name, count in gres_of(amounts, dialect))
     return Amounts(cpu, memory, _counts(devices))
 
@@ -143,9 +148,14 @@ def left_by_jobs(node: SlurmNode, dialect: Dialect) -> Amounts:
 def placeholder_of(manifest: Manifest, dialect: Dialect) -> int | None:
     """Returns the job that a bound Pod says counts for it in Slurm, None where none does."""
     if not dialect.manages(manifest):
-        return None
+        return adopted_as(manifest) if dialect.adopts else None
     allocation = Allocation.parse(manifest["metadata"].get("annotations") or {})
     return allocation.job_id if allocation else None
+
+
+def adopted_as(manifest: Manifest) -> int | None:
+    """Returns the job that runs for a Pod that another scheduler bound, as it stands on the Pod."""
+    return whole_number((manifest["metadata"].get("annotations") or {}).get(ADOPTED, ""))
 
 
 def uncounted(

@@ -97,8 +97,9 @@ def _ours(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[_Found, ...]:
 
 
 def _of_bound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
-    """The job that a bound Pod names, else the one that runs for it, or waits to."""
-    known = [f for f in found if not burnt(f.job)]
+    """The job that a bound Pod names, else the one that runs for it, or waits to. One from when the Pod
+    was a guest may not end it."""
+    known = [f for f in found if not f.key.adopted and not burnt(f.job)]
     known.sort(key=lambda f: (f.job.id != pod.job_id, not f.job.state.running, not f.live))
     return known[0] if known and (known[0].live or known[0].job.id == pod.job_id) else None
 

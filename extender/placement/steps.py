@@ -40,7 +40,7 @@ _MANY_AT_ONCE = "very many Pods are to be deleted at once: this one runs on unti
 _NO_WORDS = "Pod does not need it any more"
 # A Pod that runs has its room already. Slurm's own numbers end at 0xffff0000 (priority/basic), and the
 # last few mean something else.
-_BEFORE_ALL = 0xFFFFFF00
+BEFORE_ALL = 0xFFFFFF00
 NO_NODE = Cause("NoEligibleNode", "no Node of the partition is open to this Pod")
 
 
@@ -109,9 +109,7 @@ def _submit_again(placeholder: Placeholder, job_id: int, at: Moment) -> Submit |
         return None
     key, where = str(placeholder.key(at.rules.cluster)), (node.slurm_name,)
     asked = placeholder.pod.request.job
-    job = replace(
-        asked, admin_comment=key, required_nodes=where, excluded_nodes=(), priority=_BEFORE_ALL
-    )
+    job = replace(asked, admin_comment=key, required_nodes=where, excluded_nodes=(), priority=BEFORE_ALL)
     return Submit(placeholder.pod.uid, job_id, job, immediate=False)
 
 

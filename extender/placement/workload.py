@@ -35,6 +35,8 @@ ATTEMPT = DOMAIN + "attempt"
 JOB_ID = DOMAIN + "job-id"
 NODE = DOMAIN + "node"
 GRES = DOMAIN + "gres"
+ADOPTED = DOMAIN + "adopted-as"
+"""On a Pod that another scheduler bound: the job that runs for it, so that nobody counts it twice."""
 OFFERED = DOMAIN + "offered"
 """Written by /filter where kube-scheduler refuses the allocated Node: the job, and the Nodes that it
 offered instead, as many as go into an annotation."""
@@ -69,6 +71,8 @@ class Dialect:
     scope: Scope = field(default_factory=Scope)
     priority_classes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """What a PriorityClass asks Slurm for: by its name, fields of `JobSpec` (partition, qos)."""
+    adopts: bool = False
+    """Whether Pods that another scheduler bound to Slurm's nodes get jobs (`adoption`)."""
 
     def asks(self, manifest: Manifest) -> bool:
         """Tells whether a Pod asks for Slurm: it names our scheduler or has one of our annotations."""

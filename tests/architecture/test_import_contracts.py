@@ -15,6 +15,7 @@ PROJECT = Path(__file__).parents[2]
 CONTRACTS = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 
 MODULES = [
+    "extender/adoption.py",
     "extender/app.py",
     "extender/audit/__main__.py",
     "extender/audit/reader.py",

@@ -16,15 +16,15 @@ from extender.dispatcher import Dispatcher
 from extender.kubernetes_api import KubernetesApi, Unavailable
 from extender.placement.audit import Finding, Kind
 from extender.placement.events import ClusterObserved, Event, OrphanFound, Recovered, Tick
-from extender.placement.identity import PlaceholderKey
+from extender.placement.identity import ADOPTED_ATTEMPT, PlaceholderKey
 from extender.placement.ledger import Ledger
 from extender.placement.placeholder import State
-from extender.placement.workload import ATTEMPT, JOB_ID, NODE, Pod
+from extender.placement.workload import ATTEMPT, JOB_ID, NODE, Dialect, Pod
 from slurm_client.errors import Unreachable
 from slurm_client.model import AllStates, Job, JobState, Node
 from slurm_client.protocol import Slurm
 from tests import test_recovery
-from tests.builders import RULES, kube_node, placeholder_job, pod, pod_manifest, view
+from tests.builders import DIALECT, RULES, kube_node, placeholder_job, pod, pod_manifest, view
 from tests.placement.ledger_world import World
 from tests.placement.test_ledger import bound_pod
 from tests.test_recovery import GONE, NATIVE, POD, FakeKubernetes
@@ -60,19 +60,23 @@ class FakeSlurm(test_recovery.FakeSlurm):
 class Leader:
     """Goes rounds; `heard` is what its ledger is told, `told` what telemetry is."""
 
-    def __init__(self, slurm: FakeSlurm, kubernetes: FakeKubernetes | None = None) -> None:
+    def __init__(
+        self, slurm: FakeSlurm, kubernetes: FakeKubernetes | None = None, dialect: Dialect = DIALECT
+    ) -> None:
         self.slurm = slurm
+        self.guests_jobs = frozenset[int]()
         self.heard: list[Event] = []
         self.told: tuple[Finding, ...] = ()
         self.ledger = Ledger(RULES)
         api = cast(KubernetesApi, kubernetes or FakeKubernetes())
         self.patrol = Patrol(
-            Reader(cast(Slurm, slurm), api, RULES),
+            Reader(cast(Slurm, slurm), api, RULES, dialect),
             self.ledger,
             lambda: view(kube_node("n1")),
             self.hear,
             interval=120.0,
             confirmations=3,
+            guests_jobs=lambda: self.guests_jobs,
         )
 
     def hear(self, findings: Iterable[Finding]) -> None:
@@ -267,3 +271,21 @@ async def test_a_number_that_somebody_wrote_onto_a_pod_that_runs_ends_nothing() 
     world.settle()
     leader = await audited(world)
     assert (leader.told, leader.orphans()) == ((), [])
+
+
+async def test_a_guests_job_is_no_orphan() -> None:
+    guest = pod_manifest("g", uid="u3", gates=(), node="n1", schedulerName="default-scheduler")
+    job = placeholder_job(pod(name="g", uid="u3"), attempt=ADOPTED_ATTEMPT, node="n1")
+    for dialect, orphans in ((Dialect(adopts=True), []), (DIALECT, [job.id])):
+        leader = Leader(FakeSlurm(job), FakeKubernetes(guest), dialect)
+        await leader.go_round()
+        assert leader.orphans() == orphans
+
+
+async def test_the_job_of_a_guest_that_is_taken_care_of_is_not_read() -> None:
+    job = placeholder_job(pod(name="g", uid="u3"), attempt=ADOPTED_ATTEMPT, node="n1")
+    leader = Leader(FakeSlurm(job))
+    leader.guests_jobs = frozenset({job.id})
+    await leader.go_round()
+    assert leader.orphans() == []
+    assert leader.slurm.read == set()

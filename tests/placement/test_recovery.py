@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-from extender.placement.identity import TRIES_AT_RECOVERY, PlaceholderKey
+from extender.placement.identity import ADOPTED_ATTEMPT, TRIES_AT_RECOVERY, PlaceholderKey
 from extender.placement.placeholder import Placeholder, State
 from extender.placement.recovery import possible_ids, recovered, to_read
 from extender.placement.workload import ATTEMPT, JOB_ID, NODE, Allocation, Pod
@@ -202,6 +202,12 @@ def test_a_bound_pods_second_live_job_is_ended() -> None:
 
 def test_a_pod_that_was_bound_without_us_is_none_of_ours() -> None:
     assert find(pod(uid="u1", gates=(), node="n1")) == (None, ())
+
+
+def test_a_pod_that_was_a_guest_is_not_ended_by_the_job_from_then() -> None:
+    """It has come into scope."""
+    job = placeholder_job(GATED, attempt=ADOPTED_ATTEMPT, node="n1")
+    assert find(pod(uid="u1", gates=(), node="n1"), job) == (None, (job,))
 
 
 def test_a_pod_that_another_bound_gives_its_job_back() -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from extender.occupancy_view import FULL, TAKEN, UNKNOWN
-from extender.placement.workload import JOB_ID, NODE
+from extender.placement.occupancy import Amounts
+from extender.placement.workload import ADOPTED, JOB_ID, NODE
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import node
-from slurm_client.model import Node
+from slurm_client.model import JobState, Node
 from tests.builders import Manifest, kube_node, placeholder_job, pod, pod_manifest, view
 from tests.verbs.callers import FakeKubernetes, FakeSlurm, Listeners
 
@@ -134,7 +135,7 @@ async def test_a_pod_that_fits_is_bound_without_a_job() -> None:
     cluster = await Cluster(unmanaged(), nodes=(machine("gpu-04", cpus=7),)).known()
     assert await cluster.bind(unmanaged(), "n4") == ""
     assert cluster.kubernetes.bindings == [("n4", {})]
-    assert cluster.kubernetes.calls == ["read Pod", "read nodes", "list pods", "read states", "bind"]
+    assert cluster.kubernetes.calls == ["read Pod", "list pods", "read nodes", "read states", "bind"]
 
 
 @pytest.mark.parametrize("full", [{"cpus": 8}, {"memory_mb": 15_500}, {"gpus": 4}])
@@ -236,3 +237,81 @@ async def test_where_no_unmanaged_pods_are_slurms_nodes_are_not_read() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=8),)).known()
     assert await cluster.bind(ours(cluster), "n1") == ""
     assert cluster.kubernetes.calls == ["read Pod", "read job", "bind"]
+
+
+# Guests that have a job
+
+
+def adopted(cluster: Cluster, state: str) -> None:
+    """A Pod of 5 CPUs on n1, and the job that stands on it as its own."""
+    guest = unmanaged("guest", cpu="5", node="n1", annotations={ADOPTED: "77"})
+    cluster.kubernetes.pods["default", "guest"] = guest
+    job = placeholder_job(pod(name="guest"), node="n1")
+    cluster.slurm.jobs[77] = replace(job, id=77, state=JobState(state))
+
+
+@pytest.mark.parametrize(
+    ("state", "allocated", "answer"), [("RUNNING", 5, ""), ("RUNNING", 6, FULL), ("PENDING", 0, FULL)]
+)
+async def test_a_guest_whose_job_runs_is_counted_once(state: str, allocated: int, answer: str) -> None:
+    asks = unmanaged(cpu="3" if state == "RUNNING" else "4")
+    cluster = Cluster(asks, nodes=(machine("n1", cpus=allocated),), unmanaged_pods="adopt")
+    adopted(await cluster.known(), state)
+    assert await cluster.bind(asks, "n1") == answer
+
+
+async def test_where_none_are_adopted_what_stands_on_a_pod_means_nothing() -> None:
+    asks = unmanaged(cpu="4")
+    cluster = Cluster(asks, nodes=(machine("n1"),))
+    adopted(await cluster.known(), "RUNNING")
+    assert await cluster.bind(asks, "n1") == FULL
+
+
+@pytest.mark.parametrize(("state", "answer"), [("RUNNING", ""), ("CANCELLED", TAKEN)])
+async def test_what_slurm_granted_is_bound_beside_guests_that_it_counts(state: str, answer: str) -> None:
+    """8 of 8 CPUs are allocated: the guest's 5, the placeholder's 2 and a native job's."""
+    cluster = Cluster(nodes=(machine("n1", cpus=8),), unmanaged_pods="adopt")
+    adopted(await cluster.known(), state)
+    cluster.listeners.occupancy._take(cluster.kubernetes.pods["default", "guest"] | {})
+    cluster.listeners.occupancy._occupancy.pod_seen("another", "n1", Amounts(1))
+    assert await cluster.bind(ours(cluster), "n1") == answer
+
+
+async def test_where_slurm_counts_all_guests_its_nodes_are_read_no_more() -> None:
+    cluster = await Cluster(unmanaged(), nodes=(machine("n1"),), unmanaged_pods="adopt").known()
+    assert await cluster.bind(unmanaged(), "n1") == ""
+    del cluster.kubernetes.pods["default", "u"]
+    adopted(cluster, "RUNNING")
+    granted = ours(cluster)
+    assert await cluster.bind(granted, "n1") == ""
+    again = granted | {"metadata": granted["metadata"] | {"name": "again"}}
+    cluster.kubernetes.pods["default", "again"] = again
+    again["spec"].pop("nodeName", None)
+    cluster.kubernetes.calls.clear()
+    assert await cluster.bind(again, "n1") == ""
+    assert cluster.kubernetes.calls == ["read Pod", "read job", "bind"]
+
+
+async def test_filter_leaves_guests_that_slurm_counts_to_slurm() -> None:
+    cluster = await Cluster(nodes=(machine("n1", cpus=5),), unmanaged_pods="adopt").known()
+    occupancy, asks = cluster.listeners.occupancy, unmanaged(cpu="3")
+    guest = unmanaged("guest", cpu="5", node="n1")
+    occupancy._take(guest)
+    assert (await cluster.filter(asks, "n1"))["NodeNames"] == []
+    guest["metadata"]["annotations"] = {ADOPTED: "77"}
+    occupancy._take(guest)
+    assert (await cluster.filter(asks, "n1"))["NodeNames"] == ["n1"]
+    assert not occupancy.may_have_guests("n1")
+
+
+async def test_who_will_have_a_job_needs_room_for_what_slurm_counts() -> None:
+    """A Pod of half a CPU takes a whole one of Slurm's; a DaemonSet's gets no job."""
+    cluster = await Cluster(nodes=(machine("n1", cpus=6),), unmanaged_pods="adopt").known()
+    occupancy = cluster.listeners.occupancy
+    for name in ("d", "e"):
+        daemon = unmanaged(name, cpu="500m", node="n1")
+        daemon["metadata"]["ownerReferences"] = DAEMON_SET
+        occupancy._take(daemon)
+    assert (await cluster.filter(unmanaged(cpu="500m"), "n1"))["NodeNames"] == ["n1"]
+    occupancy._take(unmanaged("a", cpu="500m", node="n1"))
+    assert (await cluster.filter(unmanaged(cpu="500m"), "n1"))["NodeNames"] == []
