@@ -56,8 +56,8 @@ def bench_restart(
     spec = ClusterSpec(
         nodes=0,
         external_nodes=-(-pods // _PODS_A_NODE) + 1,
-        cpus_per_node=2 * _PODS_A_NODE,
-        memory_mb=2048 * _PODS_A_NODE,
+        cpus_per_node=_PODS_A_NODE,
+        memory_mb=1100 * _PODS_A_NODE,
         gpus_per_node=0,
         slurm_conf=(f"MaxJobCount={2 * pods + 1000}",),
     )
