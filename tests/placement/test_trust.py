@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from extender.placement.events import EvictPod, Failure, Remedy, Submit
 from extender.placement.identity import PlaceholderKey
 from extender.placement.placeholder import Placeholder, State
@@ -30,7 +32,8 @@ def record_of(world: World, uid: str) -> Placeholder:
     return next(record for record in world.ledger.placeholders if record.pod.uid == uid)
 
 
-def test_while_slurm_is_away_no_doubt_grows_about_what_it_may_have_forgotten() -> None:
+@pytest.mark.parametrize("seen_before", [False, True])
+def test_while_slurm_is_away_no_doubt_grows_about_what_it_may_have_forgotten(seen_before: bool) -> None:
     """It was killed just after it had started the job, and has to start it again when it is back."""
     world = World(replace(Rules(), fast_path=False))
     uid = world.create_pod()
@@ -41,6 +44,10 @@ def test_while_slurm_is_away_no_doubt_grows_about_what_it_may_have_forgotten() -
     settle(world)
     world.pass_time(5.0)
     forget_the_start(world, uid)
+    if seen_before:  # it was back for a moment, and said that the job waits
+        world.pass_time(6.0)
+        world.ask()
+        world.answer()
     for _ in range(12):
         world.pass_time(5.0)
         while world.effects:
