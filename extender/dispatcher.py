@@ -52,6 +52,7 @@ from slurm_client.protocol import Slurm
 
 log = structlog.get_logger()
 
+_CHRONICLERS = 2
 _WORDS_S = 1.0
 _SPEECHLESS_S = 30.0
 
@@ -108,6 +109,7 @@ class Dispatcher:
         self._writes: asyncio.Queue[Effect] = asyncio.Queue()
         self._endings: asyncio.Queue[Effect] = asyncio.Queue()
         self._evictions: asyncio.Queue[Effect] = asyncio.Queue()
+        self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._speechless_until = -inf
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_due = inf
@@ -141,6 +143,8 @@ class Dispatcher:
                 for lane in (self._submissions, self._writes, self._endings, self._evictions):
                     for _ in range(self._workers):
                         tasks.create_task(self._work(lane))
+                for _ in range(_CHRONICLERS):
+                    tasks.create_task(self._record())
         finally:
             if self._alarm is not None:
                 self._alarm.cancel()
@@ -246,7 +250,7 @@ class Dispatcher:
         pod, now = effect.pod, _wall_clock()
         patch = pod_writes.waiting(pod, effect.cause, effect.job_id, now)
         await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
-        await self._record(pod_writes.event(pod, effect.cause, now, action="Placing"))
+        self._events.put_nowait(pod_writes.event(pod, effect.cause, now, action="Placing"))
 
     async def _note_adopted(self, effect: NoteAdopted) -> None:
         patch = pod_writes.adopted(effect.uid, effect.job_id)
@@ -259,17 +263,19 @@ class Dispatcher:
             told = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
         except NotFound:
             return
-        await self._record(pod_writes.event(pod, cause, now, action="Evicting"))
+        self._events.put_nowait(pod_writes.event(pod, cause, now, action="Evicting"))
         # Whoever decided by an old version of the Pod deletes nothing.
         as_told = {"uid": pod.uid, "resourceVersion": told["metadata"]["resourceVersion"]}
         await self._kubernetes.delete_pod(pod.namespace, pod.name, as_told)
 
-    async def _record(self, event: dict[str, Any]) -> None:
-        """An Event is for people: one that cannot be made holds nothing up."""
-        try:
-            await self._kubernetes.create_event(event["metadata"]["namespace"], event)
-        except KubernetesError as error:
-            log.warning("Event not made", name=event["metadata"]["name"], error=str(error))
+    async def _record(self) -> None:
+        """Works for ever. An Event is for people: nothing waits for it, and nothing fails without it."""
+        while True:
+            event = await self._events.get()
+            try:
+                await self._kubernetes.create_event(event["metadata"]["namespace"], event)
+            except KubernetesError as error:
+                log.warning("Event not made", name=event["metadata"]["name"], error=str(error))
 
 
 def _wall_clock() -> datetime:

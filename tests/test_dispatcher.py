@@ -66,6 +66,9 @@ class FakeKubernetes:
         self.open = asyncio.Event()
         """Patches of a Pod itself wait for it."""
         self.open.set()
+        self.heard = asyncio.Event()
+        """Events wait for it."""
+        self.heard.set()
 
     def _did(self, call: str, what: Any) -> None:
         if call in self.errors:
@@ -89,6 +92,7 @@ class FakeKubernetes:
         self._did("delete", (namespace, name, preconditions))
 
     async def create_event(self, _namespace: str, event: Manifest) -> None:
+        await self.heard.wait()
         self._did("event", event["reason"])
 
 
@@ -187,6 +191,11 @@ class Works:
 
     async def outcome(self) -> Event:
         return await asyncio.wait_for(self.ledger.heard.get(), 10)
+
+    async def told(self) -> None:
+        """Returns when all Events are made that were to be."""
+        for _ in range(100):
+            await asyncio.sleep(0)
 
     async def do(self, effect: Effect) -> Any:
         return await self.dispatcher.carry_out(effect)
@@ -309,9 +318,11 @@ async def test_another_attempt_takes_the_nomination_back() -> None:
 
 
 async def test_a_cause_is_a_condition_and_an_event() -> None:
-    works = Works()
-    await works.do(ShowCause("u1", POD, CAUSE, 7))
-    assert works.kubernetes.done == ["patch status", "event"]
+    async with Works() as works:
+        works.put(ShowCause("u1", POD, CAUSE, 7))
+        await works.outcome()
+        await works.told()
+        assert works.kubernetes.done == ["patch status", "event"]
 
 
 async def test_effects_wait_while_this_replica_may_not_act() -> None:
@@ -329,16 +340,31 @@ async def test_effects_wait_while_this_replica_may_not_act() -> None:
 async def test_an_evicted_pod_is_told_why_before_it_is_deleted() -> None:
     works = Works()
     await works.do(EVICTION)
-    assert works.kubernetes.done == ["patch status", "event", "delete"]
+    assert works.kubernetes.done == ["patch status", "delete"]
     deleted = {"uid": "u1", "resourceVersion": "8"}  # as it was told, and in no other version
     assert works.kubernetes.calls[-1][1] == ("default", "p", deleted)
 
 
+async def test_evictions_wait_for_no_event_and_each_has_its_own() -> None:
+    async with Works() as works:
+        works.kubernetes.heard.clear()
+        works.put(*(EVICTION for _ in range(5)))
+        for _ in range(5):
+            await works.outcome()
+        assert works.kubernetes.done == ["patch status", "delete"] * 5
+        works.kubernetes.heard.set()
+        await works.told()
+        assert works.kubernetes.done.count("event") == 5
+
+
 @pytest.mark.parametrize("status", [403, 422])
 async def test_an_event_that_cannot_be_made_keeps_no_pod_from_its_eviction(status: int) -> None:
-    works = Works(FakeKubernetes(event=Rejected(status, "no such Event")))
-    await works.do(EVICTION)
-    assert works.kubernetes.done == ["patch status", "delete"]
+    async with Works(FakeKubernetes(event=Rejected(status, "no such Event"))) as works:
+        for _ in range(2):
+            works.put(EVICTION)
+            await works.outcome()
+            await works.told()
+        assert works.kubernetes.done == ["patch status", "delete"] * 2
 
 
 async def test_a_pod_that_is_gone_is_evicted() -> None:
