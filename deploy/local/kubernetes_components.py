@@ -100,6 +100,7 @@ def extender_environment(
         "DEFAULT_PARTITION": "main",
         "PREEMPT_TYPE": spec.preempt_type,
         "KILL_WAIT_S": spec.kill_wait,
+        **dict(spec.extender_settings),
     }
     return {f"SLURM_EXTENDER_{name}": str(value) for name, value in settings.items()}
 

@@ -80,6 +80,8 @@ class ClusterSpec:
     """Keys and values of the labels that those Pods must have."""
     self_signed: bool = False
     """The extenders keep the webhooks' certificate by themselves."""
+    extender_settings: tuple[tuple[str, str], ...] = ()
+    """More settings of the extenders, or others: names without SLURM_EXTENDER_, and values."""
     extender_argv: tuple[str, ...] = ()
     """What to start instead of the extender of this checkout (tests wrap it)."""
     extender_verbs: tuple[str, ...] = EXTENDER_VERBS

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from tests.chaos.seen import SeenJob, SeenPod
+from tests.chaos.seen import SeenJob, SeenNode, SeenPod
 
 GRACE_S = 20.0
 SWEPT_S = 45.0
@@ -25,7 +25,10 @@ LOST = "lost"
 WRONG_KILLS = "wrong_kills"
 UNBOUND_LEAKS = "unbound_leaks"
 OVERCOMMITTED = "overcommitted"
-KINDS = (DUPLICATES, LOST, WRONG_KILLS, UNBOUND_LEAKS, OVERCOMMITTED)
+STUCK_NODES = "stuck_nodes"
+UNDONE = "undone"
+"""A person's cordon, drain or DOWN."""
+KINDS = (DUPLICATES, LOST, WRONG_KILLS, UNBOUND_LEAKS, OVERCOMMITTED, STUCK_NODES, UNDONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,13 @@ class Anomaly:
 
 
 def anomalies(
-    pods: Collection[SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
+    pods: Collection[SeenPod],
+    jobs: Collection[SeenJob],
+    node_cpus: Mapping[str, int],
+    usable: Mapping[str, int] | None = None,
 ) -> list[Anomaly]:
-    """Everything that may not last, in both systems as they are now."""
+    """Everything that may not last, in both systems as they are now. `usable` are the CPUs of the nodes
+    that are in service; None: of all."""
     live: dict[str, list[SeenJob]] = defaultdict(list)
     for job in jobs:
         if job.uid and job.live:
@@ -50,8 +57,13 @@ def anomalies(
     return [
         *_duplicates(live),
         *_orphans(live, by_uid),
-        *(found for pod in pods if not pod.over for found in _of_pod(pod, live[pod.uid])),
-        *_stuck(by_uid, jobs, node_cpus),
+        *(
+            found
+            for pod in pods
+            if not pod.over
+            for found in (_of_pod if pod.managed else _of_guest)(pod, live[pod.uid])
+        ),
+        *_stuck(by_uid, jobs, node_cpus if usable is None else usable),
         *_overcommitted(pods, jobs, node_cpus),
     ]
 
@@ -89,14 +101,21 @@ def _of_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
             yield Anomaly(UNBOUND_LEAKS, pod.uid, f"job {job.id} runs, {pod.name} is not bound")
 
 
+def _of_guest(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
+    """It may be without a job, where Slurm had given its cores away before it knew of it."""
+    for job in jobs:
+        if job.running and job.node != pod.node:
+            yield Anomaly(UNBOUND_LEAKS, pod.uid, f"job {job.id} is not where guest {pod.name} is")
+
+
 def _stuck(
     pods: Mapping[str, SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
 ) -> Iterator[Anomaly]:
     """Pods may wait for room. Where each job that waits would fit, the first has no reason to."""
     free = dict(node_cpus)
     for job in jobs:
-        if job.running:
-            free[job.node] = free.get(job.node, 0) - job.cpus
+        if job.running and job.node in free:
+            free[job.node] -= job.cpus
     waiting = [job for job in jobs if job.state == "PENDING"]
     room = max((cpus for node, cpus in free.items() if not node.startswith("external")), default=0)
     for job in waiting if all(job.cpus <= room for job in waiting) else ():
@@ -107,10 +126,11 @@ def _stuck(
 def _overcommitted(
     pods: Collection[SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
 ) -> Iterator[Anomaly]:
-    """Bound Pods and native jobs together never ask for more than a node has."""
+    """Bound Pods and native jobs together never ask for more than a node has. A job that was given the
+    cores of a Pod that is leaving waits at the gate: whether it does, `overlap` tells."""
     used: Counter[str] = Counter()
     for pod in pods:
-        if pod.node and pod.phase not in ("Succeeded", "Failed"):
+        if pod.node and not pod.over:
             used[pod.node] += pod.cpus
     for job in jobs:
         if job.running and not job.uid:
@@ -118,6 +138,18 @@ def _overcommitted(
     for node, cpus in used.items():
         if cpus > node_cpus.get(node, 0):
             yield Anomaly(OVERCOMMITTED, node, f"{node} is overcommitted")
+
+
+def of_nodes(nodes: Collection[SeenNode]) -> Iterator[Anomaly]:
+    """What one system takes out of service, the other does too, and no longer."""
+    for node in nodes:
+        if node.cordoned and node.in_service:
+            yield Anomaly(STUCK_NODES, node.name, f"{node.name} is cordoned and takes jobs")
+        if node.ours and not node.cordoned:
+            yield Anomaly(STUCK_NODES, node.name, f"{node.name} stays out of service: {node.reason}")
+        if node.told == node.in_service or node.tainted == (node.in_service or node.ours):
+            words = f"the condition is {node.told}, the taint {node.tainted}: {node.reason}"
+            yield Anomaly(STUCK_NODES, node.name, f"{node.name} is told wrong: {words}")
 
 
 class Lasting:

@@ -16,10 +16,14 @@ class Calm:
         self._changed = Condition()
         self._disturbances: Counter[str] = Counter()
         self._since = time.monotonic()
+        self._spans: list[tuple[float, float]] = []
+        """Of calm, that are over."""
 
     @contextmanager
     def disturbed(self, by: str) -> Iterator[None]:
         with self._changed:
+            if not self._disturbances.total():
+                self._spans.append((self._since, time.monotonic()))
             self._disturbances[by] += 1
         try:
             yield
@@ -33,6 +37,14 @@ class Calm:
         """Since when all has been well; None while it is not."""
         with self._changed:
             return None if self._disturbances.total() else self._since
+
+    def covers(self, begin: float, end: float) -> bool:
+        """Whether all was well from `begin` to `end`."""
+        with self._changed:
+            spans = list(self._spans)
+            if not self._disturbances.total():
+                spans.append((self._since, end))
+        return any(first <= begin and end <= last for first, last in spans)
 
     def wait(self, lasting_s: float, within_s: float) -> bool:
         """Waits until all has been well for so long; False when that takes too long."""

@@ -13,11 +13,10 @@ from deploy.local.cluster import Cluster
 from tests.chaos.attacker import Attacker
 from tests.chaos.calm import Calm
 from tests.chaos.kubernetes import Kubernetes
+from tests.chaos.scene import PROBES
 from tests.chaos.workload import PREFIX, Workload, pod
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/slurm-extender"
-# Room for probes only: a partition of Slurm's EXTERNAL nodes, which no other Pod names.
-PROBES = "ext"
 _LONGEST_S = 60.0
 
 

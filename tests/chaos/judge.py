@@ -8,17 +8,31 @@ Not even once, while everything fails:
   FLIGHT_S when its job ended: the extender's own timeout and the longest stall of a link.
 - A Pod deleted, or a native job cancelled, though nobody outside the extender gave cause (I3, I5, I6).
   Causes are the workload's own deletions and cancellations, which are noted before they are sent, and
-  what Slurm itself does to a job.
+  what Slurm itself does to a job. A guest is deleted by nobody but its author.
+- A node that a person took out of service put back by somebody else, unless slurmctld forgot it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 
-from tests.chaos.anomalies import DUPLICATES, UNBOUND_LEAKS, WRONG_KILLS, Anomaly, Lasting, anomalies
-from tests.chaos.seen import SeenJob, SeenPod
+from tests.chaos.anomalies import (
+    DUPLICATES,
+    UNBOUND_LEAKS,
+    UNDONE,
+    WRONG_KILLS,
+    Anomaly,
+    Lasting,
+    anomalies,
+    of_nodes,
+)
+from tests.chaos.overlap import Stay
+from tests.chaos.plan import Outage
+from tests.chaos.seen import SeenJob, SeenNode, SeenPod
+from tests.chaos.signals import Kind, Signal
 
 ROLLBACK_S = 15.0
 FLIGHT_S = 20.0
@@ -36,16 +50,27 @@ _SLURMS_DOING = frozenset(
 class Causes:
     """What people and attacks did, noted before it is done. Names are never used twice."""
 
-    deleted: set[str] = field(default_factory=set)
-    """Pods."""
+    deleted: dict[str, float] = field(default_factory=dict)
+    """Pods, and when."""
     cancelled: set[str] = field(default_factory=set)
     """Pods whose placeholder an admin cancels."""
     native_cancelled: set[str] = field(default_factory=set)
     slurmctld_killed: list[float] = field(default_factory=list)
+    state_lost: list[float] = field(default_factory=list)
+    """When all of slurmctld's state was taken from it."""
+    held_out: dict[str, tuple[Outage, float]] = field(default_factory=dict)
+    """The nodes that a person keeps out of service, how, and since when they surely are."""
+    downed: list[tuple[float, str]] = field(default_factory=list)
+    """Nodes, and when a person set them DOWN."""
 
     def rolled_back(self, begin: float, end: float) -> bool:
         """Whether slurmctld may have forgotten something between two moments."""
         return any(begin - ROLLBACK_S <= at <= end for at in self.slurmctld_killed)
+
+    def forgot(self, since: float) -> bool:
+        """Whether slurmctld may have forgotten by now what it was told at a moment."""
+        soon = any(since <= at <= since + ROLLBACK_S for at in self.slurmctld_killed)
+        return soon or any(since <= at for at in self.state_lost)
 
 
 @dataclass(slots=True)
@@ -63,6 +88,14 @@ class Binding:
     pod: SeenPod
 
 
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    pod: str
+    bound_at: float
+    at: float | None
+    """When its deletion was seen."""
+
+
 class Judge:
     """Is told what is seen, as it is seen, by one thread at a time. Times are seconds of one clock."""
 
@@ -73,10 +106,15 @@ class Judge:
         """Every Pod ever seen: uid -> name."""
         self._causes = causes
         self._node_cpus = node_cpus
-        self._lasting = Lasting()
+        self._lasting, self._nodes_lasting = Lasting(), Lasting()
+        self._out: frozenset[str] = frozenset()
+        self._stays: dict[str, Stay] = {}
+        self._ended_by_slurm: set[int] = set()
         self._stretches: dict[int, list[Stretch]] = defaultdict(list)
         self._jobs_of: dict[str, set[int]] = defaultdict(set)
         self._bindings: list[Binding] = []
+        self._bound_by: dict[int, Binding] = {}
+        """The same by the ids of their jobs."""
         self._evicted: dict[str, tuple[float, SeenPod]] = {}
         self._history: dict[str, list[tuple[float, str]]] = defaultdict(list)
         self._last_single: dict[str, float] = {}
@@ -91,7 +129,11 @@ class Judge:
         if before is None or str(before) != str(pod):
             self._history[pod.uid].append((now, f"Pod {pod}"))
         if pod.node and not (before and before.node):
-            self._bindings.append(Binding(now, pod))
+            self._bindings.append(binding := Binding(now, pod))
+            if pod.job_id is not None:
+                self._bound_by[pod.job_id] = binding
+            if pod.managed:
+                self._stays[pod.uid] = Stay(pod.name, pod.node, pod.cpus, now, now)
         if pod.deleting:
             self._went(now, pod)
 
@@ -101,18 +143,40 @@ class Judge:
             self._history[uid].append((now, "Pod gone"))
             self._went(now, pod)
 
+    def pod_there(self, at: float, uid: str) -> None:
+        """A bound Pod was surely there, and had not ended."""
+        if stay := self._stays.get(uid):
+            self._stays[uid] = replace(stay, last=max(at, stay.last))
+
+    def nodes_seen(
+        self, begin: float, now: float, calm_since: float | None, nodes: Collection[SeenNode]
+    ) -> None:
+        """What both systems said of all nodes, asked at `begin`."""
+        self._out = frozenset(node.name for node in nodes if not node.in_service or node.cordoned)
+        self.violations += self._nodes_lasting.update(now, calm_since, list(of_nodes(nodes)))
+        held_out = dict(self._causes.held_out)
+        for node in nodes:
+            how, since = held_out.get(node.name, (None, inf))
+            if how is None or since > begin or node.name not in self._causes.held_out:
+                continue
+            out = node.cordoned if how is Outage.CORDON else not node.in_service
+            if not out and (how is Outage.CORDON or not self._causes.forgot(since)):
+                self._violated(UNDONE, node.name, f"{node.name} is back, which a person {how}")
+
     def jobs_seen(
         self, begin: float, end: float, calm_since: float | None, jobs: Collection[SeenJob]
     ) -> None:
         """What slurmctld said of all jobs, asked at `begin` and answered at `end`."""
         for job in jobs:
             self._job_seen(begin, end, job)
-        seen = anomalies(self.pods.values(), jobs, self._node_cpus)
+        usable = {node: cpus for node, cpus in self._node_cpus.items() if node not in self._out}
+        seen = anomalies(self.pods.values(), jobs, self._node_cpus, usable)
         self.violations += self._lasting.update(end, calm_since, seen)
         self._judge_duplicates(end, [found for found in seen if found.kind == DUPLICATES], jobs)
 
-    def conclude(self) -> None:
-        """Judges what could not be judged before all was seen."""
+    def conclude(self, signals: Collection[Signal] = ()) -> None:
+        """Judges what could not be judged before all was seen, with all that slurmctld logged."""
+        self._ended_by_slurm = {each.job_id for each in signals if each.kind is not Kind.CANCELLED}
         for binding in self._bindings:
             self._judge_binding(binding)
         for uid, (at, pod) in self._evicted.items():
@@ -125,7 +189,23 @@ class Judge:
     @property
     def longest_s(self) -> Mapping[str, float]:
         """How long anomalies of each kind lasted at most, calm or not."""
-        return self._lasting.longest_s
+        return {
+            kind: max(took, self._nodes_lasting.longest_s[kind])
+            for kind, took in self._lasting.longest_s.items()
+        }
+
+    @property
+    def stays(self) -> Collection[Stay]:
+        """From when to when each Pod that Slurm placed was surely on its node."""
+        return self._stays.values()
+
+    def eviction(self, job_id: int) -> Eviction | None:
+        """What became of the bound Pod of a job, None where there was none or its author deleted it."""
+        binding = self._bound_by.get(job_id)
+        if binding is None or binding.pod.name in self._causes.deleted:
+            return None
+        at, _ = self._evicted.get(binding.pod.uid, (None, None))
+        return Eviction(binding.pod.name, binding.at, at)
 
     @property
     def bound(self) -> int:
@@ -169,12 +249,14 @@ class Judge:
                 self._violated(UNBOUND_LEAKS, pod.uid, f"{pod.name} was bound to {pod.node} with {job}")
 
     def _judge_eviction(self, uid: str, at: float, pod: SeenPod) -> None:
-        if pod.name in self._causes.deleted | self._causes.cancelled:
+        if pod.name in self._causes.deleted or (pod.managed and pod.name in self._causes.cancelled):
+            return
+        if any(pod.node == node and when <= at for when, node in self._causes.downed):
             return
         stretches = [
             s for job in self._jobs_of[uid] for s in self._stretches[job] if s.first <= at + LAG_S
         ]
-        if not any(self._left_its_pod(stretch, pod) for stretch in stretches):
+        if not pod.managed or not any(self._left_its_pod(stretch, pod) for stretch in stretches):
             self._violated(WRONG_KILLS, uid, f"nobody gave cause to delete {pod.name}")
 
     def _left_its_pod(self, stretch: Stretch, pod: SeenPod) -> bool:
@@ -182,7 +264,8 @@ class Judge:
         job = stretch.job
         moved = job.running and bool(pod.node) and job.node != pod.node
         requeued = job.state == "PENDING" and bool(pod.node) and stretch.last - stretch.first > DOUBT_S
-        return job.state in _SLURMS_DOING or ((moved or requeued) and job.id == pod.job_id)
+        ended = job.state in _SLURMS_DOING or job.id in self._ended_by_slurm
+        return ended or ((moved or requeued) and job.id == pod.job_id)
 
     def _violated(self, kind: str, about: str, words: str) -> None:
         if (kind, about) not in self._told:

@@ -28,7 +28,8 @@ class Kubernetes:
         )
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        answer = self._client.request(method, path, json=body)
+        merge = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else None
+        answer = self._client.request(method, path, json=body, headers=merge)
         return dict(answer.raise_for_status().json())
 
     def watch(self, path: str, version: str, seconds: int) -> Iterator[str]:

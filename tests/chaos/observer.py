@@ -6,6 +6,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -15,9 +16,12 @@ from deploy.local.cluster import Cluster
 from tests.chaos.calm import Calm
 from tests.chaos.judge import Judge
 from tests.chaos.kubernetes import Kubernetes
-from tests.chaos.seen import SeenJob, read_jobs, read_pod
+from tests.chaos.seen import SeenJob, SeenPod, read_jobs, read_nodes, read_pod
 
+_PODS = "/api/v1/namespaces/default/pods"
 _INTERVAL_S = 0.4
+_NODES_INTERVAL_S = 1.0
+_LEAVING_INTERVAL_S = 0.1
 _SCONTROL_S = 6.0
 
 
@@ -31,7 +35,8 @@ class Observer:
         self._judge = judge
         self._lock = Lock()
         self._over = Event()
-        self._threads = [Thread(target=self._watch_pods), Thread(target=self._watch_jobs)]
+        parts = (self._watch_pods, self._watch_leaving, self._watch_jobs, self._watch_nodes)
+        self._threads = [Thread(target=part) for part in parts]
         self._latest: list[SeenJob] = []
         self.looks = 0
         """How often slurmctld answered."""
@@ -52,9 +57,17 @@ class Observer:
 
     def jobs(self) -> list[SeenJob]:
         """Asks slurmctld. Raises subprocess.SubprocessError where it does not answer."""
-        scontrol = [str(self._cluster.directory / "bin" / "scontrol"), "-o", "show", "jobs"]
+        return read_jobs(self._scontrol("jobs"))
+
+    def pods(self) -> list[SeenPod]:
+        """All Pods that there are, as far as is known."""
+        with self._lock:
+            return list(self._judge.pods.values())
+
+    def _scontrol(self, what: str) -> str:
+        scontrol = [str(self._cluster.directory / "bin" / "scontrol"), "-o", "show", what]
         done = subprocess.run(scontrol, capture_output=True, text=True, timeout=_SCONTROL_S, check=True)
-        return read_jobs(done.stdout)
+        return done.stdout
 
     def _watch_jobs(self) -> None:
         while not self._over.wait(_INTERVAL_S):
@@ -67,6 +80,36 @@ class Observer:
             self._latest = jobs
             with self._lock:
                 self._judge.jobs_seen(begin, time.monotonic(), self._calm.since(), jobs)
+
+    def _watch_nodes(self) -> None:
+        while not self._over.wait(_NODES_INTERVAL_S):
+            begin = time.monotonic()
+            try:
+                manifests = self._kubernetes.ask("GET", "/api/v1/nodes")["items"]
+                nodes = read_nodes(self._scontrol("nodes"), manifests)
+            except (httpx.HTTPError, subprocess.SubprocessError):
+                continue
+            with self._lock:
+                self._judge.nodes_seen(begin, time.monotonic(), self._calm.since(), nodes)
+
+    def _watch_leaving(self) -> None:
+        """A watch tells late that a Pod is gone: one that is leaving is asked for again and again."""
+        known = set(self._cluster.spec.node_names)
+        while not self._over.wait(_LEAVING_INTERVAL_S):
+            for pod in self.pods():
+                if pod.deleting and pod.node in known:
+                    self._look_at(pod)
+        for pod in self.pods():
+            if pod.node in known:
+                self._look_at(pod)
+
+    def _look_at(self, pod: SeenPod) -> None:
+        begin = time.monotonic()
+        with suppress(httpx.HTTPError):
+            found = read_pod(self._kubernetes.ask("GET", f"{_PODS}/{pod.name}"))
+            if found.uid == pod.uid and not found.ended:
+                with self._lock:
+                    self._judge.pod_there(begin, pod.uid)
 
     def _watch_pods(self) -> None:
         version = ""
@@ -83,7 +126,7 @@ class Observer:
                 self._over.wait(0.1)
 
     def _list_pods(self) -> str:
-        listed = self._kubernetes.ask("GET", "/api/v1/namespaces/default/pods")
+        listed = self._kubernetes.ask("GET", _PODS)
         pods = [read_pod(manifest) for manifest in listed["items"]]
         with self._lock:
             now = time.monotonic()
@@ -95,7 +138,7 @@ class Observer:
 
     def _changes(self, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Ends at the latest after a few seconds, so that the observer can be stopped."""
-        for line in self._kubernetes.watch("/api/v1/namespaces/default/pods", version, seconds=5):
+        for line in self._kubernetes.watch(_PODS, version, seconds=5):
             event = json.loads(line)
             yield event["type"], event["object"]
 

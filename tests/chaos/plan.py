@@ -10,12 +10,17 @@ from random import Random
 from deploy.local.links import TARGETS
 from deploy.local.proxy import FAULTS, HEALTHY
 from deploy.local.spec import ClusterSpec
+from tests.chaos.scene import GRACEFUL, HIGH, LOW, MAIN, MOST_GRACE_S
 
-STORM_S = 25.0
-_ATTACKS_A_SECOND = 0.8
+STORM_S = 28.0
+_ATTACKS_A_SECOND = 1.4
+_OUTAGE = 0.04
+"""Of the attacks, that last for longer than anybody's patience."""
 _PODS_A_SECOND = 1.9
-_JOBS_A_SECOND = 0.25
+_JOBS_A_SECOND = 0.4
 _MOST_STAYING = 6  # those would fill the nodes
+_GUESTS = 0.08
+_DRAINS_APART_S = 25.0
 
 KILL = "kill"
 PAUSE = "pause"
@@ -55,6 +60,10 @@ class PodPlan:
     gpus: int
     fate: Fate
     after: float
+    partition: str
+    """Empty for a guest: a Pod that is none of Slurm's, whom Kubernetes places in what is left."""
+    grace_s: int
+    """All of which it takes to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,23 @@ class JobPlan:
     cpus: int
     seconds: int
     cancel_after: float | None
+    partition: str
+
+
+class Outage(StrEnum):
+    """How a person takes a node out of service, for a time."""
+
+    CORDON = "cordoned"
+    DRAIN = "drained in Slurm"
+    DOWN = "down in Slurm"
+
+
+@dataclass(frozen=True, slots=True)
+class OutagePlan:
+    at: float
+    node: str
+    how: Outage
+    lasts: float
 
 
 def victims(spec: ClusterSpec) -> dict[str, float]:
@@ -96,15 +122,16 @@ def _storm(random: Random, spec: ClusterSpec, lasts: float) -> Iterator[Attack]:
 
 def _attack(random: Random, spec: ClusterSpec, at: float) -> Attack:
     how = random.choices((KILL, PAUSE, "link"), (0.68, 0.12, 0.20))[0]
+    outage = random.uniform(12.0, 30.0) if random.random() < _OUTAGE else 0.0
     if how == "link" and spec.links:
         fault = random.choice([fault for fault in FAULTS if fault != HEALTHY])
-        lasts = random.uniform(0.5, 7.0)
+        lasts = outage or random.uniform(0.5, 7.0)
         return Attack(at, fault, random.choice(spec.extender_names), lasts, random.choice(TARGETS))
     weights = victims(spec)
     target = random.choices(list(weights), list(weights.values()))[0]
     if how == PAUSE:
-        return Attack(at, PAUSE, target, random.uniform(0.5, 8.0))
-    return Attack(at, KILL, target, random.uniform(0.1, 3.0))
+        return Attack(at, PAUSE, target, outage or random.uniform(0.5, 8.0))
+    return Attack(at, KILL, target, outage or random.uniform(0.1, 3.0))
 
 
 def pods(seed: int, duration: float) -> Iterator[PodPlan]:
@@ -117,7 +144,11 @@ def pods(seed: int, duration: float) -> Iterator[PodPlan]:
             fate = Fate.DELETE
         cpus = 1 if fate is Fate.STAY else random.choices((1, 2, 4), (0.7, 0.22, 0.08))[0]
         gpus = random.choices((0, 1), (0.85, 0.15))[0]
-        yield PodPlan(at, f"p{number}", cpus, gpus, fate, random.uniform(2.0, 14.0))
+        partition = random.choices((MAIN, LOW, GRACEFUL, HIGH), (0.3, 0.3, 0.25, 0.15))[0]
+        if random.random() < _GUESTS:
+            partition, cpus, gpus = "", 1, 0
+        after, grace = random.uniform(2.0, 14.0), random.randint(1, MOST_GRACE_S)
+        yield PodPlan(at, f"p{number}", cpus, gpus, fate, after, partition, grace)
 
 
 def jobs(seed: int, duration: float) -> Iterator[JobPlan]:
@@ -125,6 +156,17 @@ def jobs(seed: int, duration: float) -> Iterator[JobPlan]:
     at, number = 0.0, 0
     while (at := at + random.expovariate(_JOBS_A_SECOND)) < duration:
         number += 1
-        user, cpus = random.choice(("alice", "bob")), random.choice((1, 2, 4))
+        user, cpus = random.choice(("alice", "bob")), random.choice((1, 2, 4, 6, 8))
         cancel = random.uniform(1.0, 6.0) if random.random() < 0.3 else None
-        yield JobPlan(at, f"native-{number}", user, cpus, random.randint(2, 12), cancel)
+        partition = random.choices((MAIN, LOW, GRACEFUL, HIGH), (0.25, 0.2, 0.1, 0.45))[0]
+        yield JobPlan(at, f"native-{number}", user, cpus, random.randint(2, 12), cancel, partition)
+
+
+def outages(seed: int, duration: float, spec: ClusterSpec) -> Iterator[OutagePlan]:
+    """One node at a time."""
+    random = Random(f"outages {seed}")
+    at = random.expovariate(1 / _DRAINS_APART_S)
+    while at < duration:
+        lasts = random.uniform(5.0, 45.0)
+        yield OutagePlan(at, random.choice(spec.node_names), random.choice(list(Outage)), lasts)
+        at += lasts + random.expovariate(1 / _DRAINS_APART_S)

@@ -15,6 +15,7 @@ from threading import Event, Thread
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
+from extender.placement.nodes import PREFIX
 from tests.chaos.judge import Causes
 from tests.chaos.seen import SeenJob
 
@@ -24,7 +25,7 @@ _INTERVAL_S = 4.0
 
 
 class Repair:
-    """Cancels native jobs that outlive their script, and resumes drained nodes."""
+    """Cancels native jobs that outlive their script, and resumes nodes that Slurm drained."""
 
     def __init__(self, cluster: Cluster, causes: Causes, jobs: Callable[[], list[SeenJob]]) -> None:
         self._cluster = cluster
@@ -49,10 +50,13 @@ class Repair:
                 self._cancel_finished_jobs()
 
     def _resume_nodes(self) -> None:
-        drained = ("--noheader", "--Node", "--states=drain,down", "--format=%N")
-        for node in self._cluster.run_slurm("sinfo", *drained).stdout.split():
+        asked = ("--noheader", "--Node", "--states=drain,down", "--format=%N %E")
+        drained = self._cluster.run_slurm("sinfo", *asked).stdout.splitlines()
+        for node, _, reason in (line.partition(" ") for line in dict.fromkeys(drained)):
+            if reason.startswith(PREFIX) or node in self._causes.held_out:
+                continue
             self._cluster.run_slurm("scontrol", "update", f"nodename={node}", "state=resume")
-            self.done["nodes resumed"] += 1
+            self.done[f"nodes resumed: {reason}"] += 1
 
     def _cancel_finished_jobs(self) -> None:
         now = time.monotonic()

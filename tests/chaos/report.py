@@ -14,11 +14,12 @@ _LINES_OF_HISTORY = 60
 FAILOVER_LIMIT_S = 10.0
 LEAST_BOUND = 0.5
 """Of all Pods; many are deleted before they are bound."""
+EVICT_LIMIT_MS = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """build/chaos.json. The first seven are what a run is held to."""
+    """build/chaos.json. The first twelve are what a run is held to."""
 
     kills: int
     pods: int
@@ -26,10 +27,19 @@ class Report:
     lost: int
     wrong_kills: int
     unbound_leaks: int
+    overcommitted: int
+    stuck_nodes: int
+    undone: int
+    """What a person did to a node."""
+    overlap_seconds_max: float
+    """For how long a native job and a Pod had the same cores at most."""
+    evict_ms_p99: float | None
+    """From slurmctld's word to the Pod's deletion seen, while nothing fails; 50 at once included."""
     failover_s_max: float | None
+    overlap_after_state_loss_s: float
+    """The same soon after Slurm lost all of its state; a run is not held to it."""
     seed: int
     duration_s: float
-    overcommitted: int
     failovers_s: list[float]
     attacks: dict[str, int]
     kills_of: dict[str, int]
@@ -38,6 +48,13 @@ class Report:
     """What had to be done about Slurm's own damage."""
     longest_s: dict[str, float]
     """How long what may not last lasted at most, by kind, while anything failed."""
+    evict_ms_p50: float | None
+    evict_ms_max: float | None
+    evictions: dict[str, int]
+    """Of how many Pods, by what Slurm said."""
+    state_losses: int
+    outages: dict[str, int]
+    """Of nodes, by how a person took them out of service."""
     pods_bound: int
     native_jobs: int
     audit_settled_s: float
@@ -49,11 +66,17 @@ class Report:
     @property
     def failed(self) -> bool:
         """Also where so little was bound that nothing was tried."""
-        slow = self.failover_s_max is None or self.failover_s_max > FAILOVER_LIMIT_S
+        slow = _exceeds(self.failover_s_max, FAILOVER_LIMIT_S)
+        slow |= _exceeds(self.evict_ms_p99, EVICT_LIMIT_MS) or self.overlap_seconds_max > 0
         return bool(self.violations) or slow or self.pods_bound < self.pods * LEAST_BOUND
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _exceeds(measured: float | None, limit: float) -> bool:
+    """Also where nothing was measured."""
+    return measured is None or measured > limit
 
 
 def count(violations: Iterable[Anomaly]) -> dict[str, int]:

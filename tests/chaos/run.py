@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.chaos import plan
+from tests.chaos import evictions, plan
 from tests.chaos.anomalies import GRACE_S
 from tests.chaos.attacker import Attacker
 from tests.chaos.audit import Audit, audit
 from tests.chaos.calm import Calm
+from tests.chaos.crowd import Crowd
+from tests.chaos.evictions import Measured
 from tests.chaos.failover import Failovers
 from tests.chaos.judge import Causes, Judge
 from tests.chaos.observer import Observer
+from tests.chaos.overlap import Overlap, overlaps, read_processes
 from tests.chaos.repair import Repair
 from tests.chaos.report import Report, count, story
-from tests.chaos.workload import Workload
+from tests.chaos.scene import SPEC
+from tests.chaos.signals import Signal, read_signals
+from tests.chaos.state_loss import AFTERWARDS_S, StateLoss
+from tests.chaos.workload import PROCESSES, Workload
 
-SPEC = ClusterSpec(nodes=5, external_nodes=1, replicas=2, links=True)
 _HEALED_WITHIN_S = 90.0
 _REST_S = GRACE_S + 2.0  # so that what lasts too long is seen to
+_STORMS_A_STATE_LOSS = 4
 
 Log = Callable[[str], None]
 
@@ -45,45 +53,98 @@ class Run:
         self._workload = Workload(cluster, self._causes)
         self._repair = Repair(cluster, self._causes, self._observer.latest_jobs)
         self._failovers = Failovers(cluster, self._attacker, self._workload, self._calm, self._log)
+        self._crowd = Crowd(cluster, self._observer, self._workload, self._causes, self._log)
+        self._state_loss = StateLoss(
+            cluster, self._attacker, self._observer, self._calm, self._causes, self._log
+        )
 
     def carry_out(self) -> Report:
         for pod in plan.pods(self._seed, self._duration):
             self._workload.plan_pod(pod)
         for job in plan.jobs(self._seed, self._duration):
             self._workload.plan_job(job)
+        for outage in plan.outages(self._seed, self._duration, self._cluster.spec):
+            self._workload.plan_outage(outage)
         with ExitStack() as parts:
             for part in (self._observer, self._attacker, self._repair, self._workload):
                 part.start()
                 parts.callback(part.stop)
+            self._crowd.gather()
             self._storms()
             self._workload.stop()
             self._log("all is healed: waiting for both systems to agree")
             self._calm.wait(1.0, _HEALED_WITHIN_S)
             result = audit(self._cluster, self._observer, self._node_cpus)
         self._workload.close()
-        self.judge.conclude()
-        return self._report(result)
+        signals = self._signals()
+        self.judge.conclude(signals)
+        evicted = list(evictions.measured(signals, self.judge.eviction, self._calm))
+        return self._report(result, evicted, self._overlaps())
 
     def _storms(self) -> None:
-        """Storm, rest, failover, until the time is over; at least once."""
+        """Storm, rest, evictions, failover, at times a loss of state, until the time is over; at least
+        once each."""
         lasts = min(plan.STORM_S, self._duration / 3)
         for number, attacks in enumerate(plan.storms(self._seed, self._cluster.spec, lasts)):
             self._attacker.storm(attacks)
             self._log(f"storm {number} is over: {len(attacks)} attacks")
-            if not self._calm.wait(_REST_S, _HEALED_WITHIN_S):
-                self._log(f"not healed: {self._calm}")
+            self._rest()
+            self._crowd.thin_out()
             self._failovers.measure(number)
+            if number % _STORMS_A_STATE_LOSS == 0:
+                self._rest()
+                self._state_loss.inflict()
+                self._rest()
             if time.monotonic() - self.begin > self._duration:
                 return
+            self._crowd.gather()
 
-    def _report(self, result: Audit) -> Report:
+    def _rest(self) -> None:
+        if not self._calm.wait(_REST_S, _HEALED_WITHIN_S):
+            self._log(f"not healed: {self._calm}")
+
+    def _signals(self) -> list[Signal]:
+        """What slurmctld logged, by the clock that everything else goes by."""
+        ahead = time.time() - time.monotonic()
+        with (self._cluster.logs / "slurmctld.log").open(errors="replace") as log:
+            return [replace(each, at=each.at - ahead) for each in read_signals(log)]
+
+    def _overlaps(self) -> list[Overlap]:
+        ahead = time.time() - time.monotonic()
+        cpus = {job.name: job.cpus for job in plan.jobs(self._seed, self._duration)}
+        files = (self._cluster.directory / "home").glob(f"*/{PROCESSES}")
+        said = (line for file in files for line in file.read_text().splitlines())
+        processes = [
+            replace(each, first=each.first - ahead, last=each.last - ahead)
+            for each in read_processes(said, cpus)
+        ]
+        self._log(f"{len(processes)} processes of native jobs, {len(self.judge.stays)} Pods")
+        return list(overlaps(processes, self.judge.stays, self._node_cpus))
+
+    def _report(self, result: Audit, evicted: list[Measured], met: list[Overlap]) -> Report:
         violations = list(dict.fromkeys([*self.judge.violations, *result.found]))
         for violation in violations:
             for line in story(violation, self.judge.history, self.begin):
                 self._log(line)
+        for one in met:
+            self._log(f"OVERLAP of {one.seconds:.2f} s on {one.node} at {one.at - self.begin:.2f} s:")
+            self._log(f"  {one.words}")
+        for each in sorted(evicted, key=lambda each: -each.took_s)[:10]:
+            at = each.signal.at - self.begin
+            self._log(f"{each.pod} {each.signal.kind} at {at:.2f} s: told in {each.took_s:.3f} s")
+        lost = self._causes.state_lost
+        after_loss = [one for one in met if any(at <= one.at <= at + AFTERWARDS_S for at in lost)]
         failovers = [round(took, 2) for took in self._failovers.took_s]
         return Report(
             **count(violations),
+            overlap_seconds_max=_longest(one for one in met if one not in after_loss),
+            overlap_after_state_loss_s=_longest(after_loss),
+            evict_ms_p50=_milliseconds(evicted, 0.5),
+            evict_ms_p99=_milliseconds(evicted, 0.99),
+            evict_ms_max=_milliseconds(evicted, 1.0),
+            evictions=dict(Counter(each.signal.kind for each in evicted)),
+            state_losses=len(lost),
+            outages={how: self._workload.done[how] for how in plan.Outage},
             kills=self._attacker.counts[plan.KILL],
             pods=len(self.judge.names),
             failover_s_max=max(failovers, default=None),
@@ -103,6 +164,15 @@ class Run:
             looks=self._observer.looks,
             violations=[f"{v.kind}: {v.words}" for v in violations],
         )
+
+
+def _longest(found: Iterable[Overlap]) -> float:
+    return round(max((each.seconds for each in found), default=0.0), 3)
+
+
+def _milliseconds(evicted: Iterable[Measured], share: float) -> float | None:
+    took = evictions.percentile((each.took_s for each in evicted), share)
+    return None if took is None else round(took * 1e3, 1)
 
 
 def run(seed: int, duration: float, directory: Path, log: Log, spec: ClusterSpec = SPEC) -> Report:

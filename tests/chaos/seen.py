@@ -1,12 +1,14 @@
-"""What is seen of both systems, as values: a Pod in kube-apiserver, a job in slurmctld."""
+"""What is seen of both systems, as values: Pods and Nodes, jobs and nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from extender.placement.identity import PlaceholderKey
+from extender.placement.nodes import CONDITION, PREFIX, TAINT
 from extender.placement.workload import JOB_ID
 
 _ENDED = frozenset(
@@ -35,15 +37,42 @@ class SeenPod:
     cpus: int
     gpus: int
     job_id: int | None
+    managed: bool = True
+    """Slurm is to place it; a guest is placed by Kubernetes, and only counted by Slurm."""
 
     @property
     def over(self) -> bool:
         """It will never run again, or is about to go: its job is to end too."""
-        return self.deleting or self.phase in ("Succeeded", "Failed")
+        return self.deleting or self.ended
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
 
     def __str__(self) -> str:
         words = (self.phase, self.node and f"on {self.node}", self.job_id and f"job {self.job_id}")
         return " ".join(str(word) for word in (*words, self.deleting and "deleting") if word)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """A Node and the node of that name."""
+
+    name: str
+    cordoned: bool
+    told: bool
+    """The Node says that the node is out of service."""
+    tainted: bool
+    """It is tainted for it, as it is to be unless the drain is ours."""
+    in_service: bool
+    """The node takes jobs."""
+    reason: str
+    """Why it does not."""
+
+    @property
+    def ours(self) -> bool:
+        """The extender drained it."""
+        return not self.in_service and self.reason.startswith(PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +112,32 @@ def read_pod(manifest: Mapping[str, Any]) -> SeenPod:
         cpus=int(requests["cpu"]),
         gpus=int(limits.get("nvidia.com/gpu", 0)),
         job_id=int(job_id) if job_id else None,
+        managed=spec.get("schedulerName") == "slurm-scheduler",
+    )
+
+
+def read_nodes(shown: str, manifests: Iterable[Mapping[str, Any]]) -> list[SeenNode]:
+    """Reads what `scontrol -o show nodes` prints, and the Nodes of the same names."""
+    slurms = {line.split()[0]: line for line in shown.splitlines() if line.startswith("NodeName=")}
+    return [
+        _read_node(slurms[line], manifest)
+        for manifest in manifests
+        if (line := f"NodeName={manifest['metadata']['name']}") in slurms
+    ]
+
+
+def _read_node(line: str, manifest: Mapping[str, Any]) -> SeenNode:
+    state = set(re.split(r"[+*]", re.search(r" State=(\S+)", line)[1]))  # type: ignore[index]
+    reason = re.search(r" Reason=(.*?) \[", line)
+    conditions = {each["type"]: each for each in manifest["status"].get("conditions") or ()}
+    taints = {taint["key"] for taint in manifest["spec"].get("taints") or ()}
+    return SeenNode(
+        name=manifest["metadata"]["name"],
+        cordoned=bool(manifest["spec"].get("unschedulable")),
+        told=conditions.get(CONDITION, {}).get("status") == "True",
+        tainted=TAINT.key in taints,
+        in_service=not state & {"DRAIN", "DOWN", "FAIL"},
+        reason=reason[1] if reason else "",
     )
 
 

@@ -8,12 +8,14 @@ from tests.chaos.anomalies import (
     DUPLICATES,
     LOST,
     OVERCOMMITTED,
+    STUCK_NODES,
     UNBOUND_LEAKS,
     Anomaly,
     Lasting,
     anomalies,
+    of_nodes,
 )
-from tests.chaos.seen import SeenJob, SeenPod, read_jobs, read_pod
+from tests.chaos.seen import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, read_pod
 
 NODES = {"n1": 8, "n2": 8}
 WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
@@ -86,9 +88,48 @@ def test_a_pod_that_waits_where_every_job_that_waits_would_fit() -> None:
 
 def test_a_node_that_pods_and_native_jobs_ask_too_much_of() -> None:
     assert kinds([BOUND], [JOB, replace(NATIVE, cpus=7)]) == [OVERCOMMITTED]
-    leaving = replace(BOUND, deleting=True)  # its processes are still there
+    leaving = replace(BOUND, deleting=True)  # the native job waits at the gate
     ended = replace(JOB, state="CANCELLED")
-    assert kinds([leaving], [ended, replace(NATIVE, cpus=7)]) == [OVERCOMMITTED]
+    assert kinds([leaving], [ended, replace(NATIVE, cpus=7)]) == []
+
+
+GUEST = replace(BOUND, managed=False, job_id=None)
+
+
+def test_a_guest_may_be_without_a_job_but_not_elsewhere_than_it() -> None:
+    assert kinds([GUEST], []) == []
+    assert kinds([GUEST], [JOB]) == []
+    assert kinds([GUEST], [replace(JOB, node="n2")]) == [UNBOUND_LEAKS]
+
+
+def test_there_is_no_room_on_a_node_that_is_out_of_service() -> None:
+    jobs = [PENDING, replace(NATIVE, cpus=8)]
+    assert anomalies([WAITING], jobs, NODES, usable={"n1": 8}) == []
+
+
+SERVING = SeenNode("n1", cordoned=False, told=False, tainted=False, in_service=True, reason="")
+OURS = replace(SERVING, cordoned=True, told=True, in_service=False, reason="slurm-extender: cordoned")
+BY_HAND = replace(SERVING, told=True, tainted=True, in_service=False, reason="disk")
+
+
+@pytest.mark.parametrize("node", [SERVING, OURS, BY_HAND], ids=["serving", "ours", "by hand"])
+def test_nodes_that_agree_have_none(node: SeenNode) -> None:
+    assert list(of_nodes([node])) == []
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        replace(SERVING, cordoned=True),
+        replace(OURS, cordoned=False),
+        replace(BY_HAND, told=False),
+        replace(BY_HAND, tainted=False),
+        replace(SERVING, told=True),
+        replace(SERVING, tainted=True),
+    ],
+)
+def test_nodes_that_do_not_have_one(node: SeenNode) -> None:
+    assert [found.kind for found in of_nodes([node])] == [STUCK_NODES]
 
 
 TROUBLE = Anomaly(LOST, "u", "p waits without a job")
@@ -143,9 +184,33 @@ def test_a_pods_manifest_is_read() -> None:
     annotations = {"slurm-extender.io/job-id": "7"}
     manifest = {
         "metadata": {"uid": "u", "name": "p", "annotations": annotations, "deletionTimestamp": "now"},
-        "spec": {"nodeName": "n1", "containers": [{"resources": resources}]},
+        "spec": {
+            "nodeName": "n1",
+            "schedulerName": "slurm-scheduler",
+            "containers": [{"resources": resources}],
+        },
         "status": {"phase": "Running"},
     }
     assert read_pod(manifest) == SeenPod(
         "u", "p", "n1", "Running", deleting=True, cpus=2, gpus=1, job_id=7
     )
+
+
+def test_nodes_are_read_from_both_systems() -> None:
+    shown = (
+        "NodeName=n1 Arch=x86_64 State=IDLE+DRAIN ThreadsPerCore=1 Reason=disk is old [root@now] X=1\n"
+        "NodeName=n2 Arch=x86_64 State=MIXED ThreadsPerCore=1\n"
+        "NodeName=slurms-own State=IDLE\n"
+    )
+    said = [{"type": "slurm-extender.io/SlurmOutOfService", "status": "True"}]
+    drained = {
+        "metadata": {"name": "n1"},
+        "spec": {"taints": [{"key": "slurm-extender.io/out-of-service"}]},
+        "status": {"conditions": said},
+    }
+    cordoned = {"metadata": {"name": "n2"}, "spec": {"unschedulable": True}, "status": {}}
+    unknown = {"metadata": {"name": "n3"}, "spec": {}, "status": {}}
+    assert read_nodes(shown, [drained, cordoned, unknown]) == [
+        replace(BY_HAND, reason="disk is old"),
+        replace(SERVING, name="n2", cordoned=True),
+    ]

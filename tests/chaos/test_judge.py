@@ -1,10 +1,16 @@
 """The judge condemns each history that violates an invariant, and no other."""
 
+from collections.abc import Collection
 from dataclasses import replace
+from math import inf
 
-from tests.chaos.anomalies import DUPLICATES, UNBOUND_LEAKS, WRONG_KILLS
+import pytest
+
+from tests.chaos.anomalies import DUPLICATES, UNBOUND_LEAKS, UNDONE, WRONG_KILLS
 from tests.chaos.judge import Causes, Judge
-from tests.chaos.seen import SeenJob, SeenPod
+from tests.chaos.plan import Outage
+from tests.chaos.seen import SeenJob, SeenNode, SeenPod
+from tests.chaos.signals import Kind, Signal
 
 WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
 BOUND = replace(WAITING, node="n1", phase="Running")
@@ -19,7 +25,10 @@ History = list[tuple[float, SeenPod | list[SeenJob] | None]]
 
 
 def verdict(
-    history: History, causes: Causes | None = None, calm_since: float | None = None
+    history: History,
+    causes: Causes | None = None,
+    calm_since: float | None = None,
+    signals: Collection[Signal] = (),
 ) -> list[str]:
     """The kinds of violations in a history of Pods, lists of all jobs, and the Pod's end (None)."""
     judge = Judge(causes or Causes(), {"n1": 8, "n2": 8})
@@ -30,7 +39,7 @@ def verdict(
             judge.pod_gone(at, "u")
         else:
             judge.jobs_seen(at, at, calm_since, seen)
-    judge.conclude()
+    judge.conclude(signals)
     return [violation.kind for violation in judge.violations]
 
 
@@ -45,7 +54,7 @@ def test_a_life_without_faults_is_right() -> None:
         (7, [CANCELLED]),
         (8, None),
     ]
-    assert verdict(life, Causes(deleted={"p"})) == []
+    assert verdict(life, Causes(deleted={"p": 0.0})) == []
 
 
 def test_a_second_live_job_is_wrong_at_once() -> None:
@@ -123,6 +132,49 @@ def test_a_native_job_that_nobody_cancelled_is_wrong() -> None:
     assert verdict(cancelled) == [WRONG_KILLS]
     assert verdict(cancelled, Causes(native_cancelled={"native-1"})) == []
     assert verdict([(1, [NATIVE]), (2, [replace(NATIVE, state="COMPLETED")])]) == []
+
+
+def test_a_cancellation_is_no_cause_to_delete_a_guest() -> None:
+    guest = replace(BOUND, managed=False, job_id=None)
+    evicted: History = [(1, guest), (2, [RUNNING]), (3, [CANCELLED]), (4, replace(guest, deleting=True))]
+    assert verdict(evicted, Causes(cancelled={"p"})) == [WRONG_KILLS]
+    assert verdict(evicted, Causes(deleted={"p": 3.5})) == []
+
+
+def test_slurmctlds_log_and_a_node_set_down_are_causes() -> None:
+    evicted: History = [(1, BOUND), (2, [RUNNING]), (3, [CANCELLED]), (4, DELETED)]
+    assert verdict(evicted, signals=[Signal(2.5, Kind.PREEMPTED, 1)]) == []
+    assert verdict(evicted, signals=[Signal(2.5, Kind.CANCELLED, 1)]) == [WRONG_KILLS]
+    assert verdict(evicted, Causes(downed=[(2.5, "n1")])) == []
+    assert verdict(evicted, Causes(downed=[(2.5, "n2")])) == [WRONG_KILLS]
+
+
+OUT = SeenNode("n1", cordoned=False, told=True, tainted=True, in_service=False, reason="disk")
+BACK = replace(OUT, in_service=True)
+
+
+@pytest.mark.parametrize("how", [Outage.DRAIN, Outage.DOWN])
+def test_a_node_that_a_person_took_out_stays_out(how: Outage) -> None:
+    def undone(causes: Causes, node: SeenNode) -> list[str]:
+        judge = Judge(causes, {"n1": 8})
+        judge.nodes_seen(30.0, 30.1, None, [node])
+        return [violation.kind for violation in judge.violations]
+
+    held = {"n1": (how, 10.0)}
+    assert undone(Causes(held_out=held), OUT) == []
+    assert undone(Causes(held_out=held), BACK) == [UNDONE]
+    assert undone(Causes(held_out={"n1": (how, inf)}), BACK) == []
+    assert undone(Causes(held_out=held, slurmctld_killed=[12.0]), BACK) == []
+    assert undone(Causes(held_out=held, slurmctld_killed=[29.0]), BACK) == [UNDONE]
+    assert undone(Causes(held_out=held, state_lost=[29.0]), BACK) == []
+
+
+def test_a_cordon_stays_whatever_slurm_forgets() -> None:
+    judge = Judge(Causes(held_out={"n1": (Outage.CORDON, 10.0)}, state_lost=[20.0]), {"n1": 8})
+    judge.nodes_seen(30.0, 30.1, None, [replace(OUT, cordoned=True)])
+    assert judge.violations == []
+    judge.nodes_seen(31.0, 31.1, None, [OUT])
+    assert [violation.kind for violation in judge.violations] == [UNDONE]
 
 
 def test_the_history_of_a_pod_tells_both_systems_sides_in_order() -> None:

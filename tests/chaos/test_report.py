@@ -16,6 +16,16 @@ GOOD = Report(
     seed=1,
     duration_s=60.0,
     overcommitted=0,
+    stuck_nodes=0,
+    undone=0,
+    overlap_seconds_max=0.0,
+    evict_ms_p99=700.0,
+    overlap_after_state_loss_s=3.0,
+    evict_ms_p50=100.0,
+    evict_ms_max=1100.0,
+    evictions={"cancelled": 50},
+    state_losses=1,
+    outages={"cordoned": 2},
     failovers_s=[7.0],
     attacks={},
     kills_of={},
@@ -37,6 +47,9 @@ def test_a_run_fails_by_a_violation_a_slow_failover_or_for_want_of_pods() -> Non
     assert replace(GOOD, failover_s_max=10.1).failed
     assert replace(GOOD, failover_s_max=None).failed
     assert replace(GOOD, pods_bound=40).failed
+    assert replace(GOOD, overlap_seconds_max=0.1).failed
+    assert replace(GOOD, evict_ms_p99=1000.1).failed
+    assert replace(GOOD, evict_ms_p99=None).failed
 
 
 def test_repeated_trouble_of_a_pod_counts_once() -> None:

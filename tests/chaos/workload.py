@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from threading import Event, Thread
 from typing import Any
 
@@ -17,12 +18,24 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from tests.chaos.judge import Causes
 from tests.chaos.kubernetes import Kubernetes
-from tests.chaos.plan import Fate, JobPlan, PodPlan
+from tests.chaos.plan import Fate, JobPlan, Outage, OutagePlan, PodPlan
 
 PREFIX = "sunk.coreweave.com/"
+_KWOK = "local.slurm-extender.io/"
+BY_HAND = "disk is to be replaced"
+PROCESSES = "processes"
+"""The file in a user's home in which native jobs say that they are there."""
 _PODS = "/api/v1/namespaces/default/pods"
 _PATIENCE_S = 60.0
 _CLEANED_UP_AFTER_S = 12.0
+_RESUMES = 20
+_NATIVE = """#!/bin/bash
+end=$((SECONDS + {seconds}))
+while
+    echo "{name} $SLURM_JOB_ID.$$ $SLURMD_NODENAME $EPOCHREALTIME" >>{file}
+    ((SECONDS < end))
+do sleep 0.4; done
+"""
 _THREADS = 24
 
 Task = Callable[[], None]
@@ -44,7 +57,7 @@ class Workload:
         self.given_up: Counter[str] = Counter()
 
     def plan_pod(self, plan: PodPlan) -> None:
-        manifest = pod(plan.name, cpus=plan.cpus, gpus=plan.gpus, annotations=_end_of(plan))
+        manifest = _manifest(plan)
         end = plan.at + plan.after
         self._at(plan.at, lambda: self.create(manifest))
         match plan.fate:
@@ -60,6 +73,10 @@ class Workload:
         self._at(plan.at, lambda: self._submit(plan))
         if plan.cancel_after is not None:
             self._at(plan.at + plan.cancel_after, lambda: self._cancel_native(plan))
+
+    def plan_outage(self, plan: OutagePlan) -> None:
+        self._at(plan.at, lambda: self._take_out(plan))
+        self._at(plan.at + plan.lasts, lambda: self._put_back(plan))
 
     def start(self) -> None:
         self._thread.start()
@@ -78,7 +95,7 @@ class Workload:
         self._insist("create", lambda: self._kubernetes.ask("POST", _PODS, manifest))
 
     def delete(self, name: str) -> None:
-        self._causes.deleted.add(name)
+        self._causes.deleted.setdefault(name, time.monotonic())
         self._insist("delete", lambda: self._kubernetes.ask("DELETE", f"{_PODS}/{name}"))
 
     def _cancel(self, name: str) -> None:
@@ -86,13 +103,51 @@ class Workload:
         self._slurm("cancel", "scancel", "--name", f"default/{name}")
 
     def _submit(self, plan: JobPlan) -> None:
-        asked = ("-J", plan.name, "-c", str(plan.cpus), "--mem", "100", "-o", "/dev/null")
-        script = f"#!/bin/sh\nsleep {plan.seconds}\n"
-        self._slurm("sbatch", "sbatch", *asked, user=plan.user, stdin=script)
+        asked = ("-J", plan.name, "-p", plan.partition, "-c", str(plan.cpus), "--mem", "100")
+        where = ("-o", "/dev/null", "-D", f"/home/{plan.user}")
+        script = _NATIVE.format(name=plan.name, seconds=plan.seconds, file=PROCESSES)
+        self._slurm("sbatch", "sbatch", *asked, *where, user=plan.user, stdin=script)
 
     def _cancel_native(self, plan: JobPlan) -> None:
         self._causes.native_cancelled.add(plan.name)
         self._slurm("native cancel", "scancel", "--name", plan.name, user=plan.user)
+
+    def _take_out(self, plan: OutagePlan) -> None:
+        self._causes.held_out[plan.node] = (plan.how, inf)
+        if plan.how is Outage.CORDON:
+            self._insist(plan.how, lambda: self._schedulable(plan.node, wanted=False))
+        else:
+            if plan.how is Outage.DOWN:
+                self._causes.downed.append((time.monotonic(), plan.node))
+            state = "DOWN" if plan.how is Outage.DOWN else "DRAIN"
+            self._slurm(plan.how, "scontrol", *_update(plan.node, state), f"reason={BY_HAND}")
+            if not self.is_out(plan.node):
+                return
+        self._causes.held_out[plan.node] = (plan.how, time.monotonic())
+
+    def _put_back(self, plan: OutagePlan) -> None:
+        self._causes.held_out.pop(plan.node, None)
+        if plan.how is Outage.CORDON:
+            self._insist("uncordon", lambda: self._schedulable(plan.node, wanted=True))
+            return
+        for _ in range(_RESUMES):
+            self._slurm("resume", "scontrol", *_update(plan.node, "RESUME"))
+            if self.is_out(plan.node) is False:
+                return
+            time.sleep(1.0)
+
+    def is_out(self, node: str) -> bool | None:
+        """Whether a node is out of service in Slurm; None: it does not say."""
+        try:
+            shown = self._cluster.run_slurm("scontrol", "-o", "show", "node", node).stdout
+        except ClusterError:
+            return None
+        state = shown.partition(" State=")[2].split()[0]
+        return "DRAIN" in state or "DOWN" in state
+
+    def _schedulable(self, node: str, *, wanted: bool) -> None:
+        patch = {"spec": {"unschedulable": not wanted}}
+        self._kubernetes.ask("PATCH", f"/api/v1/nodes/{node}", patch)
 
     def _slurm(self, what: str, program: str, *arguments: str, **how: str) -> None:
         """Once only: who does not get an answer cannot know whether it was done."""
@@ -133,9 +188,15 @@ class Workload:
 
 
 def pod(
-    name: str, *, cpus: int = 1, gpus: int = 0, annotations: dict[str, str] | None = None
+    name: str,
+    *,
+    cpus: int = 1,
+    gpus: int = 0,
+    annotations: dict[str, str] | None = None,
+    scheduler: str = "slurm-scheduler",
+    **spec: Any,
 ) -> dict[str, Any]:
-    """A Pod that asks for Slurm; `annotations` with their prefix."""
+    """A Pod that asks for Slurm; `annotations` with their prefix, and more of its `spec`."""
     resources: dict[str, Any] = {"requests": {"cpu": str(cpus), "memory": "100Mi"}}
     if gpus:
         resources["limits"] = {"nvidia.com/gpu": str(gpus)}
@@ -144,14 +205,29 @@ def pod(
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
         "spec": {
-            "schedulerName": "slurm-scheduler",
+            "schedulerName": scheduler,
             "containers": [{"name": "c", "image": "none", "resources": resources}],
+            **spec,
         },
     }
 
 
-def _end_of(plan: PodPlan) -> dict[str, str]:
-    """For kwok, which ends the Pod."""
-    if plan.fate is not Fate.FINISH:
-        return {}
-    return {"local.slurm-extender.io/run-for": str(int(plan.after))}
+def _manifest(plan: PodPlan) -> dict[str, Any]:
+    """kwok ends the Pod by what its annotations say."""
+    annotations = {_KWOK + "stop-after": str(plan.grace_s)}
+    if plan.fate is Fate.FINISH:
+        annotations[_KWOK + "run-for"] = str(int(plan.after))
+    if plan.partition:
+        annotations[PREFIX + "partition"] = plan.partition
+    return pod(
+        plan.name,
+        cpus=plan.cpus,
+        gpus=plan.gpus,
+        annotations=annotations,
+        scheduler="slurm-scheduler" if plan.partition else "default-scheduler",
+        terminationGracePeriodSeconds=plan.grace_s,
+    )
+
+
+def _update(node: str, state: str) -> tuple[str, ...]:
+    return ("update", f"nodename={node}", f"state={state}")

@@ -1,0 +1,78 @@
+"""Many Pods that stay, of whom many are cancelled at once: how fast they are told to leave."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from tests.chaos.judge import Causes
+from tests.chaos.observer import Observer
+from tests.chaos.scene import CROWD, CROWD_SIZE
+from tests.chaos.seen import SeenPod
+from tests.chaos.workload import PREFIX, Workload, pod
+
+AT_ONCE = 50
+_NAME = "crowd-"
+_THREADS = 8
+_WITHIN_S = 45.0
+
+
+class Crowd:
+    """Pods in a partition of their own."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        observer: Observer,
+        workload: Workload,
+        causes: Causes,
+        log: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._observer = observer
+        self._workload = workload
+        self._causes = causes
+        self._log = log
+        self._numbers = itertools.count(1)
+
+    def gather(self) -> None:
+        """Creates as many as are missing."""
+        missing = range(CROWD_SIZE - len(self._there()))
+        annotations = {PREFIX + "partition": CROWD}
+        manifests = [pod(f"{_NAME}{next(self._numbers)}", annotations=annotations) for _ in missing]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(self._workload.create, manifests))
+
+    def thin_out(self) -> None:
+        """An admin cancels the jobs of AT_ONCE of them, when all are bound."""
+        if not _eventually(lambda: len(self._bound()) == CROWD_SIZE):
+            self._log(f"only {len(self._bound())} of the crowd are bound")
+        leaving = self._bound()[:AT_ONCE]
+        self._causes.cancelled.update(each.name for each in leaving)
+        try:
+            self._cluster.run_slurm("scancel", *(str(each.job_id) for each in leaving))
+        except ClusterError as error:
+            self._log(str(error).splitlines()[0])
+        uids = {each.uid for each in leaving}
+        if not _eventually(lambda: uids.isdisjoint(each.uid for each in self._there())):
+            self._log("some of the crowd do not leave")
+
+    def _there(self) -> list[SeenPod]:
+        pods = self._observer.pods()
+        return [each for each in pods if each.name.startswith(_NAME) and not each.over]
+
+    def _bound(self) -> list[SeenPod]:
+        return [each for each in self._there() if each.node]
+
+
+def _eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + _WITHIN_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True

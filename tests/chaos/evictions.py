@@ -1,0 +1,46 @@
+"""How long after Slurm's word a Pod is told to leave, while nothing fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from tests.chaos.calm import Calm
+from tests.chaos.judge import Eviction
+from tests.chaos.signals import Signal
+
+CALM_FOR_S = 10.0
+"""Before the word: until then a leader may still be finding out what was before it."""
+NEVER_S = 60.0
+"""What an eviction counts as that was not seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    signal: Signal
+    pod: str
+    took_s: float
+
+
+def measured(
+    signals: Iterable[Signal], eviction: Callable[[int], Eviction | None], calm: Calm
+) -> Iterator[Measured]:
+    """Yields each Pod that was bound when Slurm first said that its job is to go. Times are those of
+    `calm`."""
+    heard: set[int] = set()
+    for signal in sorted(signals, key=lambda each: each.at):
+        if signal.job_id in heard or (found := eviction(signal.job_id)) is None:
+            continue
+        heard.add(signal.job_id)
+        if found.bound_at > signal.at or (found.at is not None and found.at < signal.at):
+            continue
+        took = NEVER_S if found.at is None else found.at - signal.at
+        if calm.covers(signal.at - CALM_FOR_S, signal.at + took):
+            yield Measured(signal, found.pod, took)
+
+
+def percentile(values: Iterable[float], share: float) -> float | None:
+    """The least value that this share of all does not exceed; None of nothing."""
+    ordered = sorted(values)
+    return ordered[ceil(share * len(ordered)) - 1] if ordered else None

@@ -1,0 +1,52 @@
+"""The cluster that a run is about: which partitions it has, and who gives way to whom there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deploy.local.spec import ClusterSpec
+
+MAIN: Final = "main"
+LOW: Final = "low"
+"""Its jobs give way to those of HIGH at once."""
+GRACEFUL: Final = "graceful"
+"""Its jobs give way too, and have some seconds to leave."""
+HIGH: Final = "high"
+PROBES: Final = "ext"
+"""Room for probes: nobody else names it, and the crowd leaves a node of it empty."""
+CROWD: Final = "crowd"
+"""EXTERNAL nodes, where many Pods stay."""
+
+SHARED: Final = (MAIN, LOW, GRACEFUL, HIGH)
+"""Those whose nodes have a slurmd, and native jobs."""
+CROWD_SIZE: Final = 200
+MOST_GRACE_S: Final = 8
+"""Of the Pods there; a Pod's grace must be less than KillWait minus 5 s."""
+
+_NODES: Final = 5
+_CPUS: Final = 8
+_GRACE_TIME_S: Final = 4
+_PREEMPTIBLE: Final = f"Nodes=node-[1-{_NODES}] PriorityTier=1 PreemptMode=CANCEL State=UP"
+
+SPEC: Final = ClusterSpec(
+    nodes=_NODES,
+    external_nodes=1 + CROWD_SIZE // _CPUS,
+    cpus_per_node=_CPUS,
+    replicas=2,
+    links=True,
+    gate=True,
+    kill_wait=MOST_GRACE_S + 6,
+    extender_settings=(("UNMANAGED_PODS", "adopt"), ("TAINT_NODES", "true")),
+    slurm_conf=(
+        "PreemptType=preempt/partition_prio",
+        "PreemptMode=CANCEL",
+        "ReturnToService=1",  # with 2 a node that a person set DOWN is back when its slurmd registers
+        f"PartitionName={LOW} {_PREEMPTIBLE}",
+        f"PartitionName={GRACEFUL} {_PREEMPTIBLE} GraceTime={_GRACE_TIME_S}",
+        f"PartitionName={HIGH} Nodes=node-[1-{_NODES}] PriorityTier=9 PreemptMode=OFF State=UP",
+        f"PartitionName={CROWD} Nodes=external-[2-{1 + CROWD_SIZE // _CPUS}] PreemptMode=OFF State=UP",
+        # When a job's time came is read from slurmctld's log: `signals`.
+        "SlurmctldDebug=debug",
+        "LogTimeFormat=iso8601_ms,format_stderr",
+    ),
+)

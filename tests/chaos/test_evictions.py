@@ -1,0 +1,68 @@
+"""An eviction is timed from Slurm's first word to the Pod's deletion, where nothing failed meanwhile."""
+
+import time
+from datetime import datetime
+
+from tests.chaos.calm import Calm
+from tests.chaos.evictions import CALM_FOR_S, NEVER_S, measured, percentile
+from tests.chaos.judge import Eviction
+from tests.chaos.signals import Kind, Signal, read_signals
+
+LOG = """\
+[2026-11-22T07:37:29.884] _slurm_rpc_kill_job: REQUEST_KILL_JOB JobId=59941180 uid 0
+[2026-11-22T07:37:30.001] sched: Allocate JobId=1 NodeList=node-1 #CPUs=8 Partition=high
+[2026-11-22T07:37:32.003] preempted JobId=66694548 has been killed to reclaim resources for JobId=1
+[2026-11-22T07:37:33.000] debug:  setting 6 sec preemption grace time for JobId=5 to reclaim resources
+"""
+
+
+def test_slurmctlds_words_are_read() -> None:
+    signals = list(read_signals(LOG.splitlines()))
+    assert [(each.kind, each.job_id) for each in signals] == [
+        (Kind.CANCELLED, 59941180),
+        (Kind.PREEMPTED, 66694548),
+        (Kind.GRACE, 5),
+    ]
+    assert signals[0].at == datetime(2026, 11, 22, 7, 37, 29, 884000).timestamp()  # noqa: DTZ001 - local
+
+
+def took(*at: float, bound: float = 0.0, gone: float | None, calm: Calm | None = None) -> list[float]:
+    """What is measured of a job that Slurm said these words of, by moments since a calm began."""
+    calm = calm or Calm()
+    begin = calm.since() or time.monotonic()
+    end = None if gone is None else begin + gone
+    eviction = Eviction("p", begin + bound, end)
+    signals = [Signal(begin + each, Kind.PREEMPTED, 7) for each in at]
+    known = {7: eviction}
+    return [round(each.took_s, 6) for each in measured(signals, known.get, calm)]
+
+
+LATER = CALM_FOR_S + 1.0
+
+
+def test_the_first_word_counts() -> None:
+    assert took(LATER, LATER + 0.2, gone=LATER + 0.5) == [0.5]
+
+
+def test_a_pod_that_is_never_told_counts_as_much_as_can_be() -> None:
+    assert took(LATER, gone=None) == [NEVER_S]
+
+
+def test_what_is_no_eviction_is_not_measured() -> None:
+    assert took(LATER, bound=LATER + 1, gone=LATER + 2) == []
+    assert took(LATER, gone=LATER - 1) == []
+
+
+def test_only_what_a_calm_surrounds_is_measured() -> None:
+    assert took(LATER - 2, gone=LATER) == []
+    calm = Calm()
+    with calm.disturbed("something"):
+        assert took(LATER, gone=LATER + 0.5, calm=calm) == []
+    assert took(LATER, gone=LATER + 0.5, calm=calm) == [0.5]
+
+
+def test_percentiles() -> None:
+    assert percentile([], 0.99) is None
+    assert percentile(range(1, 101), 0.99) == 99
+    assert percentile([3.0, 1.0, 2.0], 1.0) == 3.0
+    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0

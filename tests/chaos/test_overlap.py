@@ -1,0 +1,48 @@
+"""An overlap is found where a job's process starts among too many, and lasts until enough are gone."""
+
+import pytest
+
+from tests.chaos.overlap import Overlap, Stay, overlaps, read_processes
+
+NODES = {"n1": 8, "n2": 8}
+POD = Stay("p", "n1", 6, first=0.0, last=12.0)
+
+
+def starts(at: float, cpus: int = 8, node: str = "n1") -> Stay:
+    return Stay("native", node, cpus, at, at + 5.0)
+
+
+def found(processes: list[Stay], *pods: Stay) -> list[Overlap]:
+    return list(overlaps(processes, pods, NODES))
+
+
+def test_a_job_that_starts_on_a_pods_cores_overlaps_until_the_pod_is_gone() -> None:
+    assert found([starts(10.0)], POD) == [Overlap(10.0, 2.0, "n1", "native started on p")]
+
+
+@pytest.mark.parametrize(
+    "process", [starts(12.0), starts(10.0, node="n2"), starts(10.0, cpus=2)], ids=str
+)
+def test_a_job_beside_or_after_the_pod_does_not(process: Stay) -> None:
+    assert found([process], POD) == []
+
+
+def test_enough_must_be_gone_and_not_all() -> None:
+    others = [Stay("q", "n1", 1, 0.0, 11.0), Stay("r", "n1", 1, 0.0, 20.0)]
+    assert [each.seconds for each in found([starts(10.0, cpus=2)], POD, *others)] == [2.0]
+    assert [each.seconds for each in found([starts(10.0, cpus=1)], POD, *others)] == [1.0]
+
+
+def test_other_jobs_of_the_node_count_while_they_run() -> None:
+    first = Stay("first", "n1", 2, 8.0, 11.0)
+    assert [each.seconds for each in found([first, starts(10.0, cpus=1)], POD)] == [1.0]
+    assert found([first, starts(11.0, cpus=1)], POD) == []
+
+
+def test_what_processes_say_of_themselves_is_read() -> None:
+    said = ["a 3.17 n1 10.5", "b 4.20 n1 11.0", "a 3.17 n1 11.0", "a 3.99 n2 30.0", "other 1.1 n1 2.0"]
+    assert read_processes(said, {"a": 2, "b": 1}) == [
+        Stay("a", "n1", 2, 10.5, 11.0),
+        Stay("b", "n1", 1, 11.0, 11.0),
+        Stay("a", "n2", 2, 30.0, 30.0),
+    ]
