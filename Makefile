@@ -2,7 +2,7 @@
 # make bench-quick, make bench-restart, make chaos.
 .PHONY: demo test test-oldest bench-quick bench-restart chaos check docs lock clean
 
-DURATION = 900
+DURATION = 1500
 SEED = 0
 
 demo:
