@@ -15,6 +15,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
+from extender.placement.annotations import LONGEST_MINUTES
 from extender.placement.cluster import ClusterView
 from extender.placement.endings import with_words
 from extender.placement.events import (
@@ -42,7 +43,6 @@ _OVER = ("Succeeded", "Failed")
 _ENDED_PAUSE_S = 10.0  # Slurm may have preempted it, and would again
 _REFUSED_PAUSE_S = (10.0, 600.0)
 _NOTE_PAUSE_S = 10.0
-_YEAR_MINUTES = 365 * 24 * 60  # for slurmctld's planning no job without limit lasts longer
 _GONE = "Pod is gone"
 
 
@@ -319,6 +319,6 @@ def _asked(record: Adopted, view: ClusterView) -> JobSpec | None:
         comment=COMMENT,
         priority=BEFORE_ALL,
         required_nodes=(node,),
-        time_limit_minutes=min(partition.max_time_minutes or _YEAR_MINUTES, _YEAR_MINUTES),
+        time_limit_minutes=min(partition.max_time_minutes or LONGEST_MINUTES, LONGEST_MINUTES),
         admin_comment=str(record.key),
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from extender.placement.identity import whole_number
 from slurm_client import hostlist
-from slurm_client.model import MOST_BYTES, MOST_MINUTES, MOST_PATH_BYTES, Sharing
+from slurm_client.model import MOST_BYTES, MOST_PATH_BYTES, Sharing
 from slurm_client.ownership import OWNERS, may_own
 
 DEFAULT_PREFIX = "sunk.coreweave.com/"
@@ -36,7 +36,11 @@ _SHARED = {
 
 LARGEST = 0xFFFF_FFFD
 """Slurm's numbers have 32 bits, and the two largest mean "infinite" and "not set"."""
-_MOST_SECONDS = 60 * MOST_MINUTES
+LONGEST_MINUTES = 365 * 24 * 60
+"""Of a time limit: for slurmctld's planning no job without one lasts longer either. It can count to 136
+years, but while a job of 78 years waits, its backfill scheduler (24.11) plans for ever, and slurmctld
+answers nobody."""
+_MOST_SECONDS = 60 * LONGEST_MINUTES
 _SHOWN = 60
 _MOST_UNKNOWN = 50  # of the names that nobody knows: a Pod may bring any number
 _ALIKE = 0.8  # difflib's ratio: one letter of five may be another
@@ -125,7 +129,7 @@ _SHARING = Kind("word", "one of none, ok, user, mcs, topo, true, false", _shared
 _PATH = Kind(
     "path", f"an absolute path of at most {MOST_PATH_BYTES} bytes without a NUL", _absolute_path
 )
-_SECONDS = Kind("seconds", f"a whole number from 1 to {_MOST_SECONDS}", _minutes)
+_SECONDS = Kind("seconds", f"a whole number from 1 to {_MOST_SECONDS}, 365 days", _minutes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from extender.placement.annotations import DEFAULT_PAGE, DEFAULT_PREFIX, minutes, read_annotations
+from extender.placement.annotations import (
+    DEFAULT_PAGE,
+    DEFAULT_PREFIX,
+    LONGEST_MINUTES,
+    minutes,
+    read_annotations,
+)
 from extender.placement.endings import end_in_words
 from extender.placement.grace import GraceRule
 from extender.placement.identity import whole_number
@@ -293,9 +299,10 @@ def _amounts(spec: Manifest) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
 
 
 def _deadline(spec: Manifest) -> dict[str, int]:
-    """A Pod that Kubernetes ends after a while needs its nodes no longer than that."""
-    seconds = spec.get("activeDeadlineSeconds")
-    return {"time_limit_minutes": minutes(seconds)} if seconds and 0 < seconds < 1 << 31 else {}
+    """A Pod that Kubernetes ends after a while needs its nodes no longer than that. Beyond what Slurm
+    plans for its job has no limit: a shorter one would end the Pod too early."""
+    limit = minutes(spec.get("activeDeadlineSeconds") or 0)
+    return {"time_limit_minutes": limit} if 0 < limit <= LONGEST_MINUTES else {}
 
 
 def _too_many(cpu: Decimal, unit: Decimal) -> tuple[str, ...]:

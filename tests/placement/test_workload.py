@@ -266,6 +266,11 @@ def test_a_deadline_that_kube_apiserver_refuses_is_none(seconds: int | None) -> 
     assert pod(activeDeadlineSeconds=seconds).request.job.time_limit_minutes is None
 
 
+def test_a_deadline_longer_than_slurm_plans_for_leaves_the_job_without_a_limit() -> None:
+    assert pod(activeDeadlineSeconds=31_536_000).request.job.time_limit_minutes == 525_600
+    assert pod(activeDeadlineSeconds=31_536_001).request.job.time_limit_minutes is None
+
+
 @given(st.integers(6, 10**5), st.none() | st.integers(-1, 10**5))
 def test_no_pod_outlives_slurms_patience(kill_wait: int, grace: int | None) -> None:
     """What is refused, and what is lowered, leaves a grace below KillWait - 5 s."""

@@ -44,7 +44,7 @@ _LONG = st.builds(
 )
 _EDGES = (
     *(0, 1, 59, 60, 61, 99, 100, 65_533, 65_534, 65_535, 65_536, ALICE, BOB, 4_294_967_280),
-    *(at + off for at in (2**31, 2**32, 71_582_788 * 60, 71_582_788, 2**63) for off in (-2, -1, 0, 1)),
+    *(at + off for at in (2**31, 2**32, 31_536_000, 2**63) for off in (-2, -1, 0, 1)),
 )
 _NUMBERS = st.sampled_from(_EDGES) | st.integers(-1, 2**33)
 
@@ -74,7 +74,7 @@ PLAIN: Mapping[str, st.SearchStrategy[str]] = {
     "qos": st.sampled_from(["normal", "small", "bobs", "one-runs", "normal, small"]),
     "required-nodes": st.sampled_from(["node-1", "node-2", "node-[1-2]"]),
     "reservation": st.just(RESERVATION),
-    "timeout": st.sampled_from([1, 60, 61, 3600, 10**9, 4_294_967_280]).map(str),
+    "timeout": st.sampled_from([1, 60, 61, 3600, 31_535_999, 31_536_000]).map(str),
     "user-id": st.sampled_from([0, ALICE, BOB]).map(str),
 }
 _WRITTEN_NUMBERS = _NUMBERS.map(str) | _any("1", "99", "1000")

@@ -84,7 +84,7 @@ async def test_all_problems_of_a_pod_are_told_in_one_message_each_with_its_page(
     new = pod_manifest(annotations=wrong, containers=NO_REQUESTS, terminationGracePeriodSeconds=60)
     told = [
         f"annotation {PREFIX}exclusive: 'maybe' is not one of none, ok, user, mcs, topo, true, false",
-        f"annotation {PREFIX}timeout: 'soon' is not a whole number from 1 to 4294967280",
+        f"annotation {PREFIX}timeout: 'soon' is not a whole number from 1 to 31536000, 365 days",
         f"annotation {PREFIX}partiton is unknown: is {PREFIX}partition meant",
         "the Pod requests no cpu: set resources.requests.cpu on its containers",
         "the Pod requests no memory: set resources.requests.memory on its containers",
@@ -267,7 +267,7 @@ async def test_the_author_of_a_pod_template_is_warned_and_never_refused(
 ) -> None:
     told = await warnings({"metadata": {"name": "x"}, "spec": spec}, kind=kind)
     refused = [
-        f"annotation {PREFIX}timeout: 'soon' is not a whole number from 1 to 4294967280",
+        f"annotation {PREFIX}timeout: 'soon' is not a whole number from 1 to 31536000, 365 days",
         "the Pod requests no cpu: set resources.requests.cpu on its containers",
         "the Pod requests no memory: set resources.requests.memory on its containers",
     ]
