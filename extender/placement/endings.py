@@ -56,7 +56,9 @@ def _line(*parts: str | None) -> str:
 
 def with_words(comment: str | None, words: str) -> str:
     """Returns what a job's comment is to be: its author's, to the letter, and as much of the words as
-    Slurm takes besides."""
+    Slurm takes besides; the words once."""
+    if comment and comment.endswith(words):
+        return comment
     own = f"{comment}{_SEPARATOR}" if comment else ""
     room = MOST_BYTES - len(own.encode())
     kept = words.encode()[: max(0, room)].decode(errors="ignore")

@@ -6,6 +6,8 @@ against a Pod that runs.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from extender.placement.identity import PlaceholderKey
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.rules import Moment
@@ -54,7 +56,9 @@ def after_poll(placeholder: Placeholder, state: JobState | None, at: Moment) -> 
         return placeholder._replace(job_over=True) if state.ended else placeholder
     if placeholder.state is State.DONE:
         revived = not state.ended and (state.running or state.pending)
-        return placeholder.move(State.RELEASING, at.now, job_over=False) if revived else placeholder
+        if not revived:
+            return placeholder
+        return placeholder.move(State.RELEASING, at.now, job_over=False, ours=False)
     return _while_live(placeholder, state, at)
 
 
@@ -103,6 +107,7 @@ def after_grace(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
 
 
 def _lost(placeholder: Placeholder, at: Moment) -> Placeholder:
+    placeholder = placeholder._replace(ours=False)
     match placeholder.state:
         case State.QUEUED:
             return placeholder.move(State.SUBMITTING, at.now, immediate=False)
@@ -121,6 +126,8 @@ def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeho
     if job is not None and placeholder.state in _JUST_MADE and not _is_of(job, placeholder.owner):
         return _disowned(placeholder, job, at)
     match placeholder.state:
+        case State.RELEASING | State.REPLACING:
+            return _before_its_end(placeholder, job, at)
         case State.SUBMITTING:
             return _identified(placeholder, job, at)
         case State.QUEUED if job is not None:
@@ -132,6 +139,23 @@ def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeho
         case State.QUEUED | State.ALLOCATED | State.BOUND:
             return _look_again(placeholder, at)
     return placeholder
+
+
+def _before_its_end(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
+    """Only a job that says itself that it is this workload's is ended. One that Slurm does not know may
+    be on its way."""
+    if job is None:
+        return placeholder if placeholder.ours else _look_again(placeholder, at)
+    key = PlaceholderKey.parse(job.admin_comment)
+    if key is None or (key.cluster, key.uid) != (at.rules.cluster, placeholder.workload):
+        return placeholder._replace(ours=False, job_id=None, job_over=True)
+    if placeholder.unseen:  # what its author wrote is on the job alone
+        request = placeholder.pod.request
+        asked = replace(request.job, comment=job.comment or None)
+        pod = replace(placeholder.pod, request=replace(request, job=asked))
+        placeholder = placeholder._replace(pod=pod)
+    over = placeholder.job_over or job.state.ended
+    return placeholder._replace(ours=True, job_over=over, not_before=0.0)
 
 
 def _is_of(job: Job, owner: tuple[int | None, int | None]) -> bool:
@@ -258,7 +282,8 @@ def burnt(job: Job) -> bool:
 
 
 def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
-    """Returns a record in SUBMITTING after its job turned out to exist."""
+    """Returns a record in SUBMITTING after its job, which has its key, turned out to exist."""
+    placeholder = placeholder._replace(ours=True)
     if job.state.ended:
         return _ended(placeholder, job.state, at)
     if _is_outdated(placeholder.pod, job):

@@ -179,15 +179,16 @@ class Ledger:
         if record is not None:
             self._settle(record)
         for job in stray:
-            self._release_stray(replace(event.pod, uid=f"{event.pod.uid}#{job.id}"), job.id)
+            pod = replace(event.pod, uid=f"{event.pod.uid}#{job.id}")
+            self._release_stray(pod, job.id, ours=True)
 
     def _orphan(self, event: OrphanFound) -> None:
         key = event.key
         pod = Pod(f"{key.uid}#{event.job_id}", key.namespace, key.name, "", _NOTHING)
-        self._release_stray(pod, event.job_id)
+        self._release_stray(pod, event.job_id, ours=False)
 
-    def _release_stray(self, pod: Pod, job_id: int) -> None:
-        self._settle(Placeholder(pod, State.RELEASING, since=self._now, job_id=job_id))
+    def _release_stray(self, pod: Pod, job_id: int, *, ours: bool) -> None:
+        self._settle(Placeholder(pod, State.RELEASING, since=self._now, job_id=job_id, ours=ours))
 
     def _pod_observed(self, event: PodObserved) -> None:
         pod = event.pod
@@ -245,7 +246,7 @@ class Ledger:
 
     def _settle(self, record: Placeholder) -> None:
         """Stores a record, after the moves that follow from it by itself, and asks for its effects."""
-        if _is_replaced(record):
+        if _is_replaced(record) and record.job_id is not None:
             self._bury(record)
         record = self._follow(record)
         uid = record.pod.uid

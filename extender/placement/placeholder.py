@@ -156,6 +156,9 @@ class Placeholder(NamedTuple):
     at all: a slurmctld that is killed forgets the whole of it, and does not start it elsewhere."""
     exists: bool = False
     """Slurm has a job under the id: it must be read before anything is sent again."""
+    ours: bool = False
+    """The job under the id is this workload's: Slurm took it from us, or it was read. The id alone
+    proves nothing: it is computed, and may be another's."""
     owner: tuple[int | None, int | None] = (None, None)
     """The user and group that Slurm was asked to give the queued job to; None where nobody was named."""
     barred: str | None = None
@@ -222,6 +225,11 @@ class Placeholder(NamedTuple):
         return not self.pod.resource_version
 
     @property
+    def workload(self) -> str:
+        """Returns the uid of the workload that its job was made for."""
+        return self.pod.uid.partition("#")[0]
+
+    @property
     def stray(self) -> bool:
         """Tells whether it stands for a job that its Pod, if there is one, has no use for any more."""
         return "#" in self.pod.uid
@@ -270,5 +278,5 @@ class Placeholder(NamedTuple):
 
     def submitted_as(self, cluster: str, ids: JobIdRange, attempt_try: int) -> Self:
         """Returns the record with the id of another try."""
-        numbered = self._replace(attempt_try=attempt_try, exists=False)
+        numbered = self._replace(attempt_try=attempt_try, exists=False, ours=False)
         return numbered._replace(job_id=numbered.key(cluster).job_id(ids))

@@ -126,7 +126,11 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
         return None
     allocation = Allocation(job.id, pod.node or "", ",".join(job.gres))
     record = record._replace(
-        attempt=key.attempt, attempt_try=key.attempt_try, job_id=job.id, allocation=allocation
+        attempt=key.attempt,
+        attempt_try=key.attempt_try,
+        job_id=job.id,
+        allocation=allocation,
+        ours=True,
     )
     if chosen.live:
         return record
@@ -157,7 +161,7 @@ def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Mom
     key, job = chosen.key, chosen.job
     numbered = blank._replace(attempt=key.attempt, attempt_try=key.attempt_try, job_id=job.id)
     if key.attempt != pod.attempt:
-        return numbered._replace(state=State.REPLACING, written=True)
+        return numbered._replace(state=State.REPLACING, written=True, ours=True)
     return adopt(numbered._replace(state=State.SUBMITTING), job, at)
 
 

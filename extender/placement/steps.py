@@ -59,7 +59,9 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
         case State.REPLACING if not placeholder.written:
             return WriteAttempt(uid, placeholder.pod, placeholder.attempt + 1)
         case State.REPLACING | State.RELEASING if job_id is not None and not placeholder.job_over:
-            return CancelJob(uid, job_id, _last_words(placeholder))
+            # What is ended by mistake cannot be given back (invariant I5).
+            ours = placeholder.ours
+            return CancelJob(uid, job_id, _last_words(placeholder)) if ours else ReadJob(uid, job_id)
         case State.EVICTING if placeholder.cause is not None and not _is_going(placeholder):
             return EvictPod(uid, placeholder.pod, placeholder.cause)
     return None
@@ -278,6 +280,7 @@ def _stale(placeholder: Placeholder, effect: Effect) -> bool:
 
 
 def _taken(placeholder: Placeholder, effect: Submit, grant: Grant | None, at: Moment) -> Placeholder:
+    placeholder = placeholder._replace(ours=effect.job_id == placeholder.job_id)
     if placeholder.state is State.BOUND:
         return _asked_again(placeholder, at)
     if placeholder.state is not State.SUBMITTING:

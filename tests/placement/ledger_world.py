@@ -358,8 +358,17 @@ class World:
             case ExcludeNodes():
                 return self._exclude(effect)
             case CancelJob():
-                self.end_job(effect.job_id, "CANCELLED")
+                self._cancel(effect)
         return None
+
+    def _cancel(self, effect: CancelJob) -> None:
+        job = self.jobs.get(effect.job_id)
+        if job is not None:
+            key = PlaceholderKey.parse(job.admin_comment)
+            whose = key.uid if key else "somebody else"
+            assert whose == effect.uid.partition("#")[0], f"job {job.id} of {whose} is cancelled"
+            self.jobs[job.id] = replace(job, comment=effect.comment)
+        self.end_job(effect.job_id, "CANCELLED")
 
     def _exclude(self, effect: ExcludeNodes) -> object:
         job = self.jobs.get(effect.job_id)
@@ -379,6 +388,7 @@ class World:
             job_state("PENDING"),
             user_id=self._owner(effect.job)[0],
             group_id=self._owner(effect.job)[1],
+            comment=effect.job.comment or "",
             admin_comment=effect.job.admin_comment,
             required_nodes=effect.job.required_nodes,
             excluded_nodes=effect.job.excluded_nodes,

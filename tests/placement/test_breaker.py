@@ -163,10 +163,11 @@ def test_a_deletion_that_has_to_be_repeated_counts_once() -> None:
 
 def test_orphan_jobs_count_and_jobs_of_pods_that_were_seen_to_go_do_not() -> None:
     story = Story(limit=1)
-    orphans = [PlaceholderKey(RULES.cluster, "default", f"o{n}", f"gone{n}", 1) for n in range(3)]
-    found = [OrphanFound(key, key.job_id(RULES.ids)) for key in orphans]
-    cancelled = [e.job_id for e in story.tell(*found) if isinstance(e, CancelJob)]
-    assert cancelled == [found[0].job_id]
+    jobs = [placeholder_job(pod(name=f"o{n}", uid=f"gone{n}"), node="n1") for n in range(3)]
+    keys = [PlaceholderKey.parse(job.admin_comment) for job in jobs]
+    read = story.tell(*(OrphanFound(key, job.id) for key, job in zip(keys, jobs, strict=True) if key))
+    found = story.tell(*(Outcome(effect, job) for effect, job in zip(read, jobs, strict=True)))
+    assert [effect.job_id for effect in found if isinstance(effect, CancelJob)] == [jobs[0].id]
     assert "2 OrphanJob" in (story.told[-1] or "")
     running = [Recovered(bound(n), (placeholder_job(bound(n), node="n1"),)) for n in range(5)]
     story.tell(*running)

@@ -67,6 +67,7 @@ def test_what_others_say_is_one_short_line() -> None:
 def test_an_authors_comment_is_kept_and_added_to() -> None:
     assert with_words(None, "Pod deleted") == "Pod deleted"
     assert with_words("nightly", "Pod deleted") == "nightly; Pod deleted"
+    assert with_words("nightly; Pod deleted", "Pod deleted") == "nightly; Pod deleted"
 
 
 @given(st.text(max_size=MOST_BYTES), st.text(min_size=1, max_size=300))

@@ -207,6 +207,85 @@ def test_another_jobs_id_is_left_to_it() -> None:
     assert job_id_of(world, uid) != effect.job_id
 
 
+def submit_and_lose_the_answer(world: World, uid: str) -> Submit:
+    """Whether Slurm has taken the job under the id is not known."""
+    settle_news(world)
+    effect = world.effects.pop(0)
+    assert isinstance(effect, Submit)
+    assert effect.uid == uid
+    world.finish(effect, Failure(Remedy.AGAIN, "timeout"))
+    return effect
+
+
+def outlast(world: World, seconds: int) -> list[Effect]:
+    done: list[Effect] = []
+    for _ in range(seconds):
+        world.pass_time(1.0)
+        done += poll(world)
+    return done
+
+
+def test_another_jobs_id_is_left_to_it_when_the_pod_is_deleted() -> None:
+    world = World()
+    uid = world.create_pod()
+    effect = submit_and_lose_the_answer(world, uid)
+    stranger = replace(world_job(effect), admin_comment="somebody else's")
+    world.jobs[effect.job_id] = stranger
+    world.remove_pod(uid)
+    outlast(world, 20)
+    assert world.jobs[effect.job_id] == stranger
+    assert state_of(world, uid) is State.DONE
+    outlast(world, 60)
+    assert list(world.ledger.placeholders) == []
+    assert world.jobs[effect.job_id] == stranger
+
+
+def test_another_jobs_id_is_left_to_it_when_the_pod_is_edited() -> None:
+    world = World()
+    uid = world.create_pod()
+    effect = submit_and_lose_the_answer(world, uid)
+    stranger = replace(world_job(effect), admin_comment="somebody else's")
+    world.jobs[effect.job_id] = stranger
+    world.edit(uid)
+    outlast(world, 10)
+    assert world.jobs[effect.job_id] == stranger
+    assert job_id_of(world, uid) != effect.job_id
+    assert len(world.live_jobs(uid)) == 1
+
+
+@pytest.mark.parametrize("arrives", ["at once", "late"])
+def test_a_job_that_was_made_for_a_pod_that_is_deleted_is_cancelled(arrives: str) -> None:
+    world = World()
+    uid = world.create_pod()
+    effect = submit_and_lose_the_answer(world, uid)
+    world.remove_pod(uid)
+    if arrives == "late":
+        outlast(world, 2)
+    world.do(effect)
+    outlast(world, 20)
+    assert world.jobs[effect.job_id].state.base == "CANCELLED"
+
+
+def test_a_job_that_is_known_to_be_the_pods_own_is_not_read_before_it_is_cancelled() -> None:
+    """Thousands may be, at once."""
+    world = World()
+    uid = bound_pod(world)
+    world.remove_pod(uid)
+    assert kinds(settle(world)) == [CancelJob]
+
+
+def test_what_an_orphans_author_wrote_stays_in_its_comment() -> None:
+    world = World()
+    asked = replace(REQUEST, job=replace(REQUEST.job, comment="run 7"))
+    uid = world.create_pod(request=asked)
+    settle(world)
+    (job,) = world.live_jobs(uid)
+    del world.pods[uid]
+    world.restart()
+    settle(world)
+    assert world.jobs[job.id].comment == "run 7; Pod does not need it any more"
+
+
 def world_job(effect: Submit) -> Job:
     """The job that a submission would make."""
     other = World()
