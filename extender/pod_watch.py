@@ -70,7 +70,7 @@ class PodWatch:
             uid = change.manifest["metadata"]["uid"]
             if change.gone:
                 if self._known.pop(uid, None) is not None:
-                    dispatcher.feed(PodVanished(uid))
+                    dispatcher.feed(PodVanished(uid, seen=change.seen))
             elif self._is_ours(change.manifest):
                 dispatcher.feed(PodObserved(self._parse(change.manifest)))
 

@@ -27,10 +27,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One object's new version, or (`gone`) its last."""
+    """One object's new version, or (`gone`) its last. That it went was `seen`, or else a new list of all
+    objects lacks it."""
 
     manifest: Manifest
     gone: bool = False
+    seen: bool = True
 
 
 class ResourceWatch:
@@ -80,7 +82,7 @@ class ResourceWatch:
     async def _list_again(self) -> Iterable[Change]:
         """Who is gone is told first: another may have taken the name."""
         before, items = self._known, await self._list_until_answered()
-        gone = (Change(before[uid], gone=True) for uid in before.keys() - self._known.keys())
+        gone = (Change(before[uid], gone=True, seen=False) for uid in before.keys() - self._known)
         return chain(gone, (Change(item) for item in items))
 
     async def _list_until_answered(self) -> tuple[Manifest, ...]:

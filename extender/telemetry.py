@@ -175,7 +175,7 @@ class Telemetry:
                 pod=f"{record.pod.namespace}/{record.pod.name}",
                 uid=record.pod.uid,
                 job=record.job_id,
-                why=record.cause.message if record.cause else "a job without its Pod",
+                why=record.evicted_for.message if record.evicted_for else "a job without its Pod",
             )
 
     def audited(self, findings: Iterable[Finding]) -> None:

@@ -294,7 +294,7 @@ async def test_an_object_that_is_gone_is_told_by_its_names() -> None:
         await watch.list()
         gone = await anext(changes := watch.changes())
         await cast(Any, changes).aclose()
-        assert gone.gone
+        assert (gone.gone, gone.seen) == (True, False)
         metadata = manifest["metadata"]
         assert gone.manifest == {"metadata": {name: metadata[name] for name in names}}
 
@@ -366,7 +366,8 @@ async def test_only_pods_of_our_scheduler_are_asked_for() -> None:
 async def test_who_is_out_of_scope_is_not_told_gone_either() -> None:
     ours, other = pod_manifest(uid="u1", namespace="ml"), pod_manifest(uid="u2", gates=())
     api = FakeApi([([ours, other], "5"), ([], "30")], [error(410)])
-    assert await followed(api, Health(), Dialect(scope=Scope.of(["ml"]))) == [PodVanished("u1")]
+    gone = PodVanished("u1", seen=False)
+    assert await followed(api, Health(), Dialect(scope=Scope.of(["ml"]))) == [gone]
 
 
 async def test_pods_are_told_as_observed_and_as_vanished() -> None:

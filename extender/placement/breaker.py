@@ -95,7 +95,7 @@ class Breaker:
         return len(self._passed) < self.limit
 
     def _hold(self, record: Placeholder) -> None:
-        reason = _ORPHAN if record.cause is None else record.cause.reason
+        reason = _ORPHAN if record.evicted_for is None else record.evicted_for.reason
         self._held[record.pod.uid] = f"{record.pod.namespace}/{record.pod.name}", reason
         self._reasons[reason] += 1
         self._heard(self, record)

@@ -178,7 +178,10 @@ class PodObserved:
 
 @dataclass(frozen=True, slots=True)
 class PodVanished:
+    """A Pod's deletion was seen, or else it is missing from a new list of all Pods."""
+
     uid: str
+    seen: bool = True
 
 
 @dataclass(frozen=True, slots=True)

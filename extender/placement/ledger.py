@@ -39,7 +39,7 @@ from extender.placement.events import (
 from extender.placement.job_news import after_grace, after_poll
 from extender.placement.node_constraints import NodeConstraints
 from extender.placement.placeholder import WATCHED, Cause, Placeholder, State
-from extender.placement.pod_news import after_end, after_pod, refused
+from extender.placement.pod_news import MISSED, after_absence, after_end, after_pod, refused
 from extender.placement.recovery import recovered
 from extender.placement.rules import Moment, Rules
 from extender.placement.steps import (
@@ -193,6 +193,8 @@ class Ledger:
     def _pod_observed(self, event: PodObserved) -> None:
         pod = event.pod
         record = self._records.get(pod.uid)
+        if record is not None and record.missing:  # here it is
+            self._breaker.forget(pod.uid)
         if record is not None or not pod.finished:
             self._settle(after_pod(record or self._seen(pod), pod, self._moment()))
 
@@ -201,8 +203,10 @@ class Ledger:
 
     def _pod_vanished(self, event: PodVanished) -> None:
         record = self._records.get(event.uid)
-        if record is not None:
-            self._settle(after_end(record, self._now))
+        if record is None:
+            return
+        after = after_end if event.seen else after_absence
+        self._settle(after(record, self._now))
 
     def _jobs_polled(self, event: JobsPolled) -> None:
         at = self._moment()
@@ -246,7 +250,7 @@ class Ledger:
 
     def _settle(self, record: Placeholder) -> None:
         """Stores a record, after the moves that follow from it by itself, and asks for its effects."""
-        if _is_replaced(record) and record.job_id is not None:
+        if _is_replaced(record):
             self._bury(record)
         record = self._follow(record)
         uid = record.pod.uid
@@ -263,15 +267,20 @@ class Ledger:
             self._note_move(before, record)
         self._records[uid] = self._emit(record)
         self._place(uid, before, self._records[uid])
-        if record.state is State.SEEN and record.pod.other_gates:
-            self._windows.forget(uid)
-        else:
-            self._windows.follow(self._partition(record), self._records[uid], self._now)
+        self._line_up(self._records[uid])
         self._wake(self._records[uid])
         if record.avoid:
             self._avoiding.add(uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
             self._reopen(record.pod.node)
+        if record.missing and self._breaker.passes(record, self._now):
+            self._settle(after_end(self._records[uid], self._now, MISSED))
+
+    def _line_up(self, record: Placeholder) -> None:
+        if record.state is State.SEEN and record.pod.other_gates:
+            self._windows.forget(record.pod.uid)
+        else:
+            self._windows.follow(self._partition(record), record, self._now)
 
     def _note_move(self, before: Placeholder | None, record: Placeholder) -> None:
         uid = record.pod.uid
@@ -336,11 +345,15 @@ class Ledger:
 
     def _bury(self, record: Placeholder) -> None:
         """Leaves a tombstone for the job of an attempt that is over: it may come back."""
+        if record.job_id is None:  # it had none
+            return
         pod = replace(record.pod, uid=f"{record.pod.uid}#{record.job_id}")
         until = self._now + self._rules.tombstone
         self._settle(record._replace(pod=pod, state=State.DONE, since=self._now, not_before=until))
 
     def _emit(self, record: Placeholder) -> Placeholder:
+        if record.missing:  # there is nobody to write to
+            return record
         if not record.in_flight and self._now >= record.not_before:
             record = self._emit_step(record)
         quiet = record.showing or self._now < record.quiet_until

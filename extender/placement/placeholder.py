@@ -180,6 +180,8 @@ class Placeholder(NamedTuple):
     what holds it up."""
     unbound_by: float = inf
     """When a written allocation that is still not bound is given back."""
+    missing: bool = False
+    """Its Pod was not among all Pods when they were last listed: nobody has seen it being deleted."""
     clear: bool = False
     """Since the allocation was written the Pod was seen without a refusal of it: one is news now."""
     vacating: bool = False
@@ -223,6 +225,12 @@ class Placeholder(NamedTuple):
     def unseen(self) -> bool:
         """Tells whether nobody has seen its Pod: all that is known of it is what its job says."""
         return not self.pod.resource_version
+
+    @property
+    def evicted_for(self) -> Cause | None:
+        """Returns why its Pod is to be deleted; None where it is its job that is to be ended, since the
+        Pod is not there."""
+        return None if self.missing else self.cause
 
     @property
     def workload(self) -> str:

@@ -15,6 +15,7 @@ _OFFER_S = 0.2  # how long other replicas have to say what kube-scheduler offere
 _WRITES = frozenset({State.ALLOCATED, State.REPLACING, State.EVICTING})
 _ELSEWHERE = "Pod was bound without this job"
 _OVER = frozenset({State.RELEASING, State.DONE})
+MISSED = "Pod is not among all Pods any more"
 
 
 def after_pod(placeholder: Placeholder, pod: Pod, at: Moment) -> Placeholder:
@@ -43,7 +44,7 @@ def _with(placeholder: Placeholder, pod: Pod) -> Placeholder:
     """A Pod that is bound runs by what was asked for, whatever is asked, or allowed, from then on."""
     if placeholder.state is State.BOUND:
         pod = replace(pod, request=placeholder.pod.request)
-    return placeholder._replace(pod=pod)
+    return placeholder._replace(pod=pod, missing=False)
 
 
 def _not_bound(placeholder: Placeholder, before: Pod, now: float) -> Placeholder:
@@ -77,10 +78,19 @@ def _overtaken(placeholder: Placeholder, at: Moment) -> Placeholder:
 def after_end(placeholder: Placeholder, now: float, words: str = "Pod deleted") -> Placeholder:
     """Returns the record after its Pod is gone, will never run again, or has no use for its job; `words`
     are for where the Pod does not say itself what became of it."""
+    placeholder = placeholder._replace(missing=False)
     if placeholder.state in _OVER:
         return placeholder
     to = State.DONE if placeholder.state in _WITHOUT_JOB else State.RELEASING
     return placeholder.move(to, now, cause=Cause("PodEnded", words))
+
+
+def after_absence(placeholder: Placeholder, now: float) -> Placeholder:
+    """Returns the record after its Pod was missing from a list of all Pods. kube-apiserver may have come
+    up with older data, without many that run: what is made of it is for the breaker to say."""
+    if placeholder.state in _WITHOUT_JOB | _OVER:
+        return after_end(placeholder, now)
+    return placeholder._replace(missing=True)
 
 
 def refused(placeholder: Placeholder, message: str, now: float) -> Placeholder:

@@ -192,9 +192,9 @@ class World:
         self.pods[pod.uid] = pod
         self._announce(PodObserved(pod))
 
-    def remove_pod(self, uid: str) -> None:
+    def remove_pod(self, uid: str, *, seen: bool = True) -> None:
         if self.pods.pop(uid, None) is not None:
-            self._announce(PodVanished(uid))
+            self._announce(PodVanished(uid, seen))
 
     def hear(self) -> None:
         """The watch delivers its oldest undelivered change."""

@@ -12,6 +12,7 @@ from extender.placement.events import (
     Event,
     EvictPod,
     Failure,
+    JobsPolled,
     OrphanFound,
     Outcome,
     PodObserved,
@@ -159,6 +160,60 @@ def test_a_deletion_that_has_to_be_repeated_counts_once() -> None:
     story.tell(Outcome(EvictPod("u0", bound(0), Cause("SlurmJobCancelled", "")), refused))
     assert story.pass_time(1.0) == names(0, 1)
     assert story.lose_jobs_of(1, 2) == names(1, 2)
+
+
+def run(story: Story, count: int) -> None:
+    """So many Pods with their jobs, which run."""
+    story.tell(*(Recovered(bound(n), (placeholder_job(bound(n), node="n1"),)) for n in range(count)))
+
+
+def ended_jobs(effects: list[Effect]) -> list[str]:
+    return [effect.uid for effect in effects if isinstance(effect, CancelJob)]
+
+
+def missing(*numbers: int) -> list[Event]:
+    """They are not in a new list of all Pods."""
+    return [PodVanished(f"u{n}", seen=False) for n in numbers]
+
+
+def test_the_jobs_of_pods_that_nobody_saw_go_end_at_the_breakers_pace() -> None:
+    story = Story(limit=2)
+    run(story, 5)
+    assert ended_jobs(story.tell(*missing(*range(5)))) == ["u0", "u1"]
+    assert "3 are held back (3 OrphanJob), first default/p2" in (story.told[-1] or "")
+    assert len(story.ledger.holding("n1")) == 3  # they may run on there
+    story.now += 60.0
+    assert ended_jobs(story.tell(Tick())) == ["u2", "u3"]
+    story.now += 60.0
+    assert ended_jobs(story.tell(Tick())) == ["u4"]
+    assert story.told[-1] is None
+
+
+def test_a_pod_that_was_missing_and_is_seen_again_keeps_its_job() -> None:
+    story = Story(limit=1)
+    run(story, 3)
+    assert ended_jobs(story.tell(*missing(0, 1, 2))) == ["u0"]
+    assert story.tell(PodObserved(replace(bound(1), resource_version="101"))) == []
+    assert "1 are held back" in (story.told[-1] or "")
+    for _ in range(3):
+        story.now += 60.0
+        assert "u1" not in ended_jobs(story.tell(Tick()))
+    assert story.told[-1] is None
+    assert ended_jobs(story.tell(PodVanished("u1"))) == ["u1"]
+
+
+def test_a_missing_pod_whose_job_ends_meanwhile_waits_for_its_turn_all_the_same() -> None:
+    story = Story(limit=1)
+    run(story, 2)
+    story.tell(*missing(0, 1))
+    job = placeholder_job(bound(1)).id
+    polled = JobsPolled(frozenset({job}), {job: ended(bound(1)).state}, story.now)
+    assert story.tell(polled) == []
+    assert "1 are held back" in (story.told[-1] or "")
+    story.now += 60.0
+    assert story.tell(Tick()) == []  # neither its job nor the Pod is there to be ended
+    assert story.told[-1] is None
+    assert story.ledger.holding("n1") == ()
 
 
 def test_orphan_jobs_count_and_jobs_of_pods_that_were_seen_to_go_do_not() -> None:

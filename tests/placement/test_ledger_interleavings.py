@@ -30,11 +30,11 @@ class Interleavings(RuleBasedStateMachine):
         if self.world.made < 6:
             self.world.create_pod(priority)
 
-    @rule(index=_INDEX)
-    def delete(self, index: int) -> None:
+    @rule(index=_INDEX, seen=st.booleans())
+    def delete(self, index: int, seen: bool) -> None:
         pods = sorted(self.world.pods)
         if pods:
-            self.world.remove_pod(pods[index % len(pods)])
+            self.world.remove_pod(pods[index % len(pods)], seen=seen)
 
     @rule(index=_INDEX)
     def bind(self, index: int) -> None:
