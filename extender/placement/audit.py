@@ -16,12 +16,15 @@ from extender.placement import nodes
 from extender.placement.carried import own_ids
 from extender.placement.cluster import ClusterView
 from extender.placement.identity import PlaceholderKey
+from extender.placement.job_news import waits_for_its_pods_node
 from extender.placement.rules import Rules
 from extender.placement.workload import JOB_ID, Pod
 from slurm_client.model import Job, JobState
 from slurm_client.model import Node as SlurmNode
 
 _TOLD_WITHIN_S = 60.0
+_MOST_READ = 100
+"""Of the jobs that wait though their Pods run: after a loss of Slurm's state there may be thousands."""
 
 
 class Kind(StrEnum):
@@ -29,6 +32,8 @@ class Kind(StrEnum):
     """A live job with our key whose Pod, or the attempt that it was made for, is over."""
     POD_WITHOUT_JOB = "PodWithoutJob"
     """A Pod that is bound, or waits, by a job that Slurm does not run, or hold, for it."""
+    JOB_WAITS = "JobWaits"
+    """Slurm has lost the job of a bound Pod, and does not start the next: something is on its Node."""
     TWO_JOBS = "TwoJobs"
     """A live job of a Pod that has another."""
     WRONG_NODE = "WrongNode"
@@ -84,12 +89,16 @@ def unclear(
     pods: Iterable[Pod], states: Mapping[int, JobState], rules: Rules, known: Container[int] = ()
 ) -> Iterator[int]:
     """Yields the ids of the live jobs in our range that have to be read: not those that the right Pod
-    names, nor those that are `known` otherwise."""
+    names, nor those that are `known` otherwise; of those that wait though that Pod runs, a few."""
     naming = {pod.job_id: pod for pod in pods if pod.job_id is not None}
+    waiting = 0
     for job_id, state in states.items():
         if job_id in rules.ids and not state.ended:
             pod = naming.get(job_id)
             if not _fits(pod, rules) if pod is not None else job_id not in known:
+                yield job_id
+            elif pod is not None and pod.node is not None and state.pending and waiting < _MOST_READ:
+                waiting += 1
                 yield job_id
 
 
@@ -160,11 +169,11 @@ def _of_pod(pod: Pod, read: list[Job], untold: int, reading: Reading, rules: Rul
         live.add(pod.job_id)
     runs = state is not None and state.running and pod.job_id in live
     yield from _more_than_one(pod, read, live, runs=runs)
+    own = [job for job in read if job.id == pod.job_id or pod.job_id not in live]
     if pod.node is None:
         yield from _waiting(pod, live, state, untold, reading, rules)
-    elif not live or (pod.job_id in live and not runs):
-        yield from _unheld(pod, live, state)
-    own = [job for job in read if job.id == pod.job_id or pod.job_id not in live]
+    elif not runs and not any(job.state.running for job in own):
+        yield from _unheld(pod, next(iter(own), None), state, reading)
     yield from _elsewhere(pod, own, reading)
 
 
@@ -194,21 +203,42 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
             yield Finding(Kind.TWO_JOBS, cause, cure, name, job.id, mended=mended, key=key)
 
 
-def _unheld(pod: Pod, live: set[int], state: JobState | None) -> Iterator[Finding]:
-    """A bound Pod for which Slurm runs nothing."""
-    name, node = f"{pod.namespace}/{pod.name}", pod.node or ""
-    if pod.job_id is None and not live:
+def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Reading) -> Iterator[Finding]:
+    """A bound Pod for which Slurm runs nothing; `job` is its own, where that was read, and `state` that
+    of the job that it names."""
+    name, node, job_id = f"{pod.namespace}/{pod.name}", pod.node or "", pod.job_id
+    if job is not None:
+        job_id, state = job.id, job.state
+    if job_id is None:
         cause = f"the Pod is bound to {node}, and not by us: it has no job in Slurm"
         cure = f"kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew"
         yield Finding(Kind.POD_WITHOUT_JOB, cause, cure, name, None, node)
     elif state is None:
-        cause = f"the Pod is bound to {node}, and Slurm does not know its job {pod.job_id}"
+        cause = f"the Pod is bound to {node}, and Slurm does not know its job {job_id}"
         cure = f"the leader asks Slurm for it again, on {node}; see its log where that does not help"
-        yield Finding(Kind.POD_WITHOUT_JOB, cause, cure, name, pod.job_id, node, mended=True)
+        yield Finding(Kind.POD_WITHOUT_JOB, cause, cure, name, job_id, node, mended=True)
+    elif state.pending and (job is None or waits_for_its_pods_node(job, pod, reading.view)):
+        yield _waits_for_its_node(pod, job, job_id, reading.view)
     elif state.ended or state.pending or state.suspended:
-        cause = f"the Pod is bound to {node}, and its job {pod.job_id} is {state.text}"
+        cause = f"the Pod is bound to {node}, and its job {job_id} is {state.text}"
         cure = "the leader deletes the Pod, unless the breaker holds that back (/readyz)"
-        yield Finding(Kind.POD_WITHOUT_JOB, cause, cure, name, pod.job_id, node, mended=True)
+        yield Finding(Kind.POD_WITHOUT_JOB, cause, cure, name, job_id, node, mended=True)
+
+
+def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterView) -> Finding:
+    """Slurm does not say who is there: a person can see it."""
+    why = f" ({job.reason})" if job is not None and job.reason else ""
+    cause = (
+        f"the Pod runs on {pod.node}; Slurm has lost its job, and job {job_id}, which was asked for"
+        f" instead, waits for that Node{why}: others have its room, or it is not open"
+    )
+    where = view.nodes.get(pod.node or "")
+    slurm_node = where.slurm_name if where is not None else pod.node
+    cure = (
+        f"the job starts as soon as there is room: see squeue -w {slurm_node}, and sinfo -R;"
+        f" or kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew"
+    )
+    return Finding(Kind.JOB_WAITS, cause, cure, f"{pod.namespace}/{pod.name}", job_id, pod.node or "")
 
 
 def _waiting(

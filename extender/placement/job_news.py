@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from extender.placement.cluster import ClusterView
 from extender.placement.identity import PlaceholderKey
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.rules import Moment
@@ -203,9 +204,9 @@ def _doubted(placeholder: Placeholder, since: float, job: Job, at: Moment) -> Pl
     if burnt(job):
         return _forgotten_and_burnt(placeholder, at)
     forgotten = job.state.pending and job.restart_count == 0
-    where = at.view.nodes.get(placeholder.pod.node or "")
-    if forgotten and where is not None and job.required_nodes == (where.slurm_name,):
-        return placeholder._replace(not_before=at.now + at.rules.reason_interval)
+    if waits_for_its_pods_node(job, placeholder.pod, at.view):
+        waits = Cause(_LOST.reason, f"Slurm job {job.id} waits for the Node where its Pod runs")
+        return placeholder._replace(cause=waits, not_before=at.now + at.rules.reason_interval)
     if forgotten and at.now - since < at.rules.doubt:
         return _look_again(placeholder, at)
     node = at.view.node_of(job.nodes[0]) if job.state.running and job.nodes else None
@@ -216,6 +217,14 @@ def _doubted(placeholder: Placeholder, since: float, job: Job, at: Moment) -> Pl
         return placeholder.move(State.EVICTING, at.now, cause=cause)
     unsure = not job.state.ended and not job.state.pending and not job.state.suspended
     return _look_again(placeholder, at) if unsure else _ended(placeholder, job.state, at)
+
+
+def waits_for_its_pods_node(job: Job, pod: Pod, view: ClusterView) -> bool:
+    """Tells whether a bound Pod's job waits, and was not requeued, and can start where the Pod is and
+    nowhere else: it was asked for again, or its start was forgotten."""
+    where = view.nodes.get(pod.node or "")
+    forgotten = job.state.pending and job.restart_count == 0
+    return forgotten and where is not None and job.required_nodes == (where.slurm_name,)
 
 
 def _forgotten_and_burnt(placeholder: Placeholder, at: Moment) -> Placeholder:

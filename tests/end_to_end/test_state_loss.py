@@ -9,6 +9,7 @@ import pytest
 
 from deploy.local.layout import Layout
 from tests.end_to_end.people import People, eventually
+from tests.end_to_end.test_audit import audit, metrics
 
 pytestmark = pytest.mark.real
 
@@ -64,6 +65,11 @@ def test_pods_run_on_and_get_their_nodes_back_before_native_jobs(closed: People)
         "sbatch", "-n8", "-N1", "--mem=100", "--parsable", "--wrap", "sleep 60", user="alice"
     ).stdout.strip()
     eventually(lambda: all(waits_pinned(people, n, nodes[n]) for n in names), "asked for again", 60)
+    cluster.kill("extender")
+    cluster.start("extender")
+    eventually(lambda: "slurm_extender_pods_without_job 4.0" in metrics(people), "counted anew", 40)
+    told = [(kind, pod) for kind, pod, _ in audit(people, "--settle", "1")[1]]
+    assert sorted(told) == [("JobWaits", f"default/{people.full(name)}") for name in names]
     open_partition(people)
 
     def runs_where_its_pod_is(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -167,6 +168,38 @@ def test_a_bound_pod_whose_job_no_longer_runs_is_without_job(state: str) -> None
     found = the_one(*audited([bound()], replace(JOB, state=JobState(state))))
     assert (found.kind, found.job_id, found.mended) == (Kind.POD_WITHOUT_JOB, JOB.id, True)
     assert state in found.cause
+
+
+WAITS = replace(JOB, state=JobState("PENDING"), nodes=(), required_nodes=("n1",), reason="Resources")
+
+
+@pytest.mark.parametrize("job", [WAITS, replace(WAITS, id=placeholder_job(PLAIN, attempt_try=1).id)])
+def test_a_job_that_waits_for_the_node_where_its_pod_runs_says_so(job: Job) -> None:
+    """Slurm had lost its state: nobody deletes the Pod. Its job may be the next try, too."""
+    found = the_one(*audited([bound()], job))
+    assert (found.kind, found.job_id, found.node) == (Kind.JOB_WAITS, job.id, "n1")
+    assert not found.mended
+    assert "Resources" in found.cause
+    assert "squeue -w n1" in found.cure
+
+
+@pytest.mark.parametrize("other", [{"restart_count": 1}, {"required_nodes": ("n2",)}])
+def test_a_job_that_was_requeued_or_may_start_elsewhere_has_left_its_pod(
+    other: dict[str, Any],
+) -> None:
+    found = the_one(*audited([bound()], replace(WAITS, **other)))
+    assert (found.kind, found.mended) == (Kind.POD_WITHOUT_JOB, True)
+
+
+def test_of_thousands_of_jobs_that_wait_for_their_pods_nodes_few_are_read() -> None:
+    of = [pod(name=f"p{n}", uid=f"u{n}") for n in range(1000)]
+    jobs = [placeholder_job(each, "PENDING", required_nodes=("n1",)) for each in of]
+    bounds = [
+        replace(bound(job), uid=each.uid, name=each.name) for each, job in zip(of, jobs, strict=True)
+    ]
+    assert len(list(unclear(bounds, {job.id: job.state for job in jobs}, RULES))) == 100
+    found = audited(bounds, *jobs)
+    assert (len(found), {finding.kind for finding in found}) == (1000, {Kind.JOB_WAITS})
 
 
 def test_a_pod_that_was_bound_by_others_has_no_job_and_a_person_must_see_to_it() -> None:

@@ -813,6 +813,9 @@ def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_runs_on_until_it_i
     (job,) = world.live_jobs(uid)
     assert job.state.pending
     assert [p.cause and p.cause.reason for p in world.ledger.placeholders] == ["SlurmJobLost"]
+    world.restart()
+    poll(world)
+    assert [p.cause and p.cause.reason for p in world.ledger.placeholders] == ["SlurmJobLost"]
     world.end_job(7, "COMPLETED")
     world.schedule()
     world.pass_time(world.rules.reason_interval)
