@@ -17,7 +17,6 @@ from extender.placement.node_constraints import Node
 from extender.placement.nodes import Standing
 from extender.resource_watch import ResourceWatch
 from slurm_client.errors import NeedsOperator, SlurmError
-from slurm_client.model import Configuration
 from slurm_client.protocol import Slurm
 
 _CONFIGURATION_S = 15.0
@@ -92,23 +91,26 @@ class ClusterViewKeeper:
         listed = await self._watch.list()
         nodes = [self._parse(manifest) for manifest in listed]
         self.standings = {each["metadata"]["name"]: Standing.parse(each) for each in listed}
-        told = (await self._configuration()).preempt_type
-        preempt_type = self._untold.preempt_type if told is None else told
         self.view = replace(
             self.view,
             cluster=await self._kubernetes.cluster_uid(),
             nodes={node.name: node for node in nodes},
-            preemption=preempt_type not in ("", "none", "preempt/none"),
-            qos_preemption=preempt_type in (None, "preempt/qos"),
             graceful_qos=frozenset(self._untold.graceful_qos),
         )
+        await self._read_configuration()
         await self._read_partitions()
 
-    async def _configuration(self) -> Configuration:
+    async def _read_configuration(self) -> None:
+        """An administrator may change it, and restart slurmctld."""
         told = await self._slurm.configuration()
         if told.kill_wait_s is not None:
             self.kill_wait_s = told.kill_wait_s
-        return told
+        preempt_type = self._untold.preempt_type if told.preempt_type is None else told.preempt_type
+        self.view = replace(
+            self.view,
+            preemption=preempt_type not in ("", "none", "preempt/none"),
+            qos_preemption=preempt_type in (None, "preempt/qos"),
+        )
 
     async def run(self) -> None:
         """Follows both systems for ever, after `load`."""
@@ -130,7 +132,7 @@ class ClusterViewKeeper:
             await asyncio.sleep(_CONFIGURATION_S)
             try:
                 before = self.view
-                await self._configuration()
+                await self._read_configuration()
                 await self._read_partitions()
                 if self.view != before:
                     self._tell(self.view)

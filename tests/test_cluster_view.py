@@ -35,7 +35,7 @@ class FakeSlurm:
         tells_default: bool = True,
         kill_wait_s: int | None = None,
     ) -> None:
-        self._preempt_type = preempt_type
+        self.preempt_type = preempt_type
         self.kill_wait_s = kill_wait_s
         self.asked = asyncio.Event()
         self._tells_default = tells_default
@@ -44,7 +44,7 @@ class FakeSlurm:
         return Capabilities("v", "26.05", "c", True, default_partition=self._tells_default)
 
     async def configuration(self) -> Configuration:
-        return Configuration(preempt_type=self._preempt_type, kill_wait_s=self.kill_wait_s)
+        return Configuration(preempt_type=self.preempt_type, kill_wait_s=self.kill_wait_s)
 
     async def partitions(self) -> tuple[Partition, ...]:
         self.asked.set()
@@ -138,18 +138,19 @@ async def test_kill_wait_is_what_slurm_tells_else_what_the_settings_say(
     assert keeping.kill_wait_s == counts
 
 
-async def test_a_kill_wait_that_is_changed_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_changed_in_slurm_conf_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.cluster_view._CONFIGURATION_S", 0.001)
     slurm = FakeSlurm(kill_wait_s=60)
     keeping = keeper(FakeApi([([], "5")]), slurm)
-    await keeping.load()
-    slurm.kill_wait_s = 90
+    assert not (await keeping.load()).may_preempt("main")
+    slurm.kill_wait_s, slurm.preempt_type = 90, "preempt/qos"
     slurm.asked.clear()
     running = asyncio.ensure_future(keeping.run())
     await asyncio.wait_for(slurm.asked.wait(), 10)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert keeping.kill_wait_s == 90
+    assert keeping.view.may_preempt("main")
 
 
 async def test_a_default_partition_that_slurm_does_not_have_is_an_operators_mistake() -> None:
