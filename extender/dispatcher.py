@@ -36,6 +36,7 @@ from extender.placement.events import (
     WriteAttempt,
 )
 from extender.placement.ledger import Ledger
+from extender.placement.workload import HELD_BACK
 from extender.telemetry import Telemetry
 from extender.vacating import vacated_in
 from slurm_client.errors import (
@@ -248,9 +249,11 @@ class Dispatcher:
 
     async def _show_cause(self, effect: ShowCause) -> None:
         pod, now = effect.pod, _wall_clock()
-        patch = pod_writes.waiting(pod, effect.cause, effect.job_id, now)
-        await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
-        self._events.put_nowait(pod_writes.event(pod, effect.cause, now, action="Placing"))
+        if not effect.event_alone:
+            patch = pod_writes.waiting(pod, effect.cause, effect.job_id, now)
+            await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
+        action = "Evicting" if effect.cause.reason == HELD_BACK else "Placing"
+        self._events.put_nowait(pod_writes.event(pod, effect.cause, now, action=action))
 
     async def _note_adopted(self, effect: NoteAdopted) -> None:
         patch = pod_writes.adopted(effect.uid, effect.job_id)

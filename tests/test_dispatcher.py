@@ -63,6 +63,8 @@ class FakeKubernetes:
     def __init__(self, **errors: Exception) -> None:
         self.errors = errors
         self.calls: list[tuple[str, Any]] = []
+        self.actions: list[str] = []
+        """What the Events say was being done."""
         self.open = asyncio.Event()
         """Patches of a Pod itself wait for it."""
         self.open.set()
@@ -94,6 +96,7 @@ class FakeKubernetes:
     async def create_event(self, _namespace: str, event: Manifest) -> None:
         await self.heard.wait()
         self._did("event", event["reason"])
+        self.actions.append(event["action"])
 
 
 class FakeSlurm:
@@ -323,6 +326,21 @@ async def test_a_cause_is_a_condition_and_an_event() -> None:
         await works.outcome()
         await works.told()
         assert works.kubernetes.done == ["patch status", "event"]
+
+
+async def test_a_pod_that_runs_is_told_by_an_event_alone() -> None:
+    works = Works()
+    await works.do(ShowCause("u1", POD, CAUSE, 7, event_alone=True))
+    assert works.kubernetes.done == ["event"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "action"), [("EvictionHeldBack", "Evicting"), ("Resources", "Placing")]
+)
+async def test_an_event_says_what_was_being_done(reason: str, action: str) -> None:
+    works = Works()
+    await works.do(ShowCause("u1", POD, Cause(reason, "because"), 7))
+    assert works.kubernetes.actions == [action]
 
 
 async def test_effects_wait_while_this_replica_may_not_act() -> None:

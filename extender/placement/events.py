@@ -84,12 +84,14 @@ class WriteAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ShowCause:
-    """Tell the Pod's author why it waits: a condition, and the job's id once there is one."""
+    """Tell the Pod's author: by an Event, and, while the Pod waits or is to go, by a condition, with the
+    job's id once there is one."""
 
     uid: str
     pod: Pod
     cause: Cause
     job_id: int | None
+    event_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ _TOLD = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED, State.REFUSED})
 # What Slurm answers to a submission; all but the last before it looks for a duplicate.
 _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR, Remedy.ID_TAKEN})
 _MANY_AT_ONCE = "very many Pods are to be deleted at once: this one runs on until its turn comes"
+_REPEATEDLY = 5  # within some three seconds: once, it may have crossed with something else
+_REFUSES = "SlurmRefuses"
 _NO_WORDS = "Pod does not need it any more"
 # A Pod that runs has its room already. Slurm's own numbers end at 0xffff0000 (priority/basic), and the
 # last few mean something else.
@@ -166,12 +168,13 @@ def next_word(placeholder: Placeholder) -> ShowCause | None:
     cause = placeholder.cause
     if cause is not None and placeholder.held_back:
         cause = Cause(HELD_BACK, f"{cause.message}; {_MANY_AT_ONCE}")
-    elif placeholder.state not in _TOLD:
+    elif placeholder.state not in _TOLD and not (cause and cause.reason == _REFUSES):
         return None
     if cause is None or cause == placeholder.shown:
         return None
     job_id = placeholder.job_id if placeholder.state is State.QUEUED else None
-    return ShowCause(placeholder.pod.uid, placeholder.pod, cause, job_id)
+    runs = placeholder.state is State.BOUND
+    return ShowCause(placeholder.pod.uid, placeholder.pod, cause, job_id, event_alone=runs)
 
 
 def after_outcome(placeholder: Placeholder, outcome: Outcome, at: Moment) -> Placeholder:
@@ -315,8 +318,19 @@ def _after_failure(
     if isinstance(effect, ReadJob) and placeholder.doubted is not None:
         # What Slurm has time for begins when it is back.
         held_up = held_up._replace(doubted=max(placeholder.doubted, at.now))
-    waiting = placeholder.state is State.SUBMITTING
-    return held_up._replace(cause=trouble(failure)) if waiting else held_up
+    if placeholder.state is State.SUBMITTING:
+        return held_up._replace(cause=trouble(failure))
+    return _refused_again(held_up, failure)
+
+
+def _refused_again(placeholder: Placeholder, failure: Failure) -> Placeholder:
+    """What Slurm will not hear of the job of a Pod that goes on all the same is said again and again,
+    and its author told."""
+    goes_on = placeholder.state in (State.QUEUED, State.BOUND)
+    if failure.remedy is not Remedy.CHANGE or placeholder.failures < _REPEATEDLY or not goes_on:
+        return placeholder
+    words = f"Slurm refuses what it is asked for job {placeholder.job_id}: {failure.message}"
+    return placeholder._replace(cause=Cause(_REFUSES, words))
 
 
 def _not_taken(placeholder: Placeholder, failure: Failure, at: Moment) -> Placeholder:

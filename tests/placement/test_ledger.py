@@ -824,6 +824,52 @@ def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_runs_on_until_it_i
     assert [p.cause for p in world.ledger.placeholders] == [None]
 
 
+def refused_by_slurm(world: World, kind: type[Effect], times: int) -> list[ShowCause]:
+    """Slurm refuses such requests, so many times; returns what was told meanwhile."""
+    told: list[ShowCause] = []
+    while times:
+        while world.effects:
+            effect = world.effects.pop(0)
+            refused = isinstance(effect, kind)
+            no = Failure(Remedy.CHANGE, "Invalid account")
+            world.finish(effect, no if refused else world.do(effect))
+            told += [effect] if isinstance(effect, ShowCause) else []
+            times -= refused
+        world.pass_time(5.0)
+    return told
+
+
+def test_the_author_of_a_pod_whose_lost_job_slurm_does_not_take_again_is_told_once() -> None:
+    """By an Event: the Pod runs."""
+    world = World()
+    uid = bound_pod(world)
+    forget_the_job(world, uid)
+    for _ in range(world.rules.confirmations):
+        world.ask()
+        world.answer()
+    (told,) = refused_by_slurm(world, Submit, 20)
+    assert "Invalid account" in told.cause.message
+    assert told.event_alone
+    assert state_of(world, uid) is State.BOUND
+    settle(world)
+    assert world.live_jobs(uid)
+
+
+def test_the_author_of_a_pod_whose_job_slurm_lets_nobody_change_is_told_once() -> None:
+    world = World()
+    for _ in NODES:
+        bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
+    world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
+    world.pass_time(1.0)
+    assert refused_by_slurm(world, ExcludeNodes, 3) == []  # it may have crossed with something
+    (told,) = refused_by_slurm(world, ExcludeNodes, 20)
+    assert "Invalid account" in told.cause.message
+    assert (told.event_alone, told.job_id) == (False, job_id_of(world, uid))
+
+
 def test_a_forgotten_job_that_comes_back_is_not_asked_for_again() -> None:
     world = World()
     uid = bound_pod(world)
