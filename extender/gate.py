@@ -13,6 +13,7 @@ from typing import Any
 from extender.kubernetes_api import KubernetesApi
 from extender.occupancy_view import RUNNING
 from extender.placement.cluster import ClusterView
+from extender.placement.identity import PlaceholderKey
 from extender.placement.ledger import Ledger
 from extender.placement.placeholder import Placeholder, State
 from extender.placement.workload import Dialect, Pod, parse_pod
@@ -20,7 +21,7 @@ from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
 
 _LOOK_AGAIN_S = 0.1
-_BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND})
+_BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING})
 
 
 class NotLeading(Exception):
@@ -59,23 +60,25 @@ class Gate:
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def in_the_way(self, node: str) -> tuple[str, ...]:
-        """Returns the Pods that are on a node, or may yet be bound to it, without a job that runs.
+        """Returns the Pods that are on a node, or may yet be bound to it, without a job that runs. What
+        the job of one has, also while it is preempted, Slurm has given to nobody else.
 
-        Who may yet be bound only the leader knows. Who is bound it may not have heard of yet, if
-        another replica believes to lead as well: so kube-apiserver has the last word.
+        Who may yet be bound only the leader knows: by what a Pod says of itself, too, since another
+        replica that believed to lead may have written it. Who is bound the leader may not have heard of
+        yet, for the same reason: so kube-apiserver has the last word. Raises as `wait` does.
         """
         ledger, where = self._leading(), self._view().node_of(node)
         if where is None:  # native jobs' alone
             return ()
         held = ledger.holding(where.name)
-        there = await self._without_their_jobs(held)
+        there = await self._without_their_jobs(held, node)
         if there:
             return tuple(f"{each.pod.namespace}/{each.pod.name}" for each in there)
         known = {each.pod.uid for each in held}
         bound = [pod for pod in await self._bound(where.name) if pod.uid not in known]
-        states = await self._slurm.states(_ids(bound))
+        alone = [pod for pod in bound if not await self._runs_on(node, pod.uid, pod.job_id)]
         self._leading()  # still
-        return tuple(f"{pod.namespace}/{pod.name}" for pod in bound if not _runs(pod.job_id, states))
+        return tuple(f"{pod.namespace}/{pod.name}" for pod in alone)
 
     def _leading(self) -> Ledger:
         ledger = self._ledger()
@@ -83,14 +86,30 @@ class Gate:
             raise NotLeading
         return ledger
 
-    async def _without_their_jobs(self, held: Iterable[Placeholder]) -> tuple[Placeholder, ...]:
-        """A job may have ended a moment ago, to make room for the one that asks: its end is news."""
-        by_their_jobs = [each for each in held if each.state in _BY_ITS_JOB]
-        states = await self._slurm.states(_ids(by_their_jobs))
-        ended = [each for each in by_their_jobs if not _runs(each.job_id, states)]
-        for job_id in _ids(ended):
-            self._nudge(job_id)
-        return (*(each for each in held if each.state not in _BY_ITS_JOB), *ended)
+    async def _without_their_jobs(
+        self, held: Iterable[Placeholder], node: str
+    ) -> tuple[Placeholder, ...]:
+        held = tuple(held)
+        states = await self._slurm.states(_ids(each for each in held if _goes_by_its_job(each)))
+        return tuple([each for each in held if not await self._has_its_job(each, states, node)])
+
+    async def _has_its_job(self, held: Placeholder, states: Mapping[int, JobState], node: str) -> bool:
+        """A job may have ended a moment ago, to make room for the one that asks: its end is news. That
+        of a Pod that is told to leave may run elsewhere, and the Pod be told for that: it is read."""
+        if not _goes_by_its_job(held) or held.job_id is None:
+            return False
+        state = states.get(held.job_id)
+        if state is None or not state.running:
+            self._nudge(held.job_id)
+            return False
+        return held.state is not State.EVICTING or await self._runs_on(node, held.pod.uid, held.job_id)
+
+    async def _runs_on(self, node: str, uid: str, job_id: int | None) -> bool:
+        """Tells whether a job is a Pod's own and runs on a node, by Slurm's word alone."""
+        job = None if job_id is None else await self._slurm.job(job_id)
+        key = None if job is None else PlaceholderKey.parse(job.admin_comment)
+        ours = key is not None and key.uid == uid
+        return job is not None and ours and job.state.running and job.nodes == (node,)
 
     async def _bound(self, node: str) -> Iterator[Pod]:
         listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")
@@ -98,10 +117,9 @@ class Gate:
         return (parse_pod(item, self._dialect) for item in items if self._dialect.manages(item))
 
 
-def _ids(those: Iterable[Placeholder | Pod]) -> list[int]:
-    return [each.job_id for each in those if each.job_id is not None]
+def _goes_by_its_job(held: Placeholder) -> bool:
+    return held.state in _BY_ITS_JOB and not held.job_over
 
 
-def _runs(job_id: int | None, states: Mapping[int, JobState]) -> bool:
-    state = states.get(job_id or 0)
-    return state is not None and state.running
+def _ids(held: Iterable[Placeholder]) -> list[int]:
+    return [each.job_id for each in held if each.job_id is not None]

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from extender.gate import Gate, NotLeading
 from extender.kubernetes_api import KubernetesApi
+from extender.placement.events import PodVanished
 from extender.placement.ledger import Ledger
+from extender.placement.placeholder import State
 from extender.placement.workload import JOB_ID, Dialect
 from slurm_client.errors import Unreachable
-from slurm_client.model import JobState
+from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 from tests.builders import Manifest, pod_manifest
 from tests.placement.ledger_world import VIEW, World
-from tests.placement.test_ledger import bound_pod, job_id_of
+from tests.placement.test_ledger import bound_pod, job_id_of, state_of
 
 
 class Site:
@@ -50,6 +53,9 @@ class Site:
         self.asked.append(list(ids))
         jobs = self.world.jobs
         return {job_id: jobs[job_id].state for job_id in self.asked[-1] if job_id in jobs}
+
+    async def job(self, job_id: int) -> Job | None:
+        return self.world.jobs.get(job_id)
 
     async def list(self, kind: str, selector: str) -> Manifest:
         assert (kind, selector.split(",", maxsplit=1)[0]) == ("pods", "spec.nodeName=n1")
@@ -96,11 +102,48 @@ async def test_a_pod_that_is_being_evicted_is_in_the_way_until_it_is_gone(site: 
     assert await site.gate.wait("n1", 0.15) == ()
 
 
+async def test_a_pod_that_has_its_jobs_grace_time_to_leave_is_in_the_way_once_that_is_over(
+    site: Site,
+) -> None:
+    """What the job has is nobody else's before."""
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.begin_grace(job_id)
+    site.world.read_graces()
+    assert state_of(site.world, uid) is State.EVICTING
+    assert await site.gate.in_the_way("n1") == ()
+    site.world.disturb(job_id, "PREEMPTED")
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+    assert site.nudged == [job_id]
+
+
+async def test_a_pod_whose_job_was_started_again_elsewhere_is_in_the_way(site: Site) -> None:
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.begin_grace(job_id)
+    site.world.read_graces()
+    site.world.jobs[job_id] = replace(site.world.jobs[job_id], nodes=("n2",))
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+
+
 async def test_a_pod_that_the_ledger_has_not_heard_of_is_asked_for(site: Site) -> None:
-    other = job_id_of(site.world, bound_pod(site.world))
-    site.bound("u9", other)
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.tell(PodVanished(uid))
+    site.bound(uid, job_id)
     assert await site.gate.in_the_way("n1") == ()
     site.bound("u10", 40_000_000)
+    assert await site.gate.in_the_way("n1") == ("default/late",)
+
+
+@pytest.mark.parametrize("lie", [{"admin_comment": ""}, {"nodes": ("n2",)}])
+async def test_what_a_pod_says_of_its_job_is_slurms_to_confirm(site: Site, lie: dict[str, Any]) -> None:
+    """The job that it names runs: for somebody else, or on another node."""
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.tell(PodVanished(uid))
+    site.world.jobs[job_id] = replace(site.world.jobs[job_id], **lie)
+    site.bound(uid, job_id)
     assert await site.gate.in_the_way("n1") == ("default/late",)
 
 

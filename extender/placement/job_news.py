@@ -54,7 +54,7 @@ def after_poll(placeholder: Placeholder, state: JobState | None, at: Moment) -> 
         doubted = at.now if placeholder.forgotten else placeholder.doubted  # it has come back
         placeholder = placeholder._replace(misses=0, forgotten=False, doubted=doubted)
     if placeholder.state in _RELEASED:
-        return placeholder._replace(job_over=True) if state.ended else placeholder
+        return _over(placeholder, at) if state.ended else placeholder
     if placeholder.state is State.DONE:
         revived = not state.ended and (state.running or state.pending)
         if not revived:
@@ -118,8 +118,12 @@ def _lost(placeholder: Placeholder, at: Moment) -> Placeholder:
         case State.BOUND if not placeholder.pod.deleting:
             return placeholder if placeholder.forgotten else _forgotten(placeholder)
         case State.RELEASING | State.REPLACING | State.EVICTING:
-            return placeholder._replace(job_over=True)
+            return _over(placeholder, at)
     return placeholder
+
+
+def _over(placeholder: Placeholder, at: Moment) -> Placeholder:
+    return placeholder._replace(job_over=True, over_since=at.now)
 
 
 def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:

@@ -212,7 +212,7 @@ def stays(placeholders: Iterable[Placeholder], before: float) -> dict[str, tuple
     for each in placeholders:
         if each.holds is not None and each.job_over:
             pod = f"{each.pod.namespace}/{each.pod.name}"
-            found[each.holds].append(Stay(pod, overdue=each.since <= before))
+            found[each.holds].append(Stay(pod, overdue=max(each.since, each.over_since) <= before))
     return {node: tuple(there) for node, there in found.items()}
 
 

@@ -173,6 +173,8 @@ class Placeholder(NamedTuple):
     """A healthy Slurm does not know a bound Pod's job: it is asked for again, and the Pod runs on."""
     job_over: bool = False
     """Slurm says that the job has ended."""
+    over_since: float = 0.0
+    """When that was learned, if not when it came into its state."""
     misses: int = 0
     """How many times in a row a healthy Slurm did not know the job."""
     cause: Cause | None = None

@@ -346,7 +346,20 @@ def test_a_pod_stays_from_the_end_of_its_job_until_it_is_gone() -> None:
     world.answer()
     assert stays(world.ledger.evicting, world.now - 1) == {"n1": (Stay("default/p1", False),)}
     assert stays(world.ledger.evicting, world.now) == {"n1": (Stay("default/p1", True),)}
-    still_has_it = [each._replace(job_over=False) for each in world.ledger.evicting]
-    assert stays(still_has_it, world.now) == {}
     world.settle()
     assert stays(world.ledger.evicting, world.now) == {}
+
+
+def test_a_pod_does_not_stay_while_its_job_has_its_grace_time() -> None:
+    world = World()
+    job_id = job_id_of(world, bound_pod(world))
+    world.begin_grace(job_id)
+    world.read_graces()
+    began = world.now
+    world.pass_time(60)
+    assert stays(world.ledger.evicting, world.now) == {}
+    world.disturb(job_id, "PREEMPTED")
+    world.ask()
+    world.answer()
+    assert stays(world.ledger.evicting, began) == {"n1": (Stay("default/p1", False),)}
+    assert stays(world.ledger.evicting, world.now) == {"n1": (Stay("default/p1", True),)}
