@@ -44,7 +44,7 @@ from extender.hooks import route as hooks
 from extender.job_watch import JobWatch
 from extender.kubernetes_api import KubernetesApi, KubernetesError, NoCredentials
 from extender.lease import Lease
-from extender.node_keeper import PARTS, NodeKeeper
+from extender.node_keeper import PARTS, Leadership, NodeKeeper
 from extender.occupancy_view import OccupancyView
 from extender.placement.adoption import Adoptions
 from extender.placement.breaker import Breaker
@@ -111,6 +111,14 @@ class Extender:
             settings.lease_duration_s,
             self._health,
         )
+        self._gate = Gate(
+            kubernetes,
+            slurm,
+            settings.dialect,
+            lambda: self._keeper.view,
+            self._leading_ledger,
+            self._nudge,
+        )
         self._refusals = Refusals(kubernetes)
         source = _certificate_source(settings, kubernetes)
         self._certificate = Certificate(source, self._health) if source is not None else None
@@ -149,15 +157,7 @@ class Extender:
             context = self._certificate.context
             servers.append(self._server(self._verbs(webhook), settings.admission_port, tls=context))
         if settings.hooks_token_file is not None:
-            gate = Gate(
-                self._kubernetes,
-                self._slurm,
-                dialect,
-                lambda: self._keeper.view,
-                self._leading_ledger,
-                self._nudge,
-            )
-            pushes = hooks.router(TokenFile(settings.hooks_token_file), self._nudge, gate)
+            pushes = hooks.router(TokenFile(settings.hooks_token_file), self._nudge, self._gate)
             application = _plain(pushes)
             application.add_exception_handler(RequestValidationError, _malformed)
             self._telemetry.instrument(application)
@@ -347,10 +347,9 @@ class Extender:
             self._kubernetes,
             self._slurm,
             self._keeper,
-            ledger,
+            Leadership(ledger, self._lease.held, self._gate.in_the_way),
             self._health,
             wishes=self._settings.wishes,
-            allowed=self._lease.held,
         )
 
     def _verbs(self, verbs: Mapping[str, Verb]) -> Verbs:

@@ -8,15 +8,16 @@ is tried again after the next reading.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
 
 import structlog
 
 from extender.cluster_view import ClusterViewKeeper
+from extender.gate import NotLeading
 from extender.health import Health
 from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError, Manifest, NotFound
 from extender.placement.ledger import Ledger
@@ -49,6 +50,7 @@ _AT_A_TIME = 8
 _MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
 _TRUSTED = 2  # readings after an outage: the ledger is to learn first which jobs Slurm has lost
 _STEADY = 3
+_FAILS_S = 5.0  # a gate drains first and then fails, and Slurm drains again what is not drained then
 _ACTING, _TOO_MANY = "nodes", "nodes out of service"
 PARTS = (_ACTING, _TOO_MANY)
 """What health has of this."""
@@ -56,30 +58,43 @@ PARTS = (_ACTING, _TOO_MANY)
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """What the leader alone has."""
+
+    ledger: Ledger
+    allowed: Callable[[], Awaitable[None]]
+    """Returns while this replica may act, and waits otherwise."""
+    in_the_way: Callable[[str], Awaitable[tuple[str, ...]]]
+    """Returns the Pods for which a node's gate would hold a job. Raises NotLeading and both systems'
+    errors."""
+
+
 class NodeKeeper:
-    """`allowed` returns while this replica may act, and waits otherwise."""
+    """Works for as long as this replica leads."""
 
     def __init__(
         self,
         kubernetes: KubernetesApi,
         slurm: Slurm,
         cluster: ClusterViewKeeper,
-        ledger: Ledger,
+        leadership: Leadership,
         health: Health,
         *,
         wishes: Wishes,
-        allowed: Callable[[], Awaitable[None]],
     ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._cluster = cluster
-        self._ledger = ledger
+        self._leadership = leadership
+        self._ledger = leadership.ledger
         self._health = health
         self._wishes = wishes
-        self._allowed = allowed
         self._nodes: dict[str, SlurmNode] = {}
         """As last read, by Slurm's names."""
         self._stays: Mapping[str, tuple[Stay, ...]] = {}
+        self._refused: dict[str, float] = {}
+        """Since when nodes were seen drained by their gates."""
         self._readings = _STEADY
         """That succeeded since the last that did not."""
         self._read_again = 0.0
@@ -122,7 +137,8 @@ class NodeKeeper:
         return True
 
     async def _attend_to_all(self) -> None:
-        cases = list(self._cases())
+        cases = [case for case in map(self._case, self._nodes.values()) if case is not None]
+        cases = [await self._with_gate(case) for case in cases]
         steady = self._readings >= _STEADY
         at = Circumstances.of(cases, _clock(), self._wishes, steady=steady)
         self.tally = Tally.of(cases, at)
@@ -131,13 +147,37 @@ class NodeKeeper:
         troubles = await asyncio.gather(*(self._attend(case, at) for case in wrong))
         self._say(_ACTING, next(filter(None, troubles), None))
 
-    def _cases(self) -> Iterator[Case]:
+    def _case(self, slurm: SlurmNode) -> Case | None:
         """A node for which no Node stands is no reason for anything."""
-        for slurm in self._nodes.values():
-            node = self._cluster.view.node_of(slurm.name)
-            if node is not None:
-                standing = self._cluster.standings.get(node.name, Standing())
-                yield Case(node, standing, slurm, self._stays.get(node.name, ()))
+        node = self._cluster.view.node_of(slurm.name)
+        if node is None:
+            return None
+        standing = self._cluster.standings.get(node.name, Standing())
+        return Case(node, standing, slurm, self._stays.get(node.name, ()))
+
+    async def _with_gate(self, case: Case) -> Case:
+        """Returns a case with what its gate has to say of it."""
+        if case.drained_by_its_gate:
+            return replace(case, blocked=await self._is_blocked(case))
+        self._refused.pop(case.slurm.name, None)
+        return case
+
+    async def _is_blocked(self, case: Case) -> bool:
+        """A node where Slurm has to start a lost job again is not: that job comes before those that
+        its Pod is in the way of."""
+        since = self._refused.setdefault(case.slurm.name, _now())
+        if _now() - since < _FAILS_S:
+            return True
+        if self._has_lost_jobs(case.node.name):
+            return False
+        try:
+            return bool(await self._leadership.in_the_way(case.slurm.name))
+        except (NotLeading, SlurmError, KubernetesError):  # nobody knows
+            return True
+
+    def _has_lost_jobs(self, node: str) -> bool:
+        held = self._ledger.holding(node)
+        return any(each.misses or each.forgotten or each.doubted not in (None, inf) for each in held)
 
     def _say(self, part: str, trouble: str | None) -> None:
         if self._health.says(part, trouble) and trouble is not None:
@@ -157,7 +197,7 @@ class NodeKeeper:
     async def _put_right(self, case: Case, at: Circumstances) -> None:
         """A drain is made before the Node is told of it, and taken back after: whatever a crash leaves
         half done, the next leader can tell it from what a person did."""
-        await self._allowed()
+        await self._leadership.allowed()
         seen = await self._look(case)
         if seen is None:
             return
@@ -186,11 +226,9 @@ class NodeKeeper:
         node, standing = self._cluster.read(manifest)
         if node.slurm_name != slurm.name:
             return None
-        held = self._ledger.holding(node.name)
-        unsettled = any(
-            each.misses or each.forgotten or each.doubted not in (None, inf) for each in held
-        )
-        return replace(case, node=node, standing=standing, slurm=slurm, unsettled=unsettled)
+        unsettled = self._has_lost_jobs(node.name)
+        seen = replace(case, node=node, standing=standing, slurm=slurm, unsettled=unsettled)
+        return await self._with_gate(seen)
 
     async def _tell(self, case: Case, at: Circumstances) -> None:
         told, name = notice(case, at), case.node.name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import time
@@ -12,6 +11,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+
+from extender.placement.nodes import PREFIX
+from tests.placement.test_nodes import case, slurm_node
 
 SCRIPT = Path(__file__).parents[1] / "deploy/slurm/slurm-extender-gate"
 PLACEHOLDER = 40_000_000
@@ -31,7 +33,7 @@ class Extender:
                 extender.asked.append((self.path, self.headers["Authorization"]))
                 said = extender.statuses
                 status = said.pop(0) if len(said) > 1 else said[0]
-                body = b"" if status == 204 else json.dumps({"Pods": ["default/p"]}).encode()
+                body = b"" if status == 204 else b'{"Pods":["default/p","default/q"]}'
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -54,11 +56,24 @@ class Slurmd:
         self._extenders: list[Extender] = []
         (folder / "token").write_text("secret\n")
         self.remembers("")
+        self._command("sinfo", "exit 1")
+        self._command("scontrol", f'printf "%s\\n" "$@" >>{folder}/told')
 
     def remembers(self, text: str, status: int = 0) -> None:
-        squeue = self._folder / "squeue"
-        squeue.write_text(f"#!/bin/sh\nprintf '{text}'\nexit {status}\n")
-        squeue.chmod(0o755)
+        self._command("squeue", f"printf '{text}'; exit {status}")
+
+    def node_is(self, state: str) -> None:
+        """What sinfo says; without it, it says nothing."""
+        self._command("sinfo", f"echo {state}")
+
+    def ordered(self) -> list[str]:
+        """What scontrol was told, a word a line."""
+        told = self._folder / "told"
+        return told.read_text().splitlines() if told.exists() else []
+
+    def _command(self, name: str, script: str) -> None:
+        (self._folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self._folder / name).chmod(0o755)
 
     def extenders(self, *each: Extender | str) -> None:
         self._extenders = [one for one in each if isinstance(one, Extender)]
@@ -129,8 +144,32 @@ def test_a_job_that_waits_too_long_fails_and_says_for_whom(slurmd: Slurmd) -> No
     began = time.monotonic()
     done = slurmd.run()
     assert done.returncode == 1
-    assert 'node-1: {"Pods": ["default/p"]}' in done.stderr
+    assert 'node-1: {"Pods":["default/p","default/q"]}' in done.stderr
     assert time.monotonic() - began < TRIES_S + 3
+
+
+@pytest.mark.parametrize("state", ["idle", "mixed", "allocated*", "completing"])
+def test_who_is_refused_leaves_a_drain_that_the_extender_takes_back(slurmd: Slurmd, state: str) -> None:
+    slurmd.extenders(Extender(409))
+    slurmd.node_is(state)
+    assert slurmd.run().returncode == 1
+    reason = f"Reason={PREFIX}the gate refused job 7: Pods default/p,default/q"
+    assert slurmd.ordered() == ["update", "NodeName=node-1", "State=DRAIN", reason]
+    assert case(slurm_node("DRAIN", reason=reason.removeprefix("Reason="))).drained_by_its_gate
+
+
+@pytest.mark.parametrize("state", ["draining", "drained*", "down", "failing"])
+def test_what_is_out_of_service_already_keeps_its_reason(slurmd: Slurmd, state: str) -> None:
+    slurmd.extenders(Extender(409))
+    slurmd.node_is(state)
+    assert slurmd.run().returncode == 1
+    assert slurmd.ordered() == []
+
+
+def test_where_slurm_does_not_say_how_a_node_is_it_is_left_as_it_is(slurmd: Slurmd) -> None:
+    slurmd.extenders(Extender(409))
+    assert slurmd.run().returncode == 1
+    assert slurmd.ordered() == []
 
 
 def test_placeholders_do_not_ask(slurmd: Slurmd) -> None:
@@ -177,7 +216,9 @@ def test_without_its_configuration_it_fails(slurmd: Slurmd) -> None:
 
 def test_a_person_is_told_for_whom_a_node_waits(slurmd: Slurmd) -> None:
     slurmd.extenders(leader := Extender(409))
+    slurmd.node_is("idle")
     done = slurmd.run("node-9")
     assert done.returncode == 1
-    assert 'node-9: {"Pods": ["default/p"]}' in done.stderr
+    assert slurmd.ordered() == []
+    assert 'node-9: {"Pods":["default/p","default/q"]}' in done.stderr
     assert leader.asked[0][0] == "/hooks/v1/nodes/node-9/clear?wait=5"

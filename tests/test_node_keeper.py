@@ -10,9 +10,10 @@ import pytest
 
 from extender import node_keeper
 from extender.cluster_view import ClusterViewKeeper
+from extender.gate import NotLeading
 from extender.health import Health
 from extender.kubernetes_api import Conflict, KubernetesApi, Rejected
-from extender.node_keeper import PARTS, NodeKeeper
+from extender.node_keeper import PARTS, Leadership, NodeKeeper
 from extender.placement.cluster import ClusterView
 from extender.placement.node_constraints import Node
 from extender.placement.nodes import CONDITION, PREFIX, TAINT, Standing, Tally, Why, Wishes
@@ -24,6 +25,7 @@ from tests.placement.ledger_world import World
 from tests.placement.test_ledger import bound_pod, job_id_of
 
 CORDONED = PREFIX + "cordoned in Kubernetes"
+REFUSED = PREFIX + "the gate refused job 7: Pods default/p"
 BY_HAND = "disk is to be replaced"
 NAMES = tuple(f"n{number}" for number in range(1, 13))
 
@@ -40,20 +42,24 @@ class Site:
         self.kill_wait_s = 10**9
         self.errors: dict[str, Exception] = {}
         self.calls: list[str] = []
+        self.in_the_way: dict[str, tuple[str, ...]] = {}
         self.lagging: ClusterView | None = None
         """What the watch has told, where that is not all."""
         self.keeper = NodeKeeper(
             cast(KubernetesApi, self),
             cast(Slurm, self.slurm),
             cast(ClusterViewKeeper, self),
-            self.world.ledger,
+            Leadership(self.world.ledger, self._allowed, self._in_the_way),
             self.health,
             wishes=wishes,
-            allowed=self._allowed,
         )
 
     async def _allowed(self) -> None:
         self._did("allowed")
+
+    async def _in_the_way(self, name: str) -> tuple[str, ...]:
+        self._did("gate")
+        return self.in_the_way.get(name, ())
 
     def _did(self, call: str) -> None:
         self.calls.append(call)
@@ -123,6 +129,7 @@ class Site:
 def _reads_at_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_keeper, "_INTERVAL_S", 0.0)
     monkeypatch.setattr(node_keeper, "_SHARE", 0)
+    monkeypatch.setattr(node_keeper, "_FAILS_S", 0.0)
 
 
 @pytest.fixture
@@ -291,6 +298,59 @@ async def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(site
     site.world.settle()
     await site.keeper.turn()
     assert await site.reason() is None
+
+
+async def test_a_node_that_its_gate_drained_is_resumed_when_nobody_is_in_the_way(site: Site) -> None:
+    """A Pod is one that nothing here knows a time for: it was bound by hand, say."""
+    site.in_the_way["n1"] = ("default/p",)
+    await site.slurm.drain_node("n1", REFUSED)
+    await site.keeper.turn()
+    assert (await site.reason(), site.says()) == (REFUSED, "DrainedForKubernetes")
+    assert site.keeper.tally == Tally(MappingProxyType({Why.REFUSED: 1}))
+    site.in_the_way.clear()
+    await site.keeper.turn()
+    assert (await site.reason(), site.says()) == (None, "InService")
+
+
+@pytest.mark.parametrize("trouble", [Unreachable("slurmctld is down"), NotLeading()])
+async def test_while_nobody_knows_who_is_in_the_way_the_node_stays_drained(
+    site: Site, trouble: Exception
+) -> None:
+    site.errors["gate"] = trouble
+    await site.slurm.drain_node("n1", REFUSED)
+    await site.keeper.turn()
+    assert await site.reason() == REFUSED
+    assert site.troubles() == {}
+
+
+async def test_a_node_where_slurm_has_to_start_a_lost_job_again_is_resumed_for_that(site: Site) -> None:
+    """Drained it would wait for that job, and the job for the node."""
+    site.in_the_way["n1"] = ("default/p1",)
+    site.world.jobs.pop(job_id_of(site.world, bound_pod(site.world)))
+    site.world.ask()
+    site.world.answer()
+    await site.slurm.drain_node("n1", REFUSED)
+    await site.keeper.turn()
+    assert await site.reason() is None
+
+
+async def test_a_drain_of_a_gate_is_not_taken_back_before_slurm_has_made_its_own(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_keeper, "_FAILS_S", 3600.0)
+    await site.slurm.drain_node("n1", REFUSED)
+    await site.keeper.turn()
+    await site.keeper.turn()
+    assert await site.reason() == REFUSED
+    assert "gate" not in site.calls
+
+
+@pytest.mark.parametrize("reason", ["Prolog error", BY_HAND])
+async def test_a_drain_that_is_none_of_the_gates_is_nothing_to_it(site: Site, reason: str) -> None:
+    site.slurm.drain("n1", reason)
+    await site.keeper.turn()
+    assert await site.reason() == reason
+    assert "gate" not in site.calls
 
 
 async def test_a_node_drained_by_hand_is_tainted_where_that_is_wished() -> None:

@@ -1,9 +1,10 @@
 """When a node of Slurm is drained for its Node's sake, and what the Node is told of the node.
 
-A cordon, a taint, a Node that is not ready or a Pod that outstays its job drains the node; when that is
-over, the drain is taken back. Which drains are ours is told by their reason in Slurm alone, so that a
-crash forgets nothing; all others are a person's, or Slurm's own, and are left alone. A drain and DOWN
-become a condition on the Node, and a taint where that is wished; neither drains anything in turn.
+A cordon, a taint, a Node that is not ready or a Pod that outstays its job drains the node; its gate
+(deploy/slurm) drains it too, where it refuses a job. When that is over, the drain is taken back. Which
+drains are ours is told by their reason in Slurm alone, so that a crash forgets nothing; all others are
+a person's, or Slurm's own, and are left alone. A drain and DOWN become a condition on the Node, and a
+taint where that is wished; neither drains anything in turn.
 
 Who resumes a node that we drained has the last word until the cause is another one, or gone: the
 condition remembers it.
@@ -32,6 +33,7 @@ TAINT = Taint(DOMAIN + "out-of-service", "slurm", "NoSchedule")
 """With this value it is ours; one of another value or effect is somebody else's."""
 
 _OUTSTAYED = f"{PREFIX}Pod "
+_REFUSED = f"{PREFIX}the gate refused job "
 _CORDONED = f"{PREFIX}cordoned in Kubernetes"
 _TAINTED = f"{PREFIX}tainted {{}} in Kubernetes".format
 _NOT_READY = f"{PREFIX}not ready in Kubernetes"
@@ -50,6 +52,7 @@ class Why(StrEnum):
     """What a node may be drained for, the most pressing first."""
 
     OUTSTAYED = "outstayed"
+    REFUSED = "refused"
     CORDONED = "cordoned"
     TAINTED = "tainted"
     NOT_READY = "not-ready"
@@ -119,6 +122,8 @@ class Case:
     stays: tuple[Stay, ...] = ()
     unsettled: bool = False
     """Slurm has lost the job of a Pod that runs there, or seems to have: it must start it again."""
+    blocked: bool = False
+    """Where the gate drained it: the next job there would be refused as well."""
 
     @property
     def down(self) -> bool:
@@ -131,6 +136,10 @@ class Case:
     @property
     def drained_by_us(self) -> bool:
         return self.out and not self.down and self.slurm.reason.startswith(PREFIX)
+
+    @property
+    def drained_by_its_gate(self) -> bool:
+        return self.drained_by_us and self.slurm.reason.startswith(_REFUSED)
 
     @property
     def told_of_our_drain(self) -> bool:
@@ -220,11 +229,11 @@ def cause_of(case: Case, wishes: Wishes) -> Cause | None:
     """Returns why a node is to be drained, or to stay so; None where nothing speaks for it."""
     if not wishes.drain:
         return None
-    for stay in case.stays:
-        reason = f"{_OUTSTAYED}{stay.pod} is still there though its job has ended"
-        # For a leader that has just begun no Pod is overdue.
-        if stay.overdue or case.slurm.reason.startswith(reason):
-            return Cause(Why.OUTSTAYED, reason)
+    in_the_way = _outstayed(case)
+    if in_the_way is not None:
+        return in_the_way
+    if case.blocked and case.drained_by_its_gate:
+        return Cause(Why.REFUSED, case.slurm.reason)
     if case.node.unschedulable:
         return Cause(Why.CORDONED, _CORDONED)
     for taint in case.node.taints:
@@ -235,12 +244,21 @@ def cause_of(case: Case, wishes: Wishes) -> Cause | None:
     return None
 
 
+def _outstayed(case: Case) -> Cause | None:
+    for stay in case.stays:
+        reason = f"{_OUTSTAYED}{stay.pod} is still there though its job has ended"
+        # For a leader that has just begun no Pod is overdue.
+        if stay.overdue or case.slurm.reason.startswith(reason):
+            return Cause(Why.OUTSTAYED, reason)
+    return None
+
+
 def borne_out(reason: str, node: Node) -> bool:
     """Tells whether a Node by itself shows what a drain of ours says of it. Of Pods it knows nothing:
-    one that is said to outstay its job is taken to do so."""
+    one that is said to outstay its job, or to be in another's way, is taken to do so."""
     keys = {taint.key for taint in node.taints}
     return (
-        reason.startswith(_OUTSTAYED)
+        reason.startswith((_OUTSTAYED, _REFUSED))
         or (reason.startswith(_CORDONED) and node.unschedulable)
         or (reason.startswith(_NOT_READY) and not keys.isdisjoint(_AWAY))
         or any(reason.startswith(_TAINTED(key)) for key in keys)

@@ -15,6 +15,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from tests.end_to_end.people import People, eventually
+from tests.end_to_end.test_state_loss import lose_all_state
 
 pytestmark = pytest.mark.real
 
@@ -22,8 +23,16 @@ GRACE = 6
 KILL_WAIT = GRACE + 6  # a Pod may have no more grace than that
 SLOW = {"local.slurm-extender.io/stop-after": str(GRACE)}
 KINDS = ["batch", "srun", "salloc"]
-SETTINGS = ("PreemptType=preempt/partition_prio", "PreemptMode=CANCEL", "MinJobAge=20")
+SETTINGS = (
+    "PreemptType=preempt/partition_prio",
+    "PreemptMode=CANCEL",
+    "MinJobAge=20",
+    "PartitionName=graceful Nodes=node-1 PriorityTier=1 PreemptMode=CANCEL GraceTime=60 State=UP",
+    "PartitionName=urgent Nodes=node-1 PriorityTier=9 PreemptMode=OFF State=UP",
+    "PartitionName=first Nodes=node-1 PriorityTier=10 PreemptMode=OFF State=UP",
+)
 TRIES_S = 5
+REFUSED = "slurm-extender: the gate refused job "
 
 
 @pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
@@ -41,10 +50,12 @@ def gated(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         tempfile.TemporaryDirectory(prefix="gate-") as directory,
         Cluster.up(spec, Path(directory)) as cluster,
     ):
-        urgent = ("PartitionName=urgent", "Nodes=node-1", "PriorityTier=9", "PreemptMode=OFF")
-        cluster.run_slurm("scontrol", "create", *urgent)
-        cluster.run_slurm("scontrol", "update", "PartitionName=main", "PreemptMode=CANCEL")
+        let_preempt(cluster)
         yield cluster
+
+
+def let_preempt(cluster: Cluster) -> None:
+    cluster.run_slurm("scontrol", "update", "PartitionName=main", "PreemptMode=CANCEL")
 
 
 @pytest.fixture
@@ -56,19 +67,22 @@ def people(gated: Cluster) -> Iterator[People]:
 
 
 class Native:
-    """A job of alice's for the whole node, whose first process says when it starts."""
+    """A job of alice's, whose first process says when it starts; for the whole node, as a rule."""
 
-    def __init__(self, people: People, kind: str = "batch", partition: str = "main") -> None:
+    def __init__(
+        self, people: People, kind: str = "batch", partition: str = "main", cpus: int = 8
+    ) -> None:
         self._cluster = people.cluster
         self._file = people.cluster.directory / "home/alice" / f"{time.monotonic_ns()}"
-        threading.Thread(target=self._run, args=(kind, partition), daemon=True).start()
+        asked = (f"-Jnative{cpus % 8 or ''}", f"-p{partition}", "-n1", f"-c{cpus}", "--mem=100")
+        threading.Thread(target=self._run, args=(kind, asked), daemon=True).start()
 
-    def _run(self, kind: str, partition: str) -> None:
-        asked = ("-J", "native", "-p", partition, "-n1", "-c8", "--mem=100", "-D", "/home/alice")
+    def _run(self, kind: str, asked: tuple[str, ...]) -> None:
         says = f"date +%s.%N > {self._file.name}"
         how = ("-o", "/dev/null", "--wrap", says) if kind == "batch" else ("sh", "-c", says)
         with suppress(ClusterError):  # it may be cancelled
-            self._cluster.run_slurm("sbatch" if kind == "batch" else kind, *asked, *how, user="alice")
+            command = "sbatch" if kind == "batch" else kind
+            self._cluster.run_slurm(command, *asked, "-D", "/home/alice", *how, user="alice")
 
     def started(self) -> float | None:
         """By the clock on the wall."""
@@ -135,6 +149,18 @@ def test_a_native_job_that_preempts_a_pod_waits_for_it_too(people: People, kind:
     native = Native(people, kind, "urgent")
     assert overlap(native, watched, preempted) == 0
     assert people.see("p") is None
+
+
+def test_while_a_pod_has_its_jobs_grace_time_what_gets_other_cores_starts(people: People) -> None:
+    people.create("p", cpu="4", own_annotations=SLOW, annotations={"partition": "graceful"})
+    people.bound("p")
+    watched = Watched(people, "p")
+    preempted = time.time()
+    heir = Native(people, partition="urgent", cpus=6)
+    eventually(lambda: "deletionTimestamp" in (people.see("p") or {})["metadata"], "it is to leave")
+    started = Native(people, partition="first", cpus=2).starts()
+    assert overlap(heir, watched, preempted) == 0
+    assert started < watched.seen - 1
 
 
 def test_a_killed_extender_lets_nobody_in_before_the_pod_is_gone(people: People) -> None:
@@ -214,25 +240,71 @@ def remembered(cluster: Cluster) -> bool:
     return any(int(one) >= 1 << 25 for one in ids)
 
 
-def test_a_job_that_is_not_let_through_fails_and_its_node_is_drained(people: People) -> None:
+def test_a_job_that_is_not_let_through_fails_and_its_node_is_drained_until_it_is_clear(
+    people: People,
+) -> None:
     """Nobody answers for longer than the gate tries."""
     watched = slow_pod(people)
     native = Native(people)
     eventually(lambda: "native" in people.squeue(), "native job queued")
     people.cluster.kill("extender")
-    node = ("scontrol", "show", "node", "node-1")
     try:
         with gate_tries(people.cluster, TRIES_S):
             people.scancel("p")
-            eventually(
-                lambda: "DRAIN" in people.cluster.run_slurm(*node).stdout, "drained", TRIES_S + 20
-            )
+            eventually(lambda: node_is(people).startswith(f"drained|{REFUSED}"), "drained", TRIES_S + 20)
+        assert node_is(people).endswith("no extender answers")
+        eventually(lambda: waits_again(people), "it waits again")
         assert native.started() is None
         assert people.see("p") is not None
-        assert people.squeue()["native"].state == "PENDING"
     finally:
-        people.cluster.run_slurm("scancel", "-u", "alice")
         people.cluster.start("extender")
         people.gone("p", GRACE + 20)
-        people.cluster.run_slurm("scontrol", "update", "NodeName=node-1", "State=UNDRAIN")
         watched.last_seen()
+    eventually(lambda: node_is(people).startswith("idle"), "resumed", 20)
+
+
+@pytest.fixture
+def slow_to_see(people: People) -> Iterator[People]:
+    """Their extender takes some twelve seconds to be sure that a job is lost."""
+    with restarted(people.cluster, SLURM_EXTENDER_POLL_INTERVAL_S="1"):
+        yield people
+    let_preempt(people.cluster)
+
+
+@contextmanager
+def restarted(cluster: Cluster, **environment: str) -> Iterator[None]:
+    cluster.stop("extender")
+    cluster.start("extender", env=environment)
+    try:
+        yield
+    finally:
+        cluster.stop("extender")
+        cluster.start("extender")
+
+
+def test_a_native_job_that_is_faster_than_one_that_slurm_lost_gives_its_node_back(
+    slow_to_see: People,
+) -> None:
+    """Nobody does anything by hand."""
+    people = slow_to_see
+    people.create("p", cpu="8")
+    people.bound("p")
+    before = people.see("p")
+    with gate_tries(people.cluster, TRIES_S):
+        lose_all_state(people)
+        native = Native(people)
+        eventually(lambda: node_is(people).startswith(f"drained|{REFUSED}"), "refused", 60)
+    assert node_is(people).endswith(f"Pods default/{people.full('p')}")
+
+    def runs() -> bool:
+        job = people.job_of("p")
+        return job is not None and job.state == "RUNNING"
+
+    eventually(runs, "the Pod's job runs again", 60)
+    assert node_is(people).startswith("allocated")
+    assert waits_again(people)
+    assert native.started() is None
+    after = people.see("p")
+    assert before is not None
+    assert after is not None
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
