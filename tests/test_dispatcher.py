@@ -200,6 +200,12 @@ class Works:
         for _ in range(100):
             await asyncio.sleep(0)
 
+    async def tell(self, effect: Effect) -> None:
+        """Carries an effect out, and all that is told of it."""
+        self.put(effect)
+        await self.outcome()
+        await self.told()
+
     async def do(self, effect: Effect) -> Any:
         return await self.dispatcher.carry_out(effect)
 
@@ -322,25 +328,23 @@ async def test_another_attempt_takes_the_nomination_back() -> None:
 
 async def test_a_cause_is_a_condition_and_an_event() -> None:
     async with Works() as works:
-        works.put(ShowCause("u1", POD, CAUSE, 7))
-        await works.outcome()
-        await works.told()
+        await works.tell(ShowCause("u1", POD, CAUSE, 7))
         assert works.kubernetes.done == ["patch status", "event"]
 
 
 async def test_a_pod_that_runs_is_told_by_an_event_alone() -> None:
-    works = Works()
-    await works.do(ShowCause("u1", POD, CAUSE, 7, event_alone=True))
-    assert works.kubernetes.done == ["event"]
+    async with Works() as works:
+        await works.tell(ShowCause("u1", POD, CAUSE, 7, event_alone=True))
+        assert works.kubernetes.done == ["event"]
 
 
 @pytest.mark.parametrize(
     ("reason", "action"), [("EvictionHeldBack", "Evicting"), ("Resources", "Placing")]
 )
 async def test_an_event_says_what_was_being_done(reason: str, action: str) -> None:
-    works = Works()
-    await works.do(ShowCause("u1", POD, Cause(reason, "because"), 7))
-    assert works.kubernetes.actions == [action]
+    async with Works() as works:
+        await works.tell(ShowCause("u1", POD, Cause(reason, "because"), 7))
+        assert works.kubernetes.actions == [action]
 
 
 async def test_effects_wait_while_this_replica_may_not_act() -> None:
@@ -379,9 +383,7 @@ async def test_evictions_wait_for_no_event_and_each_has_its_own() -> None:
 async def test_an_event_that_cannot_be_made_keeps_no_pod_from_its_eviction(status: int) -> None:
     async with Works(FakeKubernetes(event=Rejected(status, "no such Event"))) as works:
         for _ in range(2):
-            works.put(EVICTION)
-            await works.outcome()
-            await works.told()
+            await works.tell(EVICTION)
         assert works.kubernetes.done == ["patch status", "delete"] * 2
 
 
