@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -57,10 +58,19 @@ class Slurmd:
         (folder / "token").write_text("secret\n")
         self.remembers("")
         self._command("sinfo", "exit 1")
-        self._command("scontrol", f'printf "%s\\n" "$@" >>{folder}/told')
+        self.slurmctld_started(3600)
 
     def remembers(self, text: str, status: int = 0) -> None:
         self._command("squeue", f"printf '{text}'; exit {status}")
+
+    def slurmctld_started(self, seconds_ago: int | None) -> None:
+        """What scontrol says of it; None: nothing."""
+        shows = "exit 1"
+        if seconds_ago is not None:
+            begin = datetime.fromtimestamp(time.time() - seconds_ago).isoformat(timespec="seconds")  # noqa: DTZ006 - local
+            shows = f"echo 'AuthType  = auth/slurm'; echo 'BOOT_TIME               = {begin}'; exit"
+        told = f'printf "%s\\n" "$@" >>{self._folder}/told'
+        self._command("scontrol", f'[ "$1" = show ] && {{ {shows}; }}; {told}')
 
     def node_is(self, state: str) -> None:
         """What sinfo says; without it, it says nothing."""
@@ -205,6 +215,17 @@ def test_while_nobody_answers_at_all_nobody_is_let_through(slurmd: Slurmd) -> No
     slurmd.extenders(DOWN)
     slurmd.remembers("", status=1)
     assert slurmd.run().returncode == 1
+
+
+@pytest.mark.parametrize("seconds_ago", [5, None])
+def test_a_slurmctld_that_has_just_started_may_have_forgotten_a_pods_job(
+    slurmd: Slurmd, seconds_ago: int | None
+) -> None:
+    slurmd.extenders(DOWN)
+    slurmd.slurmctld_started(seconds_ago)
+    assert slurmd.run().returncode == 1
+    slurmd.slurmctld_started(90)
+    assert slurmd.run().returncode == 0
 
 
 def test_without_its_configuration_it_fails(slurmd: Slurmd) -> None:
