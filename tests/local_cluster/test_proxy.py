@@ -74,10 +74,16 @@ def network(tmp_path: Path) -> Iterator[Network]:
         argv = [sys.executable, "-m", "deploy.local.proxy", json.dumps(plan), str(control)]
         process = stack.enter_context(subprocess.Popen(argv, cwd=CHECKOUT))
         stack.callback(process.kill)
-        while not control.exists():
+        while not listens(control):
             assert process.poll() is None
             time.sleep(0.01)
         yield Network(ports, control, stack)
+
+
+def listens(control: Path) -> bool:
+    """A socket is there a moment before it takes connections."""
+    with closing(socket.socket(socket.AF_UNIX)) as attempt:
+        return attempt.connect_ex(bytes(control)) == 0
 
 
 def ask(link: socket.socket, within_s: float = 5.0) -> str:
