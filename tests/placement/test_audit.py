@@ -282,6 +282,7 @@ def test_a_drain_of_ours_on_an_open_node_is_stuck() -> None:
             drained("slurm-extender: tainted repair in Kubernetes"),
         ),
         (kube_node("n1"), drained("slurm-extender: Pod default/p is still there")),
+        (kube_node("n1"), drained("slurm-extender: the gate refused job 7: Pods default/p")),
         (kube_node("another"), drained("slurm-extender: its Node is gone")),
     ],
 )
