@@ -2,14 +2,14 @@
 
 `apply(event, now)` takes in what one of the two systems said and returns the effects that follow. It
 never waits and never looks at a clock. The rules are pure functions beside it (`pod_news`, `job_news`,
-`steps`, `recovery`); what is kept here is the set of records, the line of those that wait for a turn,
-and when each is to be looked at again.
+`steps`, `recovery`); what is kept here is the records, the line of those that wait for a turn, and when
+each is to be looked at again.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
@@ -40,6 +40,7 @@ from extender.placement.job_news import after_grace, after_poll
 from extender.placement.node_constraints import NodeConstraints
 from extender.placement.placeholder import WATCHED, Cause, Placeholder, State
 from extender.placement.pod_news import MISSED, after_absence, after_end, after_pod, refused
+from extender.placement.records import Records
 from extender.placement.recovery import recovered
 from extender.placement.rules import Moment, Rules
 from extender.placement.steps import (
@@ -78,13 +79,9 @@ class Ledger:
         self._breaker = Breaker(rules.deletions_a_minute, held_back)
         self._observer = observer
         self._view = ClusterView()
-        self._records: dict[str, Placeholder] = {}
+        self._records = Records()
         self._avoiding: set[str] = set()
         """Who was refused a Node of late."""
-        self._in: dict[State, dict[str, None]] = {state: {} for state in State}
-        """The uids of those in each state, in the order in which they came into it."""
-        self._on: defaultdict[str, set[str]] = defaultdict(set)
-        """Node -> the uids of those that are there, or may yet be bound there."""
         self._windows = Windows(rules.window, rules.fast_path_rest)
         self._untold: deque[tuple[float, str]] = deque()
         """Who came in line, and when to tell them so."""
@@ -109,7 +106,7 @@ class Ledger:
     @property
     def placeholders(self) -> Iterator[Placeholder]:
         """Yields every record, tombstones included."""
-        return iter(self._records.values())
+        return iter(self._records)
 
     def allocated(self, uid: str) -> Placeholder | None:
         """Returns the record of a Pod that carries its allocation and is not bound."""
@@ -120,16 +117,18 @@ class Ledger:
 
     def holding(self, node: str) -> tuple[Placeholder, ...]:
         """Returns the records whose Pods are on a Node, or may yet be bound there."""
-        return tuple(self._records[uid] for uid in self._on.get(node, ()))
+        return self._records.holding(node)
 
     @property
     def evicting(self) -> Iterator[Placeholder]:
         """Yields the records whose jobs ended first, while their Pods are still there."""
-        return (self._records[uid] for uid in self._in[State.EVICTING])
+        return iter(self._records.of(State.EVICTING))
 
     def watched_jobs(self) -> frozenset[int]:
         """Returns the ids of the jobs whose states matter."""
-        return frozenset(p.job_id for p in self._all(*WATCHED) if p.job_id is not None and p.watched)
+        return frozenset(
+            p.job_id for p in self._records.of(*WATCHED) if p.job_id is not None and p.watched
+        )
 
     def jobs_with_grace(self) -> dict[str, int]:
         """Returns, by uid, the jobs of bound Pods that have time to leave when Slurm preempts them."""
@@ -137,13 +136,13 @@ class Ledger:
             return {}
         return {
             p.pod.uid: p.job_id
-            for p in self._all(State.BOUND)
+            for p in self._records.of(State.BOUND)
             if p.job_id is not None and not p.pod.deleting and self._view.has_grace(p.pod.request.job)
         }
 
     def waits(self) -> bool:
         """Tells whether a change in Slurm would move a Pod on at once."""
-        return bool(self._in[State.QUEUED])
+        return self._records.any_of(State.QUEUED)
 
     def next_wake(self) -> float:
         """Returns when a Tick is due, on the caller's clock; infinity where none is."""
@@ -210,7 +209,7 @@ class Ledger:
 
     def _jobs_polled(self, event: JobsPolled) -> None:
         at = self._moment()
-        for record in self._all(*WATCHED):
+        for record in self._records.of(*WATCHED):
             known = record.job_id in event.asked and record.since <= event.asked_at
             if known and record.watched:
                 state = event.states.get(record.job_id or 0)
@@ -226,10 +225,10 @@ class Ledger:
     def _cluster_observed(self, event: ClusterObserved) -> None:
         self._view = event.view
         self._windows.wake(self._now)
-        for record in self._all(State.REFUSED):
+        for record in self._records.of(State.REFUSED):
             if not record.pod.request.problems and record.barred is None:
                 self._settle(record.move(State.SEEN, self._now))
-        for record in self._all(State.QUEUED):
+        for record in self._records.of(State.QUEUED):
             if is_outdated(record, self._moment()):
                 self._settle(record._replace(not_before=0.0))
 
@@ -243,9 +242,6 @@ class Ledger:
     def _moment(self) -> Moment:
         return Moment(self._now, self._rules, self._view)
 
-    def _all(self, *states: State) -> list[Placeholder]:
-        return [self._records[uid] for state in states for uid in self._in[state]]
-
     # What follows from a record
 
     def _settle(self, record: Placeholder) -> None:
@@ -256,25 +252,23 @@ class Ledger:
         uid = record.pod.uid
         before = self._records.get(uid)
         if record.state is State.DONE and self._now >= record.not_before:
-            if before is not None:
-                del self._records[uid], self._in[before.state][uid]
-            self._place(uid, before, None)
+            self._records.drop(uid)
             self._avoiding.discard(uid)
             self._windows.forget(uid)
             self._breaker.forget(uid)
             return
         if before is None or before.state is not record.state:
             self._note_move(before, record)
-        self._records[uid] = self._emit(record)
-        self._place(uid, before, self._records[uid])
-        self._line_up(self._records[uid])
-        self._wake(self._records[uid])
+        record = self._emit(record)
+        self._records.put(record)
+        self._line_up(record)
+        self._wake(record)
         if record.avoid:
             self._avoiding.add(uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
             self._reopen(record.pod.node)
         if record.missing and self._breaker.passes(record, self._now):
-            self._settle(after_end(self._records[uid], self._now, MISSED))
+            self._settle(after_end(record, self._now, MISSED))
 
     def _line_up(self, record: Placeholder) -> None:
         if record.state is State.SEEN and record.pod.other_gates:
@@ -284,24 +278,11 @@ class Ledger:
 
     def _note_move(self, before: Placeholder | None, record: Placeholder) -> None:
         uid = record.pod.uid
-        if before is not None:
-            del self._in[before.state][uid]
-            self._breaker.forget(uid)
-        self._in[record.state][uid] = None
+        self._breaker.forget(uid)
         if record.state is State.SEEN:
             self._untold.append((self._now + self._rules.settle, uid))
         if self._observer is not None:
             self._observer(before, record)
-
-    def _place(self, uid: str, before: Placeholder | None, after: Placeholder | None) -> None:
-        was, now = before and before.holds, after and after.holds
-        if was != now:
-            if was:
-                self._on[was].discard(uid)
-                if not self._on[was]:
-                    del self._on[was]
-            if now:
-                self._on[now].add(uid)
 
     def _reopen(self, node: str | None) -> None:
         """A Pod has left a Node: those that were refused there may ask again."""
