@@ -243,10 +243,16 @@ def give_back(placeholder: Placeholder, at: Moment) -> Placeholder:
         return placeholder.move(State.REPLACING, at.now, cause=cause)
     cause = Cause("NodeRefused", f"kube-scheduler does not let it onto {node}, which Slurm chose")
     avoid = (*placeholder.avoid, (node, at.now + at.rules.avoid))
-    offered = placeholder.offered
-    if pod.offered is not None and pod.offered.nodes and pod.offered.job_id == placeholder.job_id:
-        offered = frozenset(pod.offered.nodes), at.now + at.rules.offer
-    return placeholder.move(State.REPLACING, at.now, cause=cause, avoid=avoid, offered=offered)
+    replaced = placeholder.move(State.REPLACING, at.now, cause=cause, avoid=avoid)
+    if pod.offered is None or not pod.offered.nodes or pod.offered.job_id != placeholder.job_id:
+        return replaced
+    nodes = frozenset(pod.offered.nodes)
+    offered = replaced._replace(offered=(nodes, at.now + at.rules.offer))
+    if not has_no_node(offered, at):
+        return offered
+    # All Nodes of the partition are taken, by Pods that may end at any time.
+    soon = at.now + at.rules.delay(Remedy.LATER, placeholder.attempt)
+    return replaced._replace(offered=(nodes, soon))
 
 
 def next_attempt(placeholder: Placeholder, now: float) -> Placeholder:

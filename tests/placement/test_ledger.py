@@ -347,6 +347,22 @@ def test_only_the_nodes_that_kube_scheduler_offered_are_asked_for_after_a_refusa
     assert submitted.job.excluded_nodes == ("n1", "n2", "n4")
 
 
+def test_an_offer_without_a_node_of_the_partition_counts_for_seconds() -> None:
+    world = World()
+    elsewhere = {name: Node(name, name, {}) for name in ("n1", "n2", "other")}
+    world.tell(ClusterObserved(replace(VIEW, nodes=elsewhere)))
+    uid = world.create_pod()
+    settle(world)
+    first = world.pods[uid].allocation
+    assert first is not None
+    world.write(replace(world.pods[uid], offered=Offer(first.job_id, ("other",))))
+    settle(world)
+    assert not any(isinstance(effect, Submit) for effect in poll(world))
+    world.pass_time(5.0)
+    submitted = next(e for e in (*poll(world), *settle(world)) if isinstance(e, Submit))
+    assert submitted.job.excluded_nodes == (first.node,)
+
+
 def test_an_offer_instead_of_an_earlier_jobs_node_says_nothing_of_this_ones() -> None:
     world = World()
     uid = world.create_pod()
