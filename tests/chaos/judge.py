@@ -112,6 +112,9 @@ class Judge:
         self._ended_by_slurm: set[int] = set()
         self._stretches: dict[int, list[Stretch]] = defaultdict(list)
         self._jobs_of: dict[str, set[int]] = defaultdict(set)
+        self._named: dict[str, set[int]] = defaultdict(set)
+        self._looks: list[tuple[float, float]] = []
+        """When slurmctld was asked, and when it had answered."""
         self._bindings: list[Binding] = []
         self._bound_by: dict[int, Binding] = {}
         """The same by the ids of their jobs."""
@@ -167,7 +170,9 @@ class Judge:
         self, begin: float, end: float, calm_since: float | None, jobs: Collection[SeenJob]
     ) -> None:
         """What slurmctld said of all jobs, asked at `begin` and answered at `end`."""
+        self._looks.append((begin, end))
         for job in jobs:
+            self._named[job.name].add(job.id)
             self._job_seen(begin, end, job)
         usable = {node: cpus for node, cpus in self._node_cpus.items() if node not in self._out}
         seen = anomalies(self.pods.values(), jobs, self._node_cpus, usable)
@@ -198,6 +203,25 @@ class Judge:
     def stays(self) -> Collection[Stay]:
         """From when to when each Pod that Slurm placed was surely on its node."""
         return self._stays.values()
+
+    @property
+    def node_cpus(self) -> Mapping[str, int]:
+        return self._node_cpus
+
+    def follows_state_loss(self, at: float, within: float) -> bool:
+        """Whether Slurm had lost all of its state so lately."""
+        return any(lost <= at <= lost + within for lost in self._causes.state_lost)
+
+    def disowned(self, process: Stay) -> bool:
+        """Whether slurmctld, asked while a native job's process was there, did not have the job on that
+        node: it had forgotten a start (it was killed), which nobody can know of."""
+        stretches = [s for job in self._named[process.who] for s in self._stretches[job]]
+        here = [s for s in stretches if s.job.node == process.node and s.job.there]
+        return any(
+            not any(each.first <= end and each.last >= begin for each in here)
+            for begin, end in self._looks
+            if process.first < begin and end < process.last
+        )
 
     def eviction(self, job_id: int) -> Eviction | None:
         """What became of the bound Pod of a job, None where there was none or its author deleted it."""

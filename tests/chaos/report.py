@@ -19,7 +19,8 @@ EVICT_LIMIT_MS = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """build/chaos.json. The first twelve are what a run is held to."""
+    """build/chaos.json. The first twelve are what a run is held to; of overlaps and evictions see
+    `figures.Figures`."""
 
     kills: int
     pods: int
@@ -32,12 +33,10 @@ class Report:
     undone: int
     """What a person did to a node."""
     overlap_seconds_max: float
-    """For how long a native job and a Pod had the same cores at most."""
     evict_ms_p99: float | None
-    """From slurmctld's word to the Pod's deletion seen, while nothing fails; 50 at once included."""
     failover_s_max: float | None
     overlap_after_state_loss_s: float
-    """The same soon after Slurm lost all of its state; a run is not held to it."""
+    overlap_of_forgotten_jobs_s: float
     seed: int
     duration_s: float
     failovers_s: list[float]
@@ -51,7 +50,6 @@ class Report:
     evict_ms_p50: float | None
     evict_ms_max: float | None
     evictions: dict[str, int]
-    """Of how many Pods, by what Slurm said."""
     state_losses: int
     outages: dict[str, int]
     """Of nodes, by how a person took them out of service."""

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.chaos import evictions, plan
+from tests.chaos import plan
 from tests.chaos.anomalies import GRACE_S
 from tests.chaos.attacker import Attacker
 from tests.chaos.audit import Audit, audit
 from tests.chaos.calm import Calm
 from tests.chaos.crowd import Crowd
-from tests.chaos.evictions import Measured
 from tests.chaos.failover import Failovers
+from tests.chaos.figures import Figures, figures, processes_of, signals_of
 from tests.chaos.judge import Causes, Judge
 from tests.chaos.observer import Observer
-from tests.chaos.overlap import Overlap, overlaps, read_processes
 from tests.chaos.repair import Repair
 from tests.chaos.report import Report, count, story
 from tests.chaos.scene import SPEC
-from tests.chaos.signals import Signal, read_signals
-from tests.chaos.state_loss import AFTERWARDS_S, StateLoss
-from tests.chaos.workload import PROCESSES, Workload
+from tests.chaos.state_loss import StateLoss
+from tests.chaos.workload import Workload
 
 _HEALED_WITHIN_S = 90.0
 _REST_S = GRACE_S + 2.0  # so that what lasts too long is seen to
@@ -76,10 +74,19 @@ class Run:
             self._calm.wait(1.0, _HEALED_WITHIN_S)
             result = audit(self._cluster, self._observer, self._node_cpus)
         self._workload.close()
-        signals = self._signals()
+        return self._report(result, self._figures())
+
+    def _figures(self) -> Figures:
+        signals = signals_of(self._cluster)
         self.judge.conclude(signals)
-        evicted = list(evictions.measured(signals, self.judge.eviction, self._calm))
-        return self._report(result, evicted, self._overlaps())
+        cpus = {job.name: job.cpus for job in plan.jobs(self._seed, self._duration)}
+        processes = processes_of(self._cluster, cpus)
+        self._log(f"{len(processes)} processes of native jobs, {len(self.judge.stays)} Pods of Slurm's")
+
+        def tell(at: float, words: str) -> None:
+            self._log(f"{at - self.begin:8.2f} s  {words}")
+
+        return figures(signals, processes, self.judge, self._calm, tell)
 
     def _storms(self) -> None:
         """Storm, rest, evictions, failover, at times a loss of state, until the time is over; at least
@@ -103,47 +110,16 @@ class Run:
         if not self._calm.wait(_REST_S, _HEALED_WITHIN_S):
             self._log(f"not healed: {self._calm}")
 
-    def _signals(self) -> list[Signal]:
-        """What slurmctld logged, by the clock that everything else goes by."""
-        ahead = time.time() - time.monotonic()
-        with (self._cluster.logs / "slurmctld.log").open(errors="replace") as log:
-            return [replace(each, at=each.at - ahead) for each in read_signals(log)]
-
-    def _overlaps(self) -> list[Overlap]:
-        ahead = time.time() - time.monotonic()
-        cpus = {job.name: job.cpus for job in plan.jobs(self._seed, self._duration)}
-        files = (self._cluster.directory / "home").glob(f"*/{PROCESSES}")
-        said = (line for file in files for line in file.read_text().splitlines())
-        processes = [
-            replace(each, first=each.first - ahead, last=each.last - ahead)
-            for each in read_processes(said, cpus)
-        ]
-        self._log(f"{len(processes)} processes of native jobs, {len(self.judge.stays)} Pods")
-        return list(overlaps(processes, self.judge.stays, self._node_cpus))
-
-    def _report(self, result: Audit, evicted: list[Measured], met: list[Overlap]) -> Report:
+    def _report(self, result: Audit, measured: Figures) -> Report:
         violations = list(dict.fromkeys([*self.judge.violations, *result.found]))
         for violation in violations:
             for line in story(violation, self.judge.history, self.begin):
                 self._log(line)
-        for one in met:
-            self._log(f"OVERLAP of {one.seconds:.2f} s on {one.node} at {one.at - self.begin:.2f} s:")
-            self._log(f"  {one.words}")
-        for each in sorted(evicted, key=lambda each: -each.took_s)[:10]:
-            at = each.signal.at - self.begin
-            self._log(f"{each.pod} {each.signal.kind} at {at:.2f} s: told in {each.took_s:.3f} s")
-        lost = self._causes.state_lost
-        after_loss = [one for one in met if any(at <= one.at <= at + AFTERWARDS_S for at in lost)]
+        counted: dict[str, Any] = {**count(violations), **asdict(measured)}
         failovers = [round(took, 2) for took in self._failovers.took_s]
         return Report(
-            **count(violations),
-            overlap_seconds_max=_longest(one for one in met if one not in after_loss),
-            overlap_after_state_loss_s=_longest(after_loss),
-            evict_ms_p50=_milliseconds(evicted, 0.5),
-            evict_ms_p99=_milliseconds(evicted, 0.99),
-            evict_ms_max=_milliseconds(evicted, 1.0),
-            evictions=dict(Counter(each.signal.kind for each in evicted)),
-            state_losses=len(lost),
+            **counted,
+            state_losses=len(self._causes.state_lost),
             outages={how: self._workload.done[how] for how in plan.Outage},
             kills=self._attacker.counts[plan.KILL],
             pods=len(self.judge.names),
@@ -164,15 +140,6 @@ class Run:
             looks=self._observer.looks,
             violations=[f"{v.kind}: {v.words}" for v in violations],
         )
-
-
-def _longest(found: Iterable[Overlap]) -> float:
-    return round(max((each.seconds for each in found), default=0.0), 3)
-
-
-def _milliseconds(evicted: Iterable[Measured], share: float) -> float | None:
-    took = evictions.percentile((each.took_s for each in evicted), share)
-    return None if took is None else round(took * 1e3, 1)
 
 
 def run(seed: int, duration: float, directory: Path, log: Log, spec: ClusterSpec = SPEC) -> Report:

@@ -94,6 +94,11 @@ class SeenJob:
     def running(self) -> bool:
         return self.state == "RUNNING"
 
+    @property
+    def there(self) -> bool:
+        """Its processes may be on its node."""
+        return self.running or self.state == "COMPLETING"
+
     def __str__(self) -> str:
         return f"job {self.id} {self.state} {self.node}".rstrip()
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.chaos.anomalies import DUPLICATES, UNBOUND_LEAKS, UNDONE, WRONG_KILLS
 from tests.chaos.judge import Causes, Judge
+from tests.chaos.overlap import Stay
 from tests.chaos.plan import Outage
 from tests.chaos.seen import SeenJob, SeenNode, SeenPod
 from tests.chaos.signals import Kind, Signal
@@ -175,6 +176,20 @@ def test_a_cordon_stays_whatever_slurm_forgets() -> None:
     assert judge.violations == []
     judge.nodes_seen(31.0, 31.1, None, [OUT])
     assert [violation.kind for violation in judge.violations] == [UNDONE]
+
+
+def test_a_process_that_slurm_does_not_know_of_is_disowned() -> None:
+    judge = Judge(Causes(), {"n1": 8, "n2": 8})
+    judge.jobs_seen(1.0, 1.1, None, [NATIVE])
+    judge.jobs_seen(2.0, 2.1, None, [replace(NATIVE, state="PENDING", node="")])
+    judge.jobs_seen(3.0, 3.1, None, [replace(NATIVE, node="n2")])
+    judge.jobs_seen(4.0, 4.1, None, [replace(NATIVE, node="n2", state="COMPLETING")])
+    process = Stay("native-1", "n1", 1, 0.5, 1.5)
+    assert not judge.disowned(process)
+    assert not judge.disowned(replace(process, first=1.2, last=1.9))  # nobody asked
+    assert judge.disowned(replace(process, last=2.5))
+    assert judge.disowned(replace(process, last=3.5))
+    assert not judge.disowned(replace(process, node="n2", first=2.5, last=4.5))
 
 
 def test_the_history_of_a_pod_tells_both_systems_sides_in_order() -> None:

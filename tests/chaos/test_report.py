@@ -21,6 +21,7 @@ GOOD = Report(
     overlap_seconds_max=0.0,
     evict_ms_p99=700.0,
     overlap_after_state_loss_s=3.0,
+    overlap_of_forgotten_jobs_s=2.0,
     evict_ms_p50=100.0,
     evict_ms_max=1100.0,
     evictions={"cancelled": 50},
