@@ -99,14 +99,23 @@ class ResourceWatch:
 
     async def _one_watch(self) -> AsyncIterator[Change]:
         watch = self._api.watch(self._kind, self._selector, self._version, _WATCH_S)
-        async with watch as pieces, asyncio.timeout(_SILENCE_S) as silence:
-            self._on_trouble(None)
-            rest = b""
-            async for piece in pieces:
-                silence.reschedule(asyncio.get_running_loop().time() + _SILENCE_S)
-                *lines, rest = (rest + piece).split(b"\n")
-                for change in self._read(lines):
-                    yield change
+        heard, silence = False, asyncio.timeout(_SILENCE_S)
+        try:
+            async with watch as pieces, silence:
+                self._on_trouble(None)
+                rest = b""
+                async for piece in pieces:
+                    heard = True
+                    silence.reschedule(asyncio.get_running_loop().time() + _SILENCE_S)
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for change in self._read(lines):
+                        yield change
+        except TimeoutError as error:
+            if heard or not silence.expired():
+                raise
+            # A kube-apiserver whose data was restored from a backup has yet to come to our version, and
+            # says nothing of what is before: not even a bookmark, for as long as that takes.
+            raise Expired(410, "a watch that said nothing at all") from error
 
     def _read(self, lines: Iterable[bytes]) -> Iterable[Change]:
         for line in lines:

@@ -22,7 +22,7 @@ from extender.policy.keeper import PolicyKeeper
 from extender.resource_watch import ResourceWatch
 from tests.builders import DIALECT, Manifest, node_manifest, pod_manifest
 
-Step = bytes | Exception
+Step = bytes | Exception | None
 Told = tuple[str, str, bool]
 """What a reader of changes is told: uid, resourceVersion ("" where only the uid is known), gone."""
 
@@ -39,7 +39,7 @@ class FakeApi:
     """Answers lists and watches by a script; when the watches are used up, the next one stays silent.
 
     A list is its objects and version, a watch the pieces of its stream in order; an exception is raised
-    where it stands, before the first piece when the watch is opened.
+    where it stands, before the first piece when the watch is opened; at None the stream falls silent.
     """
 
     async def cluster_uid(self) -> str:
@@ -83,7 +83,10 @@ class FakeApi:
         for step in steps or ():
             if isinstance(step, Exception):
                 raise step
-            yield step
+            if step is None:
+                await asyncio.Event().wait()
+            else:
+                yield step
 
 
 def item(uid: str, version: int, **more: Any) -> Manifest:
@@ -229,16 +232,19 @@ async def test_what_is_no_json_is_trouble_and_not_the_end() -> None:
 
 async def test_a_connection_that_fell_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_watch, "_SILENCE_S", 0.01)
-    api = FakeApi([EMPTY])
-    reopened = asyncio.Event()
-    api.on_open = lambda: reopened.set() if len(api.since) > 2 else None
-    watch = ResourceWatch(cast(KubernetesApi, api), "pods")
-    await watch.list()
-    reader = asyncio.ensure_future(anext(watch.changes()))
-    await asyncio.wait_for(reopened.wait(), 10)
-    reader.cancel()
-    await asyncio.gather(reader, return_exceptions=True)
-    assert api.since == ["5", "5", "5"]
+    api = FakeApi([EMPTY], [event("BOOKMARK", version=6), None], [event("ADDED", "a", 7), None])
+    assert await told(api) == [("a", "7", False)]
+    assert api.since == ["5", "6", "7"]
+
+
+async def test_after_a_watch_that_never_said_a_word_all_objects_are_listed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One whose data was restored has not come to our version, and says nothing till then."""
+    monkeypatch.setattr(resource_watch, "_SILENCE_S", 0.01)
+    api = FakeApi([([item("a", 20)], "30"), ([item("b", 3)], "9")], [None], [event("ADDED", "c", 10)])
+    assert await told(api) == [("a", "", True), ("b", "3", False), ("c", "10", False)]
+    assert api.since == ["30", "9", "10"]
 
 
 async def test_watches_that_end_at_once_are_not_opened_in_a_rush(
