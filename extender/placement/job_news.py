@@ -128,6 +128,7 @@ def _over(placeholder: Placeholder, at: Moment) -> Placeholder:
 
 def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
     """Returns the record after its job was read; None where Slurm does not know that id."""
+    placeholder = _recognised(placeholder, job, at)
     if job is not None and placeholder.state in _JUST_MADE and not _is_of(job, placeholder.owner):
         return _disowned(placeholder, job, at)
     match placeholder.state:
@@ -146,21 +147,28 @@ def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeho
     return placeholder
 
 
+def _recognised(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
+    if job is None:
+        return placeholder
+    key = PlaceholderKey.parse(job.admin_comment)
+    whose = None if key is None else (key.cluster, key.uid)
+    return placeholder._replace(ours=whose == (at.rules.cluster, placeholder.workload))
+
+
 def _before_its_end(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
     """Only a job that says itself that it is this workload's is ended. One that Slurm does not know may
     be on its way."""
     if job is None:
         return placeholder if placeholder.ours else _look_again(placeholder, at)
-    key = PlaceholderKey.parse(job.admin_comment)
-    if key is None or (key.cluster, key.uid) != (at.rules.cluster, placeholder.workload):
-        return placeholder._replace(ours=False, job_id=None, job_over=True)
+    if not placeholder.ours:
+        return placeholder._replace(job_id=None, job_over=True)
     if placeholder.unseen:  # what its author wrote is on the job alone
         request = placeholder.pod.request
         asked = replace(request.job, comment=job.comment or None)
         pod = replace(placeholder.pod, request=replace(request, job=asked))
         placeholder = placeholder._replace(pod=pod)
     over = placeholder.job_over or job.state.ended
-    return placeholder._replace(ours=True, job_over=over, not_before=0.0)
+    return placeholder._replace(job_over=over, not_before=0.0)
 
 
 def _is_of(job: Job, owner: tuple[int | None, int | None]) -> bool:

@@ -272,6 +272,12 @@ def test_a_job_that_is_known_to_be_the_pods_own_is_not_read_before_it_is_cancell
     uid = bound_pod(world)
     world.remove_pod(uid)
     assert kinds(settle(world)) == [CancelJob]
+    uid = bound_pod(world)
+    world.restart()  # then only the Pod says which it is, until the job is read
+    world.pass_time(world.rules.verified)
+    assert ReadJob in kinds(settle(world))
+    world.remove_pod(uid)
+    assert kinds(settle(world)) == [CancelJob]
 
 
 def test_what_an_orphans_author_wrote_stays_in_its_comment() -> None:
