@@ -34,6 +34,7 @@ _PATHS = {"pods": "/api/v1/pods", "nodes": "/api/v1/nodes"}
 _TIMEOUT_S = 10.0
 _LIST_TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
+_PAGE = 500  # Pods that are read within some 0.1 s
 _CONNECTIONS = 24  # each costs both sides a TLS handshake, and more than these only queue there
 _NO_TOKEN: Final = (OSError, config.ConfigException)  # what reading a rotating token may end with
 _USER_AGENT: Final = "slurm-extender"
@@ -253,7 +254,21 @@ class KubernetesApi:
 
     async def list(self, kind: str, field_selector: str | None) -> Manifest:
         """Returns a list of "pods" or "nodes" as the API server has it, all namespaces."""
-        query = {"fieldSelector": field_selector} if field_selector else {}
+        return await self._list(kind, _selecting(field_selector))
+
+    async def pages(self, kind: str, field_selector: str | None) -> AsyncIterator[Manifest]:
+        """Yields the same list, which may be long, in parts: everything else gets its turns between
+        them. All have one resourceVersion; Expired where the API server has lost it meanwhile."""
+        query = _selecting(field_selector) | {"limit": str(_PAGE)}
+        while True:
+            page = await self._list(kind, query)
+            yield page
+            following = page["metadata"].get("continue")
+            if not following:
+                return
+            query["continue"] = following
+
+    async def _list(self, kind: str, query: Mapping[str, str]) -> Manifest:
         return await self._ask_apart("GET", _PATHS[kind], query=query, timeout_s=_LIST_TIMEOUT_S)
 
     @asynccontextmanager
@@ -267,8 +282,7 @@ class KubernetesApi:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(seconds),
         }
-        if field_selector:
-            query["fieldSelector"] = field_selector
+        query |= _selecting(field_selector)
         timeout_s = seconds + 30.0
         response = await self._send("GET", _PATHS[kind], query=query, timeout_s=timeout_s, steady=True)
         try:
@@ -354,6 +368,10 @@ class KubernetesApi:
 
 def _session(tls: Any, limit: int) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=limit))
+
+
+def _selecting(field_selector: str | None) -> dict[str, str]:
+    return {"fieldSelector": field_selector} if field_selector else {}
 
 
 def _pod(namespace: str, name: str) -> str:

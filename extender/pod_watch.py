@@ -56,8 +56,8 @@ class PodWatch:
 
     async def list(self) -> tuple[Pod, ...]:
         """Returns all Pods of ours; `run` goes on from there. Raises KubernetesError."""
-        listed = await self._watch.list()
-        return tuple(self._parse(manifest) for manifest in listed if self._is_ours(manifest))
+        listed = await self._watch.list_as(self._parse_ours)
+        return tuple(pod for pod in listed if pod is not None)
 
     async def run(self, dispatcher: Dispatcher) -> None:
         """Feeds the dispatcher for ever, after `list`."""
@@ -71,8 +71,11 @@ class PodWatch:
             if change.gone:
                 if self._known.pop(uid, None) is not None:
                     dispatcher.feed(PodVanished(uid, seen=change.seen))
-            elif self._is_ours(change.manifest):
-                dispatcher.feed(PodObserved(self._parse(change.manifest)))
+            elif (pod := self._parse_ours(change.manifest)) is not None:
+                dispatcher.feed(PodObserved(pod))
+
+    def _parse_ours(self, manifest: Manifest) -> Pod | None:
+        return self._parse(manifest) if self._is_ours(manifest) else None
 
     def _is_ours(self, manifest: Manifest) -> bool:
         """One that was ours stays so: it may have a job."""

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import structlog
@@ -21,6 +21,8 @@ from extender.kubernetes_api import Expired, KubernetesApi, KubernetesError, Man
 _WATCH_S = 290
 _SILENCE_S = 100.0  # bookmarks come about once a minute: longer silence is a dead connection
 _BACKOFF_S = (0.1, 5.0)
+
+Item = TypeVar("Item")
 
 log = structlog.get_logger()
 
@@ -55,11 +57,18 @@ class ResourceWatch:
 
     async def list(self) -> tuple[Manifest, ...]:
         """Lists all objects; `changes` goes on from there. Raises KubernetesError."""
-        listed = await self._api.list(self._kind, self._selector)
-        items = tuple(listed.get("items") or ())
-        self._version = listed["metadata"]["resourceVersion"]
-        self._known = {item["metadata"]["uid"]: _stub(item) for item in items}
-        return items
+        return await self.list_as(lambda manifest: manifest)
+
+    async def list_as(self, read: Callable[[Manifest], Item]) -> tuple[Item, ...]:
+        """The same, as what `read` makes of each object: 10,000 manifests at once are 200 MB."""
+        items, known = list[Item](), dict[str, Manifest]()
+        async for page in self._api.pages(self._kind, self._selector):
+            for manifest in page.get("items") or ():
+                known[manifest["metadata"]["uid"]] = _stub(manifest)
+                items.append(read(manifest))
+            self._version = page["metadata"]["resourceVersion"]
+        self._known = known
+        return tuple(items)
 
     async def changes(self) -> AsyncIterator[Change]:
         """Yields changes for ever, after a `list`."""

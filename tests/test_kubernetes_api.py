@@ -167,6 +167,22 @@ async def test_a_kind_is_listed_with_its_selector(server: ApiServer, kind: str, 
     assert dict(server.request.query) == {"fieldSelector": "spec.schedulerName=x"}
 
 
+async def test_a_long_list_is_asked_for_page_by_page(server: ApiServer) -> None:
+    parts = {None: ("a", "x&=y"), "x&=y": ("b", "z"), "z": ("c", "")}
+    queries: list[dict[str, str]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        queries.append(dict(request.query))
+        item, following = parts[request.query.get("continue")]
+        return web.json_response({"metadata": {"continue": following}, "items": [item]})
+
+    server.answer = answer
+    pages = [page async for page in server.api.pages("pods", "spec.schedulerName=x")]
+    assert [page["items"] for page in pages] == [["a"], ["b"], ["c"]]
+    every = {"fieldSelector": "spec.schedulerName=x", "limit": "500"}
+    assert queries == [every, every | {"continue": "x&=y"}, every | {"continue": "z"}]
+
+
 async def test_a_name_from_outside_cannot_become_another_request(server: ApiServer) -> None:
     """kube-scheduler's calls name Pods, and whoever reaches the listener may send some."""
     name = "p HTTP/1.1\r\nHost: x\r\n\r\nDELETE /api/v1/namespaces/default/pods/q"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -94,8 +95,8 @@ class Listed:
     def __init__(self, *items: Manifest) -> None:
         self.items = items
 
-    async def list(self, *_: str) -> Manifest:
-        return {"metadata": {"resourceVersion": "1"}, "items": list(self.items)}
+    async def pages(self, *_: str) -> AsyncIterator[Manifest]:
+        yield {"metadata": {"resourceVersion": "1"}, "items": list(self.items)}
 
 
 # The policy

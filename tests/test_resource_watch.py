@@ -38,8 +38,9 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 class FakeApi:
     """Answers lists and watches by a script; when the watches are used up, the next one stays silent.
 
-    A list is its objects and version, a watch the pieces of its stream in order; an exception is raised
-    where it stands, before the first piece when the watch is opened; at None the stream falls silent.
+    A list is its objects and version, and comes in pages of one; a watch is the pieces of its stream in
+    order; an exception is raised where it stands, before the first piece when the watch is opened; at
+    None the stream falls silent.
     """
 
     async def cluster_uid(self) -> str:
@@ -56,13 +57,15 @@ class FakeApi:
         self.selectors: set[tuple[str, str | None]] = set()
         self.on_open: Callable[[], None] = lambda: None
 
-    async def list(self, kind: str, selector: str | None) -> Manifest:
+    async def pages(self, kind: str, selector: str | None) -> AsyncIterator[Manifest]:
         self.selectors.add((kind, selector))
         listed = self._lists.pop(0)
         if isinstance(listed, Exception):
             raise listed
         items, version = listed
-        return {"items": items or None, "metadata": {"resourceVersion": version}}
+        parts: list[list[Manifest] | None] = [[item] for item in items]
+        for part in parts or [None]:
+            yield {"items": part, "metadata": {"resourceVersion": version}}
 
     @asynccontextmanager
     async def watch(
