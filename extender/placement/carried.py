@@ -7,6 +7,8 @@ become of the job is then for Slurm to say, like of any other.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from extender.placement.identity import TRIES_AT_RECOVERY, PlaceholderKey
 from extender.placement.placeholder import Placeholder, State
 from extender.placement.rules import Moment, Rules
@@ -15,16 +17,24 @@ from extender.placement.workload import Pod
 _TOOK_NONE = frozenset({State.SEEN, State.REFUSED, State.SUBMITTING, State.QUEUED})
 
 
-def own_ids(pod: Pod, rules: Rules) -> dict[int, PlaceholderKey]:
-    """Returns the ids that follow from a Pod's uid, each with its key: the first tries of this attempt
-    and the last."""
-    keys = (
+def own_ids(pod: Pod, rules: Rules) -> tuple[int, ...]:
+    """Returns the ids that follow from a Pod's uid: the first tries of this attempt and the last."""
+    return tuple(key.job_id(rules.ids) for key in _own_keys(pod, rules))
+
+
+def own_key(job_id: int, pod: Pod, rules: Rules) -> PlaceholderKey | None:
+    """Returns the key of the one of a Pod's own ids that this is, None where it is none."""
+    return next((key for key in _own_keys(pod, rules) if key.job_id(rules.ids) == job_id), None)
+
+
+def _own_keys(pod: Pod, rules: Rules) -> Iterator[PlaceholderKey]:
+    """The likeliest first, which mostly is the only one that is asked for."""
+    return (
         PlaceholderKey(rules.cluster, pod.namespace, pod.name, pod.uid, attempt, attempt_try)
-        for attempt in (pod.attempt - 1, pod.attempt)
+        for attempt in (pod.attempt, pod.attempt - 1)
         for attempt_try in range(TRIES_AT_RECOVERY)
         if attempt > 0
     )
-    return {key.job_id(rules.ids): key for key in keys}
 
 
 def with_carried(placeholder: Placeholder, at: Moment) -> Placeholder:
@@ -34,7 +44,7 @@ def with_carried(placeholder: Placeholder, at: Moment) -> Placeholder:
     if carried is None or placeholder.allocation is not None:
         return placeholder
     if carried.job_id != placeholder.job_id:
-        key = own_ids(placeholder.pod, at.rules).get(carried.job_id)
+        key = own_key(carried.job_id, placeholder.pod, at.rules)
         if key is None or key.attempt != placeholder.attempt:
             return placeholder
         placeholder = placeholder.submitted_as(at.rules.cluster, at.rules.ids, key.attempt_try)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from extender.placement.carried import own_ids, with_carried
+from extender.placement.carried import own_ids, own_key, with_carried
 from extender.placement.identity import PlaceholderKey
 from extender.placement.job_news import adopt, after_poll, burnt, end_of
 from extender.placement.placeholder import Cause, Placeholder, State
@@ -56,7 +56,7 @@ def _is_vouched_for(pod: Pod, ids: Iterable[int], states: Mapping[int, JobState]
     return (
         live == [carried.job_id]
         and states[carried.job_id].running
-        and carried.job_id in own_ids(pod, rules)
+        and own_key(carried.job_id, pod, rules) is not None
     )
 
 
@@ -139,7 +139,7 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
 
 def _without_job(record: Placeholder, at: Moment) -> Placeholder | None:
     carried = record.pod.allocation
-    key = own_ids(record.pod, at.rules).get(carried.job_id) if carried else None
+    key = own_key(carried.job_id, record.pod, at.rules) if carried else None
     if carried is None or key is None:
         return None
     if record.pod.doomed:
