@@ -7,7 +7,7 @@ neither a burst of submissions nor a Slurm that is slow to cancel holds up an ev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from math import inf
@@ -54,6 +54,7 @@ from slurm_client.protocol import Slurm
 log = structlog.get_logger()
 
 _CHRONICLERS = 2
+_AT_A_TIME = 500  # some 20 ms
 _WORDS_S = 1.0
 _SPEECHLESS_S = 30.0
 
@@ -133,6 +134,17 @@ class Dispatcher:
             self._lane(effect).put_nowait(effect)
         self._set_alarm()
 
+    async def feed_all(self, events: Iterable[Event]) -> None:
+        """Feeds very many events, of which nothing may follow by itself before the last: no Tick comes
+        between them, but everything else gets its turns."""
+        self._hold_alarm()
+        for number, event in enumerate(events):
+            if number % _AT_A_TIME == 0:
+                await asyncio.sleep(0)
+            self.feed(event)
+        self._alarm_due = inf
+        self._set_alarm()
+
     def now(self) -> float:
         """Returns the ledger's clock, in seconds."""
         return asyncio.get_running_loop().time()
@@ -188,6 +200,11 @@ class Dispatcher:
             self._alarm.cancel()
         self._alarm_due = due
         self._alarm = asyncio.get_running_loop().call_at(due, self._ring)
+
+    def _hold_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_due = None, -inf  # none is set that would be later
 
     def _ring(self) -> None:
         self._alarm, self._alarm_due = None, inf

@@ -46,6 +46,7 @@ async def recover(
     some may be known already. Raises both systems' errors; may be repeated only before anything else was
     fed."""
     pods = tuple(pods)
+    log.info("Pods listed", pods=len(pods))
     jobs = await _jobs_that_matter(pods, slurm, rules)
     by_uid: dict[str, list[Job]] = defaultdict(list)
     for key, job in jobs:
@@ -58,8 +59,8 @@ async def recover(
         if not (key.adopted and key.uid in guests) and await is_over(key, kubernetes, dialect)
     ]
     over = {orphan.job_id for orphan in orphans}
-    for pod in pods:
-        dispatcher.feed(Recovered(pod, tuple(by_uid[pod.uid])))
+    log.info("jobs read", jobs=len(jobs), orphans=len(orphans))
+    await dispatcher.feed_all(Recovered(pod, tuple(by_uid[pod.uid])) for pod in pods)
     for orphan in orphans:
         dispatcher.feed(orphan)
     log.info("recovered", pods=len(pods), jobs=len(jobs), orphans=len(orphans))

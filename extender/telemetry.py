@@ -153,7 +153,8 @@ class Telemetry:
         if after.state is State.EVICTING and after.cause is not None:
             self._evictions.labels(after.cause.reason).inc()
         tell = log.warning if after.state in _LOUD else log.info
-        if after.state in _QUIET:
+        found_bound = before is None and after.state is State.BOUND  # at the start: very many
+        if after.state in _QUIET or found_bound:
             tell = log.debug
         tell(
             "placeholder",

@@ -25,6 +25,7 @@ from extender.placement.events import (
     EvictPod,
     Failure,
     Outcome,
+    PodVanished,
     ReadJob,
     Remedy,
     ShowCause,
@@ -456,4 +457,26 @@ async def test_an_earlier_wake_replaces_a_later_one() -> None:
         works.ledger.wake = works.dispatcher.now() + delay
         works.put()
     works.ledger.wake = inf
+    assert await works.outcome() == Tick()
+
+
+async def test_many_events_are_fed_before_the_ledger_is_woken_and_hold_nobody_up() -> None:
+    works, turns = Works(), 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    works.ledger.wake = works.dispatcher.now()
+    works.put()
+    other = asyncio.ensure_future(count_turns())
+    gone = [PodVanished(f"u{number}") for number in range(5000)]
+    await works.dispatcher.feed_all(gone)
+    other.cancel()
+    works.ledger.wake = inf
+    heard = [works.ledger.heard.get_nowait() for _ in gone]
+    assert heard == gone
+    assert turns > 5
     assert await works.outcome() == Tick()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import cast
 
@@ -65,6 +65,9 @@ class Heard:
 
     def feed(self, event: Event) -> None:
         self.events.append(event)
+
+    async def feed_all(self, events: Iterable[Event]) -> None:
+        self.events.extend(events)
 
 
 async def told(
