@@ -34,6 +34,8 @@ class Figures:
     evict_ms_max: float | None
     evictions: dict[str, int]
     """How many were measured, by what Slurm said."""
+    native_starts: int
+    """How many processes of native jobs said that they had begun."""
 
 
 def signals_of(cluster: Cluster) -> list[Signal]:
@@ -80,6 +82,7 @@ def figures(
         evict_ms_p50=_milliseconds(evicted, 0.5),
         evict_ms_max=_milliseconds(evicted, 1.0),
         evictions=dict(Counter(each.signal.kind for each in evicted)),
+        native_starts=len(processes),
     )
 
 

@@ -50,6 +50,7 @@ class Report:
     evict_ms_p50: float | None
     evict_ms_max: float | None
     evictions: dict[str, int]
+    native_starts: int
     state_losses: int
     outages: dict[str, int]
     """Of nodes, by how a person took them out of service."""
@@ -63,10 +64,11 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Also where so little was bound that nothing was tried."""
+        """Also where so little was bound, or started, that nothing was tried."""
         slow = _exceeds(self.failover_s_max, FAILOVER_LIMIT_S)
         slow |= _exceeds(self.evict_ms_p99, EVICT_LIMIT_MS) or self.overlap_seconds_max > 0
-        return bool(self.violations) or slow or self.pods_bound < self.pods * LEAST_BOUND
+        tried = self.pods_bound >= self.pods * LEAST_BOUND and self.native_starts > 0
+        return bool(self.violations) or slow or not tried
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

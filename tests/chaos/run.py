@@ -23,6 +23,7 @@ from tests.chaos.judge import Causes, Judge
 from tests.chaos.observer import Observer
 from tests.chaos.repair import Repair
 from tests.chaos.report import Report, count, story
+from tests.chaos.rush import rush
 from tests.chaos.scene import SPEC
 from tests.chaos.state_loss import StateLoss
 from tests.chaos.workload import Workload
@@ -79,9 +80,7 @@ class Run:
     def _figures(self) -> Figures:
         signals = signals_of(self._cluster)
         self.judge.conclude(signals)
-        cpus = {job.name: job.cpus for job in plan.jobs(self._seed, self._duration)}
-        processes = processes_of(self._cluster, cpus)
-        self._log(f"{len(processes)} processes of native jobs, {len(self.judge.stays)} Pods of Slurm's")
+        processes = processes_of(self._cluster, self._workload.native_cpus)
 
         def tell(at: float, words: str) -> None:
             self._log(f"{at - self.begin:8.2f} s  {words}")
@@ -89,14 +88,15 @@ class Run:
         return figures(signals, processes, self.judge, self._calm, tell)
 
     def _storms(self) -> None:
-        """Storm, rest, evictions, failover, at times a loss of state, until the time is over; at least
-        once each."""
+        """Storm, rest, many evictions, failover, at times a loss of state, until the time is over; at
+        least once each."""
         lasts = min(plan.STORM_S, self._duration / 3)
         for number, attacks in enumerate(plan.storms(self._seed, self._cluster.spec, lasts)):
             self._attacker.storm(attacks)
             self._log(f"storm {number} is over: {len(attacks)} attacks")
             self._rest()
             self._crowd.thin_out()
+            rush(self._workload, number)
             self._failovers.measure(number)
             if number % _STORMS_A_STATE_LOSS == 0:
                 self._rest()

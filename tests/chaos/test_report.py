@@ -25,6 +25,7 @@ GOOD = Report(
     evict_ms_p50=100.0,
     evict_ms_max=1100.0,
     evictions={"cancelled": 50},
+    native_starts=10,
     state_losses=1,
     outages={"cordoned": 2},
     failovers_s=[7.0],
@@ -48,6 +49,7 @@ def test_a_run_fails_by_a_violation_a_slow_failover_or_for_want_of_pods() -> Non
     assert replace(GOOD, failover_s_max=10.1).failed
     assert replace(GOOD, failover_s_max=None).failed
     assert replace(GOOD, pods_bound=40).failed
+    assert replace(GOOD, native_starts=0).failed
     assert replace(GOOD, overlap_seconds_max=0.1).failed
     assert replace(GOOD, evict_ms_p99=1000.1).failed
     assert replace(GOOD, evict_ms_p99=None).failed

@@ -53,6 +53,8 @@ class Workload:
         self._over = Event()
         self._thread = Thread(target=self._run)
         self._pool = ThreadPoolExecutor(_THREADS)
+        self.native_cpus: dict[str, int] = {}
+        """Of the native jobs, by name."""
         self.done: Counter[str] = Counter()
         self.given_up: Counter[str] = Counter()
 
@@ -70,7 +72,7 @@ class Workload:
                 self._at(end + _CLEANED_UP_AFTER_S, lambda: self.delete(plan.name))
 
     def plan_job(self, plan: JobPlan) -> None:
-        self._at(plan.at, lambda: self._submit(plan))
+        self._at(plan.at, lambda: self.submit(plan))
         if plan.cancel_after is not None:
             self._at(plan.at + plan.cancel_after, lambda: self._cancel_native(plan))
 
@@ -102,7 +104,9 @@ class Workload:
         self._causes.cancelled.add(name)
         self._slurm("cancel", "scancel", "--name", f"default/{name}")
 
-    def _submit(self, plan: JobPlan) -> None:
+    def submit(self, plan: JobPlan) -> None:
+        """Submits a native job, now."""
+        self.native_cpus[plan.name] = plan.cpus
         asked = ("-J", plan.name, "-p", plan.partition, "-c", str(plan.cpus), "--mem", "100")
         where = ("-o", "/dev/null", "-D", f"/home/{plan.user}")
         script = _NATIVE.format(name=plan.name, seconds=plan.seconds, file=PROCESSES)
