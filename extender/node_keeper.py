@@ -46,6 +46,7 @@ from slurm_client.protocol import Slurm
 
 _INTERVAL_S = 2.0
 _SHARE = 20  # a reading of all nodes that takes long is followed by twenty times as long a pause
+_LONGEST_PAUSE_S = 30.0  # it may have been slow because Slurm was, and not because it is large
 _AT_A_TIME = 8
 _MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
 _TRUSTED = 2  # readings after an outage: the ledger is to learn first which jobs Slurm has lost
@@ -133,7 +134,7 @@ class NodeKeeper:
             return False
         self._nodes = {node.name: node for node in nodes}
         self._readings += 1
-        self._read_again = start + max(_INTERVAL_S, _SHARE * (_now() - start))
+        self._read_again = start + pause_after(_now() - start)
         return True
 
     async def _attend_to_all(self) -> None:
@@ -242,6 +243,11 @@ class NodeKeeper:
             version = manifest["metadata"]["resourceVersion"]
             patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}}
             await self._kubernetes.patch_node(name, patch)
+
+
+def pause_after(seconds: float) -> float:
+    """Returns how long nodes are not read again after the beginning of a reading that took so long."""
+    return max(_INTERVAL_S, min(_SHARE * seconds, _LONGEST_PAUSE_S))
 
 
 def _is_wrong(case: Case, at: Circumstances) -> bool:

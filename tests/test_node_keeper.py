@@ -13,7 +13,7 @@ from extender.cluster_view import ClusterViewKeeper
 from extender.gate import NotLeading
 from extender.health import Health
 from extender.kubernetes_api import Conflict, KubernetesApi, Rejected
-from extender.node_keeper import PARTS, Leadership, NodeKeeper
+from extender.node_keeper import PARTS, Leadership, NodeKeeper, pause_after
 from extender.placement.cluster import ClusterView
 from extender.placement.node_constraints import Node
 from extender.placement.nodes import CONDITION, PREFIX, TAINT, Standing, Tally, Why, Wishes
@@ -123,6 +123,14 @@ class Site:
 
     def troubles(self) -> Any:
         return self.health.report()["troubles"]
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.01, 2.0), (0.5, 10.0), (15.0, 30.0)])
+def test_a_long_reading_is_followed_by_a_long_pause_within_bounds(took: float, pause: float) -> None:
+    with pytest.MonkeyPatch.context() as original:
+        original.setattr(node_keeper, "_INTERVAL_S", 2.0)
+        original.setattr(node_keeper, "_SHARE", 20)
+        assert pause_after(took) == pause
 
 
 @pytest.fixture(autouse=True)
