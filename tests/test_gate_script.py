@@ -61,7 +61,15 @@ class Slurmd:
         self.slurmctld_started(3600)
 
     def remembers(self, text: str, status: int = 0) -> None:
-        self._command("squeue", f"printf '{text}'; exit {status}")
+        asked = f"echo >>{self._folder}/asked"
+        self._command("squeue", f"{asked}; printf '{text}'; exit {status}")
+
+    def slurmctld_hangs(self) -> None:
+        self._command("squeue", "sleep 60")
+
+    def times_asked(self) -> int:
+        """How often squeue has run."""
+        return len((self._folder / "asked").read_text().splitlines())
 
     def slurmctld_started(self, seconds_ago: int | None) -> None:
         """What scontrol says of it; None: nothing."""
@@ -224,8 +232,29 @@ def test_a_slurmctld_that_has_just_started_may_have_forgotten_a_pods_job(
     slurmd.extenders(DOWN)
     slurmd.slurmctld_started(seconds_ago)
     assert slurmd.run().returncode == 1
-    slurmd.slurmctld_started(90)
+    slurmd.slurmctld_started(40)
     assert slurmd.run().returncode == 0
+
+
+def test_no_job_fails_only_because_slurmctld_has_just_started(slurmd: Slurmd) -> None:
+    slurmd.extenders(DOWN)
+    slurmd.slurmctld_started(27)
+    slurmd.patience(20)
+    assert slurmd.run().returncode == 0
+
+
+def test_while_nobody_answers_slurmctld_is_asked_now_and_then(slurmd: Slurmd) -> None:
+    slurmd.extenders(DOWN)
+    slurmd.slurmctld_started(5)
+    assert slurmd.run().returncode == 1
+    assert slurmd.times_asked() == 2
+
+
+def test_a_slurmctld_that_hangs_is_not_waited_for(slurmd: Slurmd) -> None:
+    slurmd.extenders(DOWN)
+    slurmd.slurmctld_hangs()
+    slurmd.patience(0)
+    assert slurmd.run().returncode == 1
 
 
 def test_without_its_configuration_it_fails(slurmd: Slurmd) -> None:
