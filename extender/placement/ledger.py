@@ -194,6 +194,8 @@ class Ledger:
         record = self._records.get(pod.uid)
         if record is not None and record.missing:  # here it is
             self._breaker.forget(pod.uid)
+            if record.held_back:  # its Pod is to be deleted all the same: it asks anew
+                record = record._replace(not_before=0.0)
         if record is not None or not pod.finished:
             self._settle(after_pod(record or self._seen(pod), pod, self._moment()))
 

@@ -202,6 +202,15 @@ def test_a_pod_that_was_missing_and_is_seen_again_keeps_its_job() -> None:
     assert ended_jobs(story.tell(PodVanished("u1"))) == ["u1"]
 
 
+def test_a_pod_that_is_held_back_and_was_missing_for_a_while_gets_its_turn_all_the_same() -> None:
+    story = Story(limit=1)
+    assert story.lose_jobs_of(0, 1) == names(0, 1)
+    story.tell(*missing(1))
+    assert deleted(story.tell(PodObserved(replace(bound(1), resource_version="101")))) == []
+    assert "1 are held back" in (story.told[-1] or "")
+    assert story.pass_time(60.0) == names(1, 2)
+
+
 def test_a_missing_pod_whose_job_ends_meanwhile_waits_for_its_turn_all_the_same() -> None:
     story = Story(limit=1)
     run(story, 2)
