@@ -39,7 +39,7 @@ from extender.placement.events import (
 from extender.placement.job_news import after_grace, after_poll
 from extender.placement.node_constraints import NodeConstraints
 from extender.placement.placeholder import WATCHED, Cause, Placeholder, State
-from extender.placement.pod_news import MISSED, after_absence, after_end, after_pod, refused
+from extender.placement.pod_news import MISSED, after_absence, after_end, after_pod, is_back, refused
 from extender.placement.records import Records
 from extender.placement.recovery import recovered
 from extender.placement.rules import Moment, Rules
@@ -196,6 +196,9 @@ class Ledger:
             self._breaker.forget(pod.uid)
             if record.held_back:  # its Pod is to be deleted all the same: it asks anew
                 record = record._replace(not_before=0.0)
+        if record is not None and is_back(record, pod):
+            self._forget(pod.uid)
+            record = None
         if record is not None or not pod.finished:
             self._settle(after_pod(record or self._seen(pod), pod, self._moment()))
 
@@ -254,10 +257,7 @@ class Ledger:
         uid = record.pod.uid
         before = self._records.get(uid)
         if record.state is State.DONE and self._now >= record.not_before:
-            self._records.drop(uid)
-            self._avoiding.discard(uid)
-            self._windows.forget(uid)
-            self._breaker.forget(uid)
+            self._forget(uid)
             return
         if before is None or before.state is not record.state:
             self._note_move(before, record)
@@ -269,8 +269,14 @@ class Ledger:
             self._avoiding.add(uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
             self._reopen(record.pod.node)
-        if record.missing and self._breaker.passes(record, self._now):
+        if record.missing and (record.job_over or self._breaker.passes(record, self._now)):
             self._settle(after_end(record, self._now, MISSED))
+
+    def _forget(self, uid: str) -> None:
+        self._records.drop(uid)
+        self._avoiding.discard(uid)
+        self._windows.forget(uid)
+        self._breaker.forget(uid)
 
     def _line_up(self, record: Placeholder) -> None:
         if record.state is State.SEEN and record.pod.other_gates:
@@ -305,7 +311,8 @@ class Ledger:
             case State.DONE if not record.not_before:  # no job was made: nothing can come back
                 return record._replace(not_before=now)
             case State.RELEASING if record.job_over and not record.in_flight:
-                return record.move(State.DONE, now, not_before=now + rules.tombstone)
+                until = now + rules.tombstone
+                return record.move(State.DONE, now, cause=record.cause, not_before=until)
             case State.REPLACING if _is_replaced(record):
                 # It may be refused by now, or placed by another replica.
                 begun = next_attempt(record, now)

@@ -93,6 +93,13 @@ def after_absence(placeholder: Placeholder, now: float) -> Placeholder:
     return placeholder._replace(missing=True)
 
 
+def is_back(placeholder: Placeholder, pod: Pod) -> bool:
+    """Tells whether a Pod that was taken for gone, since a list of all Pods lacked it, is there: it
+    begins anew, by what it carries and what Slurm says of its job."""
+    missed = placeholder.cause is not None and placeholder.cause.message == MISSED
+    return missed and placeholder.state in _OVER and not (pod.finished or pod.deleting)
+
+
 def refused(placeholder: Placeholder, message: str, now: float) -> Placeholder:
     """Returns the record of a Pod that can never run as it is."""
     return placeholder.move(State.REFUSED, now, cause=Cause("Refused", message))

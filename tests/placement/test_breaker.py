@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from extender.placement.breaker import Breaker
 from extender.placement.events import (
     CancelJob,
@@ -12,11 +14,13 @@ from extender.placement.events import (
     Event,
     EvictPod,
     Failure,
+    GraceStarted,
     JobsPolled,
     OrphanFound,
     Outcome,
     PodObserved,
     PodVanished,
+    ReadJob,
     Recovered,
     Remedy,
     ShowCause,
@@ -171,6 +175,10 @@ def ended_jobs(effects: list[Effect]) -> list[str]:
     return [effect.uid for effect in effects if isinstance(effect, CancelJob)]
 
 
+def seen_again(number: int) -> Pod:
+    return replace(bound(number), resource_version="101")
+
+
 def missing(*numbers: int) -> list[Event]:
     """They are not in a new list of all Pods."""
     return [PodVanished(f"u{n}", seen=False) for n in numbers]
@@ -204,25 +212,51 @@ def test_a_pod_that_was_missing_and_is_seen_again_keeps_its_job() -> None:
 
 def test_a_pod_that_is_held_back_and_was_missing_for_a_while_gets_its_turn_all_the_same() -> None:
     story = Story(limit=1)
-    assert story.lose_jobs_of(0, 1) == names(0, 1)
+    run(story, 2)
+    for n in (0, 1):
+        job = replace(placeholder_job(bound(n), node="n1"), preempt_time=1)
+        story.tell(GraceStarted(f"u{n}", job))
     story.tell(*missing(1))
-    assert deleted(story.tell(PodObserved(replace(bound(1), resource_version="101")))) == []
+    assert deleted(story.tell(PodObserved(seen_again(1)))) == []
     assert "1 are held back" in (story.told[-1] or "")
     assert story.pass_time(60.0) == names(1, 2)
 
 
-def test_a_missing_pod_whose_job_ends_meanwhile_waits_for_its_turn_all_the_same() -> None:
+@pytest.mark.parametrize("over", [True, False])
+def test_a_pod_that_was_taken_for_gone_and_is_seen_again_goes_by_its_job(over: bool) -> None:
+    """Its cancellation may not have arrived yet, or may never."""
+    story = Story(limit=2)
+    run(story, 1)
+    assert ended_jobs(story.tell(*missing(0))) == ["u0"]
+    job = placeholder_job(bound(0)).id
+    if over:
+        story.tell(JobsPolled(frozenset({job}), {job: ended(bound(0)).state}, story.now))
+    (read,) = story.tell(PodObserved(seen_again(0)))
+    assert isinstance(read, ReadJob)
+    assert deleted(story.tell(Outcome(read, placeholder_job(bound(0), node="n1")))) == []
+    assert story.ledger.holding("n1")
+    story.now += 1.0
+    polled = JobsPolled(frozenset({job}), {job: ended(bound(0)).state}, story.now)
+    assert deleted(story.tell(polled)) == names(0, 1)
+
+
+def test_a_pod_that_was_taken_for_gone_and_is_told_to_leave_begins_nothing_anew() -> None:
+    story = Story(limit=2)
+    run(story, 1)
+    story.tell(*missing(0))
+    assert story.tell(PodObserved(replace(seen_again(0), deleting=True))) == []
+    assert story.ledger.holding("n1") == ()
+
+
+def test_a_missing_pod_whose_job_ends_meanwhile_has_nothing_to_wait_for() -> None:
     story = Story(limit=1)
-    run(story, 2)
-    story.tell(*missing(0, 1))
+    run(story, 3)
+    story.tell(*missing(0, 1, 2))
     job = placeholder_job(bound(1)).id
     polled = JobsPolled(frozenset({job}), {job: ended(bound(1)).state}, story.now)
     assert story.tell(polled) == []
     assert "1 are held back" in (story.told[-1] or "")
-    story.now += 60.0
-    assert story.tell(Tick()) == []  # neither its job nor the Pod is there to be ended
-    assert story.told[-1] is None
-    assert story.ledger.holding("n1") == ()
+    assert [each.pod.name for each in story.ledger.holding("n1")] == ["p2"]
 
 
 def test_orphan_jobs_count_and_jobs_of_pods_that_were_seen_to_go_do_not() -> None:
