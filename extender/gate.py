@@ -94,15 +94,16 @@ class Gate:
         return tuple([each for each in held if not await self._has_its_job(each, states, node)])
 
     async def _has_its_job(self, held: Placeholder, states: Mapping[int, JobState], node: str) -> bool:
-        """A job may have ended a moment ago, to make room for the one that asks: its end is news. That
-        of a Pod that is told to leave may run elsewhere, and the Pod be told for that: it is read."""
+        """A job may have ended a moment ago, to make room for the one that asks: its end is news. One
+        in doubt may run elsewhere, and so may that of a Pod that is told to leave: it is read."""
         if not _goes_by_its_job(held) or held.job_id is None:
             return False
         state = states.get(held.job_id)
         if state is None or not state.running:
             self._nudge(held.job_id)
             return False
-        return held.state is not State.EVICTING or await self._runs_on(node, held.pod.uid, held.job_id)
+        certain = held.state is not State.EVICTING and held.doubted is None
+        return certain or await self._runs_on(node, held.pod.uid, held.job_id)
 
     async def _runs_on(self, node: str, uid: str, job_id: int | None) -> bool:
         """Tells whether a job is a Pod's own and runs on a node, by Slurm's word alone."""

@@ -13,6 +13,7 @@ from extender.kubernetes_api import KubernetesApi
 from extender.placement.events import PodVanished
 from extender.placement.ledger import Ledger
 from extender.placement.placeholder import State
+from extender.placement.rules import Rules
 from extender.placement.workload import JOB_ID, Dialect
 from slurm_client.errors import Unreachable
 from slurm_client.model import Job, JobState
@@ -122,6 +123,20 @@ async def test_a_pod_whose_job_was_started_again_elsewhere_is_in_the_way(site: S
     job_id = job_id_of(site.world, uid)
     site.world.begin_grace(job_id)
     site.world.read_graces()
+    site.world.jobs[job_id] = replace(site.world.jobs[job_id], nodes=("n2",))
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+
+
+async def test_a_pod_whose_start_slurm_may_have_forgotten_has_the_job_that_runs_where_it_is(
+    site: Site,
+) -> None:
+    """A killed slurmctld may have started it elsewhere, before anybody asked."""
+    site.world = World(replace(Rules(), fast_path=False))
+    uid = site.world.create_pod()
+    site.world.catch_up()
+    assert state_of(site.world, uid) is State.BOUND
+    assert await site.gate.in_the_way("n1") == ()
+    job_id = job_id_of(site.world, uid)
     site.world.jobs[job_id] = replace(site.world.jobs[job_id], nodes=("n2",))
     assert await site.gate.in_the_way("n1") == ("default/p1",)
 
