@@ -227,13 +227,13 @@ def stays(placeholders: Iterable[Placeholder], before: float) -> dict[str, tuple
 
 def cause_of(case: Case, wishes: Wishes) -> Cause | None:
     """Returns why a node is to be drained, or to stay so; None where nothing speaks for it."""
-    if not wishes.drain:
-        return None
-    in_the_way = _outstayed(case)
+    in_the_way = _outstayed(case) if wishes.drain else None
     if in_the_way is not None:
         return in_the_way
-    if case.blocked and case.drained_by_its_gate:
+    if case.blocked and case.drained_by_its_gate:  # it is the gate that drains, whatever is wished
         return Cause(Why.REFUSED, case.slurm.reason)
+    if not wishes.drain:
+        return None
     if case.node.unschedulable:
         return Cause(Why.CORDONED, _CORDONED)
     for taint in case.node.taints:

@@ -126,6 +126,14 @@ def test_where_nodes_are_not_to_be_drained_those_that_were_are_resumed() -> None
     assert order(case(DRAINED, cordoned=True), at) == Undrain()
 
 
+def test_a_drain_of_a_gate_stays_for_as_long_as_it_would_refuse_jobs_whatever_is_wished() -> None:
+    at = replace(AT, wishes=Wishes(drain=False))
+    reason = PREFIX + "the gate refused job 7: Pods default/p"
+    refused = case(slurm_node("DRAIN", reason=reason), there=(Stay("default/p", True),))
+    assert order(replace(refused, blocked=True), at) is None
+    assert order(refused, at) == Undrain()
+
+
 def test_a_pod_that_overstayed_keeps_its_node_drained_for_a_leader_that_has_just_begun() -> None:
     reason = PREFIX + "Pod default/p is still there though its job has ended"
     drained = slurm_node("IDLE", "DRAIN", reason=reason)
