@@ -52,6 +52,7 @@ _MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
 _TRUSTED = 2  # readings after an outage: the ledger is to learn first which jobs Slurm has lost
 _STEADY = 3
 _FAILS_S = 5.0  # a gate drains first and then fails, and Slurm drains again what is not drained then
+_PATIENCE_S = 300.0  # of nodes resumed for lost jobs: the longest pause, and how long proves them calm
 _ACTING, _TOO_MANY = "nodes", "nodes out of service"
 PARTS = (_ACTING, _TOO_MANY)
 """What health has of this."""
@@ -96,6 +97,9 @@ class NodeKeeper:
         self._stays: Mapping[str, tuple[Stay, ...]] = {}
         self._refused: dict[str, float] = {}
         """Since when nodes were seen drained by their gates."""
+        self._pauses: dict[str, tuple[float, float]] = {}
+        """How long nodes that were resumed for a lost job stay drained if a gate refuses a job there
+        once more, and when they were resumed."""
         self._readings = _STEADY
         """That succeeded since the last that did not."""
         self._read_again = 0.0
@@ -160,21 +164,35 @@ class NodeKeeper:
         """Returns a case with what its gate has to say of it."""
         if case.drained_by_its_gate:
             return replace(case, blocked=await self._is_blocked(case))
-        self._refused.pop(case.slurm.name, None)
+        self._note_resumed(case)
         return case
 
     async def _is_blocked(self, case: Case) -> bool:
         """A node where Slurm has to start a lost job again is not: that job comes before those that
-        its Pod is in the way of."""
-        since = self._refused.setdefault(case.slurm.name, _now())
-        if _now() - since < _FAILS_S:
+        its Pod is in the way of. While others have its place those are refused all the same, and so
+        the node rests longer from one to the next."""
+        name, lost = case.slurm.name, self._has_lost_jobs(case.node.name)
+        since = self._refused.setdefault(name, _now())
+        if _now() - since < (self._pause(name) if lost else _FAILS_S):
             return True
-        if self._has_lost_jobs(case.node.name):
+        if lost:
             return False
         try:
-            return bool(await self._leadership.in_the_way(case.slurm.name))
+            return bool(await self._leadership.in_the_way(name))
         except (NotLeading, SlurmError, KubernetesError):  # nobody knows
             return True
+
+    def _pause(self, name: str) -> float:
+        return self._pauses.get(name, (_FAILS_S, 0.0))[0]
+
+    def _note_resumed(self, case: Case) -> None:
+        name = case.slurm.name
+        if self._refused.pop(name, None) is not None:
+            self._pauses[name] = min(2 * self._pause(name), _PATIENCE_S), _now()
+        if name in self._pauses:
+            calm = _now() - self._pauses[name][1] >= _PATIENCE_S
+            if calm or not self._has_lost_jobs(case.node.name):
+                del self._pauses[name]
 
     def _has_lost_jobs(self, node: str) -> bool:
         held = self._ledger.holding(node)

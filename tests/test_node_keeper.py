@@ -342,6 +342,48 @@ async def test_a_node_where_slurm_has_to_start_a_lost_job_again_is_resumed_for_t
     assert await site.reason() is None
 
 
+async def test_a_node_whose_gate_refuses_jobs_while_a_lost_job_waits_rests_longer_every_time(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other jobs have the lost one's place, and those that come into what is left there are refused."""
+    now = 1000.0
+    monkeypatch.setattr(node_keeper, "_FAILS_S", 5.0)
+    monkeypatch.setattr(node_keeper, "_now", lambda: now)
+
+    async def rests() -> float:
+        """How long the node stays drained once its gate refuses a job."""
+        nonlocal now
+        await site.slurm.drain_node("n1", REFUSED)
+        since = now
+        await site.keeper.turn()
+        while await site.reason() is not None:
+            now += 1.0
+            await site.keeper.turn()
+        return now - since
+
+    job_id = job_id_of(site.world, bound_pod(site.world))
+    job = site.world.jobs.pop(job_id)
+    site.world.ask()
+    site.world.answer()
+    rested = []
+    for _ in range(8):
+        rested.append(await rests())
+        now += 45.0
+        await site.keeper.turn()
+    assert rested == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
+    now += 300.0
+    await site.keeper.turn()
+    assert [await rests(), await rests()] == [5.0, 10.0]
+    site.world.jobs[job_id] = job
+    site.world.ask()
+    site.world.answer()
+    await site.keeper.turn()
+    site.world.jobs.pop(job_id)
+    site.world.ask()
+    site.world.answer()
+    assert await rests() == 5.0
+
+
 async def test_a_drain_of_a_gate_is_not_taken_back_before_slurm_has_made_its_own(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
