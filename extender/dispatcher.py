@@ -54,6 +54,7 @@ from slurm_client.protocol import Slurm
 log = structlog.get_logger()
 
 _CHRONICLERS = 2
+_UNTOLD = 10_000  # Events that wait to be made: some 20 MB
 _AT_A_TIME = 500  # some 20 ms
 _WORDS_S = 1.0
 _SPEECHLESS_S = 30.0
@@ -111,7 +112,9 @@ class Dispatcher:
         self._writes: asyncio.Queue[Effect] = asyncio.Queue()
         self._endings: asyncio.Queue[Effect] = asyncio.Queue()
         self._evictions: asyncio.Queue[Effect] = asyncio.Queue()
-        self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_UNTOLD)
+        self._drops_events = False
+        """Too many wait, which was said; until none does."""
         self._speechless_until = -inf
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_due = inf
@@ -270,7 +273,7 @@ class Dispatcher:
             patch = pod_writes.waiting(pod, effect.cause, effect.job_id, now)
             await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
         action = "Evicting" if effect.cause.reason == HELD_BACK else "Placing"
-        self._events.put_nowait(pod_writes.event(pod, effect.cause, now, action=action))
+        self._tell(pod_writes.event(pod, effect.cause, now, action=action))
 
     async def _note_adopted(self, effect: NoteAdopted) -> None:
         patch = pod_writes.adopted(effect.uid, effect.job_id)
@@ -283,19 +286,29 @@ class Dispatcher:
             told = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
         except NotFound:
             return
-        self._events.put_nowait(pod_writes.event(pod, cause, now, action="Evicting"))
+        self._tell(pod_writes.event(pod, cause, now, action="Evicting"))
         # Whoever decided by an old version of the Pod deletes nothing.
         as_told = {"uid": pod.uid, "resourceVersion": told["metadata"]["resourceVersion"]}
         await self._kubernetes.delete_pod(pod.namespace, pod.name, as_told)
 
+    def _tell(self, event: dict[str, Any]) -> None:
+        """An Event is for people: nothing waits for it, and nothing fails without it."""
+        if not self._events.full():
+            self._events.put_nowait(event)
+        elif not self._drops_events:
+            self._drops_events = True
+            log.warning("Events are dropped: too many wait to be made", waiting=self._events.qsize())
+
     async def _record(self) -> None:
-        """Works for ever. An Event is for people: nothing waits for it, and nothing fails without it."""
+        """Works for ever."""
         while True:
             event = await self._events.get()
+            self._drops_events = self._drops_events and not self._events.empty()
             try:
                 await self._kubernetes.create_event(event["metadata"]["namespace"], event)
-            except KubernetesError as error:
-                log.warning("Event not made", name=event["metadata"]["name"], error=str(error))
+            except Exception as error:  # noqa: BLE001 -- see _tell
+                failure = failure_of(error)
+                log.warning("Event not made", name=event["metadata"]["name"], error=failure.message)
 
 
 def _wall_clock() -> datetime:

@@ -7,6 +7,7 @@ from math import inf
 from typing import Any, Self, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from extender import dispatcher
 from extender.dispatcher import Dispatcher, failure_of
@@ -386,6 +387,33 @@ async def test_an_event_that_cannot_be_made_keeps_no_pod_from_its_eviction(statu
         for _ in range(2):
             await works.tell(EVICTION)
         assert works.kubernetes.done == ["patch status", "delete"] * 2
+
+
+async def test_an_event_that_fails_in_an_unforeseen_way_stops_nobody() -> None:
+    async with Works(FakeKubernetes(event=ValueError("not JSON"))) as works:
+        for _ in range(2 * dispatcher._CHRONICLERS):
+            await works.tell(EVICTION)
+        del works.kubernetes.errors["event"]
+        await works.tell(EVICTION)
+        assert works.kubernetes.done.count("event") == 1
+
+
+async def test_events_that_nobody_takes_are_dropped_with_one_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher, "_UNTOLD", 3)
+    with capture_logs() as logs:
+        async with Works() as works:
+            works.kubernetes.heard.clear()
+            made = dispatcher._CHRONICLERS + 3
+            for _ in range(made + 2):
+                await works.tell(EVICTION)
+            works.kubernetes.heard.set()
+            await works.told()
+            assert works.kubernetes.done.count("event") == made
+            await works.tell(EVICTION)
+            assert works.kubernetes.done.count("event") == made + 1
+    assert [line["waiting"] for line in logs if line["event"].startswith("Events are dropped")] == [3]
 
 
 async def test_a_pod_that_is_gone_is_evicted() -> None:
