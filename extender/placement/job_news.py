@@ -50,9 +50,11 @@ def after_poll(placeholder: Placeholder, state: JobState | None, at: Moment) -> 
             return placeholder
         missed = placeholder._replace(misses=placeholder.misses + 1)
         return _lost(missed, at) if missed.misses >= at.rules.confirmations else missed
-    if placeholder.misses:
-        doubted = at.now if placeholder.forgotten else placeholder.doubted  # it has come back
-        placeholder = placeholder._replace(misses=0, forgotten=False, doubted=doubted)
+    back = placeholder.forgotten and placeholder.state is State.BOUND
+    if placeholder.misses or placeholder.forgotten:
+        placeholder = placeholder._replace(misses=0, forgotten=False)
+    if back:  # or its id is another's by now
+        return _in_doubt(placeholder, at)
     if placeholder.state in _RELEASED:
         return _over(placeholder, at) if state.ended else placeholder
     if placeholder.state is State.DONE:
@@ -213,8 +215,8 @@ def _doubted(placeholder: Placeholder, since: float, job: Job, at: Moment) -> Pl
     """A slurmctld that was killed may have forgotten that it started a job: it starts it again. Only a
     job that was requeued on purpose, or that got another node, has left its Pod. One that can start
     where the Pod is and nowhere else is waited for, however long: nobody ended it (invariant I5)."""
-    if burnt(job):
-        return _forgotten_and_burnt(placeholder, at)
+    if burnt(job) or not placeholder.ours:
+        return _under_another_id(placeholder, at)
     forgotten = job.state.pending and job.restart_count == 0
     if waits_for_its_pods_node(job, placeholder.pod, at.view):
         waits = Cause(_LOST.reason, f"Slurm job {job.id} waits for the Node where its Pod runs")
@@ -239,8 +241,9 @@ def waits_for_its_pods_node(job: Job, pod: Pod, view: ClusterView) -> bool:
     return forgotten and where is not None and job.required_nodes == (where.slurm_name,)
 
 
-def _forgotten_and_burnt(placeholder: Placeholder, at: Moment) -> Placeholder:
-    """Slurm forgot the job, and another replica that asked for it anew was refused: nobody ended it."""
+def _under_another_id(placeholder: Placeholder, at: Moment) -> Placeholder:
+    """Slurm forgot the job, and its id is another's by now, or was burnt by another replica that asked
+    for it anew: nobody ended it."""
     if placeholder.state is State.ALLOCATED:
         return _lost(placeholder, at)
     following = placeholder.attempt_try + 1

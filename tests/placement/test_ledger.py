@@ -32,7 +32,7 @@ from extender.placement.pod_news import after_pod
 from extender.placement.rules import Moment, Rules
 from extender.placement.workload import GATE, Offer, Request
 from slurm_client.model import Job, JobState
-from tests.builders import pod
+from tests.builders import placeholder_job, pod
 from tests.placement.ledger_world import NODES, REQUEST, VIEW, World, calm_down
 
 
@@ -1195,6 +1195,31 @@ def test_the_burnt_id_of_a_bound_pod_is_asked_for_again_as_the_next_try() -> Non
     settle(world)
     assert world.live_jobs(uid) == [again]
     assert state_of(world, uid) is State.BOUND
+
+
+@pytest.mark.parametrize("base", ["RUNNING", "PENDING", "CANCELLED"])
+@pytest.mark.parametrize("nodes", [("n1",), ("n2",)])
+def test_a_bound_pod_whose_id_is_anothers_by_now_gets_another_job_and_runs_on(
+    base: str, nodes: tuple[str, ...]
+) -> None:
+    """Slurm forgot its own. Ids are computed, and two Pods' may be the same."""
+    world = World()
+    uid = bound_pod(world)
+    job_id = forget_the_job(world, uid)
+    for _ in range(world.rules.confirmations):
+        world.ask()
+        world.answer()
+    elses = replace(placeholder_job(pod(uid="else")), id=job_id, state=JobState(base), nodes=nodes)
+    world.jobs[job_id] = elses
+    poll(world)
+    world.pass_time(1.1)
+    settle(world)
+    poll(world)
+    assert uid in world.pods
+    assert state_of(world, uid) is State.BOUND
+    (again,) = world.live_jobs(uid)
+    assert (again.id != job_id, again.required_nodes) == (True, ("n1",))
+    assert world.jobs[job_id] == elses
 
 
 def test_a_pod_that_a_deposed_leader_placed_is_watched_though_it_is_forbidden_by_now() -> None:
