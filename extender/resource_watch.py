@@ -124,7 +124,9 @@ class ResourceWatch:
                 raise
             # A kube-apiserver whose data was restored from a backup has yet to come to our version, and
             # says nothing of what is before: not even a bookmark, for as long as that takes.
-            raise Expired(410, "a watch that said nothing at all") from error
+            words = f"the watch said nothing at all in {_SILENCE_S:.0f} s: all is listed again"
+            self._say(words)
+            raise Expired(410, words) from error
 
     def _read(self, lines: Iterable[bytes]) -> Iterable[Change]:
         for line in lines:

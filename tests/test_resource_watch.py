@@ -340,6 +340,16 @@ async def test_a_list_that_fails_after_410_is_trouble_too() -> None:
     assert said == [None, str(DOWN), None]
 
 
+async def test_a_watch_that_never_said_a_word_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str | None] = []
+    monkeypatch.setattr(resource_watch, "_SILENCE_S", 0.01)
+    api = FakeApi([EMPTY, EMPTY], [None], [event("ADDED", "a", 6)])
+    await told(api, ResourceWatch(cast(KubernetesApi, api), "pods", on_trouble=said.append))
+    assert said[:1] == [None]
+    assert "nothing at all" in (said[1] or "")
+    assert said[2] is None
+
+
 # The Pods' reader
 
 
