@@ -219,9 +219,10 @@ def test_while_nobody_answers_a_node_with_an_ended_placeholder_is_not(
     assert "no extender answers" in done.stderr
 
 
-def test_while_nobody_answers_at_all_nobody_is_let_through(slurmd: Slurmd) -> None:
+@pytest.mark.parametrize("begun", ["", "7 RUNN"])
+def test_while_nobody_answers_at_all_nobody_is_let_through(slurmd: Slurmd, begun: str) -> None:
     slurmd.extenders(DOWN)
-    slurmd.remembers("", status=1)
+    slurmd.remembers(begun, status=1)
     assert slurmd.run().returncode == 1
 
 
