@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deploy.local.cluster import Cluster
-from tests.chaos.anomalies import Anomaly, anomalies
+from tests.chaos.anomalies import Anomaly, anomalies, of_nodes
 from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.observer import Observer
 from tests.chaos.seen import SeenPod, read_pod
@@ -32,7 +32,9 @@ def audit(cluster: Cluster, observer: Observer, node_cpus: Mapping[str, int]) ->
     try:
         while True:
             pods, jobs = _read(kubernetes), observer.jobs()
-            found = anomalies(pods, jobs, node_cpus)
+            nodes = observer.nodes()
+            usable = {each.name: node_cpus[each.name] for each in nodes if each.in_service}
+            found = [*anomalies(pods, jobs, node_cpus, usable), *of_nodes(nodes)]
             took = time.monotonic() - begin
             if not found or took > SETTLING_S:
                 break

@@ -11,7 +11,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from tests.chaos.judge import Causes
 from tests.chaos.observer import Observer
-from tests.chaos.scene import CROWD, CROWD_SIZE
+from tests.chaos.scene import CROWD, CROWD_SIZE, LABEL
 from tests.chaos.seen import SeenPod
 from tests.chaos.workload import PREFIX, Workload, pod
 
@@ -38,21 +38,25 @@ class Crowd:
         self._causes = causes
         self._log = log
         self._numbers = itertools.count(1)
+        self.sizes: list[int] = []
+        """How many were bound each time that it was thinned out."""
 
     def gather(self) -> None:
         """Creates as many as are missing."""
         missing = range(CROWD_SIZE - len(self._there()))
         annotations = {PREFIX + "partition": CROWD}
-        manifests = [pod(f"{_NAME}{next(self._numbers)}", annotations=annotations) for _ in missing]
+        names = [f"{_NAME}{next(self._numbers)}" for _ in missing]
+        manifests = [pod(name, annotations=annotations, labels={LABEL: "true"}) for name in names]
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(self._workload.create, manifests))
 
     def thin_out(self) -> None:
         """An admin cancels the jobs of AT_ONCE of them, when all are bound."""
-        if not _eventually(lambda: len(self._bound()) == CROWD_SIZE):
-            self._log(f"only {len(self._bound())} of the crowd are bound")
-        leaving = self._bound()[:AT_ONCE]
-        self._causes.cancelled.update(each.name for each in leaving)
+        _eventually(lambda: len(self._bound()) == CROWD_SIZE)
+        bound = self._bound()
+        self.sizes.append(len(bound))
+        leaving = bound[:AT_ONCE]
+        self._causes.cancelled.update((each.name, time.monotonic()) for each in leaving)
         try:
             self._cluster.run_slurm("scancel", *(str(each.job_id) for each in leaving))
         except ClusterError as error:

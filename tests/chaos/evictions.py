@@ -12,6 +12,8 @@ from tests.chaos.signals import Signal
 
 CALM_FOR_S = 10.0
 """Before the word: until then a leader may still be finding out what was before it."""
+CALM_AFTER_S = 5.0
+"""After it: what takes longer counts, whatever happens then."""
 NEVER_S = 60.0
 """What an eviction counts as that was not seen."""
 
@@ -33,10 +35,11 @@ def measured(
         if signal.job_id in heard or (found := eviction(signal.job_id)) is None:
             continue
         heard.add(signal.job_id)
-        if found.bound_at > signal.at or (found.at is not None and found.at < signal.at):
+        gone = min(found.deleted_at, signal.at if found.at is None else found.at) < signal.at
+        if found.bound_at > signal.at or gone:
             continue
         took = NEVER_S if found.at is None else found.at - signal.at
-        if calm.covers(signal.at - CALM_FOR_S, signal.at + took):
+        if calm.covers(signal.at - CALM_FOR_S, signal.at + min(took, CALM_AFTER_S)):
             yield Measured(signal, found.pod, took)
 
 

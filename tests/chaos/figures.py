@@ -65,9 +65,10 @@ def figures(
 ) -> Figures:
     """`log` is told moments and what was then."""
     processes = list(processes)
-    known = [each for each in processes if not judge.disowned(each)]
-    met = list(overlaps(known, judge.stays, judge.node_cpus))
-    unknown = [one for one in overlaps(processes, judge.stays, judge.node_cpus) if one not in met]
+    met = list(overlaps(processes, judge.stays, judge.node_cpus, judge.disowned))
+    when = {(one.at, one.node) for one in met}
+    everything = overlaps(processes, judge.stays, judge.node_cpus)
+    unknown = [one for one in everything if (one.at, one.node) not in when]
     lost = [one for one in met if judge.follows_state_loss(one.at, AFTERWARDS_S)]
     for one in (*met, *unknown):
         log(one.at, f"OVERLAP of {one.seconds:.2f} s on {one.node}: {one.words}")

@@ -40,6 +40,10 @@ LAG_S = 5.0
 """How much later than the extender we may see what a job does."""
 DOUBT_S = 20.0
 """How long a bound Pod's job must wait before one may conclude that Slurm will not start it again."""
+NEWS_S = 60.0
+"""How long after a node was set DOWN its Pods may be evicted for it, if the job's end was not seen."""
+FORGETS_S = 20.0
+"""How long before a process began slurmctld may have been killed and have forgotten its job's start."""
 # What Slurm does to a job by itself, after which its Pod is rightly evicted.
 _SLURMS_DOING = frozenset(
     {"TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
@@ -52,8 +56,8 @@ class Causes:
 
     deleted: dict[str, float] = field(default_factory=dict)
     """Pods, and when."""
-    cancelled: set[str] = field(default_factory=set)
-    """Pods whose placeholder an admin cancels."""
+    cancelled: dict[str, float] = field(default_factory=dict)
+    """Pods whose placeholder an admin cancels, and when."""
     native_cancelled: set[str] = field(default_factory=set)
     slurmctld_killed: list[float] = field(default_factory=list)
     state_lost: list[float] = field(default_factory=list)
@@ -62,6 +66,16 @@ class Causes:
     """The nodes that a person keeps out of service, how, and since when they surely are."""
     downed: list[tuple[float, str]] = field(default_factory=list)
     """Nodes, and when a person set them DOWN."""
+
+    def gave_cause(self, pod: SeenPod, bound_at: float, at: float) -> bool:
+        """Whether a person did something by a moment for which a Pod may be deleted then. A guest is
+        deleted for nothing that is done to its job."""
+        if self.deleted.get(pod.name, inf) <= at:
+            return True
+        if pod.managed and self.cancelled.get(pod.name, inf) <= at:
+            return True
+        downed = (when for when, node in self.downed if node == pod.node and pod.managed)
+        return any(bound_at <= when <= at <= when + NEWS_S for when in downed)
 
     def rolled_back(self, begin: float, end: float) -> bool:
         """Whether slurmctld may have forgotten something between two moments."""
@@ -92,6 +106,8 @@ class Binding:
 class Eviction:
     pod: str
     bound_at: float
+    deleted_at: float
+    """By its author; infinity: never."""
     at: float | None
     """When its deletion was seen."""
 
@@ -104,6 +120,8 @@ class Judge:
         self.pods: dict[str, SeenPod] = {}
         self.names: dict[str, str] = {}
         """Every Pod ever seen: uid -> name."""
+        self.adopted: set[str] = set()
+        """The uids of the guests for whom a job ran."""
         self._causes = causes
         self._node_cpus = node_cpus
         self._lasting, self._nodes_lasting = Lasting(), Lasting()
@@ -116,6 +134,7 @@ class Judge:
         self._looks: list[tuple[float, float]] = []
         """When slurmctld was asked, and when it had answered."""
         self._bindings: list[Binding] = []
+        self._bound_at: dict[str, float] = {}
         self._bound_by: dict[int, Binding] = {}
         """The same by the ids of their jobs."""
         self._evicted: dict[str, tuple[float, SeenPod]] = {}
@@ -133,6 +152,7 @@ class Judge:
             self._history[pod.uid].append((now, f"Pod {pod}"))
         if pod.node and not (before and before.node):
             self._bindings.append(binding := Binding(now, pod))
+            self._bound_at[pod.uid] = now
             if pod.job_id is not None:
                 self._bound_by[pod.job_id] = binding
             if pod.managed:
@@ -174,6 +194,9 @@ class Judge:
         for job in jobs:
             self._named[job.name].add(job.id)
             self._job_seen(begin, end, job)
+            pod = self.pods.get(job.uid)
+            if pod is not None and not pod.managed and job.running and job.node == pod.node:
+                self.adopted.add(job.uid)
         usable = {node: cpus for node, cpus in self._node_cpus.items() if node not in self._out}
         seen = anomalies(self.pods.values(), jobs, self._node_cpus, usable)
         self.violations += self._lasting.update(end, calm_since, seen)
@@ -212,24 +235,27 @@ class Judge:
         """Whether Slurm had lost all of its state so lately."""
         return any(lost <= at <= lost + within for lost in self._causes.state_lost)
 
-    def disowned(self, process: Stay) -> bool:
-        """Whether slurmctld, asked while a native job's process was there, did not have the job on that
-        node: it had forgotten a start (it was killed), which nobody can know of."""
+    def disowned(self, process: Stay, at: float) -> bool:
+        """Whether slurmctld, asked while a native job's process was there, by a moment did not have the
+        job on that node: it was killed and had forgotten the start, which nobody can know of."""
         stretches = [s for job in self._named[process.who] for s in self._stretches[job]]
         here = [s for s in stretches if s.job.node == process.node and s.job.there]
+        soon = min(process.last, at + LAG_S)
         return any(
             not any(each.first <= end and each.last >= begin for each in here)
+            and any(process.first - FORGETS_S <= at <= end for at in self._causes.slurmctld_killed)
             for begin, end in self._looks
-            if process.first < begin and end < process.last
+            if process.first < begin and end < soon
         )
 
     def eviction(self, job_id: int) -> Eviction | None:
-        """What became of the bound Pod of a job, None where there was none or its author deleted it."""
+        """What became of the bound Pod of a job, None where there was none."""
         binding = self._bound_by.get(job_id)
-        if binding is None or binding.pod.name in self._causes.deleted:
+        if binding is None:
             return None
         at, _ = self._evicted.get(binding.pod.uid, (None, None))
-        return Eviction(binding.pod.name, binding.at, at)
+        deleted_at = self._causes.deleted.get(binding.pod.name, inf)
+        return Eviction(binding.pod.name, binding.at, deleted_at, at)
 
     @property
     def bound(self) -> int:
@@ -273,9 +299,7 @@ class Judge:
                 self._violated(UNBOUND_LEAKS, pod.uid, f"{pod.name} was bound to {pod.node} with {job}")
 
     def _judge_eviction(self, uid: str, at: float, pod: SeenPod) -> None:
-        if pod.name in self._causes.deleted or (pod.managed and pod.name in self._causes.cancelled):
-            return
-        if any(pod.node == node and when <= at for when, node in self._causes.downed):
+        if self._causes.gave_cause(pod, self._bound_at.get(uid, at), at):
             return
         stretches = [
             s for job in self._jobs_of[uid] for s in self._stretches[job] if s.first <= at + LAG_S

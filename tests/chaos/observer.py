@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from math import inf
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -16,12 +17,15 @@ from deploy.local.cluster import Cluster
 from tests.chaos.calm import Calm
 from tests.chaos.judge import Judge
 from tests.chaos.kubernetes import Kubernetes
-from tests.chaos.seen import SeenJob, SeenPod, read_jobs, read_nodes, read_pod
+from tests.chaos.scene import LABEL
+from tests.chaos.seen import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, read_pod
 
 _PODS = "/api/v1/namespaces/default/pods"
 _INTERVAL_S = 0.4
 _NODES_INTERVAL_S = 1.0
 _LEAVING_INTERVAL_S = 0.1
+_LISTS_INTERVAL_S = 1.0
+_NOT_OF_THE_CROWD = f"{_PODS}?labelSelector=%21{LABEL}"
 _SCONTROL_S = 6.0
 
 
@@ -59,6 +63,11 @@ class Observer:
         """Asks slurmctld. Raises subprocess.SubprocessError where it does not answer."""
         return read_jobs(self._scontrol("jobs"))
 
+    def nodes(self) -> list[SeenNode]:
+        """Asks both systems. Raises httpx.HTTPError, subprocess.SubprocessError."""
+        manifests = self._kubernetes.ask("GET", "/api/v1/nodes")["items"]
+        return read_nodes(self._scontrol("nodes"), manifests)
+
     def pods(self) -> list[SeenPod]:
         """All Pods that there are, as far as is known."""
         with self._lock:
@@ -85,31 +94,34 @@ class Observer:
         while not self._over.wait(_NODES_INTERVAL_S):
             begin = time.monotonic()
             try:
-                manifests = self._kubernetes.ask("GET", "/api/v1/nodes")["items"]
-                nodes = read_nodes(self._scontrol("nodes"), manifests)
+                nodes = self.nodes()
             except (httpx.HTTPError, subprocess.SubprocessError):
                 continue
             with self._lock:
                 self._judge.nodes_seen(begin, time.monotonic(), self._calm.since(), nodes)
 
     def _watch_leaving(self) -> None:
-        """A watch tells late that a Pod is gone: one that is leaving is asked for again and again."""
-        known = set(self._cluster.spec.node_names)
+        """A watch tells late that a Pod is gone: who is there is asked, and of those that are leaving
+        again and again."""
+        known, listed_at = set(self._cluster.spec.node_names), -inf
         while not self._over.wait(_LEAVING_INTERVAL_S):
+            if (now := time.monotonic()) >= listed_at + _LISTS_INTERVAL_S:
+                listed_at = now
+                self._look(_NOT_OF_THE_CROWD)
             for pod in self.pods():
                 if pod.deleting and pod.node in known:
-                    self._look_at(pod)
-        for pod in self.pods():
-            if pod.node in known:
-                self._look_at(pod)
+                    self._look(f"{_PODS}/{pod.name}")
+        self._look(_NOT_OF_THE_CROWD)
 
-    def _look_at(self, pod: SeenPod) -> None:
+    def _look(self, path: str) -> None:
+        """Those that are found are surely there at the moment before."""
         begin = time.monotonic()
         with suppress(httpx.HTTPError):
-            found = read_pod(self._kubernetes.ask("GET", f"{_PODS}/{pod.name}"))
-            if found.uid == pod.uid and not found.ended:
-                with self._lock:
-                    self._judge.pod_there(begin, pod.uid)
+            answer = self._kubernetes.ask("GET", path)
+            for pod in map(read_pod, answer.get("items", [answer])):
+                if not pod.ended:
+                    with self._lock:
+                        self._judge.pod_there(begin, pod.uid)
 
     def _watch_pods(self) -> None:
         version = ""

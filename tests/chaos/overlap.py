@@ -1,9 +1,10 @@
-"""Whether native jobs and Pods ever had the same cores: for how long both were surely there."""
+"""Whether native jobs and Pods were given the same cores: when one began where others surely were, and
+for how long."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 
@@ -43,20 +44,32 @@ def read_processes(lines: Iterable[str], cpus: Mapping[str, int]) -> list[Stay]:
 
 
 def overlaps(
-    processes: Collection[Stay], pods: Collection[Stay], node_cpus: Mapping[str, int]
+    processes: Iterable[Stay],
+    pods: Iterable[Stay],
+    node_cpus: Mapping[str, int],
+    disowned: Callable[[Stay, float], bool] = lambda *_: False,
 ) -> Iterator[Overlap]:
-    """Yields each start of a native job's process on a node whose CPUs Pods and jobs had in full, and
-    how long that lasted."""
-    for process in processes:
-        at = process.first
-        there = sorted(
-            (each for each in (*processes, *pods) if each.node == process.node and _covers(each, at)),
-            key=lambda each: each.last,
-        )
-        seconds = _until_they_fit(there, node_cpus[process.node]) - at
-        if seconds > 0:
-            names = ", ".join(each.who for each in there if each is not process)
-            yield Overlap(at, seconds, process.node, f"{process.who} started on {names}")
+    """Yields each start of a native job's process, or of a Pod, on a node whose CPUs others had in full,
+    and how long that lasted. `disowned` tells of a process whether Slurm knew nothing of it by then:
+    those do not count."""
+    on: defaultdict[str, list[tuple[Stay, bool]]] = defaultdict(list)
+    for native, stays in ((True, processes), (False, pods)):
+        for each in stays:
+            on[each.node].append((each, native))
+    for node, everybody in on.items():
+        for one, _ in everybody:
+            there = sorted(
+                (
+                    each
+                    for each, native in everybody
+                    if _covers(each, one.first) and not (native and disowned(each, one.first))
+                ),
+                key=lambda each: each.last,
+            )
+            seconds = _until_they_fit(there, node_cpus[node]) - one.first
+            if one in there and seconds > 0:
+                names = ", ".join(each.who for each in there if each is not one)
+                yield Overlap(one.first, seconds, node, f"{one.who} started on {names}")
 
 
 def _covers(stay: Stay, at: float) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.chaos.anomalies import KINDS, Anomaly
+from tests.chaos.signals import Kind
 
 _LINES_OF_HISTORY = 60
 # The Lease's duration and 5 s.
@@ -15,6 +16,7 @@ FAILOVER_LIMIT_S = 10.0
 LEAST_BOUND = 0.5
 """Of all Pods; many are deleted before they are bound."""
 EVICT_LIMIT_MS = 1000.0
+LEAST_EVICTIONS = {Kind.CANCELLED: 50, Kind.PREEMPTED: 1, Kind.GRACE: 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,9 @@ class Report:
     evict_ms_max: float | None
     evictions: dict[str, int]
     native_starts: int
+    crowd_bound: list[int]
+    """How many were bound of the crowd each time that 50 of it were cancelled."""
+    guests_adopted: int
     state_losses: int
     outages: dict[str, int]
     """Of nodes, by how a person took them out of service."""
@@ -64,11 +69,16 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Also where so little was bound, or started, that nothing was tried."""
+        """Also where so little was bound, started, evicted or adopted that nothing was tried."""
         slow = _exceeds(self.failover_s_max, FAILOVER_LIMIT_S)
         slow |= _exceeds(self.evict_ms_p99, EVICT_LIMIT_MS) or self.overlap_seconds_max > 0
-        tried = self.pods_bound >= self.pods * LEAST_BOUND and self.native_starts > 0
-        return bool(self.violations) or slow or not tried
+        return bool(self.violations) or slow or not self._tried
+
+    @property
+    def _tried(self) -> bool:
+        measured = all(self.evictions.get(kind, 0) >= least for kind, least in LEAST_EVICTIONS.items())
+        bound = self.pods_bound >= self.pods * LEAST_BOUND
+        return measured and bound and bool(self.native_starts and self.guests_adopted)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -119,6 +119,8 @@ class Run:
         failovers = [round(took, 2) for took in self._failovers.took_s]
         return Report(
             **counted,
+            crowd_bound=self._crowd.sizes,
+            guests_adopted=len(self.judge.adopted),
             state_losses=len(self._causes.state_lost),
             outages={how: self._workload.done[how] for how in plan.Outage},
             kills=self._attacker.counts[plan.KILL],

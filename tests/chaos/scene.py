@@ -20,6 +20,8 @@ CROWD: Final = "crowd"
 SHARED: Final = (MAIN, LOW, GRACEFUL, HIGH)
 """Those whose nodes have a slurmd, and native jobs."""
 CROWD_SIZE: Final = 200
+LABEL: Final = "crowd"
+"""What those Pods have that are there."""
 MOST_GRACE_S: Final = 8
 """Of the Pods there; a Pod's grace must be less than KillWait minus 5 s."""
 

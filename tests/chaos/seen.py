@@ -97,7 +97,7 @@ class SeenJob:
     @property
     def there(self) -> bool:
         """Its processes may be on its node."""
-        return self.running or self.state == "COMPLETING"
+        return self.state in ("RUNNING", "CONFIGURING", "COMPLETING")
 
     def __str__(self) -> str:
         return f"job {self.id} {self.state} {self.node}".rstrip()

@@ -2,9 +2,10 @@
 
 import time
 from datetime import datetime
+from math import inf
 
 from tests.chaos.calm import Calm
-from tests.chaos.evictions import CALM_FOR_S, NEVER_S, measured, percentile
+from tests.chaos.evictions import CALM_AFTER_S, CALM_FOR_S, NEVER_S, measured, percentile
 from tests.chaos.judge import Eviction
 from tests.chaos.signals import Kind, Signal, read_signals
 
@@ -26,12 +27,18 @@ def test_slurmctlds_words_are_read() -> None:
     assert signals[0].at == datetime(2026, 11, 22, 7, 37, 29, 884000).timestamp()  # noqa: DTZ001 - local
 
 
-def took(*at: float, bound: float = 0.0, gone: float | None, calm: Calm | None = None) -> list[float]:
+def took(
+    *at: float,
+    gone: float | None,
+    bound: float = 0.0,
+    deleted: float = inf,
+    calm: Calm | None = None,
+) -> list[float]:
     """What is measured of a job that Slurm said these words of, by moments since a calm began."""
     calm = calm or Calm()
     begin = calm.since() or time.monotonic()
     end = None if gone is None else begin + gone
-    eviction = Eviction("p", begin + bound, end)
+    eviction = Eviction("p", begin + bound, begin + deleted, end)
     signals = [Signal(begin + each, Kind.PREEMPTED, 7) for each in at]
     known = {7: eviction}
     return [round(each.took_s, 6) for each in measured(signals, known.get, calm)]
@@ -51,6 +58,8 @@ def test_a_pod_that_is_never_told_counts_as_much_as_can_be() -> None:
 def test_what_is_no_eviction_is_not_measured() -> None:
     assert took(LATER, bound=LATER + 1, gone=LATER + 2) == []
     assert took(LATER, gone=LATER - 1) == []
+    assert took(LATER, deleted=LATER - 1, gone=LATER + 1) == []
+    assert took(LATER, deleted=LATER + 1, gone=LATER + 0.5) == [0.5]
 
 
 def test_only_what_a_calm_surrounds_is_measured() -> None:
@@ -59,6 +68,17 @@ def test_only_what_a_calm_surrounds_is_measured() -> None:
     with calm.disturbed("something"):
         assert took(LATER, gone=LATER + 0.5, calm=calm) == []
     assert took(LATER, gone=LATER + 0.5, calm=calm) == [0.5]
+
+
+def test_what_takes_very_long_is_measured_though_the_calm_ends_before() -> None:
+    calm, begin = Calm(), time.monotonic()
+    calm._spans.append((begin, begin + LATER + CALM_AFTER_S))
+    calm._since = begin + 100.0
+    assert len(list(measured([Signal(begin + LATER, Kind.CANCELLED, 7)], never, calm))) == 1
+
+
+def never(_job_id: int) -> Eviction:
+    return Eviction("p", 0.0, inf, None)
 
 
 def test_percentiles() -> None:

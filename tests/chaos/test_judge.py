@@ -120,12 +120,28 @@ def test_a_cancellation_that_no_admin_made_is_no_cause() -> None:
 
 def test_an_eviction_with_a_cause_is_right() -> None:
     evicted: History = [(1, BOUND), (2, [RUNNING]), (3, [CANCELLED]), (4, DELETED)]
-    assert verdict(evicted, Causes(cancelled={"p"})) == []
+    assert verdict(evicted, Causes(cancelled={"p": 0.0})) == []
     for state in ("TIMEOUT", "NODE_FAIL", "PREEMPTED"):
         ended = replace(RUNNING, state=state)
         assert verdict([(1, BOUND), (2, [RUNNING]), (3, [ended]), (4, DELETED)]) == []
     moved = replace(RUNNING, node="n2")
     assert verdict([(1, BOUND), (2, [RUNNING]), (3, [moved]), (4, DELETED)]) == []
+
+
+def test_what_a_person_does_afterwards_is_no_cause() -> None:
+    evicted: History = [(1, BOUND), (2, [RUNNING]), (3, DELETED)]
+    assert verdict(evicted, Causes(deleted={"p": 3.5})) == [WRONG_KILLS]
+    assert verdict(evicted, Causes(cancelled={"p": 3.5})) == [WRONG_KILLS]
+    assert verdict(evicted, Causes(deleted={"p": 2.5})) == []
+
+
+def test_a_guest_is_adopted_when_its_job_runs_where_it_is() -> None:
+    judge = Judge(Causes(), {"n1": 8})
+    judge.pod_seen(1, replace(BOUND, managed=False, job_id=None))
+    judge.jobs_seen(2, 2, None, [PENDING, replace(RUNNING, id=2, node="n2")])
+    assert not judge.adopted
+    judge.jobs_seen(3, 3, None, [RUNNING])
+    assert judge.adopted == {"u"}
 
 
 def test_a_native_job_that_nobody_cancelled_is_wrong() -> None:
@@ -138,7 +154,7 @@ def test_a_native_job_that_nobody_cancelled_is_wrong() -> None:
 def test_a_cancellation_is_no_cause_to_delete_a_guest() -> None:
     guest = replace(BOUND, managed=False, job_id=None)
     evicted: History = [(1, guest), (2, [RUNNING]), (3, [CANCELLED]), (4, replace(guest, deleting=True))]
-    assert verdict(evicted, Causes(cancelled={"p"})) == [WRONG_KILLS]
+    assert verdict(evicted, Causes(cancelled={"p": 0.0})) == [WRONG_KILLS]
     assert verdict(evicted, Causes(deleted={"p": 3.5})) == []
 
 
@@ -147,6 +163,9 @@ def test_slurmctlds_log_and_a_node_set_down_are_causes() -> None:
     assert verdict(evicted, signals=[Signal(2.5, Kind.PREEMPTED, 1)]) == []
     assert verdict(evicted, signals=[Signal(2.5, Kind.CANCELLED, 1)]) == [WRONG_KILLS]
     assert verdict(evicted, Causes(downed=[(2.5, "n1")])) == []
+    assert verdict(evicted, Causes(downed=[(0.5, "n1")])) == [WRONG_KILLS]  # before it was bound
+    late: History = [(1, BOUND), (2, [RUNNING]), (63, DELETED)]
+    assert verdict(late, Causes(downed=[(2.5, "n1")])) == [WRONG_KILLS]
     assert verdict(evicted, Causes(downed=[(2.5, "n2")])) == [WRONG_KILLS]
 
 
@@ -179,17 +198,20 @@ def test_a_cordon_stays_whatever_slurm_forgets() -> None:
 
 
 def test_a_process_that_slurm_does_not_know_of_is_disowned() -> None:
-    judge = Judge(Causes(), {"n1": 8, "n2": 8})
+    causes = Causes(slurmctld_killed=[1.2])
+    judge = Judge(causes, {"n1": 8, "n2": 8})
     judge.jobs_seen(1.0, 1.1, None, [NATIVE])
     judge.jobs_seen(2.0, 2.1, None, [replace(NATIVE, state="PENDING", node="")])
     judge.jobs_seen(3.0, 3.1, None, [replace(NATIVE, node="n2")])
     judge.jobs_seen(4.0, 4.1, None, [replace(NATIVE, node="n2", state="COMPLETING")])
     process = Stay("native-1", "n1", 1, 0.5, 1.5)
-    assert not judge.disowned(process)
-    assert not judge.disowned(replace(process, first=1.2, last=1.9))  # nobody asked
-    assert judge.disowned(replace(process, last=2.5))
-    assert judge.disowned(replace(process, last=3.5))
-    assert not judge.disowned(replace(process, node="n2", first=2.5, last=4.5))
+    assert not judge.disowned(process, 0.5)
+    assert not judge.disowned(replace(process, first=1.2, last=1.9), 1.2)  # nobody asked
+    assert judge.disowned(replace(process, last=2.5), 0.5)
+    assert judge.disowned(replace(process, last=3.5), 0.5)
+    assert not judge.disowned(replace(process, node="n2", first=2.5, last=4.5), 2.5)
+    causes.slurmctld_killed[:] = [5.0]
+    assert not judge.disowned(replace(process, last=2.5), 0.5)
 
 
 def test_the_history_of_a_pod_tells_both_systems_sides_in_order() -> None:

@@ -1,5 +1,7 @@
 """An overlap is found where a job's process starts among too many, and lasts until enough are gone."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.chaos.overlap import Overlap, Stay, overlaps, read_processes
@@ -25,6 +27,21 @@ def test_a_job_that_starts_on_a_pods_cores_overlaps_until_the_pod_is_gone() -> N
 )
 def test_a_job_beside_or_after_the_pod_does_not(process: Stay) -> None:
     assert found([process], POD) == []
+
+
+def test_a_pod_that_begins_among_a_jobs_processes_overlaps_too() -> None:
+    late = Stay("q", "n1", 2, 12.0, 20.0)
+    assert [(each.at, each.seconds) for each in found([starts(8.0)], late)] == [(12.0, 1.0)]
+
+
+def test_processes_that_slurm_knows_nothing_of_do_not_count() -> None:
+    def disowned(process: Stay, at: float) -> bool:
+        return process.who == "forgotten" and at >= 9.0
+
+    first = Stay("forgotten", "n1", 2, 8.0, 11.0)
+    second = starts(10.0, cpus=1)
+    assert list(overlaps([first, second], [POD], NODES, disowned)) == []
+    assert [each.at for each in overlaps([replace(first, cpus=3)], [POD], NODES, disowned)] == [8.0]
 
 
 def test_enough_must_be_gone_and_not_all() -> None:

@@ -101,7 +101,7 @@ class Workload:
         self._insist("delete", lambda: self._kubernetes.ask("DELETE", f"{_PODS}/{name}"))
 
     def _cancel(self, name: str) -> None:
-        self._causes.cancelled.add(name)
+        self._causes.cancelled.setdefault(name, time.monotonic())
         self._slurm("cancel", "scancel", "--name", f"default/{name}")
 
     def submit(self, plan: JobPlan) -> None:
@@ -197,6 +197,7 @@ def pod(
     cpus: int = 1,
     gpus: int = 0,
     annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
     scheduler: str = "slurm-scheduler",
     **spec: Any,
 ) -> dict[str, Any]:
@@ -207,7 +208,12 @@ def pod(
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": labels or {},
+            "annotations": annotations or {},
+        },
         "spec": {
             "schedulerName": scheduler,
             "containers": [{"name": "c", "image": "none", "resources": resources}],
