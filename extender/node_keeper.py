@@ -46,7 +46,7 @@ from slurm_client.protocol import Slurm
 
 _INTERVAL_S = 2.0
 _SHARE = 20  # a reading of all nodes that takes long is followed by twenty times as long a pause
-_LONGEST_PAUSE_S = 30.0  # it may have been slow because Slurm was, and not because it is large
+_LONGEST_PAUSE_S = 15.0  # it may have been slow because Slurm was, and not because it is large
 _AT_A_TIME = 8
 _MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
 _TRUSTED = 2  # readings after an outage: the ledger is to learn first which jobs Slurm has lost

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from tests.chaos.seen import SeenJob, SeenNode, SeenPod
 
 GRACE_S = 20.0
+WAITS_S = 75.0
+"""Of a Pod whose job Slurm forgot and is asked for again, while a native job has got its cores: that one
+is refused by the gate after 45 s, and its node is back some 10 s later (README)."""
 SWEPT_S = 45.0
 """Of a job whose Pod is gone: a new leader knows no tombstones, and one that a rollback of slurmctld's
 brings back then is ended in the leader's first rounds, some 30 s after it began to lead."""
@@ -90,9 +93,9 @@ def _of_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
     """A Pod runs on its job's node, or waits with a job that waits."""
     if pod.node:
         if not any(job.running and job.node == pod.node for job in jobs):
-            yield Anomaly(
-                UNBOUND_LEAKS, pod.uid, f"{pod.name} is bound to {pod.node} without a job there"
-            )
+            words = f"{pod.name} is bound to {pod.node} without a job there"
+            waits = any(job.state == "PENDING" for job in jobs)
+            yield Anomaly(UNBOUND_LEAKS, pod.uid, words, WAITS_S if waits else GRACE_S)
         return
     if not jobs:
         yield Anomaly(LOST, pod.uid, f"{pod.name} waits without a job")

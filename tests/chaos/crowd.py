@@ -56,12 +56,13 @@ class Crowd:
         bound = self._bound()
         self.sizes.append(len(bound))
         leaving = bound[:AT_ONCE]
+        jobs = {job.uid: job.id for job in self._observer.latest_jobs() if job.live}
         self._causes.cancelled.update((each.name, time.monotonic()) for each in leaving)
+        uids = {each.uid for each in leaving}
         try:
-            self._cluster.run_slurm("scancel", *(str(each.job_id) for each in leaving))
+            self._cluster.run_slurm("scancel", *(str(jobs[uid]) for uid in uids if uid in jobs))
         except ClusterError as error:
             self._log(str(error).splitlines()[0])
-        uids = {each.uid for each in leaving}
         if not _eventually(lambda: uids.isdisjoint(each.uid for each in self._there())):
             self._log("some of the crowd do not leave")
 

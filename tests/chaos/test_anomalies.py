@@ -6,10 +6,12 @@ import pytest
 
 from tests.chaos.anomalies import (
     DUPLICATES,
+    GRACE_S,
     LOST,
     OVERCOMMITTED,
     STUCK_NODES,
     UNBOUND_LEAKS,
+    WAITS_S,
     Anomaly,
     Lasting,
     anomalies,
@@ -73,6 +75,13 @@ def test_a_pod_that_waits_without_a_job() -> None:
 @pytest.mark.parametrize("job", [PENDING, replace(JOB, node="n2"), replace(JOB, state="CANCELLED")])
 def test_a_bound_pod_whose_job_does_not_run_there(job: SeenJob) -> None:
     assert kinds([BOUND], [job]) == [UNBOUND_LEAKS]
+
+
+def test_a_forgotten_job_that_waits_for_its_cores_has_more_time() -> None:
+    (found,) = anomalies([BOUND], [PENDING], NODES)
+    assert found.grace_s == WAITS_S
+    (found,) = anomalies([BOUND], [replace(JOB, state="CANCELLED")], NODES)
+    assert found.grace_s == GRACE_S
 
 
 def test_a_job_that_runs_for_a_pod_that_is_not_bound() -> None:
