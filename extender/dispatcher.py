@@ -26,6 +26,7 @@ from extender.placement.events import (
     Failure,
     LookAtNode,
     NoteAdopted,
+    NoteJob,
     Outcome,
     ReadJob,
     Remedy,
@@ -128,6 +129,7 @@ class Dispatcher:
             WriteAttempt: self._write_attempt,
             ShowCause: self._show_cause,
             EvictPod: self._evict_pod,
+            NoteJob: self._note_job,
             NoteAdopted: self._note_adopted,
         }
 
@@ -274,6 +276,10 @@ class Dispatcher:
             await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
         action = "Evicting" if effect.cause.reason == HELD_BACK else "Placing"
         self._tell(pod_writes.event(pod, effect.cause, now, action=action))
+
+    async def _note_job(self, effect: NoteJob) -> None:
+        patch = pod_writes.renumbered(effect.pod, effect.job_id)
+        await self._kubernetes.patch_pod(effect.pod.namespace, effect.pod.name, patch)
 
     async def _note_adopted(self, effect: NoteAdopted) -> None:
         patch = pod_writes.adopted(effect.uid, effect.job_id)

@@ -55,6 +55,11 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, 
     return patch
 
 
+def renumbered(pod: Pod, job_id: int) -> dict[str, Any]:
+    """Returns the patch that names another job than the one that a Pod was placed by."""
+    return {"metadata": {"uid": pod.uid, "annotations": {JOB_ID: str(job_id)}}}
+
+
 def adopted(uid: str, job_id: int | None) -> dict[str, Any]:
     """Returns the patch that notes on a Pod of somebody else's which job runs for it."""
     noted = None if job_id is None else str(job_id)

@@ -25,6 +25,7 @@ from extender.placement.events import (
     Event,
     EvictPod,
     Failure,
+    NoteJob,
     Outcome,
     PodVanished,
     ReadJob,
@@ -326,6 +327,13 @@ async def test_another_attempt_takes_the_nomination_back() -> None:
     await works.do(WriteAttempt("u1", POD, 2))
     assert works.kubernetes.done == ["patch", "patch status"]
     assert works.kubernetes.calls[1][1]["status"] == {"nominatedNodeName": None}
+
+
+async def test_a_bound_pod_is_told_which_job_runs_for_it() -> None:
+    works = Works()
+    await works.do(NoteJob("u1", POD, 8))
+    named = {"metadata": {"uid": "u1", "annotations": {"slurm-extender.io/job-id": "8"}}}
+    assert works.kubernetes.calls == [("patch", named)]
 
 
 async def test_a_cause_is_a_condition_and_an_event() -> None:

@@ -104,6 +104,15 @@ class EvictPod:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteJob:
+    """Write onto a bound Pod which job runs for it: Slurm lost the one that it names, and its id."""
+
+    uid: str
+    pod: Pod
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class NoteAdopted:
     """Write to a Pod that another scheduler bound which job runs for it; None: none does."""
 
@@ -123,6 +132,7 @@ Effect = (
     | WriteAttempt
     | ShowCause
     | EvictPod
+    | NoteJob
     | NoteAdopted
 )
 

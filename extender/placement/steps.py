@@ -18,6 +18,7 @@ from extender.placement.events import (
     ExcludeNodes,
     Failure,
     LookAtNode,
+    NoteJob,
     Outcome,
     ReadJob,
     Remedy,
@@ -102,7 +103,11 @@ def _submit(placeholder: Placeholder, job_id: int, at: Moment) -> Submit:
 def _of_bound(placeholder: Placeholder, job_id: int, at: Moment) -> Effect | None:
     if placeholder.forgotten:
         return _submit_again(placeholder, job_id, at)
-    return ReadJob(placeholder.pod.uid, job_id) if placeholder.doubted is not None else None
+    if placeholder.doubted is not None:
+        return ReadJob(placeholder.pod.uid, job_id)
+    if not placeholder.written and placeholder.pod.job_id not in (None, job_id):
+        return NoteJob(placeholder.pod.uid, placeholder.pod, job_id)
+    return None
 
 
 def _submit_again(placeholder: Placeholder, job_id: int, at: Moment) -> Submit | None:
@@ -284,6 +289,7 @@ def _stale(placeholder: Placeholder, effect: Effect) -> bool:
         LookAtNode: State.ALLOCATED,
         WriteAttempt: State.REPLACING,
         EvictPod: State.EVICTING,
+        NoteJob: State.BOUND,
     }.get(type(effect))
     return placeholder.state is not of
 

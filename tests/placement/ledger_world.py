@@ -22,6 +22,7 @@ from extender.placement.events import (
     GraceStarted,
     JobsPolled,
     LookAtNode,
+    NoteJob,
     OrphanFound,
     Outcome,
     PodObserved,
@@ -334,11 +335,19 @@ class World:
             case WriteAttempt():
                 anew = replace(effect.pod, attempt=effect.attempt, allocation=None, job_id=None)
                 return self._patch(effect.pod, replace(anew, offered=None, unschedulable=False))
+            case NoteJob():
+                self.note_job(effect)
             case LookAtNode():
                 return self.vacated_in.get(effect.node, 0.0)
             case EvictPod():
                 return self._evict(effect)
         return None
+
+    def note_job(self, effect: NoteJob) -> None:
+        pod = self.pods.get(effect.uid)
+        if pod is not None:
+            named = pod.allocation and replace(pod.allocation, job_id=effect.job_id)
+            self.write(replace(pod, job_id=effect.job_id, allocation=named))
 
     def _evict(self, effect: EvictPod) -> object:
         current = self.pods.get(effect.uid)

@@ -1191,10 +1191,14 @@ def test_the_burnt_id_of_a_bound_pod_is_asked_for_again_as_the_next_try() -> Non
     (again,) = world.live_jobs(uid)
     assert (again.id != job.id, again.nodes) == (True, (node,))
     assert state_of(world, uid) is State.BOUND
-    world.restart()  # the Pod names the old id still
+    assert world.pods[uid].job_id == again.id  # for people, who cancel what a Pod names
+    assert poll(world) == settle(world) == []
+    world.write(replace(world.pods[uid], job_id=job.id))  # as if nobody had come to it
+    world.restart()
+    world.pass_time(world.rules.verified)
     settle(world)
     assert world.live_jobs(uid) == [again]
-    assert state_of(world, uid) is State.BOUND
+    assert (state_of(world, uid), world.pods[uid].job_id) == (State.BOUND, again.id)
 
 
 @pytest.mark.parametrize("base", ["RUNNING", "PENDING", "CANCELLED"])
