@@ -137,7 +137,12 @@ class Extender:
         settings, dialect = self._settings, self._settings.dialect
         room = Room(self._kubernetes, self._slurm, dialect, self._occupancy)
         binder = Binder(
-            self._kubernetes, self._slurm, dialect, lambda: self._keeper.view, room, self._allocated
+            self._kubernetes,
+            self._slurm,
+            dialect,
+            lambda: self._keeper.view,
+            room,
+            self._leading_ledger,
         )
         scheduler = {
             "/scheduler/filter": filter_nodes.verb(dialect, self._occupancy, self._refusals.tell),
@@ -297,10 +302,6 @@ class Extender:
     def _leading_ledger(self) -> Ledger | None:
         """What the ledger knows counts only while no other replica can lead."""
         return self._ledger if self._lease.is_held else None
-
-    def _allocated(self, uid: str) -> Placeholder | None:
-        ledger = self._leading_ledger()
-        return None if ledger is None else ledger.allocated(uid)
 
     def _nudge(self, job_id: int) -> None:
         """Passes a push on; a replica that does not lead drops it."""

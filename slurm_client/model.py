@@ -96,6 +96,11 @@ class JobState:
         return "COMPLETING" in self.flags
 
     @property
+    def holds_nodes(self) -> bool:
+        """Whether its nodes are nobody else's yet."""
+        return self.base == "RUNNING" or self.completing
+
+    @property
     def text(self) -> str:
         """As squeue shows it, flags after the base: "RUNNING+CONFIGURING"."""
         return "+".join([self.base, *sorted(self.flags)])

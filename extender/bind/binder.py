@@ -8,7 +8,8 @@ said of a Pod that is bound. A Pod that is not ours has no job: it is bound wher
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from extender.bind.running import RunningJobs
 from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError, NotFound
 from extender.placement.cluster import ClusterView
 from extender.placement.identity import PlaceholderKey
+from extender.placement.ledger import Ledger
 from extender.placement.placeholder import Placeholder
 from extender.placement.workload import Allocation, Dialect, Pod, parse_pod
 from slurm_client.errors import SlurmError
@@ -61,15 +63,15 @@ class Binder:
         dialect: Dialect,
         view: Callable[[], ClusterView],
         room: Room,
-        known: Callable[[str], Placeholder | None] = lambda _: None,
+        ledger: Callable[[], Ledger | None] = lambda: None,
     ) -> None:
-        """`known` returns the record, by uid, of a Pod that carries its allocation and is not bound."""
+        """`ledger` gives None while this replica does not lead."""
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._dialect = dialect
         self._view = view
         self._room = room
-        self._known = known
+        self._ledger = ledger
         self._running = RunningJobs(slurm)
 
     async def bind(self, target: Target) -> None:
@@ -82,15 +84,26 @@ class Binder:
             raise NotBound(str(error)) from error
 
     async def _bind(self, target: Target) -> None:
-        known = self._known(target.uid)
-        if known is not None and not self._room.has_guests(target.node):
-            try:
-                await self._post(target, known.pod, await self._still_granted(known, target.node))
-            except Conflict:
-                pass  # it has changed: see below
-            else:
-                return
-        await self._bind_as_read(target)
+        if not await self._bind_as_known(target):
+            await self._bind_as_read(target)
+
+    async def _bind_as_known(self, target: Target) -> bool:
+        """Binds where the leader knows the Pod and all that are on the Node; tells whether it did."""
+        ledger = self._ledger()
+        known = None if ledger is None else ledger.allocated(target.uid)
+        if ledger is None or known is None or self._room.has_guests(target.node):
+            return False
+        others = [each for each in ledger.holding(target.node) if each.pod.node == target.node]
+        allocation, alone = await asyncio.gather(
+            self._still_granted(known, target.node), self._have_their_jobs(others)
+        )
+        if not alone:
+            return False
+        try:
+            await self._post(target, known.pod, allocation)
+        except Conflict:  # it has changed
+            return False
+        return True
 
     async def _bind_as_read(self, target: Target) -> None:
         manifest = await self._kubernetes.read_pod(target.namespace, target.name)
@@ -111,6 +124,13 @@ class Binder:
         if allocation is not None:
             metadata["annotations"] = allocation.annotations()
         await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
+
+    async def _have_their_jobs(self, bound: Iterable[Placeholder]) -> bool:
+        """Tells whether nobody outlasts its job. A job's end may be news: Slurm is asked, in the same
+        question as for the Pod's own."""
+        jobs = [None if each.job_over else each.job_id for each in bound]
+        known = [job_id for job_id in jobs if job_id is not None]
+        return len(known) == len(jobs) and await self._running.hold_nodes(known)
 
     async def _still_granted(self, known: Placeholder, node: str) -> Allocation:
         """A job that was granted at once runs on that node or not at all: whether it does is a small

@@ -1,9 +1,11 @@
 """Whether a Pod really fits beside what is on its Node, asked at the last moment.
 
-kube-scheduler counts all Pods and Slurm all jobs; nobody counts native jobs and unmanaged Pods together.
-So an unmanaged Pod must fit into what Slurm leaves, and a Pod of ours is not bound where unmanaged Pods
-have what Slurm gave it. The Node is held meanwhile: two Pods never count on the same room. Nothing keeps
-Slurm from starting a native job there after the answer: it does not know of unmanaged Pods.
+kube-scheduler counts all Pods and Slurm all jobs; nobody counts native jobs together with unmanaged
+Pods, or with Pods that outlast their own jobs by their grace. So an unmanaged Pod must fit into what
+Slurm leaves, and a Pod of ours is not bound where others have what Slurm gave it: where they are
+unmanaged it needs another allocation, where they are leaving it waits for them. The Node is held
+meanwhile: two Pods never count on the same room. Nothing keeps Slurm from starting a native job there
+after the answer: it does not know of unmanaged Pods.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from extender.kubernetes_api import KubernetesApi, Manifest
-from extender.occupancy_view import FULL, RUNNING, TAKEN, OccupancyView
+from extender.occupancy_view import FULL, LEAVING, RUNNING, TAKEN, OccupancyView
 from extender.placement.occupancy import (
     Amounts,
     exempt,
@@ -72,14 +74,12 @@ class Room:
 
     @asynccontextmanager
     async def _granted(self, manifest: Manifest, node: str, job_id: int) -> AsyncIterator[None]:
-        """Costs nothing where no unmanaged Pods are."""
-        if not self.has_guests(node):
-            yield
-            return
         async with self._held[node]:
-            if not await self._is_free(manifest, node):
+            taken = await self._taken(manifest, node)
+            if taken == TAKEN:
                 self._occupancy.allocation_taken(manifest["metadata"]["uid"], job_id)
-                raise NoRoom(TAKEN)
+            if taken is not None:
+                raise NoRoom(taken)
             yield
 
     async def _fits(self, manifest: Manifest, node: str) -> bool:
@@ -94,28 +94,28 @@ class Room:
         free = open_to_pods(slurm_node, self._dialect).less(await self._uncounted(bound))
         return requested(manifest, self._dialect).within(free)
 
-    async def _is_free(self, manifest: Manifest, node: str) -> bool:
-        """Pods of ours are kube-scheduler's to count, and exempt ones run beside whatever Slurm does."""
-        guests = [
-            pod for pod in await self._bound(node) if not self._dialect.manages(pod) and not exempt(pod)
-        ]
-        if not guests:
-            self._guests.discard(node)
-            return True
+    async def _taken(self, manifest: Manifest, node: str) -> str | None:
+        """Returns who has what Slurm gave to a Pod of ours, None where nobody does. Exempt Pods run
+        beside whatever Slurm does."""
+        bound = [pod for pod in await self._bound(node) if not exempt(pod)]
+        guests = [pod for pod in bound if not self._dialect.manages(pod)]
+        if not await self._uncounted(bound):
+            self._guests.discard(node)  # until another comes: Slurm counts these
+            return None
         await self._occupancy.read()
         slurm_node = self._occupancy.slurm_node(node)
         if slurm_node is None:
-            return True
-        taken = await self._uncounted(guests)
-        if not taken:
-            self._guests.discard(node)  # until another comes: Slurm counts these
-        free = left_by_jobs(slurm_node, self._dialect).less(taken)
-        return free.covers(requested(manifest, self._dialect))
+            return None
+        asked, left = requested(manifest, self._dialect), left_by_jobs(slurm_node, self._dialect)
+        if not left.less(await self._uncounted(guests)).covers(asked):
+            return TAKEN
+        return None if left.less(await self._uncounted(bound)).covers(asked) else LEAVING
 
     async def _uncounted(self, pods: Sequence[Manifest]) -> list[Amounts]:
         """What Pods request that Slurm does not count."""
         jobs = [placeholder_of(pod, self._dialect) for pod in pods]
-        states = await self._slurm.states([job for job in jobs if job is not None])
+        known = [job for job in jobs if job is not None]
+        states = await self._slurm.states(known) if known else {}
         return list(uncounted(pods, states, self._dialect))
 
     async def _bound(self, node: str) -> list[Manifest]:

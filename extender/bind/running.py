@@ -7,7 +7,7 @@ each would cost as much as their allocations did.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from math import inf
 
 from slurm_client.model import UNKNOWN_STATE, JobState
@@ -37,6 +37,12 @@ class RunningJobs:
                 break
             await asyncio.sleep(pause)
         return state.running
+
+    async def hold_nodes(self, job_ids: Collection[int]) -> bool:
+        """Tells whether Slurm says, after this call began, that all of these have their nodes still.
+        Raises SlurmError."""
+        states = await asyncio.gather(*map(self._state, job_ids))
+        return all(state.holds_nodes for state in states)
 
     async def _state(self, job_id: int) -> JobState:
         if job_id not in self._next:

@@ -167,7 +167,7 @@ def uncounted(
     """
     for manifest in bound:
         state = states.get(placeholder_of(manifest, dialect) or 0)
-        if state is None or not (state.base == "RUNNING" or state.completing):
+        if state is None or not state.holds_nodes:
             yield requested(manifest, dialect)
 
 

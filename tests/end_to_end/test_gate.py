@@ -163,6 +163,22 @@ def test_while_a_pod_has_its_jobs_grace_time_what_gets_other_cores_starts(people
     assert started < watched.seen - 1
 
 
+def test_a_pod_that_gets_a_leaving_pods_cores_waits_for_it_beside_a_native_job(people: People) -> None:
+    """kube-scheduler counts both Pods and not the native job: 8 of 8 CPUs, of which 4 are taken."""
+    sbatch = ("sbatch", "-J", "native", "-n1", "-c4", "--mem=100", "-o", "/dev/null")
+    people.cluster.run_slurm(*sbatch, "--wrap", "sleep 60", user="alice")
+    people.create("first", cpu="4", own_annotations=SLOW)
+    people.bound("first")
+    people.create("second", cpu="4")
+    people.queued("second")
+    people.scancel("first")
+    first, second = people.full("first"), people.full("second")
+    while first in (there := people.pods()):
+        assert not there[second]["spec"].get("nodeName")
+        time.sleep(0.05)
+    people.bound("second", 30)
+
+
 def test_a_killed_extender_lets_nobody_in_before_the_pod_is_gone(people: People) -> None:
     """While it is away the job waits on; the one that comes knows of the Pod."""
     watched = slow_pod(people)

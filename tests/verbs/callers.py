@@ -141,10 +141,13 @@ class Listeners:
         """What the Pods are about to be told of refused Nodes."""
         return list(self._extender._refusals._told._queue)  # type: ignore[attr-defined]
 
-    def leads(self, allocated: Mapping[str, Placeholder]) -> None:
-        """This replica leads, and has seen these Pods with their allocations."""
+    def leads(
+        self, allocated: Mapping[str, Placeholder], *, holding: Sequence[Placeholder] = ()
+    ) -> None:
+        """This replica leads, has seen these Pods with their allocations, and those on every Node."""
         self._extender._lease._held_until = inf
-        self._extender._ledger = cast(Ledger, SimpleNamespace(allocated=allocated.get))
+        ledger = SimpleNamespace(allocated=allocated.get, holding=lambda _node: tuple(holding))
+        self._extender._ledger = cast(Ledger, ledger)
 
     def slurm_tells_kill_wait(self, seconds: int) -> None:
         """As read from Slurm when it was last asked."""

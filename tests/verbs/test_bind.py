@@ -123,7 +123,7 @@ async def test_the_pod_is_read_before_the_job_and_both_before_the_binding() -> N
     """So whatever changes after the job was read changes the Pod's version, and the Binding fails."""
     cluster = Cluster(granted())
     await cluster.bind()
-    assert cluster.kubernetes.calls == ["read Pod", "read job", "bind"]
+    assert cluster.kubernetes.calls == ["read Pod", "read job", "list pods", "bind"]
 
 
 async def test_a_pod_whose_version_is_known_is_not_read_again() -> None:
@@ -228,7 +228,8 @@ async def test_a_pod_that_is_not_as_it_was_known_is_read() -> None:
     cluster = Cluster(granted(version="42"))
     cluster.knows(granted(version="41"))
     assert await cluster.bind() == ""
-    assert cluster.kubernetes.calls == ["read job", "bind", "read Pod", "read job", "bind"]
+    as_read = ["read Pod", "read job", "list pods", "bind"]
+    assert cluster.kubernetes.calls == ["read job", "bind", *as_read]
 
 
 async def test_what_is_known_of_a_pod_does_not_replace_what_slurm_says() -> None:

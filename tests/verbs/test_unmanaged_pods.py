@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from extender.occupancy_view import FULL, TAKEN, UNKNOWN
+from extender.occupancy_view import FULL, LEAVING, TAKEN, UNKNOWN
 from extender.placement.occupancy import Amounts
-from extender.placement.workload import ADOPTED, JOB_ID, NODE
+from extender.placement.placeholder import Placeholder, State
+from extender.placement.workload import ADOPTED, JOB_ID, NODE, Dialect, parse_pod
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import node
 from slurm_client.model import JobState, Node
@@ -135,7 +136,7 @@ async def test_a_pod_that_fits_is_bound_without_a_job() -> None:
     cluster = await Cluster(unmanaged(), nodes=(machine("gpu-04", cpus=7),)).known()
     assert await cluster.bind(unmanaged(), "n4") == ""
     assert cluster.kubernetes.bindings == [("n4", {})]
-    assert cluster.kubernetes.calls == ["read Pod", "list pods", "read nodes", "read states", "bind"]
+    assert cluster.kubernetes.calls == ["read Pod", "list pods", "read nodes", "bind"]
 
 
 @pytest.mark.parametrize("full", [{"cpus": 8}, {"memory_mb": 15_500}, {"gpus": 4}])
@@ -236,7 +237,64 @@ async def test_what_slurm_granted_is_bound_beside_unmanaged_pods_that_fit() -> N
 async def test_where_no_unmanaged_pods_are_slurms_nodes_are_not_read() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=8),)).known()
     assert await cluster.bind(ours(cluster), "n1") == ""
-    assert cluster.kubernetes.calls == ["read Pod", "read job", "bind"]
+    assert cluster.kubernetes.calls == ["read Pod", "read job", "list pods", "bind"]
+
+
+# Pods of ours that outlast their jobs
+
+
+def leaving(cluster: Cluster, state: str, cpu: str = "5") -> Placeholder:
+    """A Pod of ours on n1, the state of whose job the leader has not heard yet; returns its record."""
+    job = placeholder_job(pod(name="leaving"), state, node="n1")
+    cluster.slurm.jobs[job.id] = job
+    annotations = {JOB_ID: str(job.id), NODE: "n1"}
+    manifest = pod_manifest("leaving", cpu=cpu, gates=(), node="n1", annotations=annotations)
+    cluster.kubernetes.pods["default", "leaving"] = manifest
+    return Placeholder(parse_pod(manifest, Dialect()), State.BOUND, job_id=job.id)
+
+
+def leads(cluster: Cluster, manifest: Manifest, beside: Placeholder) -> None:
+    seen = parse_pod(manifest, Dialect())
+    assert seen.allocation is not None
+    job_id = seen.allocation.job_id
+    record = Placeholder(seen, State.ALLOCATED, job_id=job_id, allocation=seen.allocation)
+    cluster.listeners.leads({seen.uid: record}, holding=[beside])
+
+
+@pytest.mark.parametrize("leader", [True, False])
+@pytest.mark.parametrize(
+    ("state", "allocated", "answer"),
+    [
+        ("CANCELLED", 5, LEAVING),
+        ("CANCELLED", 3, ""),
+        ("RUNNING", 8, ""),
+        ("CANCELLED,COMPLETING", 8, ""),
+    ],
+)
+async def test_what_slurm_granted_is_bound_when_who_had_it_is_gone(
+    state: str, allocated: int, answer: str, *, leader: bool
+) -> None:
+    """Of 8 CPUs Slurm has given 2 to this Pod, and others to native jobs: 5 and the 5 of the Pod that
+    leaves are too many, 3 are not. kube-scheduler sees 7."""
+    cluster = await Cluster(nodes=(machine("n1", cpus=allocated),)).known()
+    manifest, beside = ours(cluster), leaving(cluster, state)
+    if leader:
+        leads(cluster, manifest, beside)
+    assert await cluster.bind(manifest, "n1") == answer
+    nodes_were_read = "read nodes" in cluster.kubernetes.calls
+    assert nodes_were_read == (state == "CANCELLED")
+    if answer:
+        del cluster.kubernetes.pods["default", "leaving"]
+        cluster.listeners.leads({})
+        assert await cluster.bind(manifest, "n1") == ""
+
+
+async def test_a_pod_whose_job_is_known_to_be_over_counts_whatever_slurm_says_of_its_id() -> None:
+    cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
+    manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
+    leads(cluster, manifest, beside._replace(state=State.EVICTING, job_over=True))
+    assert await cluster.bind(manifest, "n1") == LEAVING
+    assert (await cluster.filter(manifest, "n1"))["NodeNames"] == ["n1"]  # it is waited for
 
 
 # Guests that have a job
@@ -289,7 +347,7 @@ async def test_where_slurm_counts_all_guests_its_nodes_are_read_no_more() -> Non
     again["spec"].pop("nodeName", None)
     cluster.kubernetes.calls.clear()
     assert await cluster.bind(again, "n1") == ""
-    assert cluster.kubernetes.calls == ["read Pod", "read job", "bind"]
+    assert cluster.kubernetes.calls == ["read Pod", "read job", "list pods", "read states", "bind"]
 
 
 async def test_filter_leaves_guests_that_slurm_counts_to_slurm() -> None:
