@@ -50,24 +50,22 @@ def overlaps(
     disowned: Callable[[Stay, float], bool] = lambda *_: False,
 ) -> Iterator[Overlap]:
     """Yields each start of a native job's process, or of a Pod, on a node whose CPUs others had in full,
-    and how long that lasted. `disowned` tells of a process whether Slurm knew nothing of it by then:
-    those do not count."""
+    Pods among them, and how long that lasted. `disowned` tells of a process whether Slurm knew nothing of
+    it by then: those do not count."""
     on: defaultdict[str, list[tuple[Stay, bool]]] = defaultdict(list)
     for native, stays in ((True, processes), (False, pods)):
         for each in stays:
             on[each.node].append((each, native))
     for node, everybody in on.items():
         for one, _ in everybody:
-            there = sorted(
-                (
-                    each
-                    for each, native in everybody
-                    if _covers(each, one.first) and not (native and disowned(each, one.first))
-                ),
-                key=lambda each: each.last,
-            )
+            covering = [
+                (each, native)
+                for each, native in everybody
+                if _covers(each, one.first) and not (native and disowned(each, one.first))
+            ]
+            there = sorted((each for each, _ in covering), key=lambda each: each.last)
             seconds = _until_they_fit(there, node_cpus[node]) - one.first
-            if one in there and seconds > 0:
+            if one in there and seconds > 0 and not all(native for _, native in covering):
                 names = ", ".join(each.who for each in there if each is not one)
                 yield Overlap(one.first, seconds, node, f"{one.who} started on {names}")
 

@@ -44,6 +44,10 @@ def test_processes_that_slurm_knows_nothing_of_do_not_count() -> None:
     assert [each.at for each in overlaps([replace(first, cpus=3)], [POD], NODES, disowned)] == [8.0]
 
 
+def test_native_jobs_among_themselves_are_slurms() -> None:
+    assert found([starts(8.0), starts(10.0)]) == []
+
+
 def test_enough_must_be_gone_and_not_all() -> None:
     others = [Stay("q", "n1", 1, 0.0, 11.0), Stay("r", "n1", 1, 0.0, 20.0)]
     assert [each.seconds for each in found([starts(10.0, cpus=2)], POD, *others)] == [2.0]
