@@ -50,8 +50,8 @@ def overlaps(
     disowned: Callable[[Stay, float], bool] = lambda *_: False,
 ) -> Iterator[Overlap]:
     """Yields each start of a native job's process, or of a Pod, on a node whose CPUs others had in full,
-    Pods among them, and how long that lasted. `disowned` tells of a process whether Slurm knew nothing of
-    it by then: those do not count."""
+    Pods among them, and how long that lasted. `disowned` tells of a process whether Slurm knew nothing
+    of it by then: those do not count."""
     on: defaultdict[str, list[tuple[Stay, bool]]] = defaultdict(list)
     for native, stays in ((True, processes), (False, pods)):
         for each in stays:
