@@ -50,6 +50,7 @@ class Controller:
         accounting: Accounting | None = None,
     ) -> None:
         self.partitions = {partition.name: partition for partition in partitions}
+        self._members = {partition.name: frozenset(partition.nodes) for partition in partitions}
         self.machines = {node.name: Machine(node, self._partitions_of(node)) for node in nodes}
         self.journal = Journal()
         self.jobs = Jobs(min_job_age_s, self.journal)
@@ -195,15 +196,16 @@ class Controller:
         return any(
             not other.held
             and other.reason not in REASONS
-            and (
-                (other.partition == own.name and other.priority >= record.priority)
-                or self._above(self.partitions[other.partition], own)
-            )
-            for other in self.jobs.pending()
+            and (other.partition != own.name or other.priority >= record.priority)
+            for partition in self.partitions.values()
+            if partition is own or self._above(partition, own)
+            for other in self.jobs.waiting(partition.name)
         )
 
     def _above(self, other: Partition, own: Partition) -> bool:
-        return other.priority_tier > own.priority_tier and bool({*other.nodes} & {*own.nodes})
+        if other.priority_tier <= own.priority_tier:
+            return False
+        return not self._members[other.name].isdisjoint(self._members[own.name])
 
     def _record(self, spec: JobSpec, job_id: int, now: float, *, external: bool) -> Record:
         if job_id <= 0:
@@ -258,7 +260,7 @@ class Controller:
             self.machines[slot.node].give_back(slot)
 
     def _partitions_of(self, node: Node) -> tuple[str, ...]:
-        return tuple(name for name, one in self.partitions.items() if node.name in one.nodes)
+        return tuple(name for name, members in self._members.items() if node.name in members)
 
 
 def _changed(record: Record, changes: JobChanges) -> Record:

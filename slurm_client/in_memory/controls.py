@@ -118,7 +118,7 @@ class Controls:
     def _set_reservation(self, nodes: Iterable[str], reservation: str) -> None:
         now = self._now()
         for name in nodes:
-            self._controller.machines[name].reservation = reservation
+            self._controller.machines[name].reserve(reservation)
         self._controller.changed(now)
 
     def _flag(self, name: str, flags: set[str], reason: str, now: float) -> None:
@@ -126,8 +126,8 @@ class Controls:
         before = machine.flags, machine.reason
 
         def undo() -> None:
-            machine.flags, machine.reason = before
+            machine.mark(*before)
 
         self._controller.journal.add(now, undo)
-        machine.flags, machine.reason = frozenset(flags), reason
+        machine.mark(frozenset(flags), reason)
         self._controller.changed(now)

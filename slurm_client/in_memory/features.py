@@ -6,10 +6,7 @@ Counts and brackets ("[rack1*2]") are not understood and make the expression unk
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from functools import lru_cache
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-=:]+")
 
@@ -19,8 +16,10 @@ def names(expression: str) -> frozenset[str]:
     return frozenset(_NAME.findall(expression))
 
 
-def satisfied(expression: str, features: Collection[str]) -> bool:
-    """Whether a node with these features will do; & binds before |, as in Slurm."""
+@lru_cache(maxsize=1024)
+def satisfied(expression: str, features: tuple[str, ...]) -> bool:
+    """Whether a node with these features will do; & binds before |, as in Slurm. Thousands of nodes have
+    the same."""
     tokens = re.findall(r"[A-Za-z0-9_.\-=:]+|[&|(),]", expression)
     return _Parser(tokens, features).alternatives()
 
@@ -28,7 +27,7 @@ def satisfied(expression: str, features: Collection[str]) -> bool:
 class _Parser:
     """Recursive descent over the tokens: alternatives of conjunctions of names and parentheses."""
 
-    def __init__(self, tokens: list[str], features: Collection[str]) -> None:
+    def __init__(self, tokens: list[str], features: tuple[str, ...]) -> None:
         self._tokens = tokens
         self._features = features
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from slurm_client.in_memory.history import Journal
@@ -20,7 +21,8 @@ class Jobs:
         self._min_job_age_s = min_job_age_s
         self._journal = journal
         self._records: dict[int, Record] = {}
-        self._pending: set[int] = set()
+        self._pending: defaultdict[str, set[int]] = defaultdict(set)
+        """Ids by partition."""
         self._deadlines: list[tuple[float, int]] = []
         self._forget: list[tuple[float, int]] = []
 
@@ -35,8 +37,12 @@ class Jobs:
 
     def pending(self) -> list[Record]:
         """Those that wait: highest priority first, then the oldest."""
-        waiting = (self._records[job_id] for job_id in self._pending)
+        waiting = (record for partition in self._pending for record in self.waiting(partition))
         return sorted(waiting, key=lambda record: (-record.priority, record.order))
+
+    def waiting(self, partition: str) -> Iterator[Record]:
+        """Those that wait there, in no order."""
+        return (self._records[job_id] for job_id in self._pending.get(partition, ()))
 
     def put(self, record: Record, now: float) -> None:
         """Add it, or replace what is there."""
@@ -63,17 +69,17 @@ class Jobs:
                 del self._records[job_id]
 
     def _restore(self, job_id: int, before: Record | None) -> None:
-        self._records.pop(job_id, None)
-        self._pending.discard(job_id)
+        if now := self._records.pop(job_id, None):
+            self._pending[now.partition].discard(job_id)
         if before:
             self._index(before)
 
     def _index(self, record: Record) -> None:
         self._records[record.id] = record
         if record.state.pending:
-            self._pending.add(record.id)
+            self._pending[record.partition].add(record.id)
         else:
-            self._pending.discard(record.id)
+            self._pending[record.partition].discard(record.id)
         if record.state.base == "RUNNING" and record.deadline is not None:
             heapq.heappush(self._deadlines, (record.deadline, record.id))
         if record.ended is not None:

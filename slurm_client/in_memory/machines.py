@@ -35,11 +35,10 @@ class Machine:
     def __init__(self, node: Node, partitions: tuple[str, ...]) -> None:
         self.configured = node
         self._partitions = partitions
-        self.flags: frozenset[str] = frozenset()
-        """On top of what it was configured with: DRAIN, DOWN, NOT_RESPONDING."""
-        self.reason = node.reason
+        self.name = node.name
         self.reservation = ""
         """The only one whose jobs may start here, if there is one."""
+        self.mark(frozenset(), node.reason)
         self.clear()
 
     def clear(self) -> None:
@@ -47,14 +46,19 @@ class Machine:
         self._slots: list[Slot] = []
         self._pools = Pools(self.configured.gres)
         self._cpus = self._memory_mb = 0
+        self._told: Node | None = None
 
-    @property
-    def name(self) -> str:
-        return self.configured.name
+    def mark(self, flags: frozenset[str], reason: str) -> None:
+        """From now on it has these states on top of what it was configured with: DRAIN, DOWN,
+        NOT_RESPONDING."""
+        self.flags, self.reason = flags, reason
+        self.schedulable = replace(self.configured, states=self.configured.states | flags).schedulable
+        self._told = None
 
-    @property
-    def schedulable(self) -> bool:
-        return replace(self.configured, states=self.configured.states | self.flags).schedulable
+    def reserve(self, reservation: str) -> None:
+        """From now on only that reservation's jobs start here; "" is anybody's."""
+        self.reservation = reservation
+        self._told = None
 
     def open_to(self, spec: JobSpec) -> bool:
         """Whether such a job may start here once there is room."""
@@ -75,6 +79,8 @@ class Machine:
 
     def offer(self, spec: JobSpec, user_id: int) -> Slot | None:
         """What the job would get here now; None when it does not fit. Nothing is taken."""
+        if self._cpus + spec.cpus > self.configured.cpus:  # first: of thousands, most are full
+            return None
         if not self.open_to(spec) or not self._has_features(spec):
             return None
         if not self._companions_allow(spec, user_id):
@@ -98,24 +104,28 @@ class Machine:
         self._pools.take(slot.devices)
         self._cpus += slot.cpus
         self._memory_mb += slot.memory_mb
+        self._told = None
 
     def give_back(self, slot: Slot) -> None:
         self._slots.remove(slot)
         self._pools.give_back(slot.devices)
         self._cpus -= slot.cpus
         self._memory_mb -= slot.memory_mb
+        self._told = None
 
     def node(self) -> Node:
-        """As GET nodes/ shows it."""
-        return replace(
-            self.configured,
-            states=self._states(),
-            partitions=self._partitions,
-            reason=self.reason,
-            gres_used=self._pools.used,
-            cpus_allocated=self._cpus,
-            memory_allocated_mb=self._memory_mb,
-        )
+        """As GET nodes/ shows it; the same object until something changes."""
+        if self._told is None:
+            self._told = replace(
+                self.configured,
+                states=self._states(),
+                partitions=self._partitions,
+                reason=self.reason,
+                gres_used=self._pools.used,
+                cpus_allocated=self._cpus,
+                memory_allocated_mb=self._memory_mb,
+            )
+        return self._told
 
     def _states(self) -> frozenset[str]:
         base = {"IDLE"} if not self._slots else {"MIXED"}

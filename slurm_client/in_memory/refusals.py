@@ -71,12 +71,19 @@ def check_spec(spec: JobSpec, machines: Mapping[str, Machine]) -> None:
     """What Slurm refuses before it makes a record."""
     wire.check(spec)
     check_names((*spec.required_nodes, *spec.excluded_nodes), machines)
-    everywhere = {feature for machine in machines.values() for feature in machine.configured.features}
-    if not features.names(spec.constraints or "") <= everywhere:
+    if not _are_somewhere(spec.constraints, machines):
         raise refusal(INVALID_FEATURE)
-    if not features.names(spec.prefer or "") <= everywhere:
+    if not _are_somewhere(spec.prefer, machines):
         raise refusal(INVALID_PREFER)
     _check_gres(spec, machines)
+
+
+def _are_somewhere(expression: str | None, machines: Mapping[str, Machine]) -> bool:
+    """Whether each feature that is named is any node's."""
+    return all(
+        any(name in machine.configured.features for machine in machines.values())
+        for name in features.names(expression or "")
+    )
 
 
 def _check_gres(spec: JobSpec, machines: Mapping[str, Machine]) -> None:

@@ -6,10 +6,11 @@ no room blocks the ones behind it, unless it names its nodes, which are then kep
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from slurm_client.in_memory.machines import Machine, Slot
     from slurm_client.in_memory.record import Record
@@ -54,8 +55,8 @@ class Pass:
         self._keep_place_for(record)
         return RESOURCES
 
-    def _candidates(self, record: Record, partition: Partition) -> list[Machine]:
-        return [m for m in allowed(record, partition, self._machines) if m.name not in self._kept]
+    def _candidates(self, record: Record, partition: Partition) -> Iterator[Machine]:
+        return (m for m in allowed(record, partition, self._machines) if m.name not in self._kept)
 
     def _keep_place_for(self, record: Record) -> None:
         if len(record.spec.required_nodes) >= record.spec.nodes:
@@ -69,13 +70,19 @@ def by_tier(records: Iterable[Record], partitions: Mapping[str, Partition]) -> l
     return sorted(records, key=lambda record: -partitions[record.partition].priority_tier)
 
 
-def allowed(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> list[Machine]:
+def allowed(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> Iterator[Machine]:
     """The partition's nodes without the excluded ones. Of more required nodes than the job has any will
-    do, but no others (24.11, 26.05)."""
+    do, but no others (24.11, 26.05).
+
+    One after the other: of thousands, the first few are mostly enough.
+    """
     spec = record.spec
-    those = partition.nodes if len(spec.required_nodes) <= spec.nodes else spec.required_nodes
-    among = set(those) - set(spec.excluded_nodes)
-    return [machines[name] for name in partition.nodes if name in among]
+    names: Iterable[str] = partition.nodes
+    if len(spec.required_nodes) > spec.nodes:
+        those = set(spec.required_nodes)
+        names = (name for name in names if name in those)
+    excluded = set(spec.excluded_nodes)
+    return (machines[name] for name in names if name not in excluded)
 
 
 def _needed(spec: JobSpec) -> tuple[str, ...]:
@@ -91,8 +98,10 @@ def never(record: Record, partition: Partition, machines: Mapping[str, Machine])
     spec = record.spec
     if _over_the_partition(record, partition, machines):
         return False
-    able = [m.name for m in allowed(record, partition, machines) if m.could_ever(spec)]
-    return len(able) < spec.nodes or not set(_needed(spec)) <= set(able)
+    needed = set(_needed(spec))
+    able = (m.name for m in allowed(record, partition, machines) if m.could_ever(spec))
+    found = set(able if needed else islice(able, spec.nodes))
+    return len(found) < spec.nodes or not needed <= found
 
 
 def standing_reason(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> str | None:
@@ -116,29 +125,37 @@ def over_time_limit(limit: int | None, maximum: int | None) -> bool:
 
 def _over_the_partition(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> bool:
     spec = record.spec
-    cpus = sum(machines[name].configured.cpus for name in partition.nodes)
-    return spec.nodes > len(partition.nodes) or spec.cpus * spec.nodes > cpus
+    if spec.nodes > len(partition.nodes):
+        return True
+    lacking = spec.cpus * spec.nodes
+    for name in partition.nodes:
+        lacking -= machines[name].configured.cpus
+        if lacking <= 0:
+            return False
+    return True
 
 
 def _enough_are_up(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> bool:
     spec = record.spec
-    able = [m for m in allowed(record, partition, machines) if m.could_ever(spec)]
     if not all(machines[name].open_to(spec) for name in _needed(spec)):
         return False
-    return sum(machine.open_to(spec) for machine in able) >= spec.nodes
+    candidates = allowed(record, partition, machines)
+    able = (m for m in candidates if m.open_to(spec) and m.could_ever(spec))
+    return len(list(islice(able, spec.nodes))) == spec.nodes
 
 
-def place(record: Record, candidates: Sequence[Machine]) -> tuple[Slot, ...] | None:
+def place(record: Record, candidates: Iterable[Machine]) -> tuple[Slot, ...] | None:
     """Slots on as many nodes as it asks for, the required ones among them; None when they lack."""
     spec = record.spec
-    offers = {
-        machine.name: slot
-        for machine in candidates
-        if (slot := machine.offer(spec, record.user_id)) is not None
-    }
-    required = _needed(spec)
-    if any(name not in offers for name in required):
-        return None
-    others = [name for name in offers if name not in required]
-    chosen = sorted([*required, *others[: spec.nodes - len(required)]])
-    return tuple(offers[name] for name in chosen) if len(chosen) == spec.nodes else None
+    required = set(_needed(spec))
+    others = spec.nodes - len(required)
+    chosen: dict[str, Slot] = {}
+    for machine in candidates:
+        is_required = machine.name in required
+        if not (is_required or others) or (slot := machine.offer(spec, record.user_id)) is None:
+            continue
+        others -= not is_required
+        chosen[machine.name] = slot
+        if len(chosen) == spec.nodes:
+            return tuple(chosen[name] for name in sorted(chosen))
+    return None

@@ -195,7 +195,7 @@ async def test_a_killed_slurmctld_forgets_submissions_cancels_and_drains(
     ],
 )
 def test_feature_expressions(expression: str, holds: bool) -> None:
-    assert features.satisfied(expression, {"a", "b"}) is holds
+    assert features.satisfied(expression, ("a", "b")) is holds
 
 
 def test_devices_of_several_types_are_numbered_through() -> None:
