@@ -10,7 +10,9 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from loadtest.slurmrestd_stub.server import serving
 from slurm_client.rest import SlurmRest
+from slurm_client.tokens import StaticToken
 from tests.slurm_client.bench import (
     ACCOUNTING,
     CPUS,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
 RELEASES = tuple(DEBIAN_SUITES)
+# What the stub takes: a JWT that says {"sun": "root"} and is signed by nobody.
+ROOTS_TOKEN = "e30.eyJzdW4iOiAicm9vdCJ9."
 # Whether it has EXTERNAL_JOB.
 IN_MEMORY = {"in_memory": True, "in_memory_without_external_jobs": False}
 
@@ -69,11 +73,15 @@ async def real_bench(cluster: Cluster) -> AsyncIterator[RealBench]:
 
 
 @pytest.fixture(
-    params=[*IN_MEMORY, *(pytest.param(release, marks=pytest.mark.real) for release in RELEASES)]
+    params=[*IN_MEMORY, "stub", *(pytest.param(one, marks=pytest.mark.real) for one in RELEASES)]
 )
 async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     if request.param in IN_MEMORY:
         yield InMemoryBench(external_jobs=IN_MEMORY[request.param])
+        return
+    if request.param == "stub":
+        async with _through_the_stub(InMemoryBench()) as stubbed:
+            yield stubbed
         return
     cluster = request.getfixturevalue("cluster_of")(request.param, False)
     async with _real_bench(cluster) as found:
@@ -81,12 +89,16 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
 
 
 @pytest.fixture(
-    params=["in_memory", *(pytest.param(release, marks=pytest.mark.real) for release in RELEASES)]
+    params=["in_memory", "stub", *(pytest.param(one, marks=pytest.mark.real) for one in RELEASES)]
 )
 async def office(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     """A bench with accounting."""
     if request.param == "in_memory":
         yield InMemoryBench(accounting=ACCOUNTING)
+        return
+    if request.param == "stub":
+        async with _through_the_stub(InMemoryBench(accounting=ACCOUNTING)) as stubbed:
+            yield stubbed
         return
     cluster = request.getfixturevalue("cluster_of")(request.param, True)
     async with _real_bench(cluster) as found:
@@ -99,6 +111,17 @@ async def real_office(
 ) -> AsyncIterator[RealBench]:
     async with _real_bench(cluster_of(request.param, True)) as found:
         yield found
+
+
+@asynccontextmanager
+async def _through_the_stub(bench: InMemoryBench) -> AsyncIterator[InMemoryBench]:
+    """The same, asked by HTTP."""
+    async with serving(bench.controls) as url:
+        slurm = SlurmRest(url, StaticToken(ROOTS_TOKEN))
+        await slurm.connect()
+        bench.slurm = slurm
+        yield bench
+        await slurm.aclose()
 
 
 @asynccontextmanager

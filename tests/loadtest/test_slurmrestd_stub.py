@@ -1,0 +1,172 @@
+"""The stub of slurmrestd beyond the contract: its manners, and what they look like on the wire."""
+
+import asyncio
+import itertools
+import math
+from collections import Counter
+
+import orjson
+import pytest
+
+from loadtest.slurmrestd_stub.face import Face
+from loadtest.slurmrestd_stub.manners import COSTS, Manners, Mishap
+from loadtest.slurmrestd_stub.server import serving
+from slurm_client.errors import OutcomeUnknown
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from slurm_client.model import JobSpec
+from slurm_client.rest import SlurmRest
+from slurm_client.tokens import StaticToken
+from tests.slurm_client.conftest import ROOTS_TOKEN
+
+JOB = JobSpec("job", cpus=1, memory_mb=100)
+
+
+def slurm(nodes: int = 2) -> InMemorySlurm:
+    names = [f"node-{number}" for number in range(1, nodes + 1)]
+    return InMemorySlurm([node(name) for name in names], [partition("main", names, default=True)])
+
+
+async def exchange(url: str, *lines: str) -> bytes:
+    """All that comes back for one request, until the stub closes the connection or falls silent."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write("\r\n".join([*lines, "Host: stub", "", ""]).encode())
+    writer.write_eof()
+    received = await reader.read()
+    writer.close()
+    return received
+
+
+# -- on the wire
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/slurm/v0.0.45/job/7", 404),
+        ("/slurm/v0.0.41/job/7", 404),
+        ("/slurm/v0.0.45/jobs/state/?job_id=1,2", 500),
+    ],
+)
+async def test_an_error_is_told_twice_and_ends_the_connection(path: str, status: int) -> None:
+    async with serving(slurm()) as url:
+        told = await exchange(url, f"GET {path} HTTP/1.1", f"X-SLURM-USER-TOKEN: {ROOTS_TOKEN}")
+    assert told.count(b"HTTP/1.1 %d ERROR\r\nConnection: Close\r\n" % status) == 2
+    assert told[: len(told) // 2] * 2 == told
+
+
+async def test_without_a_token_nothing_is_told() -> None:
+    async with serving(slurm()) as url:
+        told = await exchange(url, "GET /slurm/v0.0.45/nodes/ HTTP/1.1")
+    assert told.count(b"HTTP/1.1 401 ERROR") == 2
+
+
+async def test_what_is_no_http_is_an_error() -> None:
+    async with serving(slurm()) as url:
+        assert b"HTTP/1.1 400 ERROR" in await exchange(url, "nonsense")
+
+
+async def test_jobs_and_nodes_are_as_long_as_real_ones() -> None:
+    """26.05.5, compact: 6.2 and 1.7 kB, with the cores of eight."""
+    fake = slurm()
+    await fake.allocate(JOB, 7)
+    async with serving(fake) as url:
+        for path, least in (("job/7", 5000), ("node/node-1", 1500)):
+            asked = f"GET /slurm/v0.0.45/{path} HTTP/1.1"
+            told = await exchange(url, asked, f"X-SLURM-USER-TOKEN: {ROOTS_TOKEN}")
+            body = told.partition(b"\r\n\r\n")[2]
+            assert least < len(body) < 8000
+            assert orjson.loads(body)["errors"] == []
+
+
+async def test_nodes_that_changed_are_told_anew() -> None:
+    fake = slurm()
+    async with serving(fake) as url:
+        client = SlurmRest(url, StaticToken(ROOTS_TOKEN))
+        assert [one.cpus_allocated for one in await client.nodes()] == [0, 0]
+        await fake.allocate(JOB, 7)
+        fake.drain("node-2", "broken")
+        first, second = await client.nodes()
+        assert (first.cpus_allocated, second.reason) == (1, "broken")
+        await client.aclose()
+
+
+async def test_what_was_carried_out_and_not_answered_is_done() -> None:
+    fake = slurm()
+    async with serving(fake, Manners(lost=1.0)) as url:
+        client = SlurmRest(url, StaticToken(ROOTS_TOKEN))
+        client._capabilities = fake.capabilities
+        with pytest.raises(OutcomeUnknown):
+            await client.cancel(7)
+        assert await fake.job(7) is None
+        with pytest.raises(OutcomeUnknown):
+            await client.submit(JOB, 8)
+        assert await fake.job(8) is not None
+        await client.aclose()
+
+
+async def test_what_meets_a_bare_500_is_not_done() -> None:
+    fake = slurm()
+    async with serving(fake, Manners(unspecified=1.0)) as url:
+        client = SlurmRest(url, StaticToken(ROOTS_TOKEN))
+        client._capabilities = fake.capabilities
+        with pytest.raises(OutcomeUnknown, match="Unspecified error"):
+            await client.submit(JOB, 8)
+        assert await fake.job(8) is None
+        await client.aclose()
+
+
+async def test_an_answer_takes_its_time() -> None:
+    loop = asyncio.get_running_loop()
+    async with serving(slurm(), Manners(slowness=100.0)) as url:
+        client = SlurmRest(url, StaticToken(ROOTS_TOKEN))
+        client._capabilities = slurm().capabilities
+        began = loop.time()
+        await client.cancel(7)
+        assert loop.time() - began >= 0.079  # a hundred times 0.79 ms
+        await client.aclose()
+
+
+# -- manners
+
+
+def test_slurmctld_does_one_thing_at_a_time() -> None:
+    manners = Manners(nodes=1000, slowness=1.0)
+    answered = [manners.answers_at(5.0, "allocate") for _ in range(1000)]
+    apart = {round(later - earlier, 6) for earlier, later in itertools.pairwise(answered)}
+    assert apart == {0.00136}  # 735 a second, where 731 were measured
+    assert answered[0] - 5.0 == pytest.approx(0.00266)  # where 2.6 ms were
+    assert manners.answers_at(60.0, "allocate") - 60.0 == pytest.approx(0.00266)
+
+
+def test_more_nodes_make_an_allocation_slower_and_more_jobs_a_list() -> None:
+    large = Manners(nodes=5000, slowness=1.0)
+    assert large.answers_at(0.0, "allocate") == pytest.approx(0.0047)
+    assert Manners(slowness=1.0).answers_at(0.0, "states", 10_000) == pytest.approx(0.13, abs=0.01)
+
+
+def test_who_comes_while_slurmctld_is_busy_waits_until_it_is_not() -> None:
+    manners = Manners(slowness=1.0, busy_every_s=10.0, busy_s=1.0)
+    for now, begins in ((20.0, 21.0), (25.0, 25.0), (30.5, 31.0), (39.9, 39.9)):
+        assert manners.answers_at(now, "cancel") == pytest.approx(begins + 0.00079)
+    # What slurmctld has no part in does not wait for it.
+    assert manners.answers_at(40.5, "ping") == pytest.approx(40.5007)
+
+
+def test_without_slowness_an_answer_comes_at_once() -> None:
+    assert {Manners(nodes=5000).answers_at(3.0, call, 5000) for call in [*COSTS, ""]} == {3.0}
+
+
+def test_mishaps_come_as_often_as_wished_and_the_same_every_time() -> None:
+    drawn = [Manners(unspecified=0.1, lost=0.2, seed=4) for _ in range(2)]
+    first, second = ([one.mishap() for _ in range(2000)] for one in drawn)
+    assert first == second
+    counts = Counter(first)
+    assert math.isclose(counts[Mishap.UNSPECIFIED], 200, rel_tol=0.2)
+    assert math.isclose(counts[Mishap.LOST], 400, rel_tol=0.2)
+    assert counts[None] > 1000
+
+
+def test_every_call_has_a_cost() -> None:
+    calls = {call for call, _ in Face(slurm())._calls.values()}
+    assert calls == set(COSTS)
