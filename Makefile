@@ -1,9 +1,10 @@
-# Six commands do everything, their own installs included: make demo, make test, make test-oldest,
-# make bench-quick, make bench-restart, make chaos.
-.PHONY: demo test test-oldest bench-quick bench-restart chaos check docs lock clean
+# Seven commands do everything, their own installs included: make demo, make test, make test-oldest,
+# make bench-quick, make bench-restart, make load, make chaos.
+.PHONY: demo test test-oldest bench-quick bench-restart load chaos check docs lock clean
 
 DURATION = 1500
 SEED = 0
+SLURM = stub
 
 demo:
 	@./bootstrap --cluster
@@ -33,6 +34,12 @@ bench-restart:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest.bench_restart
+
+# kube-scheduler's calls at 50, 1,000 and 5,000 Nodes; SLURM=real asks no stub. See loadtest/budgets.toml.
+load:
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare
+	@.venv/bin/python -m loadtest.load --slurm $(SLURM)
 
 # Everything fails at random for DURATION seconds; the figures are left in build/chaos.json.
 chaos:

@@ -13,13 +13,14 @@ from slurm_client.in_memory import DEFAULTS, InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
 
 FEATURES: Final = ("h100", "ib")
-_NATIVE: Final = "native"
+NATIVE: Final = "native"
+"""A partition of others' jobs, that starts nothing."""
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command(help=__doc__)
-def main(  # noqa: PLR0913 -- options
+def main(  # noqa: PLR0913 - each is an option
     *,
     port: Annotated[int, typer.Option(help="On 127.0.0.1.")],
     nodes: Annotated[int, typer.Option(min=1, help="Called external-1, external-2 ...")] = 5000,
@@ -50,7 +51,7 @@ def _slurm(nodes: int, cpus: int, memory_mb: int, gpus: int, tick_s: float) -> I
             node(name, cpus=cpus, memory_mb=memory_mb, gres=gres, features=FEATURES[: 1 + at % 2])
             for at, name in enumerate(names)
         ],
-        [partition("main", names, default=True), partition(_NATIVE, names[:1], up=False)],
+        [partition("main", names, default=True), partition(NATIVE, names[:1], up=False)],
         tick_s=tick_s,
         configuration=replace(
             DEFAULTS, cluster_name="local", max_job_count=200_000, kill_wait_s=40, min_job_age_s=300
@@ -60,7 +61,7 @@ def _slurm(nodes: int, cpus: int, memory_mb: int, gpus: int, tick_s: float) -> I
 
 async def _serve(slurm: InMemorySlurm, manners: Manners, native_jobs: int, port: int) -> None:
     for number in range(1, native_jobs + 1):
-        await slurm.submit(JobSpec("native", cpus=1, memory_mb=100, partition=_NATIVE), number)
+        await slurm.submit(JobSpec("native", cpus=1, memory_mb=100, partition=NATIVE), number)
     async with serving(slurm, manners, port=port) as url:
         typer.echo(f"slurmrestd's stub serves at {url}")
         await asyncio.Event().wait()

@@ -1,0 +1,176 @@
+"""kube-scheduler's part: filter, prioritize and bind, Pod after Pod, as it sends them.
+
+`python -m loadtest.load` brings up what it needs and runs it. By hand, against an extender that runs:
+
+    locust -f loadtest/locustfile.py --headless -H http://127.0.0.1:8888 -u 8 -t 60s --stock stock.json
+
+A Pod of the stock is taken once. The chain of a Pod is its three calls, one after the other; several
+Pods are under way at once, at a pace that does not depend on how fast the answers come, as long as the
+users suffice. Answers are checked: extenders answer 200 also where they fail. At the end the times are
+judged: exit status 1 where a budget is not kept.
+"""
+
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final, cast
+
+import orjson
+from locust import FastHttpUser, constant_throughput, events, task
+from locust.argument_parser import LocustArgumentParser
+from locust.env import Environment
+from locust.exception import StopUser
+
+from loadtest.budgets import BUDGETS, Calls, budgets, verdicts
+from loadtest.stock import Kind, Stock, StockedPod
+
+_WARM_UP_S: Final = 1.0
+"""What is called before makes the connections: it is not judged."""
+_HEADERS: Final = {"Content-Type": "application/json"}
+
+
+class Run:
+    """What the users of this process share."""
+
+    def __init__(self, stock: Stock) -> None:
+        self.names = stock.node_names
+        self.todo = deque(stock.pods)
+        self.names_written = orjson.dumps(stock.node_names)
+        self.calls: dict[str, Calls] = defaultdict(Calls)
+        self._judged_from = perf_counter() + _WARM_UP_S
+
+    def heard(self, kind: str, ms: float, *, failed: bool) -> None:
+        if failed or perf_counter() > self._judged_from:
+            self.calls[kind].add(ms, failed=failed)
+
+
+_runs: list[Run] = []
+
+
+@events.init_command_line_parser.add_listener
+def _options(parser: LocustArgumentParser) -> None:
+    parser.add_argument("--stock", required=True, help="the Pods, as loadtest.stock writes them")
+    parser.add_argument("--rate", type=float, default=20.0, help="Pods a second, of all users")
+    parser.add_argument("--budgets", default=str(BUDGETS), help="the file that says what is allowed")
+    parser.add_argument("--figures", default="", help="where the figures go, as JSON")
+
+
+@events.test_start.add_listener
+def _begin(environment: Environment, **_: Any) -> None:
+    assert environment.parsed_options is not None
+    _runs.append(Run(Stock.read(Path(environment.parsed_options.stock))))
+
+
+@events.request.add_listener
+def _heard(name: str, response_time: float, exception: Exception | None, **_: Any) -> None:
+    _runs[-1].heard(name, response_time, failed=exception is not None)
+
+
+@events.quitting.add_listener
+def _judge(environment: Environment, **_: Any) -> None:
+    assert environment.parsed_options is not None
+    options, run = environment.parsed_options, _runs[-1]
+    found = verdicts(budgets(Path(options.budgets), len(run.names)), run.calls)
+    for verdict in found:
+        print(f"{verdict.word}: {verdict.words}")  # noqa: T201 -- a command's
+    if options.figures:
+        told = {kind: calls.as_json() for kind, calls in sorted(run.calls.items())}
+        Path(options.figures).write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    environment.process_exit_code = 0 if all(verdict.kept for verdict in found) else 1
+
+
+class KubeScheduler(FastHttpUser):
+    """One Pod's way at a time."""
+
+    def on_start(self) -> None:
+        options = self.environment.parsed_options
+        assert options is not None
+        self._run = _runs[-1]
+        self._pace = constant_throughput(options.rate / options.num_users)
+
+    def wait_time(self) -> float:
+        return self._pace(self)
+
+    @task
+    def place(self) -> None:
+        """The chain of the next Pod."""
+        if not self._run.todo:
+            raise StopUser
+        pod = self._run.todo.popleft()
+        began = perf_counter()
+        nodes = self._filter(pod)
+        if pod.kind is Kind.WAITING or not nodes:
+            return
+        self._prioritize(pod, nodes)
+        if self._bind(pod, pod.node or random.choice(nodes)):  # noqa: S311
+            ms = (perf_counter() - began) * 1000
+            events.request.fire(
+                request_type="POST",
+                name="chain",
+                response_time=ms,
+                response_length=0,
+                exception=None,
+                context={},
+            )
+
+    def _filter(self, pod: StockedPod) -> list[str]:
+        """The Nodes that are left."""
+        name = "filter" if pod.kind is Kind.GRANTED else f"filter {pod.kind}"
+        answer = self._ask("filter", name, _args(pod, self._run.names_written), _wrong_filter(pod))
+        return list(answer.get("NodeNames") or ()) if isinstance(answer, dict) else []
+
+    def _prioritize(self, pod: StockedPod, nodes: list[str]) -> None:
+        def wrong(answer: Any) -> str:
+            scored = isinstance(answer, list) and len(answer) == len(nodes)
+            return "" if scored else "not every Node has its score"
+
+        self._ask("prioritize", "prioritize", _args(pod, orjson.dumps(nodes)), wrong)
+
+    def _bind(self, pod: StockedPod, node: str) -> bool:
+        name = "bind unmanaged" if pod.kind is Kind.UNMANAGED else "bind"
+        metadata = pod.manifest["metadata"]
+        args = {
+            "PodName": metadata["name"],
+            "PodNamespace": metadata["namespace"],
+            "PodUID": metadata["uid"],
+            "Node": node,
+        }
+        answer = self._ask("bind", name, orjson.dumps(args), lambda told: str(told.get("Error")))
+        return answer is not None
+
+    def _ask(self, verb: str, name: str, body: bytes, wrong: Callable[[Any], str]) -> Any:
+        """The answer; None where it is a wrong one. `wrong` says in what it is, "" where it is right.
+        locust takes bytes too, whatever its annotation says."""
+        with self.client.post(
+            f"/scheduler/{verb}",
+            data=cast("str", body),
+            headers=_HEADERS,
+            name=name,
+            catch_response=True,
+        ) as response:
+            if response.status_code != 200:
+                response.failure(f"HTTP {response.status_code}")
+                return None
+            answer = orjson.loads(response.content)
+            if why := wrong(answer):
+                response.failure(why)
+                return None
+            return answer
+
+
+def _args(pod: StockedPod, names: bytes) -> bytes:
+    """ExtenderArgs, as kube-scheduler sends them to who is nodeCacheCapable."""
+    return b'{"Pod":' + orjson.dumps(pod.manifest) + b',"Nodes":null,"NodeNames":' + names + b"}"
+
+
+def _wrong_filter(pod: StockedPod) -> Callable[[Any], str]:
+    def wrong(answer: Any) -> str:
+        names = answer.get("NodeNames")
+        if pod.kind is Kind.UNMANAGED:
+            return "" if names else "no Node has room"
+        expected = [pod.node] if pod.kind is Kind.GRANTED else []
+        return "" if names == expected else f"not the Node that Slurm granted: {answer.get('Error')}"
+
+    return wrong

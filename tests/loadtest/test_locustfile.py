@@ -1,0 +1,120 @@
+"""locust in kube-scheduler's part, before an extender that answers what it is told to."""
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from deploy.local.layout import CHECKOUT
+from loadtest.stock import Kind, Stock, StockedPod
+
+LOCUSTFILE = CHECKOUT / "loadtest/locustfile.py"
+NODES = [f"node-{number}" for number in range(50)]
+
+
+@dataclass
+class Extender:
+    """Binds every Pod once; grants Nodes as the stock has it, or node-0 always."""
+
+    stock: Stock
+    faithful: bool = True
+    calls: Counter[str] = field(default_factory=Counter)
+    bound: set[str] = field(default_factory=set)
+
+    async def filter(self, request: web.Request) -> web.Response:
+        self.calls["filter"] += 1
+        args = orjson.loads(await request.read())
+        assert args["NodeNames"] == NODES
+        uid = args["Pod"]["metadata"]["uid"]
+        pod = next(one for one in self.stock.pods if one.manifest["metadata"]["uid"] == uid)
+        granted = [pod.node if self.faithful else NODES[0]]
+        names = {Kind.GRANTED: granted, Kind.WAITING: [], Kind.UNMANAGED: NODES}[pod.kind]
+        return web.json_response({"NodeNames": names})
+
+    async def prioritize(self, request: web.Request) -> web.Response:
+        self.calls["prioritize"] += 1
+        args = orjson.loads(await request.read())
+        return web.json_response([{"Host": name, "Score": 0} for name in args["NodeNames"]])
+
+    async def bind(self, request: web.Request) -> web.Response:
+        self.calls["bind"] += 1
+        args = orjson.loads(await request.read())
+        assert args["PodUID"] not in self.bound
+        self.bound.add(args["PodUID"])
+        return web.json_response({"Error": "" if self.faithful else "no such luck"})
+
+
+def stocked(number: int, kind: Kind) -> StockedPod:
+    metadata = {"name": f"pod-{number}", "namespace": "default", "uid": str(number)}
+    node = NODES[1 + number % 40] if kind is Kind.GRANTED else ""
+    return StockedPod(kind, {"metadata": metadata, "spec": {}}, node)
+
+
+STOCK = Stock(NODES, [stocked(number, [*Kind][number % 3]) for number in range(60)])
+
+
+def run(extender: Extender, budgets: str, folder: Path) -> "tuple[int, str, Mapping[str, Any]]":
+    """The exit status, what was said, and the figures."""
+
+    async def load() -> tuple[int, str]:
+        runner = web.AppRunner(application(extender))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        process = await asyncio.create_subprocess_exec(
+            *command(runner.addresses[0][1], folder), cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=-2
+        )
+        said, _ = await process.communicate()
+        await runner.cleanup()
+        assert process.returncode is not None
+        return process.returncode, said.decode()
+
+    (folder / "budgets.toml").write_text(f"[nodes-{len(NODES)}]\n{budgets}\n")
+    extender.stock.write(folder / "stock.json")
+    code, said = asyncio.run(load())
+    return code, said, orjson.loads((folder / "figures.json").read_bytes())
+
+
+def application(extender: Extender) -> web.Application:
+    served = web.Application(client_max_size=1 << 24)
+    for verb in (extender.filter, extender.prioritize, extender.bind):
+        served.router.add_post(f"/scheduler/{verb.__name__}", verb)
+    return served
+
+
+def command(port: int, folder: Path) -> list[str]:
+    options = ["-u4", "-r100", "-t3s", "--rate=30", f"--html={folder / 'report.html'}"]
+    names = {"csv": "csv", "stock": "stock.json", "budgets": "budgets.toml", "figures": "figures.json"}
+    files = [f"--{option}={folder / name}" for option, name in names.items()]
+    start = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
+    return [*start, "-H", f"http://127.0.0.1:{port}", *options, *files]
+
+
+def test_every_pod_is_taken_once_and_what_is_slow_is_over_budget(tmp_path: Path) -> None:
+    extender = Extender(STOCK)
+    code, said, figures = run(extender, "chain = { p50_ms = 0.001, p99_ms = 60000 }", tmp_path)
+    assert code == 1
+    assert "FALLS SHORT: chain p50" in said
+    assert "kept: chain p99" in said
+    assert extender.calls == {"filter": 60, "prioritize": 40, "bind": 40}
+    assert figures["chain"]["failed"] == figures["bind"]["failed"] == 0
+    assert 0 < figures["bind"]["p50_ms"] <= figures["chain"]["p50_ms"]
+    assert (tmp_path / "report.html").stat().st_size > 1000
+    assert "filter waiting" in (tmp_path / "csv_stats.csv").read_text()
+
+
+def test_a_wrong_answer_is_a_failure_although_it_is_quick(tmp_path: Path) -> None:
+    allowed = "filter = { p50_ms = 60000, p99_ms = 60000 }"
+    code, said, figures = run(Extender(STOCK, faithful=False), allowed, tmp_path)
+    assert code == 1
+    assert "FALLS SHORT: filter: 20 of" in said
+    assert figures["filter"]["failed"] == 20
+    assert figures["bind unmanaged"]["failed"] == 20  # the others' were not asked for
+    assert "bind" not in figures
