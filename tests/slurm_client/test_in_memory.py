@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -109,6 +110,35 @@ async def test_a_job_with_required_nodes_does_not_block_the_others(
     await slurm.submit(spec(gres=GPU), 3)
     clock.pass_(1)
     assert [await base(slurm, job_id) for job_id in (2, 3)] == ["PENDING", "RUNNING"]
+
+
+async def test_a_job_of_two_nodes_has_the_required_one_wherever_it_stands() -> None:
+    slurm = InMemorySlurm(
+        [node(f"n{number}", cpus=8) for number in range(1, 5)],
+        [partition("main", "n[1-4]", default=True)],
+    )
+    await slurm.allocate(spec(cpus=8, required_nodes=("n1",)), 1)
+    await slurm.allocate(spec(nodes=2, cpus=8, required_nodes=("n4",)), 2)
+    found = await slurm.job(2)
+    assert found is not None
+    assert found.nodes == ("n2", "n4")
+    with pytest.raises(NoRoomNow):
+        await slurm.allocate(spec(nodes=2, required_nodes=("n4",)), 3)
+
+
+async def test_a_job_among_thousands_of_nodes_and_jobs_costs_little() -> None:
+    """Load tests are to measure something else."""
+    names = [f"n{number}" for number in range(5000)]
+    slurm = InMemorySlurm(
+        [node(name, cpus=1, features=("h100", "ib")) for name in names],
+        [partition("main", names, default=True), partition("closed", names, up=False)],
+    )
+    for number in range(2000):
+        await slurm.submit(spec(partition="closed"), 10_000 + number)
+    began = time.process_time()
+    for number in range(200):
+        await slurm.allocate(spec(constraints="h100&ib", excluded_nodes=("n0", "n1")), 1 + number)
+    assert (time.process_time() - began) / 200 < 0.005
 
 
 async def test_a_preempted_job_ends_and_frees_its_node(slurm: InMemorySlurm) -> None:
