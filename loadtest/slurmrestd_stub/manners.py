@@ -24,9 +24,9 @@ class Cost:
     entry_us: float = 0.0
 
 
-# On two cores, with 1,000 and 5,000 EXTERNAL nodes, by one connection and by sixteen: the highest rate is
-# what slurmctld takes. Beside one that reads all nodes again and again others are as quick as ever; beside
-# four, a state takes 0.6 s.
+# On two cores, with 1,000 and 5,000 EXTERNAL nodes, by one connection and by sixteen: the highest rate
+# is what slurmctld takes. Beside one that reads all nodes again and again others are as quick as ever;
+# beside four, a state takes 0.6 s.
 COSTS: Final = {
     "allocate": Cost(0.7, 0.15, node_us=0.5),  # 1.3 and 3.2 ms; 540 to 730/s and 280 to 400/s
     "submit": Cost(0.85, 0.4, node_us=0.2),  # 1.4 and 2.5 ms; 880/s and 560/s
