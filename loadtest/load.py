@@ -70,7 +70,7 @@ def load(
     ],
     seconds: Annotated[int, typer.Option(min=3, help="How long each of them is loaded.")] = 60,
     rate: Annotated[float, typer.Option(min=1, help="Pods a second.")] = 20.0,
-    users: Annotated[int, typer.Option(min=1, help="How many Pods are under way, at most.")] = 8,
+    users: Annotated[int, typer.Option(min=1, help="How many Pods are under way, at most.")] = 32,
     slurm: Annotated[Slurm, typer.Option(help="Whom the extender asks.")] = Slurm.STUB,
     budgets_file: Annotated[Path, typer.Option("--budgets", help="What is allowed.")] = BUDGETS,
     results: Annotated[Path, typer.Option(help="Where CSV, HTML and figures go.")] = CHECKOUT

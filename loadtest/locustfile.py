@@ -10,11 +10,12 @@ users suffice. Answers are checked: extenders answer 200 also where they fail. A
 judged: exit status 1 where a budget is not kept.
 """
 
+import itertools
 import random
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Final, cast
 
 import orjson
@@ -39,10 +40,11 @@ class Run:
         self.todo = deque(stock.pods)
         self.names_written = orjson.dumps(stock.node_names)
         self.calls: dict[str, Calls] = defaultdict(Calls)
-        self._judged_from = perf_counter() + _WARM_UP_S
+        self.starts = itertools.count()
+        self._judged_from = time.perf_counter() + _WARM_UP_S
 
     def heard(self, kind: str, ms: float, *, failed: bool) -> None:
-        if failed or perf_counter() > self._judged_from:
+        if failed or time.perf_counter() > self._judged_from:
             self.calls[kind].add(ms, failed=failed)
 
 
@@ -89,6 +91,7 @@ class KubeScheduler(FastHttpUser):
         assert options is not None
         self._run = _runs[-1]
         self._pace = constant_throughput(options.rate / options.num_users)
+        time.sleep(next(self._run.starts) / options.rate)  # or all of them would come at once, always
 
     def wait_time(self) -> float:
         return self._pace(self)
@@ -99,16 +102,16 @@ class KubeScheduler(FastHttpUser):
         if not self._run.todo:
             raise StopUser
         pod = self._run.todo.popleft()
-        began = perf_counter()
+        began = time.perf_counter()
         nodes = self._filter(pod)
         if pod.kind is Kind.WAITING or not nodes:
             return
         self._prioritize(pod, nodes)
-        if self._bind(pod, pod.node or random.choice(nodes)):  # noqa: S311
-            ms = (perf_counter() - began) * 1000
+        if self._bind(pod, pod.node or _with_room(nodes)):
+            ms = (time.perf_counter() - began) * 1000
             events.request.fire(
                 request_type="POST",
-                name="chain",
+                name=_named("chain", pod),
                 response_time=ms,
                 response_length=0,
                 exception=None,
@@ -117,8 +120,8 @@ class KubeScheduler(FastHttpUser):
 
     def _filter(self, pod: StockedPod) -> list[str]:
         """The Nodes that are left."""
-        name = "filter" if pod.kind is Kind.GRANTED else f"filter {pod.kind}"
-        answer = self._ask("filter", name, _args(pod, self._run.names_written), _wrong_filter(pod))
+        args = _args(pod, self._run.names_written)
+        answer = self._ask("filter", _named("filter", pod), args, _wrong_filter(pod))
         return list(answer.get("NodeNames") or ()) if isinstance(answer, dict) else []
 
     def _prioritize(self, pod: StockedPod, nodes: list[str]) -> None:
@@ -129,7 +132,6 @@ class KubeScheduler(FastHttpUser):
         self._ask("prioritize", "prioritize", _args(pod, orjson.dumps(nodes)), wrong)
 
     def _bind(self, pod: StockedPod, node: str) -> bool:
-        name = "bind unmanaged" if pod.kind is Kind.UNMANAGED else "bind"
         metadata = pod.manifest["metadata"]
         args = {
             "PodName": metadata["name"],
@@ -137,7 +139,7 @@ class KubeScheduler(FastHttpUser):
             "PodUID": metadata["uid"],
             "Node": node,
         }
-        answer = self._ask("bind", name, orjson.dumps(args), lambda told: str(told.get("Error")))
+        answer = self._ask("bind", _named("bind", pod), orjson.dumps(args), _error)
         return answer is not None
 
     def _ask(self, verb: str, name: str, body: bytes, wrong: Callable[[Any], str]) -> Any:
@@ -163,6 +165,21 @@ class KubeScheduler(FastHttpUser):
 def _args(pod: StockedPod, names: bytes) -> bytes:
     """ExtenderArgs, as kube-scheduler sends them to who is nodeCacheCapable."""
     return b'{"Pod":' + orjson.dumps(pod.manifest) + b',"Nodes":null,"NodeNames":' + names + b"}"
+
+
+def _named(verb: str, pod: StockedPod) -> str:
+    """What is timed apart: a Pod that has its allocation is what all this is about."""
+    return verb if pod.kind is Kind.GRANTED else f"{verb} {pod.kind}"
+
+
+def _with_room(nodes: list[str]) -> str:
+    """kube-scheduler counts the Pods that it sends to a Node, here nobody does: but Slurm fills the
+    first Nodes first, so that the last have room for all."""
+    return random.choice(nodes[-(len(nodes) + 3) // 4 :])  # noqa: S311
+
+
+def _error(answer: Any) -> str:
+    return str(answer.get("Error"))
 
 
 def _wrong_filter(pod: StockedPod) -> Callable[[Any], str]:
