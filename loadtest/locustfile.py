@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import orjson
-from locust import FastHttpUser, constant_throughput, events, task
+from locust import FastHttpUser, events, task
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from locust.exception import StopUser
@@ -40,11 +40,15 @@ class Run:
         self.todo = deque(stock.pods)
         self.names_written = orjson.dumps(stock.node_names)
         self.calls: dict[str, Calls] = defaultdict(Calls)
-        self.starts = itertools.count()
-        self._judged_from = time.perf_counter() + _WARM_UP_S
+        self._numbers = itertools.count()
+        self._begun = time.perf_counter()
+
+    def take(self, rate: float) -> tuple[StockedPod, float]:
+        """The next Pod, and when it is due: one after the other, evenly, and not all users at once."""
+        return self.todo.popleft(), self._begun + next(self._numbers) / rate
 
     def heard(self, kind: str, ms: float, *, failed: bool) -> None:
-        if failed or time.perf_counter() > self._judged_from:
+        if failed or time.perf_counter() > self._begun + _WARM_UP_S:
             self.calls[kind].add(ms, failed=failed)
 
 
@@ -90,18 +94,15 @@ class KubeScheduler(FastHttpUser):
         options = self.environment.parsed_options
         assert options is not None
         self._run = _runs[-1]
-        self._pace = constant_throughput(options.rate / options.num_users)
-        time.sleep(next(self._run.starts) / options.rate)  # or all of them would come at once, always
-
-    def wait_time(self) -> float:
-        return self._pace(self)
+        self._rate = options.rate
 
     @task
     def place(self) -> None:
         """The chain of the next Pod."""
         if not self._run.todo:
             raise StopUser
-        pod = self._run.todo.popleft()
+        pod, due = self._run.take(self._rate)
+        time.sleep(max(0.0, due - time.perf_counter()))
         began = time.perf_counter()
         nodes = self._filter(pod)
         if pod.kind is Kind.WAITING or not nodes:
