@@ -38,6 +38,7 @@ class Run:
     def __init__(self, stock: Stock) -> None:
         self.names = stock.node_names
         self.todo = deque(stock.pods)
+        self.pods, self.placed = len(stock.pods), 0
         self.names_written = orjson.dumps(stock.node_names)
         self.calls: dict[str, Calls] = defaultdict(Calls)
         self._numbers = itertools.count()
@@ -97,12 +98,19 @@ class KubeScheduler(FastHttpUser):
         self._rate = options.rate
 
     @task
-    def place(self) -> None:
-        """The chain of the next Pod."""
+    def place_next(self) -> None:
+        """The next Pod, when it is due. The run ends with the last one, or when its time is over."""
         if not self._run.todo:
             raise StopUser
         pod, due = self._run.take(self._rate)
         time.sleep(max(0.0, due - time.perf_counter()))
+        self._place(pod)
+        self._run.placed += 1
+        if self._run.placed == self._run.pods and self.environment.runner:
+            self.environment.runner.quit()
+
+    def _place(self, pod: StockedPod) -> None:
+        """Its chain."""
         began = time.perf_counter()
         nodes = self._filter(pod)
         if pod.kind is Kind.WAITING or not nodes:

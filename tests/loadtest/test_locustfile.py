@@ -90,7 +90,7 @@ def application(extender: Extender) -> web.Application:
 
 
 def command(port: int, folder: Path) -> list[str]:
-    options = ["-u4", "-r100", "-t3s", "--rate=30", f"--html={folder / 'report.html'}"]
+    options = ["-u4", "-r100", "-t30s", "--rate=40", f"--html={folder / 'report.html'}"]
     names = {"csv": "csv", "stock": "stock.json", "budgets": "budgets.toml", "figures": "figures.json"}
     files = [f"--{option}={folder / name}" for option, name in names.items()]
     start = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
