@@ -42,8 +42,9 @@ DOUBT_S = 20.0
 """How long a bound Pod's job must wait before one may conclude that Slurm will not start it again."""
 NEWS_S = 60.0
 """How long after a node was set DOWN its Pods may be evicted for it, if the job's end was not seen."""
-FORGETS_S = 20.0
-"""How long before a process began slurmctld may have been killed and have forgotten its job's start."""
+FORGETS_S = 75.0
+"""How long before a process began slurmctld may have been killed and have forgotten its job's start: the
+longest outage, and what the gate holds a job for."""
 # What Slurm does to a job by itself, after which its Pod is rightly evicted.
 _SLURMS_DOING = frozenset(
     {"TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
