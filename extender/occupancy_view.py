@@ -39,7 +39,7 @@ from slurm_client.protocol import Slurm
 FULL = "Slurm's jobs leave too little room on this Node"
 UNKNOWN = "Slurm's allocations are not known yet"
 TAKEN = "Pods that Slurm does not know of have taken the room that it allocated"
-LEAVING = "Pods that are leaving this Node still have what Slurm has given to this one"
+LEAVING = "Pods that are leaving this Node, or lost their jobs, still have what Slurm gave to this one"
 ROOM_SEEN = DOMAIN + "room-seen"
 """The annotation whose change wakes a refused Pod in kube-scheduler's queue."""
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from extender.kubernetes_api import KubernetesApi, Manifest
@@ -27,6 +27,7 @@ from extender.placement.occupancy import (
     uncounted,
 )
 from extender.placement.workload import Allocation, Dialect
+from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
 
 
@@ -107,16 +108,21 @@ class Room:
         if slurm_node is None:
             return None
         asked, left = requested(manifest, self._dialect), left_by_jobs(slurm_node, self._dialect)
-        if not left.less(await self._uncounted(guests)).covers(asked):
+        states = await self._states(bound)
+        if not left.less(list(uncounted(guests, states, self._dialect))).covers(asked):
             return TAKEN
-        return None if left.less(await self._uncounted(bound)).covers(asked) else LEAVING
+        everybody = list(uncounted(bound, states, self._dialect))
+        return None if left.less(everybody).covers(asked) else LEAVING
 
     async def _uncounted(self, pods: Sequence[Manifest]) -> list[Amounts]:
         """What Pods request that Slurm does not count."""
+        return list(uncounted(pods, await self._states(pods), self._dialect))
+
+    async def _states(self, pods: Sequence[Manifest]) -> Mapping[int, JobState]:
+        """Of the jobs that Pods name."""
         jobs = [placeholder_of(pod, self._dialect) for pod in pods]
         known = [job for job in jobs if job is not None]
-        states = await self._slurm.states(known) if known else {}
-        return list(uncounted(pods, states, self._dialect))
+        return await self._slurm.states(known) if known else {}
 
     async def _bound(self, node: str) -> list[Manifest]:
         listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")
