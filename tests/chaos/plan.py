@@ -14,7 +14,7 @@ from tests.chaos.scene import GRACEFUL, HIGH, LOW, MAIN, MOST_GRACE_S
 
 STORM_S = 28.0
 _ATTACKS_A_SECOND = 1.4
-_OUTAGE = 0.04
+_LONG = 0.04
 """Of the attacks, that last for longer than anybody's patience."""
 _PODS_A_SECOND = 1.9
 _JOBS_A_SECOND = 0.4
@@ -122,16 +122,16 @@ def _storm(random: Random, spec: ClusterSpec, lasts: float) -> Iterator[Attack]:
 
 def _attack(random: Random, spec: ClusterSpec, at: float) -> Attack:
     how = random.choices((KILL, PAUSE, "link"), (0.68, 0.12, 0.20))[0]
-    outage = random.uniform(12.0, 30.0) if random.random() < _OUTAGE else 0.0
+    long = random.uniform(12.0, 30.0) if random.random() < _LONG else 0.0
     if how == "link" and spec.links:
         fault = random.choice([fault for fault in FAULTS if fault != HEALTHY])
-        lasts = outage or random.uniform(0.5, 7.0)
+        lasts = long or random.uniform(0.5, 7.0)
         return Attack(at, fault, random.choice(spec.extender_names), lasts, random.choice(TARGETS))
     weights = victims(spec)
     target = random.choices(list(weights), list(weights.values()))[0]
     if how == PAUSE:
-        return Attack(at, PAUSE, target, outage or random.uniform(0.5, 8.0))
-    return Attack(at, KILL, target, outage or random.uniform(0.1, 3.0))
+        return Attack(at, PAUSE, target, long or random.uniform(0.5, 8.0))
+    return Attack(at, KILL, target, long or random.uniform(0.1, 3.0))
 
 
 def pods(seed: int, duration: float) -> Iterator[PodPlan]:
