@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import orjson
 
-from slurm_client import problems
+from slurm_client import documents, problems
 from slurm_client.errors import (
     JobIdTaken,
     NeedsOperator,
@@ -44,6 +44,8 @@ class Request:
     path: str
     query: Sequence[tuple[str, str]] = ()
     body: dict[str, Any] | None = None
+    each: documents.Each | None = None
+    """What the reply's document is to have in place of the entries of a list."""
 
     @property
     def text(self) -> str:
@@ -126,7 +128,7 @@ class Connections:
     async def _exchange(self, request: Request) -> Reply:
         token = self._tokens.token()
         try:
-            return _reply(*await self._carry(request, token))
+            return await _reply(*await self._carry(request, token), request.each)
         except Lost:
             # Perhaps only a kept-alive connection that the server had closed: at once, again.
             return await self._exchange_again(request, token)
@@ -135,7 +137,7 @@ class Connections:
         """The first try may have been carried out: whatever the second is told but that the id is
         taken, or that nobody may ask, says nothing of the first where it changes something."""
         try:
-            return _reply(*await self._carry(request, token))
+            return await _reply(*await self._carry(request, token), request.each)
         except (Unreachable, RetryLater, Lost) as error:
             lost = f"{request.text}: the connection was lost: {error}"
             raise OutcomeUnknown(lost) from error
@@ -175,8 +177,8 @@ class Connections:
         )
 
 
-def _reply(status: int, content: bytes) -> Reply:
-    parsed = problems.document(content)
+async def _reply(status: int, content: bytes, each: documents.Each | None) -> Reply:
+    parsed = await documents.read(content, each)
     if error := problems.problem(status, content, parsed):
         raise error
     return Reply(content, parsed)

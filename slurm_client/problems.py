@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 from slurm_client.errors import (
     CAUSES,
     NeedsOperator,
@@ -26,17 +24,10 @@ if TYPE_CHECKING:
 
 PROTOCOL_AUTHENTICATION_ERROR: Final = 1007
 _WORDS_KEPT: Final = 500
+_NOT_MODIFIED: Final = 304
+"""An answer without a body, to who named a time."""
 _SAYS_TOO_LITTLE = {11}  # "Resource temporarily unavailable"
 _NOT_SAID = {0, -1}  # SLURM_SUCCESS, SLURM_ERROR: no number at all
-
-
-def document(content: bytes) -> dict[str, Any]:
-    """The reply's JSON object; {} when it is anything else."""
-    try:
-        parsed = orjson.loads(content)
-    except ValueError:
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
 
 
 def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmError | None:
@@ -46,7 +37,7 @@ def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmErro
         number = error.get("error_number")
         if isinstance(number, int) and number not in _NOT_SAID:
             return make(classify(number), _words(error, number), number, status, parsed)
-    if 200 <= status < 300 and not errors:
+    if (200 <= status < 300 or status == _NOT_MODIFIED) and not errors:
         return None
     words = _words(errors[0] if errors else {}) if parsed else _plain(content)
     return make(by_status(status), words, None, status, parsed)

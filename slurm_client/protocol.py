@@ -82,8 +82,8 @@ class Slurm(Protocol):
         """All nodes."""
 
     async def node(self, name: str) -> Node | None:
-        """One node; None when Slurm does not know it. Its states and its reason are as of now, what is
-        allocated on it only as of the last time that all nodes were asked for (24.11, 26.05)."""
+        """One node as it is now, in as little time as the server can tell it; None when Slurm does not
+        know it."""
 
     async def drain_node(self, name: str, reason: str) -> None:
         """Have a node take no more jobs; those on it go on. The reason replaces any other, so look

@@ -83,11 +83,6 @@ _WITH_A_REASON: Final = frozenset({"DOWN", "DRAIN", "FAIL"})
 """24.11 keeps the last reason of a node that was resumed."""
 
 
-def nodes(document: Mapping[str, Any]) -> tuple[Node, ...]:
-    """Of GET nodes/."""
-    return tuple(node(entry) for entry in document.get("nodes") or ())
-
-
 def node(entry: Mapping[str, Any]) -> Node:
     """One of `nodes` in GET nodes/ or node/{name}."""
     states = frozenset(str(state) for state in entry.get("state") or ())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ from slurm_client.errors import (
     classify,
 )
 from slurm_client.model import Configuration, grant_of
+from slurm_client.shared import Shared
 from slurm_client.tokens import TokenFile, TokenSource
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
         Resources,
     )
 
+_SINCE_NEVER: Final = [("update_time", str(2**32))]
+"""Only what changed since the year 2106 is to be told: nothing."""
 _NODE_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
 _STATES_A_CALL: Final = 400
 """job ids in one query: 17 bytes each, and slurmrestd takes URLs far beyond these 7 kB."""
@@ -82,6 +86,7 @@ class SlurmRest:
         )
         self._capabilities: Capabilities | None = None
         self._connecting = asyncio.Lock()
+        self._have_allocations_counted = Shared(self._ask_for_no_nodes)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -169,7 +174,7 @@ class SlurmRest:
         if not body:
             return
         try:
-            await self._send("POST", f"job/{job_id}", body=body)
+            await self._post(f"job/{job_id}", body)
         except SlurmError as error:
             # No such job, or one that stays held: numbers that mean another thing when creating.
             if error.number == _NO_SUCH_JOB or isinstance(error, NoRoomNow):
@@ -178,7 +183,7 @@ class SlurmRest:
 
     async def cancel(self, job_id: int) -> None:
         try:
-            reply = await self._send("DELETE", f"job/{job_id}")
+            reply = await self._send(Request("DELETE", f"job/{job_id}"))
         except SlurmError as error:
             if error.number in {_NO_SUCH_JOB, _ALREADY_DONE}:
                 return
@@ -188,13 +193,25 @@ class SlurmRest:
             _check_cancelled(status)
 
     async def nodes(self) -> tuple[Node, ...]:
-        reply = await self._get("nodes/")
-        # 5,000 take 0.1 s, in which others have their turns.
-        return await asyncio.to_thread(replies.nodes, reply.document)
+        reply = await self._send(Request("GET", "nodes/", each=("nodes", replies.node)))
+        return tuple(reply.document.get("nodes") or ())
 
     async def node(self, name: str) -> Node | None:
+        path = _node(name)
+        for _ in range(2):
+            found = await self._counted_node(path)
+            if found is None or "ALLOCATED" not in found.states or found.cpus_allocated:
+                return found
+            # Between the two questions slurmctld was started anew, and has counted nothing yet.
+        raise RetryLater(f"Slurm has not counted yet what jobs have of node {name}")
+
+    async def _counted_node(self, path: str) -> Node | None:
+        """Of one node, slurmctld (24.11, 26.05) tells the CPUs and the memory that were allocated when
+        it counted them last: when all nodes were asked for. It does that too where the answer is that
+        there is nothing to tell: of 5,000 nodes in 3 ms, and not in 700."""
+        await self._have_allocations_counted()
         try:
-            reply = await self._get(_node(name))
+            reply = await self._get(path)
         except SlurmError as error:
             # "Failure to query node", HTTP 200 and no number: a slurmctld that is down has one.
             if error.number is None and error.http_status == 200:
@@ -204,12 +221,12 @@ class SlurmRest:
         return replies.node(entries[0]) if entries else None
 
     async def drain_node(self, name: str, reason: str) -> None:
-        await self._send("POST", _node(name), body={"state": ["DRAIN"], "reason": reason})
+        await self._post(_node(name), {"state": ["DRAIN"], "reason": reason})
 
     async def undrain_node(self, name: str) -> None:
         # RESUME would bring back a node that is down, and a healthy one is NOT_RESPONDING after it.
         try:
-            await self._send("POST", _node(name), body={"state": ["UNDRAIN"]})
+            await self._post(_node(name), {"state": ["UNDRAIN"]})
         except SlurmError as error:
             if error.number not in _NO_TRANSITION:
                 raise
@@ -235,7 +252,7 @@ class SlurmRest:
 
     async def _create(self, path: str, body: dict[str, Any]) -> int:
         try:
-            document = (await self._send("POST", path, body=body)).document
+            document = (await self._post(path, body)).document
         except JobIdTaken:
             raise
         except SlurmError as error:
@@ -255,30 +272,33 @@ class SlurmRest:
         # slurmctld is down.
         return replies.states((await self._get("jobs/state/", query)).document)
 
-    async def _get(self, path: str, query: Sequence[tuple[str, str]] = ()) -> Reply:
-        return await self._send("GET", path, query=query)
+    async def _ask_for_no_nodes(self) -> None:
+        await self._exchange(Request("GET", "nodes/", _SINCE_NEVER))
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Sequence[tuple[str, str]] = (),
-        body: dict[str, Any] | None = None,
-    ) -> Reply:
+    async def _get(self, path: str, query: Sequence[tuple[str, str]] = ()) -> Reply:
+        return await self._send(Request("GET", path, query))
+
+    async def _post(self, path: str, body: dict[str, Any]) -> Reply:
+        return await self._send(Request("POST", path, body=body))
+
+    async def _send(self, request: Request) -> Reply:
+        """As `_exchange`, with a reply that is slurmrestd's."""
+        reply = await self._exchange(request)
+        # slurmrestd says in each reply who it is. Something else that answers 200 knows of no job.
+        if "meta" not in reply.document:
+            raise OutcomeUnknown(f"{request.text}: this is no reply of slurmrestd's")
+        return reply
+
+    async def _exchange(self, request: Request) -> Reply:
+        """`request.path` is below the API version."""
         version = (await self.connect()).api_version
+        versioned = replace(request, path=f"/slurm/{version}/{request.path}")
         try:
-            reply = await self._connections.send(
-                Request(method, f"/slurm/{version}/{path}", query=query, body=body)
-            )
+            return await self._connections.send(versioned)
         except NeedsOperator as error:
             if error.http_status == 404 and error.number is None:
                 self._capabilities = None  # another server, perhaps: the next call asks it
             raise
-        # slurmrestd says in each reply who it is. Something else that answers 200 knows of no job.
-        if "meta" not in reply.document:
-            raise OutcomeUnknown(f"{method} {path}: this is no reply of slurmrestd's")
-        return reply
 
 
 def _node(name: str) -> str:

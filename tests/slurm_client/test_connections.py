@@ -197,6 +197,7 @@ async def test_a_200_that_is_not_slurmrestds_says_nothing(call: str) -> None:
         (reply(500, slurm_error(-1, "Unspecified error")), OutcomeUnknown),
         (reply(200, b"not JSON"), OutcomeUnknown),
         (reply(200, {"errors": []}), OutcomeUnknown),
+        (reply(304, b""), OutcomeUnknown),
         (reply(503, b"busy"), RetryLater),
         (reply(404, b"Unable to find requested URL"), NeedsOperator),
         (reply(401, b"Authentication failure"), NeedsOperator),
@@ -243,6 +244,51 @@ async def test_many_ids_are_asked_for_in_parts_and_once_each() -> None:
     assert sum(asked) == 600
 
 
+NODE = Act(reply(200, {"nodes": [{"name": "n1", "alloc_cpus": 3}]}))
+
+
+async def test_before_nodes_are_read_one_by_one_what_is_allocated_is_counted_once_for_all() -> None:
+    unchanged = Act(reply(304, b""))
+    async with peer(unchanged, NODE, NODE, NODE) as served, client_of(served) as slurm:
+        await slurm.connect()
+        found = await asyncio.gather(*(slurm.node(f"n{number}") for number in (1, 2, 3)))
+    assert [node and node.cpus_allocated for node in found] == [3, 3, 3]
+    counted, *read = served.seen
+    assert counted.startswith("GET /slurm/v0.0.45/nodes/?update_time=")
+    assert sorted(read) == [f"GET /slurm/v0.0.45/node/n{number}" for number in (1, 2, 3)]
+
+
+UNCOUNTED = Act(reply(200, {"nodes": [{"name": "n1", "alloc_cpus": 0, "state": ["ALLOCATED"]}]}))
+
+
+async def test_a_slurmctld_that_began_meanwhile_and_has_counted_nothing_yet_is_asked_again() -> None:
+    unchanged = Act(reply(304, b""))
+    async with peer(unchanged, UNCOUNTED, unchanged, NODE) as served, client_of(served) as slurm:
+        node = await slurm.node("n1")
+    assert node is not None
+    assert node.cpus_allocated == 3
+
+
+async def test_a_node_that_is_not_counted_even_then_is_not_told_as_free() -> None:
+    unchanged = Act(reply(304, b""))
+    async with peer(unchanged, UNCOUNTED, unchanged, UNCOUNTED) as served, client_of(served) as slurm:
+        with pytest.raises(RetryLater, match="has not counted yet what jobs have of node n1"):
+            await slurm.node("n1")
+
+
+async def test_a_server_that_tells_all_nodes_all_the_same_does_no_harm() -> None:
+    async with peer(NODE, NODE) as served, client_of(served) as slurm:
+        assert await slurm.node("n1") is not None
+
+
+async def test_a_node_whose_allocations_are_not_counted_is_not_told() -> None:
+    async with peer(Act(reply(500, slurm_error(1005)), closes=True)) as served:
+        async with client_of(served) as slurm:
+            with pytest.raises(SlurmError):
+                await slurm.node("n1")
+        assert len(served.seen) == 1
+
+
 async def test_no_common_api_version_needs_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     old: dict[str, Any] = {"paths": {"/slurm/v0.0.40/ping/": {}, "/slurmdb/v0.0.45/jobs/": {}}}
     monkeypatch.setattr("tests.slurm_client.peer.OPENAPI", old)
@@ -276,6 +322,7 @@ def test_a_url_that_cannot_be_one_is_refused(url: str) -> None:
         ("GET", "/slurm/v0.0.45/job/4711", (), "GET job"),
         ("POST", "/slurm/v0.0.42/job/submit", (), "POST job/submit"),
         ("POST", "/slurm/v0.0.42/node/n1", (), "POST node"),
+        ("GET", "/slurm/v0.0.42/nodes/", (("update_time", "1"),), "GET nodes?update_time"),
         ("GET", "/slurm/v0.0.42/jobs/state/", (), "GET jobs/state"),
         ("GET", "/slurm/v0.0.42/jobs/state/", (("job_id", "1"),), "GET jobs/state?job_id"),
     ],

@@ -51,6 +51,24 @@ async def test_a_node_is_told_of_by_itself_as_among_all(healed: Bench) -> None:
         )
 
 
+async def test_what_jobs_have_of_a_node_is_told_of_it_by_itself_at_once(healed: Bench) -> None:
+    for cpus in (3, 5):
+        job = await healed.allocate(
+            cpus=cpus, memory_mb=1000, gres=(("gpu", 1),), required_nodes=("node-1",)
+        )
+        node = await see(healed)
+        assert (node.cpus_allocated, node.memory_allocated_mb) == (cpus, 1000)
+        assert node.gres_used.startswith("gpu:h100:1")
+        assert "MIXED" in node.states
+        await healed.slurm.cancel(job.id)
+
+        async def freed() -> bool:
+            node = await see(healed)
+            return (node.cpus_allocated, node.memory_allocated_mb) == (0, 0)
+
+        await eventually(freed)
+
+
 async def test_a_node_that_slurm_does_not_know_is_none(healed: Bench) -> None:
     assert await healed.slurm.node("nowhere") is None
 

@@ -1,0 +1,31 @@
+"""One call for all who ask for the same at about the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+class Shared:
+    """A call that is under way for nobody who asked after it began: they share the next one, which
+    begins when it has ended. All get what it raises; who is cancelled leaves it to the others."""
+
+    def __init__(self, call: Callable[[], Awaitable[object]]) -> None:
+        self._call = call
+        self._under_way: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+
+    async def __call__(self) -> None:
+        """Return when a call that began after this one has ended."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._after(self._under_way))
+        await asyncio.shield(self._next)
+
+    async def _after(self, earlier: asyncio.Task[None] | None) -> None:
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        self._under_way, self._next = self._next, None
+        await self._call()

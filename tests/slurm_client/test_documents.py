@@ -1,0 +1,107 @@
+"""Long replies are read piece by piece, and come to the same."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from slurm_client import documents
+
+NODE = {
+    "name": "gpu-1",
+    "gres": 'a "quoted" ],[{ text\u2028',
+    "state": ["IDLE"],
+    "power": {"n": [1, {}]},
+}
+DOCUMENTS: list[Any] = [
+    {"nodes": [NODE] * 3, "meta": {"slurm": {}}, "errors": [], "nested": {"nodes": [1]}},
+    {"nodes": [NODE], "meta": {}},
+    {"nodes": [], "meta": {}},
+    {"nodes": [1, "two", None, [3], 4.5]},
+    {"meta": {"nodes": [1]}, "nodes": [NODE]},
+    {"nodes": None, "errors": [{"error_number": 1}]},
+    {},
+    [NODE],
+    "text",
+]
+
+
+@pytest.fixture(autouse=True)
+def _all_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_LONG", 0)
+
+
+@pytest.mark.parametrize("indent", [None, 2], ids=["26.05", "24.11"])
+@pytest.mark.parametrize("document", DOCUMENTS)
+async def test_a_long_reply_comes_to_what_it_says(document: Any, indent: int | None) -> None:
+    content = json.dumps(document, indent=indent, ensure_ascii=False).encode()
+    assert await documents.read(content) == (document if isinstance(document, dict) else {})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"Unspecified error", b'{"nodes": [', b'{"nodes": [{}', b'{"nodes": [{},]}', b'{"nodes": [{}]',
+     b'{"nodes": [{} {}]}', b'{"nodes": [{}]} more', b'{"nodes": [\xff]}'],
+)  # fmt: skip
+async def test_what_is_no_json_is_nothing(content: bytes) -> None:
+    assert await documents.read(content) == {}
+
+
+@pytest.mark.parametrize("before", [b"", b"{}, "], ids=["first", "later"])
+async def test_what_nests_too_deep_is_nothing(before: bytes) -> None:
+    deep = b"[" * 200_000 + b"]" * 200_000
+    assert await documents.read(b'{"nodes": [%s%s], "meta": {}}' % (before, deep)) == {}
+
+
+@pytest.mark.parametrize("content", [b'{"nodes": [{}]}', b'{"meta": {}, "nodes": [{}]}'])
+async def test_what_fails_to_be_made_of_an_entry_is_no_malformed_reply(content: bytes) -> None:
+    def fail(entry: object) -> object:
+        raise ValueError(f"no node: {entry}")
+
+    with pytest.raises(ValueError, match=r"no node: \{\}"):
+        await documents.read(content, ("nodes", fail))
+
+
+async def test_others_may_run_between_the_entries_of_a_long_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One call of a parser for all of them would keep Python's lock until it is done."""
+    parsed = list[tuple[int, bool]]()
+
+    def entry(text: str, at: int, read: Any = documents._entry) -> tuple[Any, int]:
+        found, end = read(text, at)
+        parsed.append((end - at, threading.current_thread() is threading.main_thread()))
+        return found, end
+
+    monkeypatch.setattr(documents, "_entry", entry)
+    one = json.dumps(NODE).encode()
+    await documents.read(b'{"nodes": [' + b", ".join([one] * 100) + b'], "meta": {}}')
+    assert parsed == [(len(one.decode()), False)] * 100
+
+
+async def test_a_short_reply_takes_no_detour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_LONG", 1000)
+    monkeypatch.setattr(documents, "_by_entries", None)
+    assert await documents.read(b'{"nodes": [], "meta": {}}') == {"nodes": [], "meta": {}}
+
+
+@pytest.mark.parametrize("long", [0, 1000], ids=["long", "short"])
+async def test_of_each_entry_is_made_what_is_asked_for(
+    long: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "_LONG", long)
+    content = b'{"nodes": [{"name": "a"}, {"name": "b"}], "others": [{"name": "c"}]}'
+    names = await documents.read(content, ("nodes", lambda entry: entry["name"]))
+    assert names == {"nodes": ["a", "b"], "others": [{"name": "c"}]}
+    others = await documents.read(content, ("others", lambda entry: entry["name"]))
+    assert others["nodes"] == [{"name": "a"}, {"name": "b"}]
+
+
+@pytest.mark.parametrize("nodes", ["null", "{}", "1"])
+async def test_what_is_no_list_stays_as_it_is(nodes: str) -> None:
+    content = b'{"nodes": %s, "meta": {}}' % nodes.encode()
+    found = await documents.read(content, ("nodes", lambda entry: entry["name"]))
+    assert found == {"nodes": json.loads(nodes), "meta": {}}
