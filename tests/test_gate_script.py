@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 
 import pytest
 
@@ -19,6 +19,8 @@ from tests.placement.test_nodes import case, slurm_node
 SCRIPT = Path(__file__).parents[1] / "deploy/slurm/slurm-extender-gate"
 PLACEHOLDER = 40_000_000
 TRIES_S = 1
+WAITING = (409,) * 13
+"""Answers that take a job more than two seconds."""
 
 
 class Extender:
@@ -47,6 +49,10 @@ class Extender:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
 
 class Slurmd:
     """Runs the script with the little environment that slurmd gives it, and a squeue that says what
@@ -61,15 +67,29 @@ class Slurmd:
         self.slurmctld_started(3600)
 
     def remembers(self, text: str, status: int = 0) -> None:
-        asked = f"echo >>{self._folder}/asked"
-        self._command("squeue", f"{asked}; printf '{text}'; exit {status}")
+        self._squeue(text, status, "7", status)
+
+    def has_elsewhere(self, *jobs: int) -> None:
+        """The job is not on the node; those are."""
+        self._squeue("", 0, "".join(f"{job}\\n" for job in jobs), 0)
+
+    def knows_not(self) -> None:
+        self._squeue("", 0, "slurm_load_jobs error: Invalid job id specified", 1)
+
+    def _squeue(self, text: str, status: int, job: str, job_status: int) -> None:
+        """What is said of the node's jobs, and of the one that is to start."""
+        says = f"printf '{job}' >&{2 if job_status else 1}; exit {job_status}"
+        own = f"*--jobs=7\\ --nodelist=node-1*) {says}"
+        script = f'echo >>{self._folder}/asked; case "$*" in {own} ;; esac'
+        self._command("squeue", f"{script}; printf '{text}'; exit {status}")
 
     def slurmctld_hangs(self) -> None:
         self._command("squeue", "sleep 60")
 
     def times_asked(self) -> int:
         """How often squeue has run."""
-        return len((self._folder / "asked").read_text().splitlines())
+        asked = self._folder / "asked"
+        return len(asked.read_text().splitlines()) if asked.exists() else 0
 
     def slurmctld_started(self, seconds_ago: int | None) -> None:
         """What scontrol says of it; None: nothing."""
@@ -123,8 +143,7 @@ class Slurmd:
 
     def close(self) -> None:
         for each in self._extenders:
-            each.server.shutdown()
-            each.server.server_close()
+            each.close()
 
 
 DOWN = "http://127.0.0.1:1"
@@ -155,6 +174,70 @@ def test_a_job_waits_until_the_pod_is_gone(slurmd: Slurmd) -> None:
     slurmd.patience(20)
     assert slurmd.run().returncode == 0
     assert len(leader.asked) == 2
+
+
+@pytest.mark.parametrize("told", [(), (77, 17), None])
+def test_a_job_that_slurm_forgot_while_it_waited_does_not_start(
+    slurmd: Slurmd, told: tuple[int, ...] | None
+) -> None:
+    slurmd.extenders(Extender(409, *WAITING, 204))
+    slurmd.patience(20)
+    slurmd.node_is("idle")
+    slurmd.slurmctld_started(0)
+    slurmd.knows_not() if told is None else slurmd.has_elsewhere(*told)
+    done = slurmd.run()
+    assert done.returncode == 1
+    assert "node-1: job 7: Slurm does not have it there any more" in done.stderr
+    reason = f"Reason={PREFIX}the gate refused job 7: Slurm does not have it there any more"
+    assert slurmd.ordered() == ["update", "NodeName=node-1", "State=DRAIN", reason]
+
+
+def test_a_job_that_slurm_requeued_while_it_waited_is_slurmds_to_stop(slurmd: Slurmd) -> None:
+    """slurmctld has not been started since: it has forgotten nothing."""
+    slurmd.extenders(Extender(409, *WAITING, 204))
+    slurmd.patience(20)
+    slurmd.has_elsewhere()
+    slurmd.slurmctld_started(60)
+    assert slurmd.run().returncode == 0
+    assert slurmd.ordered() == []
+
+
+def test_one_task_of_an_array_is_told_from_the_others(slurmd: Slurmd) -> None:
+    slurmd.extenders(Extender(409, *WAITING, 204))
+    slurmd.patience(20)
+    slurmd.slurmctld_started(0)
+    slurmd.has_elsewhere(77, 7, 8)
+    assert slurmd.run().returncode == 0
+
+
+def test_a_job_that_has_waited_waits_for_a_slurmctld_that_is_away_and_does_not_fail_for_it(
+    slurmd: Slurmd,
+) -> None:
+    slurmd.extenders(Extender(409, *WAITING, 204))
+    slurmd.patience(4)
+    slurmd.remembers("", status=1)
+    assert slurmd.run().returncode == 0
+    assert slurmd.times_asked() >= 1
+
+
+def test_an_extender_that_has_named_a_pod_is_believed_when_it_is_away(slurmd: Slurmd) -> None:
+    """A Slurm that lost its state knows of no placeholder that has ended."""
+    leader = Extender(409, 409)
+    slurmd.extenders(leader)
+    slurmd.patience(4)
+    Timer(1.0, leader.close).start()
+    done = slurmd.run()
+    assert done.returncode == 1
+    assert "no extender answers; before: " in done.stderr
+    assert "default/p" in done.stderr
+
+
+def test_of_a_job_that_has_not_waited_slurm_is_not_asked(slurmd: Slurmd) -> None:
+    slurmd.extenders(Extender(204))
+    slurmd.knows_not()
+    slurmd.patience(20)
+    assert slurmd.run().returncode == 0
+    assert slurmd.times_asked() == 0
 
 
 def test_a_job_that_waits_too_long_fails_and_says_for_whom(slurmd: Slurmd) -> None:

@@ -279,6 +279,22 @@ def test_a_job_that_is_not_let_through_fails_and_its_node_is_drained_until_it_is
     eventually(lambda: node_is(people).startswith("idle"), "resumed", 20)
 
 
+def test_a_native_job_that_slurm_forgot_while_it_waited_does_not_start(people: People) -> None:
+    """Its room may be another's now."""
+    watched = slow_pod(people)
+    native = Native(people)
+    eventually(lambda: "native" in people.squeue(), "native job queued")
+    people.scancel("p")
+    eventually(lambda: people.squeue()["native"].state == "RUNNING", "its Prolog runs")
+    lose_all_state(people)
+    forgotten = "Slurm does not have it there any more"
+    eventually(lambda: node_is(people).endswith(forgotten), "refused", KILL_WAIT + 20)
+    assert native.started() is None
+    assert people.see("p") is None
+    watched.last_seen()
+    eventually(lambda: node_is(people).startswith("idle"), "resumed", 20)
+
+
 @pytest.fixture
 def slow_to_see(people: People) -> Iterator[People]:
     """Their extender takes some twelve seconds to be sure that a job is lost."""
