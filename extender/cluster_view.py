@@ -4,7 +4,7 @@ then."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -88,13 +88,12 @@ class ClusterViewKeeper:
             self._tell = lambda _: None
 
     async def _load(self) -> None:
-        listed = await self._watch.list()
-        nodes = [self._parse(manifest) for manifest in listed]
-        self.standings = {each["metadata"]["name"]: Standing.parse(each) for each in listed}
+        listed = await self._watch.list_as(self.read)
+        self.standings = {node.name: standing for node, standing in listed}
         self.view = replace(
             self.view,
             cluster=await self._kubernetes.cluster_uid(),
-            nodes={node.name: node for node in nodes},
+            nodes={node.name: node for node, _ in listed},
             graceful_qos=frozenset(self._untold.graceful_qos),
         )
         await self._read_configuration()
@@ -121,10 +120,10 @@ class ClusterViewKeeper:
     async def _follow_nodes(self) -> None:
         async for change in self._watch.changes():
             node = self._parse(change.manifest)
-            nodes = {name: n for name, n in self.view.nodes.items() if name != node.name}
-            if not change.gone:
-                nodes[node.name] = node
-            self._publish(replace(self.view, nodes=nodes))
+            after = None if change.gone else node
+            if after != self.view.nodes.get(node.name):  # mostly it is its status that has changed
+                nodes = {name: n for name, n in self.view.nodes.items() if name != node.name}
+                self._publish(nodes if after is None else nodes | {node.name: after})
             self._note(node.name, None if change.gone else Standing.parse(change.manifest))
 
     async def _follow_configuration(self) -> None:
@@ -154,11 +153,10 @@ class ClusterViewKeeper:
             partitions[default] = replace(partitions[default], default=True)
         self.view = replace(self.view, partitions=partitions)
 
-    def _publish(self, view: ClusterView) -> None:
-        if view != self.view:
-            self.view = view
-            self._tell(view)
-            self.nodes_changed.set()
+    def _publish(self, nodes: Mapping[str, Node]) -> None:
+        self.view = replace(self.view, nodes=nodes)
+        self._tell(self.view)
+        self.nodes_changed.set()
 
     def _note(self, node: str, standing: Standing | None) -> None:
         if standing != self.standings.get(node):

@@ -1,7 +1,8 @@
 """Carries the ledger's effects out, and tells it what came of them. It decides nothing.
 
 Each system has a lane with a bounded number of workers; what gives resources back has lanes of its own:
-neither a burst of submissions nor a Slurm that is slow to cancel holds up an eviction.
+neither a burst of submissions nor a Slurm that is slow to cancel holds up an eviction. So has what is
+only told to people: no Pod is placed later for it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from extender.placement.events import (
 from extender.placement.ledger import Ledger
 from extender.placement.workload import HELD_BACK
 from extender.telemetry import Telemetry
+from extender.turns import by_turns
 from extender.vacating import vacated_in
 from slurm_client.errors import (
     InvalidRequest,
@@ -111,6 +113,8 @@ class Dispatcher:
         self._allowed = allowed
         self._submissions: asyncio.Queue[Effect] = asyncio.Queue()
         self._writes: asyncio.Queue[Effect] = asyncio.Queue()
+        self._words: asyncio.Queue[Effect] = asyncio.Queue()
+        """What is for people alone: a whole window of Pods that wait is asked about at once."""
         self._endings: asyncio.Queue[Effect] = asyncio.Queue()
         self._evictions: asyncio.Queue[Effect] = asyncio.Queue()
         self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_UNTOLD)
@@ -143,9 +147,7 @@ class Dispatcher:
         """Feeds very many events, of which nothing may follow by itself before the last: no Tick comes
         between them, but everything else gets its turns."""
         self._hold_alarm()
-        for number, event in enumerate(events):
-            if number % _AT_A_TIME == 0:
-                await asyncio.sleep(0)
+        async for event in by_turns(events, _AT_A_TIME):
             self.feed(event)
         self._alarm_due = inf
         self._set_alarm()
@@ -161,6 +163,8 @@ class Dispatcher:
                 for lane in (self._submissions, self._writes, self._endings, self._evictions):
                     for _ in range(self._workers):
                         tasks.create_task(self._work(lane))
+                for _ in range(max(1, self._workers // 2)):  # others find connections
+                    tasks.create_task(self._work(self._words))
                 for _ in range(_CHRONICLERS):
                     tasks.create_task(self._record())
         finally:
@@ -193,6 +197,8 @@ class Dispatcher:
                 return self._endings
             case EvictPod():
                 return self._evictions
+            case ReadJob(for_words=True) | ShowCause():
+                return self._words
             case Submit() | ReadJob() | ExcludeNodes():
                 return self._submissions
         return self._writes
@@ -250,14 +256,15 @@ class Dispatcher:
 
     # Kubernetes
 
-    async def _write_allocation(self, effect: WriteAllocation) -> None:
+    async def _write_allocation(self, effect: WriteAllocation) -> str:
         pod, allocation, version = effect.pod, effect.allocation, effect.pod.resource_version
         if effect.nominate:
             nomination = pod_writes.nomination(pod, allocation, _wall_clock())
             nominated = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, nomination)
             version = nominated["metadata"]["resourceVersion"]
         patch = pod_writes.grant(pod, allocation, version)
-        await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
+        granted = await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
+        return str(granted["metadata"]["resourceVersion"])
 
     async def _look_at_node(self, effect: LookAtNode) -> float:
         listed = await self._kubernetes.list("pods", f"spec.nodeName={effect.node}")

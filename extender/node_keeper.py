@@ -40,6 +40,7 @@ from extender.placement.nodes import (
     wants_taint,
     with_taint,
 )
+from extender.turns import by_turns
 from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
@@ -48,6 +49,7 @@ _INTERVAL_S = 2.0
 _SHARE = 20  # a reading of all nodes that takes long is followed by twenty times as long a pause
 _LONGEST_PAUSE_S = 15.0  # it may have been slow because Slurm was, and not because it is large
 _AT_A_TIME = 8
+_LOOKED_AT_A_TIME = 500  # some 10 ms
 _MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
 _TRUSTED = 2  # readings after an outage: the ledger is to learn first which jobs Slurm has lost
 _STEADY = 3
@@ -142,13 +144,17 @@ class NodeKeeper:
         return True
 
     async def _attend_to_all(self) -> None:
-        cases = [case for case in map(self._case, self._nodes.values()) if case is not None]
-        cases = [await self._with_gate(case) for case in cases]
+        cases = []
+        async for node in by_turns(tuple(self._nodes.values()), _LOOKED_AT_A_TIME):
+            case = self._case(node)
+            if case is not None:
+                cases.append(await self._with_gate(case))
         steady = self._readings >= _STEADY
         at = Circumstances.of(cases, _clock(), self._wishes, steady=steady)
         self.tally = Tally.of(cases, at)
         self._say(_TOO_MANY, alarm(cases, at))
-        wrong = (case for case in cases if _is_wrong(case, at))
+        looked_at = by_turns(cases, _LOOKED_AT_A_TIME)
+        wrong = [case async for case in looked_at if _is_wrong(case, at)]
         troubles = await asyncio.gather(*(self._attend(case, at) for case in wrong))
         self._say(_ACTING, next(filter(None, troubles), None))
 

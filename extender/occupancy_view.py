@@ -2,14 +2,14 @@
 
 It runs on every replica. The Pods are watched; Slurm's nodes (not its jobs: their number does not
 matter) are read at the start, and then every second or so while such Pods ask or wait. /filter answers
-from memory; /bind asks for a reading of its own. A Pod that was refused is touched when room appears,
-since the end of a native job is no event in Kubernetes.
+from memory; /bind has the one node read that it is about. A Pod that was refused is touched when room
+appears, since the end of a native job is no event in Kubernetes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from math import inf
 from typing import Any
@@ -38,8 +38,8 @@ from slurm_client.protocol import Slurm
 # Constant texts: kube-scheduler takes a changed message for news and tries again at once.
 FULL = "Slurm's jobs leave too little room on this Node"
 UNKNOWN = "Slurm's allocations are not known yet"
-TAKEN = "Pods that Slurm does not know of have taken the room that it allocated"
-LEAVING = "Pods that are leaving this Node, or lost their jobs, still have what Slurm gave to this one"
+TAKEN = "Pods that Slurm does not count have the room that it allocated"
+LEAVING = "Pods that are leaving this Node still have what Slurm gave to this one"
 ROOM_SEEN = DOMAIN + "room-seen"
 """The annotation whose change wakes a refused Pod in kube-scheduler's queue."""
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
@@ -83,12 +83,10 @@ class OccupancyView:
         self._asked = asyncio.Event()
         self._asked.set()  # one reading at the start, so that the first Pod need not wait for it
         self._asked_at = -inf
-        self._reading = asyncio.Lock()
-        self._begun = 0
         self._failures = _FAILURES  # in a row; nothing is known before the first success
-        self._trouble: SlurmError | None = None
         self._pods_known = False
-        self._nodes: Mapping[str, SlurmNode] = {}
+        self._slurms_nodes: Collection[str] = ()
+        """The Nodes that stand for Slurm's, as last read."""
         self._taken: dict[str, int] = {}
         self.guests: dict[str, Guest] = {}
         """The Pods on Nodes that are to have a job, by uid; none where none are adopted."""
@@ -116,20 +114,16 @@ class OccupancyView:
         self._note(manifest, asked, refused=len(closed) == len(names))
         return closed
 
-    async def read(self) -> None:
-        """Reads Slurm's nodes, with all that is so when it is called; calls share a reading that begins
-        after both. Raises SlurmError.
-
-        Of all nodes: GET node/{name} gives the CPUs and the memory that were allocated when all nodes
-        were last asked for (slurmctld 24.11 and 26.05).
-        """
-        wanted = self._begun + 1
-        async with self._reading:
-            if self._begun < wanted:
-                self._begun += 1
-                await self._read()
-        if self._trouble is not None:
-            raise self._trouble
+    async def read_node(self, name: str) -> SlurmNode | None:
+        """Reads the Slurm node that a Node stands for, with all that is so when it is called; None where
+        Slurm has none. /filter knows it from then on. Raises SlurmError."""
+        own = self._view().nodes.get(name)
+        if own is None and self._view().nodes:
+            return None
+        node = await self._slurm.node(own.slurm_name if own is not None else name)
+        if node is not None:
+            self._occupancy.node_seen(name, open_to_pods(node, self._dialect))
+        return node
 
     def closed_to_ours(self, uid: str, allocation: Allocation) -> str | None:
         """Returns why a Pod of ours cannot use its allocation, where /bind found that out."""
@@ -148,10 +142,6 @@ class OccupancyView:
     def is_slurms(self, node: str) -> bool:
         """Tells whether Slurm has a Node, by the last that was seen of it; yes, if nothing was."""
         return bool(self._slurms([node]))
-
-    def slurm_node(self, node: str) -> SlurmNode | None:
-        """Returns the Slurm node that a Node stands for as last read; None where Slurm has none."""
-        return self._nodes.get(node)
 
     @property
     def known(self) -> bool:
@@ -232,22 +222,19 @@ class OccupancyView:
         await self._wake()
         return max(_INTERVAL_S, _SHARE * took)
 
-    async def _read(self) -> None:
+    async def read(self) -> None:
+        """Reads all of Slurm's nodes. Raises SlurmError."""
         try:
             nodes = await self._slurm.nodes()
         except SlurmError as error:
-            self._trouble = error
             self._failures += 1
             if self._health.says("Slurm's nodes", str(error)):
                 log.warning("Slurm's nodes not read", error=str(error))
-            return
-        names = {node.slurm_name: node.name for node in self._view().nodes.values()}
-        self._nodes = {
-            names.get(node.name, node.name): node for node in nodes if node.name in names or not names
-        }
-        left = {name: open_to_pods(node, self._dialect) for name, node in self._nodes.items()}
+            raise
+        left = await asyncio.to_thread(_left, nodes, self._view(), self._dialect)
+        self._slurms_nodes = left.keys()
         self._occupancy.slurm_seen(left, after_outage=self._failures >= _FAILURES)
-        self._trouble, self._failures = None, 0
+        self._failures = 0
         self._health.says("Slurm's nodes", None)
 
     async def _wake(self) -> None:
@@ -274,9 +261,19 @@ class OccupancyView:
 
     def _slurms(self, names: Sequence[str]) -> Sequence[str]:
         """Returns the Nodes that Slurm has, by the last that was seen of it; all, if nothing was."""
-        if self._nodes:
-            return [name for name in names if name in self._nodes]
+        if self._slurms_nodes:
+            return [name for name in names if name in self._slurms_nodes]
         view = self._view()
         known = {node for partition in view.partitions.values() for node in partition.nodes}
         own = {node.name: node.slurm_name for node in view.nodes.values()}
         return [name for name in names if not known or own.get(name, name) in known]
+
+
+def _left(nodes: Sequence[SlurmNode], view: ClusterView, dialect: Dialect) -> dict[str, Amounts]:
+    """What Slurm's nodes have left for unmanaged Pods, by the Nodes that stand for them."""
+    names = {node.slurm_name: node.name for node in view.nodes.values()}
+    return {
+        names.get(node.name, node.name): open_to_pods(node, dialect)
+        for node in nodes
+        if node.name in names or not names
+    }

@@ -18,6 +18,7 @@ from extender.placement.policy import Policy, judged
 from extender.placement.workload import Dialect, Pod, Request, parse_pod
 from extender.policy.keeper import PolicyKeeper
 from extender.resource_watch import ResourceWatch
+from extender.turns import by_turns
 
 _Asked = tuple[bytes, Dialect, str | None, tuple[tuple[str, str], ...]]
 """A Pod's spec in short, how it was read, whether it is out of scope, and those of its annotations that
@@ -89,11 +90,9 @@ class PodWatch:
 
     async def _judge_again(self, dispatcher: Dispatcher) -> None:
         """A Pod that waits goes by the policy of now. There may be very many: others get their turns."""
-        for number, uid in enumerate(tuple(self._known)):
-            if number % _AT_A_TIME == 0:
-                await asyncio.sleep(0)
+        async for uid in by_turns(tuple(self._known), _AT_A_TIME):
             known = self._known.get(uid)
-            if known is None or known.by is self._policy.policy or known.pod.node is not None:
+            if known is None or known.by is self._policy.policy or _is_settled(known):
                 continue
             before, pod = known.judged, self._judge(known, self._dialect())
             if pod.request != before:
@@ -123,3 +122,8 @@ class PodWatch:
         pod = judged(known.pod, self._policy.policy, dialect)
         known.judged, known.by = pod.request, self._policy.policy
         return pod
+
+
+def _is_settled(known: _Known) -> bool:
+    """Tells whether a Pod runs, and by what it was allowed to ask for."""
+    return known.pod.node is not None and not known.judged.problems

@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from itertools import chain
+from sys import intern
 from typing import Any, TypeVar
 
 import orjson
 import structlog
 
 from extender.kubernetes_api import Expired, KubernetesApi, KubernetesError, Manifest
+from extender.turns import by_turns
 
 _WATCH_S = 290
 _SILENCE_S = 100.0  # bookmarks come about once a minute: longer silence is a dead connection
 _BACKOFF_S = (0.1, 5.0)
+_AT_A_TIME = 50  # objects that are read within some 10 ms
 
 Item = TypeVar("Item")
+_Names = tuple[str, str]
+"""Namespace ("" where there is none) and name."""
 
 log = structlog.get_logger()
 
@@ -53,7 +57,7 @@ class ResourceWatch:
         self._selector = field_selector
         self._on_trouble = on_trouble
         self._version = ""
-        self._known: dict[str, Manifest] = {}
+        self._known: dict[str, _Names] = {}
 
     async def list(self) -> tuple[Manifest, ...]:
         """Lists all objects; `changes` goes on from there. Raises KubernetesError."""
@@ -61,46 +65,65 @@ class ResourceWatch:
 
     async def list_as(self, read: Callable[[Manifest], Item]) -> tuple[Item, ...]:
         """The same, as what `read` makes of each object: 10,000 manifests at once are 200 MB."""
-        items, known = list[Item](), dict[str, Manifest]()
-        async for page in self._api.pages(self._kind, self._selector):
-            for manifest in page.get("items") or ():
-                known[manifest["metadata"]["uid"]] = _stub(manifest)
-                items.append(read(manifest))
-            self._version = page["metadata"]["resourceVersion"]
+        items, known = list[Item](), dict[str, _Names]()
+        async for manifest in self._listed():
+            known[manifest["metadata"]["uid"]] = _names(manifest)
+            items.append(read(manifest))
         self._known = known
         return tuple(items)
 
     async def changes(self) -> AsyncIterator[Change]:
         """Yields changes for ever, after a `list`."""
-        delay = _BACKOFF_S[0]
+        delay, expired = _BACKOFF_S[0], False
         while True:
             try:
-                async for change in self._one_watch():
-                    delay = _BACKOFF_S[0]
-                    yield change
+                if expired:
+                    async for change in self._list_again():
+                        yield change
+                    expired = False
+                else:
+                    async for change in self._one_watch():
+                        delay = _BACKOFF_S[0]
+                        yield change
             except Expired:
                 log.info("watch expired, listing again", kind=self._kind)
-                for change in await self._list_again():
-                    yield change
+                expired = True
                 delay = min(delay * 2, _BACKOFF_S[1])
             except (KubernetesError, orjson.JSONDecodeError, TimeoutError, OSError) as error:
                 self._say(str(error) or type(error).__name__)
                 delay = min(delay * 2, _BACKOFF_S[1])
             await asyncio.sleep(delay)  # whoever ends watches at once is not to be rushed
 
-    async def _list_again(self) -> Iterable[Change]:
-        """Who is gone is told first: another may have taken the name."""
-        before, items = self._known, await self._list_until_answered()
-        gone = (Change(before[uid], gone=True, seen=False) for uid in before.keys() - self._known)
-        return chain(gone, (Change(item) for item in items))
+    async def _list_again(self) -> AsyncIterator[Change]:
+        """Each object is told as it comes: no more manifests are kept than a page has. Who is gone is
+        told when the list is complete, or before the object that has taken its name. A list that breaks
+        off may begin anew."""
+        listed, holders = set[str](), {names: uid for uid, names in self._known.items()}
+        async for manifest in self._listed():
+            uid, names = manifest["metadata"]["uid"], _names(manifest)
+            listed.add(uid)
+            before = holders.get(names, uid)
+            if before != uid and before in self._known:
+                yield self._gone(before)
+            self._known[uid] = names
+            yield Change(manifest)
+        for uid in self._known.keys() - listed:
+            yield self._gone(uid)
 
-    async def _list_until_answered(self) -> tuple[Manifest, ...]:
-        while True:
-            try:
-                return await self.list()
-            except KubernetesError as error:
-                self._say(str(error))
-                await asyncio.sleep(_BACKOFF_S[1])
+    def _gone(self, uid: str) -> Change:
+        namespace, name = self._known.pop(uid)
+        metadata = {"uid": uid, "name": name} | ({"namespace": namespace} if namespace else {})
+        return Change({"metadata": metadata}, gone=True, seen=False)
+
+    async def _listed(self) -> AsyncIterator[Manifest]:
+        """Yields all objects; everything else gets its turns meanwhile. Only then the watch goes on from
+        there: a list that breaks off changes nothing."""
+        version = ""
+        async for page in self._api.pages(self._kind, self._selector):
+            async for manifest in by_turns(page.get("items") or (), _AT_A_TIME):
+                yield manifest
+            version = page["metadata"]["resourceVersion"]
+        self._version = version
 
     def _say(self, trouble: str) -> None:
         log.warning("watch broke off", kind=self._kind, error=trouble)
@@ -142,7 +165,7 @@ class ResourceWatch:
             if gone:
                 self._known.pop(uid, None)
             else:
-                self._known[uid] = _stub(item)
+                self._known[uid] = _names(item)
             yield Change(item, gone)
 
 
@@ -151,9 +174,7 @@ def _watch_error(status: Manifest) -> KubernetesError:
     return Expired(code, message) if code == 410 else KubernetesError(code, message)
 
 
-def _stub(manifest: Manifest) -> Manifest:
+def _names(manifest: Manifest) -> _Names:
     """Who an object is, which is all that its disappearance needs: manifests are not kept."""
     metadata = manifest["metadata"]
-    return {
-        "metadata": {name: metadata[name] for name in ("uid", "name", "namespace") if name in metadata}
-    }
+    return intern(metadata.get("namespace") or ""), metadata["name"]

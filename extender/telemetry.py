@@ -39,7 +39,11 @@ from extender.placement.placeholder import Placeholder, State
 log = structlog.get_logger()
 
 _SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
-_FAST = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+# Finer up to 10 ms: a budget of 5 ms is to be told from half of it, and from twice as much.
+_FAST = (
+    *(0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01),
+    *(0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+)
 _LOUD = frozenset({State.EVICTING, State.REPLACING, State.REFUSED})
 _QUIET = frozenset({State.SEEN, State.SUBMITTING, State.DONE})
 

@@ -309,10 +309,11 @@ async def test_an_allocation_is_nominated_and_then_granted_in_the_next_version()
 
 async def test_a_pod_that_was_told_nothing_is_granted_in_one_write() -> None:
     works = Works()
-    await works.do(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=False))
+    version = await works.do(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=False))
     ((call, grant),) = works.kubernetes.calls
     assert call == "patch"
     assert grant["metadata"]["resourceVersion"] == POD.resource_version
+    assert version == "9"
 
 
 async def test_without_the_nomination_nothing_is_granted() -> None:
@@ -477,6 +478,26 @@ async def test_writes_that_hang_hold_up_no_eviction_and_no_cancellation() -> Non
         assert await works.outcome() == Outcome(EVICTION, None)
         works.put(CancelJob("u1", 7, "Pod deleted"))
         assert await works.outcome() == Outcome(CancelJob("u1", 7, "Pod deleted"), None)
+
+
+async def test_what_is_for_people_alone_holds_up_no_submission_and_no_allocation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A window of 1,000 Pods that wait has its reasons read every ten seconds."""
+
+    async def never(*_: object) -> object:
+        return await asyncio.Event().wait()
+
+    async with Works(workers=1) as works:
+        monkeypatch.setattr(works.slurm, "job", never)
+        monkeypatch.setattr(works.kubernetes, "patch_pod_status", never)
+        reads = [ReadJob(f"u{number}", number, for_words=True) for number in range(5)]
+        submission = Submit("u7", 7, SPEC, immediate=False)
+        works.put(*reads, submission)
+        assert await works.outcome() == Outcome(submission, None)
+        allocation = WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=False)
+        works.put(*(ShowCause("u1", POD, CAUSE, 7) for _ in range(5)), allocation)
+        assert await works.outcome() == Outcome(allocation, "9")
 
 
 async def test_the_ledger_is_woken_when_it_wants_to_be() -> None:

@@ -179,7 +179,7 @@ async def test_a_long_list_is_asked_for_page_by_page(server: ApiServer) -> None:
     server.answer = answer
     pages = [page async for page in server.api.pages("pods", "spec.schedulerName=x")]
     assert [page["items"] for page in pages] == [["a"], ["b"], ["c"]]
-    every = {"fieldSelector": "spec.schedulerName=x", "limit": "500"}
+    every = {"fieldSelector": "spec.schedulerName=x", "limit": "250"}
     assert queries == [every, every | {"continue": "x&=y"}, every | {"continue": "z"}]
 
 

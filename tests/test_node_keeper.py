@@ -23,6 +23,7 @@ from slurm_client.protocol import Slurm
 from tests.builders import Manifest, node_manifest
 from tests.placement.ledger_world import World
 from tests.placement.test_ledger import bound_pod, job_id_of
+from tests.turns import turns_of_others
 
 CORDONED = PREFIX + "cordoned in Kubernetes"
 REFUSED = PREFIX + "the gate refused job 7: Pods default/p"
@@ -162,6 +163,14 @@ async def test_what_is_as_it_should_be_costs_no_call(site: Site) -> None:
     await site.keeper.turn()
     assert site.calls == []
     assert site.keeper.tally == Tally(MappingProxyType({Why.CORDONED: 1}))
+
+
+async def test_others_get_their_turns_while_very_many_nodes_are_looked_at(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """5,000 take 0.1 s, in which /filter waits."""
+    monkeypatch.setattr(node_keeper, "_LOOKED_AT_A_TIME", 1)
+    assert await turns_of_others(site.keeper.turn()) >= 2 * len(NAMES) - 2
 
 
 async def test_since_when_a_node_is_out_of_service_is_told(site: Site) -> None:

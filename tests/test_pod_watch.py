@@ -177,6 +177,14 @@ async def test_pods_that_wait_are_judged_anew_when_the_policy_changes(watched: W
     assert await watched.change(ALICE) == {"a": 2001, "b": None}
 
 
+async def test_a_pod_that_runs_though_it_is_refused_is_told_of_when_it_is_allowed(
+    watched: Watched,
+) -> None:
+    """It may be that nobody knows any more what it was allowed as."""
+    watched.see(name="bound", node="n1", annotations={PREFIX + "user-id": "2002"})
+    assert await watched.change(BOB) == {"bound": 2002}
+
+
 async def test_pods_for_which_nothing_changes_are_left_alone(watched: Watched) -> None:
     watched.see(name="a")
     assert await watched.change("preset: open\n" + ALICE) == {}

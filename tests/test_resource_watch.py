@@ -21,6 +21,7 @@ from extender.pod_watch import PodWatch
 from extender.policy.keeper import PolicyKeeper
 from extender.resource_watch import ResourceWatch
 from tests.builders import DIALECT, Manifest, node_manifest, pod_manifest
+from tests.turns import turns_of_others
 
 Step = bytes | Exception | None
 Told = tuple[str, str, bool]
@@ -28,6 +29,8 @@ Told = tuple[str, str, bool]
 
 DOWN = Unavailable(0, "kube-apiserver does not answer")
 EXPIRED = Expired(410, "too old resource version: 5 (9)")
+BROKEN_OFF: Manifest = {}
+"""In a list: the page that does not come."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +41,9 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 class FakeApi:
     """Answers lists and watches by a script; when the watches are used up, the next one stays silent.
 
-    A list is its objects and version, and comes in pages of one; a watch is the pieces of its stream in
-    order; an exception is raised where it stands, before the first piece when the watch is opened; at
-    None the stream falls silent.
+    A list is its objects and version, and comes in pages of one, or of `page`; a watch is the pieces of
+    its stream in order; an exception is raised where it stands, before the first piece when the watch is
+    opened; at None the stream falls silent.
     """
 
     async def cluster_uid(self) -> str:
@@ -55,6 +58,8 @@ class FakeApi:
         """Everything in the script has happened."""
         self.since: list[str] = []
         self.selectors: set[tuple[str, str | None]] = set()
+        self.page = 1
+        self.pages_given = 0
         self.on_open: Callable[[], None] = lambda: None
 
     async def pages(self, kind: str, selector: str | None) -> AsyncIterator[Manifest]:
@@ -63,8 +68,12 @@ class FakeApi:
         if isinstance(listed, Exception):
             raise listed
         items, version = listed
-        parts: list[list[Manifest] | None] = [[item] for item in items]
+        starts = range(0, len(items), self.page)
+        parts: list[list[Manifest] | None] = [items[at : at + self.page] for at in starts]
         for part in parts or [None]:
+            if part == [BROKEN_OFF]:
+                raise DOWN
+            self.pages_given += 1
             yield {"items": part, "metadata": {"resourceVersion": version}}
 
     @asynccontextmanager
@@ -246,7 +255,7 @@ async def test_after_a_watch_that_never_said_a_word_all_objects_are_listed_again
     """One whose data was restored has not come to our version, and says nothing till then."""
     monkeypatch.setattr(resource_watch, "_SILENCE_S", 0.01)
     api = FakeApi([([item("a", 20)], "30"), ([item("b", 3)], "9")], [None], [event("ADDED", "c", 10)])
-    assert await told(api) == [("a", "", True), ("b", "3", False), ("c", "10", False)]
+    assert await told(api) == [("b", "3", False), ("a", "", True), ("c", "10", False)]
     assert api.since == ["30", "9", "10"]
 
 
@@ -291,8 +300,52 @@ async def test_who_went_during_the_gap_is_told_gone() -> None:
 
 async def test_who_is_gone_is_told_before_who_took_its_name() -> None:
     """The Nodes' reader goes by name: a Node made anew must not vanish with its predecessor."""
-    api = FakeApi([([item("old", 3)], "5"), ([item("new", 20)], "30")], [error(410)])
-    assert await told(api) == [("old", "", True), ("new", "20", False)]
+    anew = item("new", 20)
+    anew["metadata"]["name"] = item("old", 3)["metadata"]["name"]
+    api = FakeApi([([item("old", 3)], "5"), ([item("z", 9), anew], "30")], [error(410)])
+    assert await told(api) == [("z", "9", False), ("old", "", True), ("new", "20", False)]
+
+
+async def test_a_name_in_another_namespace_is_another_name() -> None:
+    pods = [pod_manifest(uid=uid, namespace=uid, name="same") for uid in ("here", "there")]
+    api = FakeApi([([pods[0]], "5"), (pods[::-1], "30")], [error(410)])
+    assert [(uid, gone) for uid, _, gone in await told(api)] == [("there", False), ("here", False)]
+
+
+async def test_a_second_list_is_told_page_by_page() -> None:
+    """50,000 manifests at once would be a gigabyte."""
+    api = FakeApi([EMPTY, ([item(uid, 20) for uid in "abc"], "30")], [error(410)])
+    watch, given = ResourceWatch(cast(KubernetesApi, api), "pods"), []
+    await watch.list()
+    before, changes = api.pages_given, watch.changes()
+    for _ in "abc":
+        await anext(changes)
+        given.append(api.pages_given - before)
+    await cast(Any, changes).aclose()
+    assert given == [1, 2, 3]
+
+
+async def test_a_list_that_breaks_off_is_begun_anew_and_who_went_meanwhile_is_told_gone() -> None:
+    half, whole = ([item("a", 20), BROKEN_OFF], "30"), ([item("b", 33)], "40")
+    api = FakeApi([EMPTY, half, whole], [error(410)])
+    assert await told(api) == [("a", "20", False), ("b", "33", False), ("a", "", True)]
+    assert api.since == ["5", "40"]
+
+
+async def test_others_get_their_turns_within_a_long_page() -> None:
+    items = [item(str(number), 20) for number in range(1000)]
+    api = FakeApi([(items, "5"), (items, "30")], [error(410)])
+    api.page = len(items)
+    watch = ResourceWatch(cast(KubernetesApi, api), "pods")
+    changes = watch.changes()
+
+    async def read_again() -> None:
+        for _ in items:
+            await anext(changes)
+
+    turns = await turns_of_others(watch.list()), await turns_of_others(read_again())
+    await cast(Any, changes).aclose()
+    assert min(turns) >= len(items) / resource_watch._AT_A_TIME - 1
 
 
 async def test_an_object_that_is_gone_is_told_by_its_names() -> None:

@@ -1,9 +1,9 @@
 """The leader's audit: both systems compared now and then, and what may be mended is mended.
 
 What is found once may be in motion: it counts when it is found again, several times, by asking anew.
-Then it is told, once, and counted; a live job whose Pod is proven gone, or has another, is ended by the
-ledger, at the breaker's pace. Nothing else is touched: the ledger mends what its own news tell of, and
-the rest is for people (invariants I5 and I6).
+Then it is told, once, and counted; a live job whose Pod is proven gone, has another or may have none
+is ended by the ledger, at the breaker's pace. Nothing else is touched: the ledger mends what its own
+news tell of, and the rest is for people (invariants I5 and I6).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from extender.placement.audit import Finding, Kind
 from extender.placement.cluster import ClusterView
 from extender.placement.events import OrphanFound
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import State
+from extender.placement.placeholder import Placeholder, State
 from extender.placement.workload import Pod
 from slurm_client.errors import SlurmError
 
@@ -82,13 +82,13 @@ class Patrol:
         return max(self._interval, self._reader.jobs * _BYTES_A_JOB / _BYTES_A_SECOND)
 
     async def _go_round(self, dispatcher: Dispatcher) -> None:
-        found = await self._reader.look(*self._known())
+        found = await self._reader.look(*await self._known())
         sure = {finding: None for finding in found if finding in self._wrong}
         unsure = tuple(finding for finding in found if finding not in self._wrong)
         for _ in range(self._confirmations - 1):
             if unsure:
                 await asyncio.sleep(_CONFIRM_S)
-                unsure = await self._reader.look_again(unsure, *self._known())
+                unsure = await self._reader.look_again(unsure, *await self._known())
         _say(log.warning, "the systems differ", unsure)
         _say(log.info, "the systems differ no more", [each for each in self._wrong if each not in sure])
         self._wrong = sure | dict.fromkeys(unsure)
@@ -97,19 +97,25 @@ class Patrol:
             if finding.kind in _MENDED and finding.mended and finding.key and finding.job_id:
                 dispatcher.feed(OrphanFound(finding.key, finding.job_id))
 
-    def _known(self) -> tuple[tuple[Pod, ...], ClusterView, frozenset[int]]:
-        """What the ledger knows, and what the Nodes are. Its word for a Pod's job and attempt is newer
-        than that of the Pod itself, once Slurm has taken the job. A Pod that is over is over."""
-        records = tuple(self._ledger.placeholders)
-        pods = (
-            replace(record.pod, job_id=record.job_id, attempt=record.attempt)
-            if record.watched
-            else record.pod
-            for record in records
-            if not record.stray and record.state not in _OVER
-        )
-        known = frozenset(record.job_id for record in records if record.job_id is not None)
-        return tuple(pods), self._view(), known | self._guests_jobs()
+    async def _known(self) -> tuple[tuple[Pod, ...], ClusterView, frozenset[int]]:
+        """What the ledger knows, and what the Nodes are. There may be 50,000 records: they, which do not
+        change, are gone through beside the event loop."""
+        records, view = tuple(self._ledger.placeholders), self._view()
+        pods, jobs = await asyncio.to_thread(_pods_and_jobs, records)
+        return pods, view, jobs | self._guests_jobs()
+
+
+def _pods_and_jobs(records: Sequence[Placeholder]) -> tuple[tuple[Pod, ...], frozenset[int]]:
+    """The ledger's word for a Pod's job and attempt is newer than that of the Pod itself, once Slurm has
+    taken the job. A Pod that is over is over."""
+    pods = (
+        replace(record.pod, job_id=record.job_id, attempt=record.attempt)
+        if record.watched
+        else record.pod
+        for record in records
+        if not record.stray and record.state not in _OVER
+    )
+    return tuple(pods), frozenset(record.job_id for record in records if record.job_id is not None)
 
 
 def _say(tell: Callable[..., object], what: str, findings: Sequence[Finding]) -> None:

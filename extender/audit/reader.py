@@ -57,8 +57,7 @@ class Reader:
         known: Container[int] = (),
     ) -> tuple[Finding, ...]:
         """Returns those of some differences that are still there; asks about their jobs alone."""
-        named = {finding.pod for finding in findings}
-        concerned = [pod for pod in pods if f"{pod.namespace}/{pod.name}" in named]
+        concerned = await asyncio.to_thread(_concerned, findings, pods)
         ids = {job_id for job_id in _job_ids(findings, concerned) if job_id is not None}
         drains = any(finding.kind is Kind.STUCK_DRAIN for finding in findings)
         states = await self._slurm.states(ids)
@@ -96,6 +95,11 @@ class Reader:
             nodes=await self._slurm.nodes() if drains else (),
         )
         return await asyncio.to_thread(compare, reading, self._rules)
+
+
+def _concerned(findings: Iterable[Finding], pods: Iterable[Pod]) -> list[Pod]:
+    named = {finding.pod for finding in findings}
+    return [pod for pod in pods if f"{pod.namespace}/{pod.name}" in named]
 
 
 def _job_ids(findings: Iterable[Finding], pods: Iterable[Pod]) -> Iterator[int | None]:

@@ -93,7 +93,8 @@ class Binder:
         known = None if ledger is None else ledger.allocated(target.uid)
         if ledger is None or known is None or self._room.has_guests(target.node):
             return False
-        others = [each for each in ledger.holding(target.node) if each.pod.node == target.node]
+        # Also who may have been bound there a moment ago, which the watch has yet to show.
+        others = [each for each in ledger.holding(target.node) if each.pod.uid != target.uid]
         allocation, alone = await asyncio.gather(
             self._still_granted(known, target.node), self._have_their_jobs(others)
         )

@@ -2,8 +2,8 @@
 
 kube-scheduler counts all Pods and Slurm all jobs; nobody counts native jobs together with unmanaged
 Pods, or with Pods that outlast their own jobs by their grace. So an unmanaged Pod must fit into what
-Slurm leaves, and a Pod of ours is not bound where others have what Slurm gave it: where they are
-unmanaged it needs another allocation, where they are leaving it waits for them. The Node is held
+Slurm leaves, and a Pod of ours is not bound where others have what Slurm gave it: where they stay it
+needs another allocation, where they are leaving it waits for them. The Node is held
 meanwhile: two Pods never count on the same room. Nothing keeps Slurm from starting a native job there
 after the answer: it does not know of unmanaged Pods.
 """
@@ -14,11 +14,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
 
 from extender.kubernetes_api import KubernetesApi, Manifest
-from extender.occupancy_view import FULL, LEAVING, RUNNING, TAKEN, OccupancyView
+from extender.occupancy_view import FULL, LEAVING, RUNNING, TAKEN, UNKNOWN, OccupancyView
 from extender.placement.occupancy import (
     Amounts,
+    bound_for_s,
     exempt,
     left_by_jobs,
     open_to_pods,
@@ -29,6 +31,8 @@ from extender.placement.occupancy import (
 from extender.placement.workload import Allocation, Dialect
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
+
+_ADOPTED_WITHIN_S = 5.0
 
 
 class NoRoom(Exception):
@@ -84,35 +88,46 @@ class Room:
             yield
 
     async def _fits(self, manifest: Manifest, node: str) -> bool:
-        """Pods first, Slurm's nodes then, its placeholders last: a job that begins or ends in between
-        counts twice, never not at all. Bound Pods are read and not remembered: the last Binding here is
-        among them."""
+        """Of a Node that Slurm has. Pods first, Slurm's node then, its placeholders last: a job that
+        begins or ends in between counts twice, never not at all. Bound Pods are read and not remembered:
+        the last Binding here is among them."""
         bound = await self._bound(node)
-        await self._occupancy.read()
-        slurm_node = self._occupancy.slurm_node(node)
-        if slurm_node is None:
-            return True
+        slurm_node = await self._occupancy.read_node(node)
+        if slurm_node is None:  # Slurm had it when last seen: a reply without it proves nothing
+            raise NoRoom(UNKNOWN)
         free = open_to_pods(slurm_node, self._dialect).less(await self._uncounted(bound))
         return requested(manifest, self._dialect).within(free)
 
     async def _taken(self, manifest: Manifest, node: str) -> str | None:
-        """Returns who has what Slurm gave to a Pod of ours, None where nobody does. Exempt Pods run
-        beside whatever Slurm does."""
+        """Returns why a Pod of ours cannot have what Slurm gave it, None where it can. Exempt Pods
+        run beside whatever Slurm does."""
         bound = [pod for pod in await self._bound(node) if not exempt(pod)]
-        guests = [pod for pod in bound if not self._dialect.manages(pod)]
         if not await self._uncounted(bound):
             self._guests.discard(node)  # until another comes: Slurm counts these
             return None
-        await self._occupancy.read()
-        slurm_node = self._occupancy.slurm_node(node)
-        if slurm_node is None:
-            return None
+        slurm_node = await self._occupancy.read_node(node)
+        if slurm_node is None:  # Slurm granted it
+            return UNKNOWN
         asked, left = requested(manifest, self._dialect), left_by_jobs(slurm_node, self._dialect)
         states = await self._states(bound)
-        if not left.less(list(uncounted(guests, states, self._dialect))).covers(asked):
+        stay = [pod for pod in bound if self._stays(pod, states)]
+        if not left.less(list(uncounted(stay, states, self._dialect))).covers(asked):
             return TAKEN
         everybody = list(uncounted(bound, states, self._dialect))
         return None if left.less(everybody).covers(asked) else LEAVING
+
+    def _stays(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
+        """Tells whether a Pod that Slurm does not count stays: a guest, or one of ours whose job, or the
+        start of whose job, Slurm forgot. That job is to have its room again, before all others. Slurm's
+        word of a moment is enough: it decides no more than where to place this one."""
+        if not self._dialect.manages(pod):
+            return not self._is_new(pod)
+        state = states.get(placeholder_of(pod, self._dialect) or 0)
+        return "deletionTimestamp" not in pod["metadata"] and (state is None or state.pending)
+
+    def _is_new(self, guest: Manifest) -> bool:
+        """Slurm may count it before that stands on it: its room is not taken, but waited for."""
+        return self._dialect.adopts and bound_for_s(guest, datetime.now(UTC)) < _ADOPTED_WITHIN_S
 
     async def _uncounted(self, pods: Sequence[Manifest]) -> list[Amounts]:
         """What Pods request that Slurm does not count."""

@@ -32,7 +32,7 @@ class RunningJobs:
         """Tells whether Slurm says, after this call began, that a job is RUNNING. One whose Prolog runs
         still is waited for a moment: kube-scheduler would not come back as soon. Raises SlurmError."""
         for pause in _PROLOG_S:
-            state = await self._state(job_id)
+            state = await self._answer(job_id)
             if "CONFIGURING" not in state.flags:
                 break
             await asyncio.sleep(pause)
@@ -41,16 +41,17 @@ class RunningJobs:
     async def hold_nodes(self, job_ids: Collection[int]) -> bool:
         """Tells whether Slurm says, after this call began, that all of these have their nodes still.
         Raises SlurmError."""
-        states = await asyncio.gather(*map(self._state, job_ids))
+        states = await asyncio.gather(*map(self._answer, job_ids))
         return all(state.holds_nodes for state in states)
 
-    async def _state(self, job_id: int) -> JobState:
+    def _answer(self, job_id: int) -> Awaitable[JobState]:
+        """What is asked for in one turn of the event loop is in one question."""
         if job_id not in self._next:
             self._next[job_id] = asyncio.get_running_loop().create_future()
         answer = self._next[job_id]
         if self._asking is None:
             self._asking = asyncio.ensure_future(self._ask())
-        return await asyncio.shield(answer)
+        return asyncio.shield(answer)
 
     async def _ask(self) -> None:
         while self._next:

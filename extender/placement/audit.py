@@ -29,7 +29,7 @@ _MOST_READ = 100
 
 class Kind(StrEnum):
     ORPHAN_JOB = "OrphanJob"
-    """A live job with our key whose Pod, or the attempt that it was made for, is over."""
+    """A live job with our key whose Pod, or attempt at placing it, is over, or may have none."""
     POD_WITHOUT_JOB = "PodWithoutJob"
     """A Pod that is bound, or waits, by a job that Slurm does not run, or hold, for it."""
     JOB_WAITS = "JobWaits"
@@ -145,14 +145,23 @@ def _stray(
         cure = f"nothing, if there is such a cluster; if there is none any more: scancel {job.id}"
         return Finding(Kind.OTHER_CLUSTER, cause, cure, whose, job.id)
     pod = by_uid.get(key.uid)
+    if pod is None and job.id not in reading.over:
+        return None  # it is there, and was not listed
     if pod is None or pod.finished or key.attempt < pod.attempt:
-        if pod is None and job.id not in reading.over:
-            return None  # it is there, and was not listed
-        over = f"that Pod, or attempt {key.attempt} at placing it, is over"
-        cause = f"job {job.id} is {job.state.text} for {whose}, and {over}"
-        cure = f"the leader cancels it; by hand: scancel {job.id}"
-        return Finding(Kind.ORPHAN_JOB, cause, cure, whose, job.id, mended=True, key=key)
-    return None
+        why = f"that Pod, or attempt {key.attempt} at placing it, is over"
+    elif may_have_no_job(pod):
+        why = "what that Pod asks for is refused"
+    else:
+        return None
+    cause = f"job {job.id} is {job.state.text} for {whose}, and {why}"
+    cure = f"the leader cancels it; by hand: scancel {job.id}"
+    return Finding(Kind.ORPHAN_JOB, cause, cure, whose, job.id, mended=True, key=key)
+
+
+def may_have_no_job(pod: Pod) -> bool:
+    """Tells whether a Pod waits, and asks for what is refused. A replica that did not know yet that it
+    leads no more may have asked for it before that."""
+    return bool(pod.request.problems) and pod.node is None and pod.allocation is None
 
 
 def _of_pod(pod: Pod, read: list[Job], untold: int, reading: Reading, rules: Rules) -> Iterator[Finding]:

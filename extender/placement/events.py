@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
@@ -33,6 +33,8 @@ class Submit:
 class ReadJob:
     uid: str
     job_id: int
+    for_words: bool = field(default=False, compare=False)
+    """Its Pod waits for nothing but to be told why it waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ class CancelJob:
 
 @dataclass(frozen=True, slots=True)
 class WriteAllocation:
-    """Write the allocation to the Pod and lift our gate, if the Pod is still as it was seen."""
+    """Write the allocation to the Pod and lift our gate, if the Pod is still as it was seen. Returns the
+    version that this made."""
 
     uid: str
     pod: Pod
@@ -161,7 +164,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an effect: what it returned (a Job, None) or a Failure."""
+    """What came of an effect: what it returned (a Job, a version, None) or a Failure."""
 
     effect: Effect
     result: Any

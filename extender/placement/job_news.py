@@ -75,6 +75,8 @@ def _while_live(placeholder: Placeholder, state: JobState, at: Moment) -> Placeh
             return _in_doubt(placeholder, at)
         case State.QUEUED if state.ended:
             return _ended(placeholder, state, at)
+        case State.ALLOCATED | State.BOUND if not placeholder.ours and (state.ended or state.suspended):
+            return _in_doubt(placeholder, at)  # the id may be another's by now
         case State.BOUND if state.pending:
             return _in_doubt(placeholder, at)
         case State.ALLOCATED | State.BOUND if state.ended or state.suspended or state.pending:
@@ -116,10 +118,12 @@ def _lost(placeholder: Placeholder, at: Moment) -> Placeholder:
             return placeholder.move(State.SUBMITTING, at.now, immediate=False)
         case State.ALLOCATED:
             cause = Cause(_LOST.reason, f"Slurm job {placeholder.job_id} {_LOST.message}")
-            return placeholder.move(State.REPLACING, at.now, job_over=True, cause=cause)
+            return placeholder.move(State.REPLACING, at.now, job_over=True, cause=cause, forgotten=True)
         case State.BOUND if not placeholder.pod.deleting:
-            return placeholder if placeholder.forgotten else _forgotten(placeholder)
-        case State.RELEASING | State.REPLACING | State.EVICTING:
+            return placeholder if placeholder.forgotten else to_ask_again(placeholder)
+        case State.REPLACING:  # its Binding may yet arrive
+            return _over(placeholder, at)._replace(forgotten=True)
+        case State.RELEASING | State.EVICTING:
             return _over(placeholder, at)
     return placeholder
 
@@ -247,10 +251,11 @@ def _under_another_id(placeholder: Placeholder, at: Moment) -> Placeholder:
     if placeholder.state is State.ALLOCATED:
         return _lost(placeholder, at)
     following = placeholder.attempt_try + 1
-    return _forgotten(placeholder.submitted_as(at.rules.cluster, at.rules.ids, following))
+    return to_ask_again(placeholder.submitted_as(at.rules.cluster, at.rules.ids, following))
 
 
-def _forgotten(placeholder: Placeholder) -> Placeholder:
+def to_ask_again(placeholder: Placeholder) -> Placeholder:
+    """Returns the record of a Pod that runs (invariant I5) though Slurm does not know its job."""
     words = f"Slurm job {placeholder.job_id} {_LOST.message}: another is asked for where the Pod runs"
     lost = Cause(_LOST.reason, words)
     return placeholder._replace(forgotten=True, doubted=None, cause=lost, not_before=0.0)

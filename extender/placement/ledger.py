@@ -31,6 +31,7 @@ from extender.placement.events import (
     Outcome,
     PodObserved,
     PodVanished,
+    ReadJob,
     Recovered,
     Remedy,
     Submit,
@@ -46,6 +47,7 @@ from extender.placement.rules import Moment, Rules
 from extender.placement.steps import (
     NO_NODE,
     after_outcome,
+    asked_all_the_same,
     give_back,
     has_no_node,
     is_outdated,
@@ -183,6 +185,13 @@ class Ledger:
 
     def _orphan(self, event: OrphanFound) -> None:
         key = event.key
+        record = self._records.get(key.uid)
+        if record is not None and record.attempt == key.attempt:
+            if record.state is State.SEEN or record.job_id == event.job_id:
+                return  # it has that job, or will find it under the id that it asks for
+            if record.state is State.REFUSED:
+                self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._now))
+                return
         pod = Pod(f"{key.uid}#{event.job_id}", key.namespace, key.name, "", _NOTHING)
         self._release_stray(pod, event.job_id, ours=False)
 
@@ -366,8 +375,17 @@ class Ledger:
         if deletes and not self._breaker.passes(record, self._now):  # told one after the other
             told_at = self._now + self._breaker.held * self._rules.telling_interval
             return record._replace(not_before=inf, quiet_until=told_at)
+        if isinstance(step, ReadJob) and step.for_words:
+            return self._ask_why(record, step)
         self._effects.append(step)
         return record._replace(in_flight=True)
+
+    def _ask_why(self, record: Placeholder, step: ReadJob) -> Placeholder:
+        """It may take its time among very many of its kind: the record moves on meanwhile."""
+        if record.asked_why is not None:
+            return record
+        self._effects.append(step)
+        return record._replace(asked_why=self._now)
 
     def _wake(self, record: Placeholder) -> None:
         if not record.in_flight and self._now < record.not_before < inf:

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 from extender.placement.identity import whole_number
@@ -158,6 +160,16 @@ def adopted_as(manifest: Manifest) -> int | None:
     return whole_number((manifest["metadata"].get("annotations") or {}).get(ADOPTED, ""))
 
 
+def bound_for_s(manifest: Manifest, now: datetime) -> float:
+    """Returns for how many seconds a Pod has been bound, by kube-apiserver's clock; infinity where that
+    is not said."""
+    for condition in (manifest.get("status") or {}).get("conditions") or ():
+        since = condition.get("lastTransitionTime")
+        if condition["type"] == "PodScheduled" and condition["status"] == "True" and since:
+            return (now - datetime.fromisoformat(since)).total_seconds()
+    return inf
+
+
 def uncounted(
     bound: Iterable[Manifest], states: Mapping[int, JobState], dialect: Dialect
 ) -> Iterable[Amounts]:
@@ -176,7 +188,7 @@ class Occupancy:
 
     def __init__(self, remembered: int = 256) -> None:
         self._remembered = remembered
-        self._left: Mapping[str, Amounts] = {}
+        self._left: dict[str, Amounts] = {}
         self._free: dict[str, Amounts] = {}
         self._pods: dict[str, dict[str, Amounts]] = {}
         self._node_of: dict[str, str] = {}
@@ -186,11 +198,16 @@ class Occupancy:
 
     def slurm_seen(self, left: Mapping[str, Amounts], *, after_outage: bool = False) -> None:
         """Takes what Slurm's jobs leave, by Node. After an outage everything counts as freed."""
-        before, self._left = {} if after_outage else self._free, left
+        before, self._left = {} if after_outage else self._free, dict(left)
         self._free = {node: self._free_on(node) for node in left}
         self._grown.update(
             node for node, free in self._free.items() if node not in before or free.exceeds(before[node])
         )
+
+    def node_seen(self, node: str, left: Amounts) -> None:
+        """Takes what Slurm's jobs leave of one Node, which is news of the others neither way."""
+        self._left[node] = left
+        self._count_again(node)
 
     def pod_seen(self, uid: str, node: str, asked: Amounts, *, exempt: bool = False) -> None:
         """Takes an unmanaged Pod that is bound to a Node, or its new size."""
@@ -253,6 +270,6 @@ class Occupancy:
     def _count_again(self, node: str) -> None:
         if node not in self._left:
             return
-        before, self._free[node] = self._free[node], self._free_on(node)
-        if self._free[node].exceeds(before):
+        before, self._free[node] = self._free.get(node), self._free_on(node)
+        if before is None or self._free[node].exceeds(before):
             self._grown.add(node)

@@ -99,6 +99,7 @@ _MOVES: dict[State, frozenset[State]] = {
         {
             State.SEEN,  # the Pod was changed, or the nodes were
             State.ALLOCATED,  # another replica had placed it before
+            State.REPLACING,  # a deposed replica asked for a job all the same
             State.DONE,  # the Pod is gone, and no job was made
         }
     ),
@@ -170,7 +171,8 @@ class Placeholder(NamedTuple):
     """Since when it is not certain that the job of an allocation runs there: it is said to wait, or to
     have failed, or may have been started anew. It is read. Infinity: it is to be read all the same."""
     forgotten: bool = False
-    """A healthy Slurm does not know a bound Pod's job: it is asked for again, and the Pod runs on."""
+    """A healthy Slurm does not know the job of a Pod that is bound, or may yet turn out to be: then it
+    is asked for again, and the Pod runs on."""
     job_over: bool = False
     """Slurm says that the job has ended."""
     over_since: float = 0.0
@@ -200,6 +202,8 @@ class Placeholder(NamedTuple):
     """An effect that moves it on is under way."""
     showing: bool = False
     """An effect that tells the Pod's author is under way."""
+    asked_why: float | None = None
+    """Since when its job is being read only to tell why it waits: nothing else waits for that."""
     failures: int = 0
     """How many times in a row its effects failed."""
     not_before: float = 0.0
@@ -276,6 +280,7 @@ class Placeholder(NamedTuple):
         fresh: dict[str, Any] = {
             "written": False,
             "exists": False,
+            "forgotten": False,
             "cause": None,
             "misses": 0,
             "failures": 0,

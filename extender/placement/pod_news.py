@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from extender.placement.carried import with_carried
+from extender.placement.job_news import to_ask_again
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.rules import Moment
 from extender.placement.workload import Pod
@@ -41,9 +42,11 @@ def after_pod(placeholder: Placeholder, pod: Pod, at: Moment) -> Placeholder:
 
 
 def _with(placeholder: Placeholder, pod: Pod) -> Placeholder:
-    """A Pod that is bound runs by what was asked for, whatever is asked, or allowed, from then on."""
-    if placeholder.state is State.BOUND:
-        pod = replace(pod, request=placeholder.pod.request)
+    """A Pod that is bound runs by what was asked for, whatever is asked, or allowed, from then on.
+    Where only an earlier leader knew that, and this one a request that is forbidden, the next counts."""
+    request = placeholder.pod.request
+    if placeholder.state is State.BOUND and not request.problems:
+        pod = replace(pod, request=request)
     return placeholder._replace(pod=pod, missing=False)
 
 
@@ -111,6 +114,9 @@ def _bound(placeholder: Placeholder, node: str, at: Moment) -> Placeholder:
         case State.BOUND | State.EVICTING:
             return placeholder
         case State.ALLOCATED | State.REPLACING if _is_ours(placeholder, node):
+            if placeholder.forgotten:
+                bound = placeholder.move(State.BOUND, at.now, job_over=False)
+                return bound if bound.pod.deleting else to_ask_again(bound)
             if placeholder.job_over:
                 return placeholder.move(State.EVICTING, at.now, job_over=True, cause=placeholder.cause)
             return _watched(placeholder.move(State.BOUND, at.now), at)

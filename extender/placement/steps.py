@@ -31,7 +31,7 @@ from extender.placement.job_news import after_read, granted, owner_of
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.pod_news import refused
 from extender.placement.rules import Moment
-from extender.placement.workload import HELD_BACK, Allocation
+from extender.placement.workload import HELD_BACK, Allocation, Pod
 from slurm_client.model import Grant
 
 _TOLD = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED, State.REFUSED})
@@ -54,7 +54,7 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
         case State.SUBMITTING if job_id is not None:
             return ReadJob(uid, job_id) if placeholder.exists else _submit(placeholder, job_id, at)
         case State.QUEUED if job_id is not None:
-            return _exclude(placeholder, job_id, at) or ReadJob(uid, job_id)
+            return _exclude(placeholder, job_id, at) or ReadJob(uid, job_id, for_words=True)
         case State.ALLOCATED if job_id is not None:
             return _towards_binding(placeholder, job_id, at)
         case State.BOUND if job_id is not None:
@@ -187,6 +187,8 @@ def after_outcome(placeholder: Placeholder, outcome: Outcome, at: Moment) -> Pla
     effect, result = outcome.effect, outcome.result
     if isinstance(effect, ShowCause):
         return _after_show(placeholder, effect, result, at)
+    if isinstance(effect, ReadJob) and effect.for_words:
+        return _after_words(placeholder, effect, result, at)
     placeholder = placeholder._replace(in_flight=False)
     if isinstance(result, Failure):
         return _after_failure(placeholder, effect, result, at)
@@ -204,6 +206,20 @@ def _after_show(placeholder: Placeholder, effect: ShowCause, result: Any, at: Mo
     )
 
 
+def _after_words(placeholder: Placeholder, effect: ReadJob, result: Any, at: Moment) -> Placeholder:
+    """What was said of a job that has moved on since is old news. What else is under way decides when
+    there is more to do."""
+    asked, placeholder = placeholder.asked_why, placeholder._replace(asked_why=None)
+    waits = placeholder.state is State.QUEUED and placeholder.job_id == effect.job_id
+    if not waits or asked is None or asked < placeholder.since:
+        return placeholder
+    after = _after_failure if isinstance(result, Failure) else _after_success
+    answered = after(placeholder, effect, result, at)
+    if placeholder.in_flight and answered.state is State.QUEUED:
+        return answered._replace(not_before=placeholder.not_before, failures=placeholder.failures)
+    return answered
+
+
 def _after_success(placeholder: Placeholder, effect: Effect, result: Any, at: Moment) -> Placeholder:
     if isinstance(effect, ReadJob):
         return after_read(placeholder._replace(failures=0), result, at)
@@ -219,9 +235,19 @@ def _after_success(placeholder: Placeholder, effect: Effect, result: Any, at: Mo
         return _looked(placeholder, result, at)
     placeholder = placeholder._replace(written=True, failures=0)
     if isinstance(effect, WriteAllocation):
-        return placeholder._replace(not_before=0.0, unbound_by=at.now + at.rules.unbound_deadline)
+        pod = _as_written(placeholder.pod, effect.allocation, result)
+        by = at.now + at.rules.unbound_deadline
+        return placeholder._replace(pod=pod, not_before=0.0, unbound_by=by)
     repeat = at.rules.reevict if isinstance(effect, EvictPod) else 0.0
     return placeholder._replace(not_before=at.now + repeat)
+
+
+def _as_written(pod: Pod, allocation: Allocation, version: str) -> Pod:
+    """kube-scheduler may ask to bind the Pod before the watch shows what was written."""
+    if pod.allocation == allocation:
+        return pod
+    carried = replace(pod, allocation=allocation, job_id=allocation.job_id, gates=pod.other_gates)
+    return replace(carried, resource_version=version)
 
 
 def _looked(placeholder: Placeholder, vacated_in: float, at: Moment) -> Placeholder:
@@ -258,6 +284,16 @@ def give_back(placeholder: Placeholder, at: Moment) -> Placeholder:
     # All Nodes of the partition are taken, by Pods that may end at any time.
     soon = at.now + at.rules.delay(Remedy.LATER, placeholder.attempt)
     return replaced._replace(offered=(nodes, soon))
+
+
+def asked_all_the_same(
+    placeholder: Placeholder, attempt_try: int, job_id: int, now: float
+) -> Placeholder:
+    """Returns the record of a refused Pod that has a job: a replica that did not know yet that it leads
+    no more asked for it. The next attempt is numbered before it is ended: once the Pod is allowed, that
+    one's end is not the Pod's."""
+    numbered = placeholder._replace(attempt_try=attempt_try, job_id=job_id, ours=False, job_over=False)
+    return numbered.move(State.REPLACING, now, cause=placeholder.cause)
 
 
 def next_attempt(placeholder: Placeholder, now: float) -> Placeholder:

@@ -42,7 +42,8 @@ def _kind(placeholder: Placeholder) -> Hashable:
 class _Line:
     """Those that are alike: who waits for a turn, and how many may go."""
 
-    def __init__(self, rest: float) -> None:
+    def __init__(self, kind: Hashable, rest: float) -> None:
+        self.kind = kind
         self._rest = rest
         self.turns: list[_Turn] = []
         self.members = 0
@@ -189,8 +190,9 @@ class Window:
     def _join(self, uid: str, kind: Hashable) -> _Line:
         if self._kinds.get(uid) != kind:
             self._leave(uid)
-            self._kinds[uid] = kind
-            self._lines.setdefault(kind, _Line(self._rest)).members += 1
+            line = self._lines.setdefault(kind, _Line(kind, self._rest))
+            line.members += 1
+            self._kinds[uid] = line.kind  # the same object for all of them: 1 kB each
         return self._lines[kind]
 
     def _leave(self, uid: str, *, taken: bool = False) -> bool:

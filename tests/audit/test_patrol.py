@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -182,6 +183,22 @@ async def test_a_pod_whose_job_slurm_has_not_taken_yet_is_not_without_job() -> N
     assert (record.state, record.job_id) == (State.SUBMITTING, placeholder_job(POD).id)
     await leader.go_round()
     assert [finding.kind for finding in leader.told] == [Kind.STUCK_GATE]  # it is from another day
+
+
+async def test_the_records_are_gone_through_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """50,000 take 60 ms, in which /filter would wait."""
+    threads = list[threading.Thread]()
+
+    def noted(records: Any, go_through: Any = patrol._pods_and_jobs) -> Any:
+        threads.append(threading.current_thread())
+        return go_through(records)
+
+    monkeypatch.setattr(patrol, "_pods_and_jobs", noted)
+    await Leader(FakeSlurm()).go_round()
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 async def test_what_is_not_ours_is_told_and_read_once_and_never_touched() -> None:

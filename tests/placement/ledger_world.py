@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from extender.bind.binder import NotBound, verified
+from extender.placement.audit import may_have_no_job
 from extender.placement.cluster import ClusterView
 from extender.placement.events import (
     CancelJob,
@@ -171,7 +172,7 @@ class World:
             if key is None or job.state.ended or job.id in known:
                 continue
             pod = self.pods.get(key.uid)
-            if pod is None or pod.attempt > key.attempt:
+            if pod is None or pod.attempt > key.attempt or may_have_no_job(pod):
                 self.tell(OrphanFound(key, job.id))
 
     def pass_time(self, seconds: float) -> None:
@@ -305,7 +306,9 @@ class World:
         """What was done since the state was saved is forgotten."""
         assert self.saved is not None
         for job in self.jobs.values():
-            if self.saved.get(job.id) != job:
+            # One that is not known at all ends no Pod; but another replica, which has yet to hear that
+            # the Pod is bound, may ask for it elsewhere.
+            if self.saved.get(job.id, None if self.shared else job) != job:
                 self._blame(job)
         for job_id, job in self.saved.items():
             if not job.state.ended and job_id in self.jobs and self.jobs[job_id].state.ended:
@@ -434,7 +437,7 @@ class World:
         if current.resource_version != seen.resource_version:
             return Failure(Remedy.FRESHER, "the object has been modified")
         self.write(wanted)
-        return None
+        return self.pods[seen.uid].resource_version
 
     def finish(self, effect: Effect, result: object) -> None:
         self.tell(Outcome(effect, result))
@@ -527,8 +530,9 @@ def ends_well(world: World) -> None:
     for pod in world.pods.values():
         live = world.live_jobs(pod.uid)
         if pod.node is None and pod.request.problems:
-            forbidden = [job for job in live if job.id not in world.late]
-            assert not forbidden, f"{pod.name} has a job that is forbidden"
+            assert not live, f"{pod.name} has a job that is forbidden"
+            continue
+        if pod.request.problems and not live:  # a later leader has only what nobody may ask for
             continue
         assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"
         known = [p.job_id for p in world.ledger.placeholders if p.pod.uid == pod.uid]

@@ -117,6 +117,16 @@ def test_a_live_job_of_an_attempt_that_is_over_is_an_orphan() -> None:
     assert (found.kind, found.job_id) == (Kind.ORPHAN_JOB, JOB.id)
 
 
+def test_a_live_job_of_a_waiting_pod_whose_request_is_refused_is_an_orphan() -> None:
+    asked = gated()
+    request = replace(asked.request, problems=("no such account",))
+    refused = replace(asked, request=request, told_to_wait=True)
+    found = the_one(*audited([refused], JOB))
+    assert (found.kind, found.job_id, found.mended) == (Kind.ORPHAN_JOB, JOB.id, True)
+    bound_before = replace(bound(), request=request)
+    assert audited([bound_before], JOB) == ()
+
+
 def test_an_orphan_that_has_ended_is_none() -> None:
     over = replace(JOB, state=JobState("CANCELLED"))
     assert audited([], over, over=[over]) == ()

@@ -17,6 +17,7 @@ from extender.placement.events import (
     GraceStarted,
     JobsPolled,
     LookAtNode,
+    OrphanFound,
     Outcome,
     PodObserved,
     ReadJob,
@@ -26,6 +27,7 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
+from extender.placement.identity import PlaceholderKey
 from extender.placement.node_constraints import Node
 from extender.placement.placeholder import IllegalMove, Placeholder, State
 from extender.placement.pod_news import after_pod
@@ -92,6 +94,25 @@ def test_an_idle_cluster_is_asked_at_once_and_the_grant_written(tells_grants: bo
     assert done[0].immediate
     assert world.pods[uid].allocation is not None
     assert not world.pods[uid].gated
+
+
+def test_what_was_written_is_known_before_the_watch_shows_it() -> None:
+    """kube-scheduler may be as fast as the watch."""
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    while world.effects:
+        effect = world.effects.pop(0)
+        world.finish(effect, world.do(effect))
+    assert world.news
+    known = world.ledger.allocated(uid)
+    assert known is not None
+    assert known.pod.resource_version == world.pods[uid].resource_version
+    assert not known.pod.gated
+    settle(world)
+    heard = world.ledger.allocated(uid)
+    assert heard is not None
+    assert heard.pod == known.pod
 
 
 def test_a_pod_that_was_told_to_wait_is_told_that_it_need_not() -> None:
@@ -818,6 +839,106 @@ def test_the_job_of_a_bound_pod_that_slurm_forgot_is_asked_for_again_on_the_pods
     assert state_of(world, uid) is State.BOUND
     world.pass_time(100.0)
     assert poll(world) == []
+
+
+def test_a_bound_pod_that_only_an_earlier_leader_knew_as_allowed_gets_its_job_once_it_is_again() -> None:
+    world = World()
+    uid = bound_pod(world)
+    node = world.pods[uid].node
+    forget_the_job(world, uid)
+    world.edit(uid, forbidden=True)
+    world.restart()
+    for _ in range(world.rules.confirmations):
+        assert Submit not in kinds(poll(world))
+    world.edit(uid)
+    assert Submit in kinds(settle(world))
+    (job,) = world.live_jobs(uid)
+    assert job.required_nodes == (node,)
+
+
+def test_a_pod_that_was_being_bound_when_slurm_forgot_its_job_gets_it_back() -> None:
+    """Invariant I5, in the moment between the leader's look and the Binding's arrival."""
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.begin_binding(uid)
+    forget_the_job(world, uid)
+    for _ in range(world.rules.confirmations):
+        world.ask()
+        world.answer()
+    assert state_of(world, uid) is State.REPLACING
+    world.finish_binding(uid)
+    settle(world)
+    world.pass_time(1.0)
+    assert Submit in kinds(settle(world))
+    assert state_of(world, uid) is State.BOUND
+    (job,) = world.live_jobs(uid)
+    assert job.required_nodes == (world.pods[uid].node,)
+
+
+@pytest.mark.parametrize("what", ["nothing", "the Pod is allowed", "the leader restarts"])
+def test_a_refused_pod_outlives_the_job_that_a_deposed_leader_asked_for(what: str) -> None:
+    world = World()
+    uid = world.create_pod()
+    while world.news:
+        world.hear()
+    (late,) = world.effects  # the request of a leader that is deposed
+    assert isinstance(late, Submit)
+    world.effects.clear()
+    world.edit(uid, forbidden=True)
+    world.restart()
+    settle(world)
+    assert state_of(world, uid) is State.REFUSED
+    world.do(late)
+    world.sweep()
+    settle(world)
+    if what == "the Pod is allowed":
+        world.edit(uid)
+    elif what == "the leader restarts":
+        world.restart()
+    for _ in range(3):
+        poll(world)
+    assert uid in world.pods
+    live = [job.id for job in world.live_jobs(uid)]
+    assert len(live) == (what == "the Pod is allowed")
+    assert late.job_id not in live
+
+
+def test_what_a_pod_asks_for_anyway_is_no_orphan() -> None:
+    """It was allowed between the audit's last look and the order to end its job."""
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    (job,) = world.live_jobs(uid)
+    key = PlaceholderKey.parse(job.admin_comment)
+    assert key is not None
+    world.tell(OrphanFound(key, job.id))
+    assert settle(world) == []
+    assert world.live_jobs(uid) == [job]
+
+
+def test_a_pod_whose_allocation_was_being_taken_back_when_slurm_forgot_its_job_gets_it_back() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.begin_binding(uid)
+    world.pass_time(world.rules.unbound_deadline + 1)
+    assert state_of(world, uid) is State.REPLACING
+    forget_the_job(world, uid)
+    world.finish_binding(uid)
+    while world.effects:  # what was to be written finds another version of the Pod
+        effect = world.effects.pop(0)
+        world.finish(effect, world.do(effect))
+    for _ in range(world.rules.confirmations):
+        world.ask()
+        world.answer()
+    world.pass_time(1.0)
+    settle(world)
+    world.pass_time(1.0)
+    settle(world)
+    assert state_of(world, uid) is State.BOUND
+    (again,) = world.live_jobs(uid)
+    assert again.required_nodes == (world.pods[uid].node,)
 
 
 def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_runs_on_until_it_is_free() -> None:

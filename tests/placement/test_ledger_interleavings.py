@@ -91,6 +91,10 @@ class Interleavings(RuleBasedStateMachine):
     def answer(self) -> None:
         self.world.answer()
 
+    @rule()
+    def sweep(self) -> None:
+        self.world.sweep()
+
     @rule(seconds=st.sampled_from([0.05, 1.0, 11.0, 40.0]))
     def pass_time(self, seconds: float) -> None:
         self.world.pass_time(seconds)

@@ -206,6 +206,24 @@ def test_room_that_was_there_all_along_tells_nobody() -> None:
     assert seen.take_those_with_room() == []
 
 
+def test_a_node_that_is_read_by_itself_is_news_and_of_the_others_nothing_changes() -> None:
+    seen = occupancy(n1=WHOLE, n2=Amounts())
+    seen.pod_seen("a", "n1", Amounts(cpu=1000))
+    seen.remember(refused(asked=Amounts(cpu=4000)))
+    seen.node_seen("n1", Amounts(cpu=4000))
+    assert seen.closed(Amounts(cpu=4000), ["n1", "n2"]) == ["n1", "n2"], "3 are left"
+    assert seen.take_those_with_room() == []
+    seen.node_seen("n1", Amounts(cpu=5000))
+    assert seen.closed(Amounts(cpu=4000), ["n1", "n2"]) == ["n2"]
+    assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
+
+
+def test_a_node_may_be_read_before_all_are() -> None:
+    seen = Occupancy()
+    seen.node_seen("n1", Amounts())
+    assert seen.closed(WHOLE, ["n1", "n2"]) == ["n1"]
+
+
 def test_after_an_outage_all_room_is_news() -> None:
     seen = occupancy(n1=WHOLE)
     seen.remember(refused())

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from extender.placement.events import (
     CancelJob,
     ClusterObserved,
+    Effect,
+    ExcludeNodes,
     Failure,
     ReadJob,
     Remedy,
     ShowCause,
     Submit,
+    WriteAllocation,
 )
 from extender.placement.ledger import IN_LINE
 from extender.placement.node_constraints import Node
 from extender.placement.placeholder import State
 from extender.placement.rules import Rules
+from slurm_client.model import JobState
 from tests.placement.ledger_world import LOST, NODES, VIEW, World, calm_down, ends_well
 from tests.placement.test_ledger import settle, settle_news, state_of
 
@@ -209,3 +215,101 @@ def test_the_order_of_a_list_of_partitions_makes_no_other_window() -> None:
         State.SEEN,
         State.QUEUED,
     ]
+
+
+# Whose job is being read only to tell why it waits, which may take long
+
+
+def asked_why(world: World) -> tuple[str, ReadJob]:
+    """A Pod whose job waits, and the read of it that is not carried out yet."""
+    uids = [world.create_pod() for _ in range(3)]
+    settle(world)
+    world.bind(uids[0])
+    settle(world)
+    world.pass_time(world.rules.settle + 0.1)
+    (read,) = (e for e in world.effects if isinstance(e, ReadJob))
+    world.effects.remove(read)
+    assert read.for_words
+    assert state_of(world, read.uid) is State.QUEUED
+    return read.uid, read
+
+
+def told_by_a_poll(world: World) -> list[Effect]:
+    world.ask()
+    world.answer()
+    return [e for e in world.effects if not isinstance(e, ShowCause)]
+
+
+@pytest.mark.parametrize("late", ["waits", "runs", "unknown", "lost"])
+def test_a_job_that_starts_while_it_is_asked_why_it_waits_is_read_at_once(late: str) -> None:
+    world = World()
+    uid, read = asked_why(world)
+    waits = world.do(read)
+    world.remove_pod("u1")
+    settle(world)
+    world.schedule()
+    (real,) = told_by_a_poll(world)
+    assert (type(real), real.uid) == (ReadJob, uid)
+    world.effects.remove(real)
+    result = {"waits": waits, "runs": world.do(read), "unknown": None, "lost": LOST}[late]
+    world.finish(read, result)
+    assert world.effects == [], "the real one is still under way"
+    world.finish(real, world.do(real))
+    assert [type(e) for e in settle(world)] == [WriteAllocation]
+    assert world.pods[uid].allocation is not None
+
+
+def test_a_job_whose_pod_is_gone_is_cancelled_though_it_is_being_asked_why_it_waits() -> None:
+    world = World()
+    uid, read = asked_why(world)
+    waits = world.do(read)
+    world.remove_pod(uid)
+    assert [type(e) for e in settle(world)] == [CancelJob]
+    world.finish(read, waits)
+    assert settle(world) == []
+    told_by_a_poll(world)
+    assert state_of(world, uid) is State.DONE
+
+
+def test_what_was_said_before_a_job_went_back_to_the_queue_is_not_told() -> None:
+    """It was lost and is asked for anew under the same id: then it has another reason."""
+    world = World()
+    uid, read = asked_why(world)
+    ended = replace(world.jobs[read.job_id], state=JobState("CANCELLED"))
+    del world.jobs[read.job_id]
+    for _ in range(world.rules.confirmations):
+        told_by_a_poll(world)
+    world.pass_time(0.1)
+    settle(world)
+    assert state_of(world, uid) is State.QUEUED
+    assert world.jobs[read.job_id].state.pending
+    world.finish(read, ended)
+    assert state_of(world, uid) is State.QUEUED
+    world.pass_time(world.rules.settle + 0.1)
+    assert [type(e) for e in settle(world)] == [ReadJob, ShowCause], "it is asked again"
+
+
+def test_a_job_is_asked_why_it_waits_once_at_a_time_and_told_of_nodes_meanwhile() -> None:
+    world = World()
+    uid, read = asked_why(world)
+    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
+    world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
+    (exclude,) = (e for e in world.effects if e.uid == uid)
+    assert isinstance(exclude, ExcludeNodes)
+    world.acting.effects = []
+    world.tell(ClusterObserved(VIEW))  # while that is under way
+    world.finish(read, world.do(read))
+    assert [type(e) for e in world.effects] == [ShowCause]
+    world.acting.effects = []
+    world.finish(exclude, world.do(exclude))
+    (anew,) = world.effects
+    assert anew == ExcludeNodes(uid, read.job_id, ()), "at once, and not when it is asked again"
+
+
+def test_a_failure_to_ask_why_a_job_waits_is_made_up_for_later() -> None:
+    world = World()
+    _, read = asked_why(world)
+    world.finish(read, LOST)
+    assert world.effects == []
+    world.pass_time(world.rules.delay(LOST.remedy, 1))
+    assert [type(e) for e in settle(world)] == [ReadJob, ShowCause]

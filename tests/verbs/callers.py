@@ -92,6 +92,13 @@ class FakeSlurm:
         await asyncio.sleep(0)
         return self.all_nodes
 
+    async def node(self, name: str) -> Node | None:
+        self.calls.append(f"read node {name}")
+        if self.error is not None:
+            raise self.error
+        await asyncio.sleep(0)
+        return next((node for node in self.all_nodes if node.name == name), None)
+
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
         self.calls.append("read states")
         await asyncio.sleep(0)

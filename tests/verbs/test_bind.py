@@ -181,6 +181,15 @@ async def test_binds_that_come_together_share_a_question() -> None:
     assert slurm.calls == ["read states"]
 
 
+async def test_who_is_on_the_node_is_asked_about_in_the_same_question() -> None:
+    slurm = FakeSlurm(JOB)
+    running = RunningJobs(cast(Slurm, slurm))
+    runs, hold = await asyncio.gather(running.runs(JOB.id), running.hold_nodes([JOB.id, 7]))
+    assert runs
+    assert not hold
+    assert slurm.calls == ["read states"]
+
+
 async def test_what_is_asked_while_a_question_is_under_way_is_asked_anew() -> None:
     """An answer that was on its way may be older than the question."""
     slurm = FakeSlurm(JOB)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from time import process_time
 from typing import Any
 
@@ -136,7 +137,7 @@ async def test_a_pod_that_fits_is_bound_without_a_job() -> None:
     cluster = await Cluster(unmanaged(), nodes=(machine("gpu-04", cpus=7),)).known()
     assert await cluster.bind(unmanaged(), "n4") == ""
     assert cluster.kubernetes.bindings == [("n4", {})]
-    assert cluster.kubernetes.calls == ["read Pod", "list pods", "read nodes", "bind"]
+    assert cluster.kubernetes.calls == ["read Pod", "list pods", "read node gpu-04", "bind"]
 
 
 @pytest.mark.parametrize("full", [{"cpus": 8}, {"memory_mb": 15_500}, {"gpus": 4}])
@@ -162,13 +163,32 @@ async def test_of_two_pods_bound_at_once_only_one_gets_room_for_one() -> None:
     assert len(cluster.kubernetes.bindings) == 1
 
 
-async def test_pods_bound_at_once_to_several_nodes_share_a_reading() -> None:
-    pods = [unmanaged(name) for name in "abc"]
+async def test_of_slurms_nodes_only_those_are_read_that_pods_are_bound_to() -> None:
+    pods = [unmanaged(name) for name in "ab"]
     nodes = tuple(machine(name) for name in OWN_NAMES)
     cluster = await Cluster(*pods, nodes=nodes).known()
     answers = await asyncio.gather(*map(cluster.bind, pods, OWN_NAMES))
-    assert answers == ["", "", ""]
-    assert cluster.slurm.calls.count("read nodes") <= 2
+    assert answers == ["", ""]
+    read = [call for call in cluster.slurm.calls if call.startswith("read node")]
+    assert sorted(read) == ["read node n1", "read node n2"]
+
+
+async def test_before_anything_is_known_of_slurm_a_bind_says_nothing_of_other_nodes() -> None:
+    cluster = Cluster(unmanaged(), nodes=(machine("n1"), machine("n2", cpus=8)))
+    assert await cluster.bind(unmanaged(), "n1") == ""
+    answer = await cluster.filter(unmanaged(), "n1", "n2")
+    assert answer["FailedAndUnresolvableNodes"] == {"n1": UNKNOWN, "n2": UNKNOWN}
+
+
+async def test_a_node_that_slurm_has_no_more_leaves_its_room_to_everybody_once_that_is_seen() -> None:
+    """A reply without the one that was asked for is also what some failures look like."""
+    nodes = (machine("n1", cpus=8), machine("n2"))
+    cluster = await Cluster(unmanaged(), nodes=nodes).known()
+    cluster.slurm.all_nodes = nodes[1:]
+    assert await cluster.bind(unmanaged(), "n1") == UNKNOWN
+    assert cluster.kubernetes.bindings == []
+    await cluster.known()
+    assert await cluster.bind(unmanaged(), "n1") == ""
 
 
 async def test_a_pod_of_ours_that_outlasts_its_job_counts_until_it_is_gone() -> None:
@@ -234,6 +254,18 @@ async def test_what_slurm_granted_is_bound_beside_unmanaged_pods_that_fit() -> N
     assert await cluster.bind(ours(cluster), "n1") == ""
 
 
+async def test_what_slurm_granted_is_not_bound_beside_unmanaged_pods_where_its_node_is_not_told() -> (
+    None
+):
+    cluster = await Cluster(unmanaged(cpu="2"), nodes=(machine("n1", cpus=4),)).known()
+    assert await cluster.bind(unmanaged(cpu="2"), "n1") == ""
+    granted, nodes = ours(cluster), cluster.slurm.all_nodes
+    cluster.slurm.all_nodes = ()
+    assert await cluster.bind(granted, "n1") == UNKNOWN
+    cluster.slurm.all_nodes = nodes
+    assert await cluster.bind(granted, "n1") == "", "it keeps its allocation"
+
+
 async def test_where_no_unmanaged_pods_are_slurms_nodes_are_not_read() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=8),)).known()
     assert await cluster.bind(ours(cluster), "n1") == ""
@@ -261,6 +293,15 @@ def leads(cluster: Cluster, manifest: Manifest, beside: Placeholder) -> None:
     cluster.listeners.leads({seen.uid: record}, holding=[beside])
 
 
+async def test_who_was_bound_a_moment_ago_is_waited_for_too() -> None:
+    """The watch has yet to show the Binding of a Pod that has lost its job since."""
+    cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
+    manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
+    unbound = replace(beside.pod, node=None)
+    leads(cluster, manifest, beside._replace(pod=unbound, state=State.ALLOCATED))
+    assert await cluster.bind(manifest, "n1") == LEAVING
+
+
 @pytest.mark.parametrize("leader", [True, False])
 @pytest.mark.parametrize(
     ("state", "allocated", "answer"),
@@ -281,12 +322,27 @@ async def test_what_slurm_granted_is_bound_when_who_had_it_is_gone(
     if leader:
         leads(cluster, manifest, beside)
     assert await cluster.bind(manifest, "n1") == answer
-    nodes_were_read = "read nodes" in cluster.kubernetes.calls
-    assert nodes_were_read == (state == "CANCELLED")
+    node_was_read = "read node n1" in cluster.kubernetes.calls
+    assert node_was_read == (state == "CANCELLED")
     if answer:
         del cluster.kubernetes.pods["default", "leaving"]
         cluster.listeners.leads({})
         assert await cluster.bind(manifest, "n1") == ""
+
+
+@pytest.mark.parametrize("forgotten", ["the job", "its start"])
+async def test_what_slurm_granted_is_given_back_where_it_forgot_who_stays_there(forgotten: str) -> None:
+    cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
+    manifest, beside = ours(cluster), leaving(cluster, "PENDING")
+    if forgotten == "the job":
+        del cluster.slurm.jobs[beside.job_id or 0]
+    leads(cluster, manifest, beside)
+    assert await cluster.bind(manifest, "n1") == TAKEN
+    answer = await cluster.filter(manifest, "n1")
+    assert answer["FailedAndUnresolvableNodes"] == {"n1": TAKEN}
+    stays = cluster.kubernetes.pods["default", "leaving"]
+    stays["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z"
+    assert await cluster.bind(manifest, "n1") == LEAVING
 
 
 async def test_a_pod_whose_job_is_known_to_be_over_counts_whatever_slurm_says_of_its_id() -> None:
@@ -332,6 +388,24 @@ async def test_what_slurm_granted_is_bound_beside_guests_that_it_counts(state: s
     adopted(await cluster.known(), state)
     cluster.listeners.occupancy._take(cluster.kubernetes.pods["default", "guest"] | {})
     cluster.listeners.occupancy._occupancy.pod_seen("another", "n1", Amounts(1))
+    assert await cluster.bind(ours(cluster), "n1") == answer
+
+
+@pytest.mark.parametrize(
+    ("bound_s", "adopting", "answer"), [(1, "adopt", LEAVING), (1, "fit", TAKEN), (9, "adopt", TAKEN)]
+)
+async def test_a_guest_that_came_a_moment_ago_may_be_counted_already(
+    bound_s: int, adopting: str, answer: str
+) -> None:
+    """Its job may run before that stands on it, so that it counts twice. What Slurm granted is not given
+    back for that."""
+    cluster = Cluster(nodes=(machine("n1", cpus=8),), unmanaged_pods=adopting)
+    guest = unmanaged("guest", cpu="5", node="n1")
+    since = (datetime.now(UTC) - timedelta(seconds=bound_s)).isoformat(timespec="seconds")
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
+    guest["status"] = {"conditions": [scheduled]}
+    cluster.kubernetes.pods["default", "guest"] = guest
+    (await cluster.known()).listeners.occupancy._take(guest)
     assert await cluster.bind(ours(cluster), "n1") == answer
 
 
