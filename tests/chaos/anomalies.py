@@ -4,15 +4,18 @@ Two systems agree only after a while, so that each of these may be seen for a mo
 before its job, and ends before it. While anything is disturbed that moment lasts. What is judged is
 therefore what outlasts GRACE_S of uninterrupted calm, in which every component runs and no link fails:
 it covers the Lease's duration, kube-scheduler's longest backoff (10 s) and the time that slurmrestd
-takes to give up on a killed slurmctld (10 s). In the final audit nothing is put up with.
+takes to give up on a killed slurmctld (10 s). Only what kube-scheduler has to end waits for it to see
+Pods again besides (`canary`). In the final audit nothing is put up with.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from tests.chaos.scene import CROWD, PROBES
 from tests.chaos.seen import SeenJob, SeenNode, SeenPod
 
 GRACE_S = 20.0
@@ -36,12 +39,15 @@ KINDS = (DUPLICATES, LOST, WRONG_KILLS, UNBOUND_LEAKS, OVERCOMMITTED, STUCK_NODE
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """`about` is the uid of the Pod, or what else it is about. Equal while it lasts."""
+    """`about` is the uid of the Pod, or what else it is about. Equal while it lasts, whatever grace it
+    has by turns."""
 
     kind: str
     about: str
     words: str
-    grace_s: float = GRACE_S
+    grace_s: float = field(default=GRACE_S, compare=False)
+    placing: bool = field(default=False, compare=False)
+    """It passes only if kube-scheduler sees Pods."""
 
 
 def anomalies(
@@ -80,12 +86,13 @@ def _duplicates(live: Mapping[str, list[SeenJob]]) -> Iterator[Anomaly]:
 
 
 def _orphans(live: Mapping[str, list[SeenJob]], pods: Mapping[str, SeenPod]) -> Iterator[Anomaly]:
-    """I3: a Pod that is gone ends its placeholder."""
+    """I3: a Pod that is gone ends its placeholder, and one that is told to go before it is bound. One
+    that is bound has what it has until it is gone, for as long as that takes: its job says so."""
     for uid, jobs in live.items():
         for job in jobs:
             if uid not in pods:
                 yield Anomaly(LOST, uid, f"job {job.id} lives without its Pod {job.name}", SWEPT_S)
-            elif pods[uid].over:
+            elif pods[uid].ended or (pods[uid].deleting and not pods[uid].node):
                 yield Anomaly(LOST, uid, f"job {job.id} outlives its Pod {job.name}")
 
 
@@ -101,7 +108,8 @@ def _of_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
         yield Anomaly(LOST, pod.uid, f"{pod.name} waits without a job")
     for job in jobs:
         if job.running:
-            yield Anomaly(UNBOUND_LEAKS, pod.uid, f"job {job.id} runs, {pod.name} is not bound")
+            words = f"job {job.id} runs, {pod.name} is not bound"
+            yield Anomaly(UNBOUND_LEAKS, pod.uid, words, placing=True)
 
 
 def _of_guest(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
@@ -114,33 +122,42 @@ def _of_guest(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
 def _stuck(
     pods: Mapping[str, SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
 ) -> Iterator[Anomaly]:
-    """Pods may wait for room. Where each job that waits would fit, the first has no reason to."""
+    """Pods may wait for room. Where each job that waits would fit, the first has no reason to. Of the
+    partitions that share the nodes with a slurmd: what is free there is of no use to the others."""
     free = dict(node_cpus)
     for job in jobs:
         if job.running and job.node in free:
             free[job.node] -= job.cpus
-    waiting = [job for job in jobs if job.state == "PENDING"]
+    waiting = [job for job in jobs if job.state == "PENDING" and job.partition not in (CROWD, PROBES)]
     room = max((cpus for node, cpus in free.items() if not node.startswith("external")), default=0)
     for job in waiting if all(job.cpus <= room for job in waiting) else ():
         if job.uid in pods and not pods[job.uid].node:
-            yield Anomaly(LOST, job.uid, f"{pods[job.uid].name} waits where there is room")
+            words = f"{pods[job.uid].name} waits where there is room"
+            yield Anomaly(LOST, job.uid, words, placing=True)
 
 
 def _overcommitted(
     pods: Collection[SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
 ) -> Iterator[Anomaly]:
     """Bound Pods and native jobs together never ask for more than a node has. A job that was given the
-    cores of a Pod that is leaving waits at the gate: whether it does, `overlap` tells."""
+    cores of a Pod that is leaving, or whose job Slurm forgot, waits at the gate: whether it does,
+    `overlap` tells. What such Pods do not explain has no more time."""
     used: Counter[str] = Counter()
+    waiting = {job.uid for job in jobs if job.state == "PENDING"}
+    forgotten: Counter[str] = Counter()
     for pod in pods:
         if pod.node and not pod.over:
             used[pod.node] += pod.cpus
+            if pod.uid in waiting:
+                forgotten[pod.node] += pod.cpus
     for job in jobs:
         if job.running and not job.uid:
             used[job.node] += job.cpus
     for node, cpus in used.items():
-        if cpus > node_cpus.get(node, 0):
-            yield Anomaly(OVERCOMMITTED, node, f"{node} is overcommitted")
+        room = node_cpus.get(node, 0)
+        if cpus > room:
+            grace = WAITS_S if cpus - forgotten[node] <= room else GRACE_S
+            yield Anomaly(OVERCOMMITTED, node, f"{node} is overcommitted", grace)
 
 
 def of_nodes(nodes: Collection[SeenNode]) -> Iterator[Anomaly]:
@@ -155,6 +172,20 @@ def of_nodes(nodes: Collection[SeenNode]) -> Iterator[Anomaly]:
             yield Anomaly(STUCK_NODES, node.name, f"{node.name} is told wrong: {words}")
 
 
+class Since(NamedTuple):
+    """Since when all has been well, as far as it matters; None while it is not."""
+
+    all_serve: float | None
+    """Every component runs, and no link fails."""
+    placing: float | None
+    """And kube-scheduler sees Pods."""
+
+    def lasted(self, anomaly: Anomaly, since: float, now: float) -> float:
+        """For how long an anomaly has been seen in uninterrupted calm."""
+        calm = self.placing if anomaly.placing else self.all_serve
+        return 0.0 if calm is None else now - max(since, calm)
+
+
 class Lasting:
     """Tells anomalies that last from those that pass."""
 
@@ -164,18 +195,16 @@ class Lasting:
         self.longest_s: dict[str, float] = dict.fromkeys(KINDS, 0.0)
         """By kind, whatever was disturbed meanwhile."""
 
-    def update(self, now: float, calm_since: float | None, seen: Collection[Anomaly]) -> list[Anomaly]:
+    def update(self, now: float, calm: Since, seen: Collection[Anomaly]) -> list[Anomaly]:
         """Takes in all anomalies of a moment, and returns those that have just lasted too long."""
         self._since = {anomaly: self._since.get(anomaly, now) for anomaly in seen}
         self._told &= set(seen)
         for anomaly, since in self._since.items():
             self.longest_s[anomaly.kind] = max(self.longest_s[anomaly.kind], now - since)
-        if calm_since is None:
-            return []
         too_long = [
             anomaly
             for anomaly, since in self._since.items()
-            if now - max(since, calm_since) >= anomaly.grace_s and anomaly not in self._told
+            if calm.lasted(anomaly, since, now) >= anomaly.grace_s and anomaly not in self._told
         ]
         self._told.update(too_long)
         return too_long

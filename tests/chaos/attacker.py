@@ -13,6 +13,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.proxy import HEALTHY
 from tests.chaos.calm import Calm
+from tests.chaos.canary import NEEDED_AFTER, Canary
 from tests.chaos.judge import Causes
 from tests.chaos.plan import KILL, PAUSE, Attack, victims
 
@@ -23,9 +24,17 @@ _STORM_THREADS = 32
 class Attacker:
     """What it does to a cluster, and what that did to it."""
 
-    def __init__(self, cluster: Cluster, calm: Calm, causes: Causes, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        calm: Calm,
+        canary: Canary,
+        causes: Causes,
+        log: Callable[[str], None],
+    ) -> None:
         self._cluster = cluster
         self._calm = calm
+        self._canary = canary
         self._causes = causes
         self._log = log
         self._over = Event()
@@ -102,6 +111,7 @@ class Attacker:
         time.sleep(attack.lasts)
         with suppress(ClusterError):
             self._cluster.resume(attack.target)
+        self._back(attack.target)
 
     def _kill(self, name: str) -> None:
         if name == "slurmctld":
@@ -132,3 +142,8 @@ class Attacker:
             self._cluster.start(name)
         except ClusterError as error:
             self._log(str(error).splitlines()[0])
+        self._back(name)
+
+    def _back(self, name: str) -> None:
+        if name.startswith(NEEDED_AFTER):
+            self._canary.ask()

@@ -10,9 +10,11 @@ from threading import Condition
 
 
 class Calm:
-    """Safe to use from any thread. Times are time.monotonic()'s."""
+    """Safe to use from any thread. Times are time.monotonic()'s. What disturbs the one that it is
+    `within` disturbs it too, and not the other way round."""
 
-    def __init__(self) -> None:
+    def __init__(self, within: Calm | None = None) -> None:
+        self._within = within
         self._changed = Condition()
         self._disturbances: Counter[str] = Counter()
         self._since = time.monotonic()
@@ -36,7 +38,11 @@ class Calm:
     def since(self) -> float | None:
         """Since when all has been well; None while it is not."""
         with self._changed:
-            return None if self._disturbances.total() else self._since
+            own = None if self._disturbances.total() else self._since
+        if self._within is None or own is None:
+            return own
+        around = self._within.since()
+        return None if around is None else max(own, around)
 
     def covers(self, begin: float, end: float) -> bool:
         """Whether all was well from `begin` to `end`."""
@@ -44,7 +50,8 @@ class Calm:
             spans = list(self._spans)
             if not self._disturbances.total():
                 spans.append((self._since, end))
-        return any(first <= begin and end <= last for first, last in spans)
+        own = any(first <= begin and end <= last for first, last in spans)
+        return own and (self._within is None or self._within.covers(begin, end))
 
     def wait(self, lasting_s: float, within_s: float) -> bool:
         """Waits until all has been well for so long; False when that takes too long."""
@@ -58,4 +65,6 @@ class Calm:
 
     def __str__(self) -> str:
         with self._changed:
-            return ", ".join(sorted(+self._disturbances)) or "calm"
+            own = sorted(+self._disturbances)
+        around = [str(self._within)] if self._within and self._within.since() is None else []
+        return ", ".join([*around, *own]) or "calm"

@@ -16,6 +16,8 @@ CALM_AFTER_S = 5.0
 """After it: what takes longer counts, whatever happens then."""
 NEVER_S = 60.0
 """What an eviction counts as that was not seen."""
+ENDS_WITHIN_S = 1.0
+"""A Pod that has ended by itself so soon needed nobody to tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ def measured(
         if found.bound_at > signal.at or gone:
             continue
         took = NEVER_S if found.at is None else found.at - signal.at
+        if found.ended_at < signal.at + min(took, ENDS_WITHIN_S):
+            continue
         if calm.covers(signal.at - CALM_FOR_S, signal.at + min(took, CALM_AFTER_S)):
             yield Measured(signal, found.pod, took)
 

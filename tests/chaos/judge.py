@@ -26,6 +26,7 @@ from tests.chaos.anomalies import (
     WRONG_KILLS,
     Anomaly,
     Lasting,
+    Since,
     anomalies,
     of_nodes,
 )
@@ -109,6 +110,8 @@ class Eviction:
     bound_at: float
     deleted_at: float
     """By its author; infinity: never."""
+    ended_at: float
+    """By itself, before anybody told it to; infinity: never."""
     at: float | None
     """When its deletion was seen."""
 
@@ -139,6 +142,7 @@ class Judge:
         self._bound_by: dict[int, Binding] = {}
         """The same by the ids of their jobs."""
         self._evicted: dict[str, tuple[float, SeenPod]] = {}
+        self._ended_at: dict[str, float] = {}
         self._history: dict[str, list[tuple[float, str]]] = defaultdict(list)
         self._last_single: dict[str, float] = {}
         self._told: set[tuple[str, str]] = set()
@@ -160,6 +164,8 @@ class Judge:
                 self._stays[pod.uid] = Stay(pod.name, pod.node, pod.cpus, now, now)
         if pod.deleting:
             self._went(now, pod)
+        elif pod.ended:
+            self._ended_at.setdefault(pod.uid, now)
 
     def pod_gone(self, now: float, uid: str) -> None:
         pod = self.pods.pop(uid, None)
@@ -172,12 +178,10 @@ class Judge:
         if stay := self._stays.get(uid):
             self._stays[uid] = replace(stay, last=max(at, stay.last))
 
-    def nodes_seen(
-        self, begin: float, now: float, calm_since: float | None, nodes: Collection[SeenNode]
-    ) -> None:
+    def nodes_seen(self, begin: float, now: float, calm: Since, nodes: Collection[SeenNode]) -> None:
         """What both systems said of all nodes, asked at `begin`."""
         self._out = frozenset(node.name for node in nodes if not node.in_service or node.cordoned)
-        self.violations += self._nodes_lasting.update(now, calm_since, list(of_nodes(nodes)))
+        self.violations += self._nodes_lasting.update(now, calm, list(of_nodes(nodes)))
         held_out = dict(self._causes.held_out)
         for node in nodes:
             how, since = held_out.get(node.name, (None, inf))
@@ -187,9 +191,7 @@ class Judge:
             if not out and (how is Outage.CORDON or not self._causes.forgot(since)):
                 self._violated(UNDONE, node.name, f"{node.name} is back, which a person {how}")
 
-    def jobs_seen(
-        self, begin: float, end: float, calm_since: float | None, jobs: Collection[SeenJob]
-    ) -> None:
+    def jobs_seen(self, begin: float, end: float, calm: Since, jobs: Collection[SeenJob]) -> None:
         """What slurmctld said of all jobs, asked at `begin` and answered at `end`."""
         self._looks.append((begin, end))
         for job in jobs:
@@ -200,7 +202,7 @@ class Judge:
                 self.adopted.add(job.uid)
         usable = {node: cpus for node, cpus in self._node_cpus.items() if node not in self._out}
         seen = anomalies(self.pods.values(), jobs, self._node_cpus, usable)
-        self.violations += self._lasting.update(end, calm_since, seen)
+        self.violations += self._lasting.update(end, calm, seen)
         self._judge_duplicates(end, [found for found in seen if found.kind == DUPLICATES], jobs)
 
     def conclude(self, signals: Collection[Signal] = ()) -> None:
@@ -256,7 +258,8 @@ class Judge:
             return None
         at, _ = self._evicted.get(binding.pod.uid, (None, None))
         deleted_at = self._causes.deleted.get(binding.pod.name, inf)
-        return Eviction(binding.pod.name, binding.at, deleted_at, at)
+        ended_at = self._ended_at.get(binding.pod.uid, inf)
+        return Eviction(binding.pod.name, binding.at, deleted_at, ended_at, at)
 
     @property
     def bound(self) -> int:

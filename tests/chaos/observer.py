@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from deploy.local.cluster import Cluster
+from tests.chaos.anomalies import Since
 from tests.chaos.calm import Calm
 from tests.chaos.judge import Judge
 from tests.chaos.kubernetes import Kubernetes
@@ -32,9 +33,9 @@ _SCONTROL_S = 6.0
 class Observer:
     """Feeds a judge until it is stopped."""
 
-    def __init__(self, cluster: Cluster, judge: Judge, calm: Calm) -> None:
+    def __init__(self, cluster: Cluster, judge: Judge, calm: Calm, placing: Calm) -> None:
         self._cluster = cluster
-        self._calm = calm
+        self._calm, self._placing = calm, placing
         self._kubernetes = Kubernetes(cluster)
         self._judge = judge
         self._lock = Lock()
@@ -78,6 +79,9 @@ class Observer:
         done = subprocess.run(scontrol, capture_output=True, text=True, timeout=_SCONTROL_S, check=True)
         return done.stdout
 
+    def _since(self) -> Since:
+        return Since(self._calm.since(), self._placing.since())
+
     def _watch_jobs(self) -> None:
         while not self._over.wait(_INTERVAL_S):
             begin = time.monotonic()
@@ -88,7 +92,7 @@ class Observer:
             self.looks += 1
             self._latest = jobs
             with self._lock:
-                self._judge.jobs_seen(begin, time.monotonic(), self._calm.since(), jobs)
+                self._judge.jobs_seen(begin, time.monotonic(), self._since(), jobs)
 
     def _watch_nodes(self) -> None:
         while not self._over.wait(_NODES_INTERVAL_S):
@@ -98,7 +102,7 @@ class Observer:
             except (httpx.HTTPError, subprocess.SubprocessError):
                 continue
             with self._lock:
-                self._judge.nodes_seen(begin, time.monotonic(), self._calm.since(), nodes)
+                self._judge.nodes_seen(begin, time.monotonic(), self._since(), nodes)
 
     def _watch_leaving(self) -> None:
         """A watch tells late that a Pod is gone: who is there is asked, and of those that are leaving

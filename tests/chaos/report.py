@@ -49,6 +49,8 @@ class Report:
     """What had to be done about Slurm's own damage."""
     longest_s: dict[str, float]
     """How long what may not last lasted at most, by kind, while anything failed."""
+    blind_s: float
+    """For how long kube-scheduler was waited for to see Pods, all in all; a run is not held to it."""
     evict_ms_p50: float | None
     evict_ms_max: float | None
     evictions: dict[str, int]

@@ -16,10 +16,12 @@ from tests.chaos.anomalies import GRACE_S
 from tests.chaos.attacker import Attacker
 from tests.chaos.audit import Audit, audit
 from tests.chaos.calm import Calm
+from tests.chaos.canary import Canary
 from tests.chaos.crowd import Crowd
 from tests.chaos.failover import Failovers
 from tests.chaos.figures import Figures, figures, processes_of, signals_of
 from tests.chaos.judge import Causes, Judge
+from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.observer import Observer
 from tests.chaos.repair import Repair
 from tests.chaos.report import Report, count, story
@@ -46,9 +48,11 @@ class Run:
             [*cluster.spec.node_names, *cluster.spec.external_names], cluster.spec.cpus_per_node
         )
         self._causes, self._calm = Causes(), Calm()
+        self._placing = Calm(within=self._calm)
         self.judge = Judge(self._causes, self._node_cpus)
-        self._observer = Observer(cluster, self.judge, self._calm)
-        self._attacker = Attacker(cluster, self._calm, self._causes, self._log)
+        self._observer = Observer(cluster, self.judge, self._calm, self._placing)
+        self._canary = Canary(Kubernetes(cluster), self._placing, self._log)
+        self._attacker = Attacker(cluster, self._calm, self._canary, self._causes, self._log)
         self._workload = Workload(cluster, self._causes)
         self._repair = Repair(cluster, self._causes, self._observer.latest_jobs)
         self._failovers = Failovers(cluster, self._attacker, self._workload, self._calm, self._log)
@@ -65,14 +69,14 @@ class Run:
         for outage in plan.outages(self._seed, self._duration, self._cluster.spec):
             self._workload.plan_outage(outage)
         with ExitStack() as parts:
-            for part in (self._observer, self._attacker, self._repair, self._workload):
+            for part in (self._observer, self._canary, self._attacker, self._repair, self._workload):
                 part.start()
                 parts.callback(part.stop)
             self._crowd.gather()
             self._storms()
             self._workload.stop()
             self._log("all is healed: waiting for both systems to agree")
-            self._calm.wait(1.0, _HEALED_WITHIN_S)
+            self._placing.wait(1.0, _HEALED_WITHIN_S)
             result = audit(self._cluster, self._observer, self._node_cpus)
         self._workload.close()
         return self._report(result, self._figures())
@@ -107,8 +111,8 @@ class Run:
             self._crowd.gather()
 
     def _rest(self) -> None:
-        if not self._calm.wait(_REST_S, _HEALED_WITHIN_S):
-            self._log(f"not healed: {self._calm}")
+        if not self._placing.wait(_REST_S, _HEALED_WITHIN_S):
+            self._log(f"not healed: {self._placing}")
 
     def _report(self, result: Audit, measured: Figures) -> Report:
         violations = list(dict.fromkeys([*self.judge.violations, *result.found]))
@@ -136,6 +140,7 @@ class Run:
             longest_s={kind: round(took, 1) for kind, took in self.judge.longest_s.items()},
             pods_bound=self.judge.bound,
             native_jobs=self._workload.done["sbatch"],
+            blind_s=round(self._canary.blind_s, 1),
             audit_settled_s=round(result.settled_s, 1),
             audit_bound=result.bound,
             audit_waiting=result.waiting,

@@ -27,12 +27,14 @@ MOST_GRACE_S: Final = 8
 
 _NODES: Final = 5
 _CPUS: Final = 8
+_CROWD_NODES: Final = CROWD_SIZE // _CPUS + 2
+"""Two more than it needs: guests go there too, and some stay."""
 _GRACE_TIME_S: Final = 4
 _PREEMPTIBLE: Final = f"Nodes=node-[1-{_NODES}] PriorityTier=1 PreemptMode=CANCEL State=UP"
 
 SPEC: Final = ClusterSpec(
     nodes=_NODES,
-    external_nodes=1 + CROWD_SIZE // _CPUS,
+    external_nodes=1 + _CROWD_NODES,
     cpus_per_node=_CPUS,
     replicas=2,
     links=True,
@@ -46,7 +48,7 @@ SPEC: Final = ClusterSpec(
         f"PartitionName={LOW} {_PREEMPTIBLE}",
         f"PartitionName={GRACEFUL} {_PREEMPTIBLE} GraceTime={_GRACE_TIME_S}",
         f"PartitionName={HIGH} Nodes=node-[1-{_NODES}] PriorityTier=9 PreemptMode=OFF State=UP",
-        f"PartitionName={CROWD} Nodes=external-[2-{1 + CROWD_SIZE // _CPUS}] PreemptMode=OFF State=UP",
+        f"PartitionName={CROWD} Nodes=external-[2-{1 + _CROWD_NODES}] PreemptMode=OFF State=UP",
         # When a job's time came is read from slurmctld's log: `signals`.
         "SlurmctldDebug=debug",
         "LogTimeFormat=iso8601_ms,format_stderr",

@@ -42,7 +42,7 @@ class SeenPod:
 
     @property
     def over(self) -> bool:
-        """It will never run again, or is about to go: its job is to end too."""
+        """It will never run again, or is about to go."""
         return self.deleting or self.ended
 
     @property
@@ -85,6 +85,7 @@ class SeenJob:
     cpus: int
     uid: str
     """Of the Pod that it stands for; empty for a native job."""
+    partition: str = ""
 
     @property
     def live(self) -> bool:
@@ -163,4 +164,5 @@ def _read_job(line: str) -> SeenJob:
         node="" if node == "(null)" else node,
         cpus=int(fields.get("NumCPUs", "0").partition("-")[0]),
         uid=key.uid if key else "",
+        partition=fields.get("Partition", ""),
     )

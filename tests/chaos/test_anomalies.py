@@ -14,9 +14,11 @@ from tests.chaos.anomalies import (
     WAITS_S,
     Anomaly,
     Lasting,
+    Since,
     anomalies,
     of_nodes,
 )
+from tests.chaos.scene import CROWD
 from tests.chaos.seen import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, read_pod
 
 NODES = {"n1": 8, "n2": 8}
@@ -62,7 +64,7 @@ def test_a_live_job_without_its_pod(state: str) -> None:
 
 @pytest.mark.parametrize(
     "over",
-    [replace(BOUND, phase="Succeeded"), replace(BOUND, phase="Failed"), replace(BOUND, deleting=True)],
+    [replace(BOUND, phase="Succeeded"), replace(BOUND, phase="Failed"), replace(WAITING, deleting=True)],
 )
 def test_a_live_job_whose_pod_is_over(over: SeenPod) -> None:
     assert kinds([over], [JOB]) == [LOST]
@@ -84,6 +86,24 @@ def test_a_forgotten_job_that_waits_for_its_cores_has_more_time() -> None:
     assert found.grace_s == GRACE_S
 
 
+def test_who_is_given_the_cores_of_a_pod_whose_job_slurm_forgot_waits_at_the_gate_for_a_while() -> None:
+    native = replace(NATIVE, cpus=8)
+    found = {each.kind: each for each in anomalies([BOUND], [PENDING, native], NODES)}
+    assert found[OVERCOMMITTED].grace_s == WAITS_S
+    found = {each.kind: each for each in anomalies([BOUND], [JOB, native], NODES)}
+    assert found[OVERCOMMITTED].grace_s == GRACE_S
+
+
+def test_an_excess_that_forgotten_jobs_do_not_explain_has_no_more_time() -> None:
+    others = replace(BOUND, uid="v", cpus=3), replace(JOB, id=2, uid="v")
+    explained = [PENDING, others[1], replace(NATIVE, cpus=5)]
+    (found,) = (each for each in anomalies([BOUND, others[0]], explained, NODES) if each.about == "n1")
+    assert found.grace_s == WAITS_S
+    too_much = [PENDING, others[1], replace(NATIVE, cpus=6)]
+    (found,) = (each for each in anomalies([BOUND, others[0]], too_much, NODES) if each.about == "n1")
+    assert found.grace_s == GRACE_S
+
+
 def test_a_job_that_runs_for_a_pod_that_is_not_bound() -> None:
     assert kinds([WAITING], [JOB]) == [UNBOUND_LEAKS]
 
@@ -93,6 +113,7 @@ def test_a_pod_that_waits_where_every_job_that_waits_would_fit() -> None:
     first = replace(NATIVE, id=8, state="PENDING", node="", cpus=5)  # does not fit, and goes first
     full = [replace(NATIVE, cpus=4), replace(NATIVE, id=7, node="n2", cpus=4)]
     assert kinds([WAITING], [PENDING, first, *full]) == []
+    assert kinds([WAITING], [replace(PENDING, partition=CROWD)]) == [], "it has nodes of its own"
 
 
 def test_a_node_that_pods_and_native_jobs_ask_too_much_of() -> None:
@@ -109,6 +130,12 @@ def test_a_guest_may_be_without_a_job_but_not_elsewhere_than_it() -> None:
     assert kinds([GUEST], []) == []
     assert kinds([GUEST], [JOB]) == []
     assert kinds([GUEST], [replace(JOB, node="n2")]) == [UNBOUND_LEAKS]
+
+
+@pytest.mark.parametrize("pod", [GUEST, BOUND])
+def test_a_bound_pod_keeps_its_job_until_it_is_gone(pod: SeenPod) -> None:
+    assert kinds([replace(pod, deleting=True)], [JOB]) == []
+    assert kinds([replace(pod, phase="Succeeded")], [JOB]) == [LOST]
 
 
 def test_there_is_no_room_on_a_node_that_is_out_of_service() -> None:
@@ -146,7 +173,7 @@ TROUBLE = Anomaly(LOST, "u", "p waits without a job")
 
 def test_what_outlasts_a_grace_of_calm_is_told_once() -> None:
     lasting = Lasting()
-    told = [lasting.update(float(now), 0.0, [TROUBLE]) for now in range(40)]
+    told = [lasting.update(float(now), Since(0.0, 0.0), [TROUBLE]) for now in range(40)]
     assert told.index([TROUBLE]) == 20
     assert sum(map(len, told)) == 1
 
@@ -154,25 +181,57 @@ def test_what_outlasts_a_grace_of_calm_is_told_once() -> None:
 def test_while_anything_is_disturbed_nothing_lasts_too_long() -> None:
     lasting = Lasting()
     for now in range(100):
-        assert not lasting.update(float(now), None, [TROUBLE])
-    assert not lasting.update(110.0, 100.0, [TROUBLE])
-    assert lasting.update(120.0, 100.0, [TROUBLE])
+        assert not lasting.update(float(now), Since(None, None), [TROUBLE])
+    assert not lasting.update(110.0, Since(100.0, 100.0), [TROUBLE])
+    assert lasting.update(120.0, Since(100.0, 100.0), [TROUBLE])
     assert lasting.longest_s[LOST] == 120.0
+
+
+def test_a_blind_kube_scheduler_excuses_what_needs_it_and_nothing_else() -> None:
+    pods = [WAITING, replace(WAITING, uid="v", name="q"), replace(WAITING, uid="w", name="r")]
+    jobs = [PENDING, replace(JOB, id=2, uid="v"), replace(JOB, id=3, uid="x")]
+    seen = anomalies(pods, jobs, NODES)
+    assert {each.words: each.placing for each in seen} == {
+        "p waits where there is room": True,
+        "job 2 runs, q is not bound": True,
+        "r waits without a job": False,
+        "job 3 lives without its Pod default/p": False,
+    }
+    lasting = Lasting()
+    assert not lasting.update(0.0, Since(0.0, None), seen)
+    told = lasting.update(60.0, Since(0.0, None), seen)
+    assert told == [each for each in seen if not each.placing]
+    assert not lasting.update(80.0, Since(0.0, 70.0), seen)
+    assert lasting.update(90.0, Since(0.0, 70.0), seen) == [each for each in seen if each.placing]
 
 
 def test_a_job_whose_pod_is_gone_may_last_until_it_is_swept() -> None:
     lasting, orphan = Lasting(), anomalies([], [JOB], NODES)
-    told = [lasting.update(float(now), 0.0, orphan) for now in range(60)]
+    told = [lasting.update(float(now), Since(0.0, 0.0), orphan) for now in range(60)]
     assert told.index(orphan) == 45
+
+
+def test_another_grace_does_not_begin_anew_and_the_latest_counts() -> None:
+    lasting, longer = Lasting(), replace(TROUBLE, grace_s=WAITS_S)
+    assert not lasting.update(0.0, Since(0.0, 0.0), [TROUBLE])
+    assert not lasting.update(10.0, Since(0.0, 0.0), [longer])
+    assert not lasting.update(40.0, Since(0.0, 0.0), [longer])
+    assert lasting.update(41.0, Since(0.0, 0.0), [TROUBLE])
+    assert not lasting.update(80.0, Since(0.0, 0.0), [longer])
+    lasting.update(90.0, Since(0.0, 0.0), [])
+    lasting.update(100.0, Since(0.0, 0.0), [TROUBLE])
+    assert not lasting.update(119.0, Since(0.0, 0.0), [longer])
+    assert not lasting.update(174.0, Since(0.0, 0.0), [longer])
+    assert lasting.update(175.0, Since(0.0, 0.0), [longer])
 
 
 def test_what_goes_and_comes_again_begins_anew() -> None:
     lasting = Lasting()
-    lasting.update(0.0, 0.0, [TROUBLE])
-    lasting.update(10.0, 0.0, [])
-    lasting.update(11.0, 0.0, [TROUBLE])
-    assert not lasting.update(30.0, 0.0, [TROUBLE])
-    assert lasting.update(31.0, 0.0, [TROUBLE])
+    lasting.update(0.0, Since(0.0, 0.0), [TROUBLE])
+    lasting.update(10.0, Since(0.0, 0.0), [])
+    lasting.update(11.0, Since(0.0, 0.0), [TROUBLE])
+    assert not lasting.update(30.0, Since(0.0, 0.0), [TROUBLE])
+    assert lasting.update(31.0, Since(0.0, 0.0), [TROUBLE])
 
 
 def test_scontrols_words_are_read() -> None:

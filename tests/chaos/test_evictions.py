@@ -32,13 +32,14 @@ def took(
     gone: float | None,
     bound: float = 0.0,
     deleted: float = inf,
+    ended: float = inf,
     calm: Calm | None = None,
 ) -> list[float]:
     """What is measured of a job that Slurm said these words of, by moments since a calm began."""
     calm = calm or Calm()
     begin = calm.since() or time.monotonic()
     end = None if gone is None else begin + gone
-    eviction = Eviction("p", begin + bound, begin + deleted, end)
+    eviction = Eviction("p", begin + bound, begin + deleted, begin + ended, end)
     signals = [Signal(begin + each, Kind.PREEMPTED, 7) for each in at]
     known = {7: eviction}
     return [round(each.took_s, 6) for each in measured(signals, known.get, calm)]
@@ -62,6 +63,12 @@ def test_what_is_no_eviction_is_not_measured() -> None:
     assert took(LATER, deleted=LATER + 1, gone=LATER + 0.5) == [0.5]
 
 
+def test_a_pod_that_ends_by_itself_at_that_moment_needs_nobody_to_tell_it() -> None:
+    assert took(LATER, ended=LATER + 0.1, gone=LATER + 9) == []
+    assert took(LATER, ended=LATER + 0.6, gone=LATER + 0.5) == [0.5]
+    assert took(LATER, ended=LATER + 1.1, gone=LATER + 9) == [9.0]
+
+
 def test_only_what_a_calm_surrounds_is_measured() -> None:
     assert took(LATER - 2, gone=LATER) == []
     calm = Calm()
@@ -78,7 +85,7 @@ def test_what_takes_very_long_is_measured_though_the_calm_ends_before() -> None:
 
 
 def never(_job_id: int) -> Eviction:
-    return Eviction("p", 0.0, inf, None)
+    return Eviction("p", 0.0, inf, inf, None)
 
 
 def test_percentiles() -> None:

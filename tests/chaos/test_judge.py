@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from tests.chaos.anomalies import DUPLICATES, UNBOUND_LEAKS, UNDONE, WRONG_KILLS
+from tests.chaos.anomalies import DUPLICATES, UNBOUND_LEAKS, UNDONE, WRONG_KILLS, Since
 from tests.chaos.judge import Causes, Judge
 from tests.chaos.overlap import Stay
 from tests.chaos.plan import Outage
@@ -39,7 +39,7 @@ def verdict(
         elif seen is None:
             judge.pod_gone(at, "u")
         else:
-            judge.jobs_seen(at, at, calm_since, seen)
+            judge.jobs_seen(at, at, Since(calm_since, calm_since), seen)
     judge.conclude(signals)
     return [violation.kind for violation in judge.violations]
 
@@ -85,9 +85,9 @@ def test_a_pod_bound_while_its_job_waits_is_wrong() -> None:
 def test_what_slurmctld_was_asked_before_and_answered_after_a_binding_says_nothing_of_it() -> None:
     judge = Judge(Causes(), {"n1": 8})
     judge.pod_seen(1, WAITING)
-    judge.jobs_seen(2, 6, None, [PENDING])
+    judge.jobs_seen(2, 6, Since(None, None), [PENDING])
     judge.pod_seen(3, BOUND)
-    judge.jobs_seen(7, 8, None, [RUNNING])
+    judge.jobs_seen(7, 8, Since(None, None), [RUNNING])
     judge.conclude()
     assert judge.violations == []
 
@@ -138,9 +138,9 @@ def test_what_a_person_does_afterwards_is_no_cause() -> None:
 def test_a_guest_is_adopted_when_its_job_runs_where_it_is() -> None:
     judge = Judge(Causes(), {"n1": 8})
     judge.pod_seen(1, replace(BOUND, managed=False, job_id=None))
-    judge.jobs_seen(2, 2, None, [PENDING, replace(RUNNING, id=2, node="n2")])
+    judge.jobs_seen(2, 2, Since(None, None), [PENDING, replace(RUNNING, id=2, node="n2")])
     assert not judge.adopted
-    judge.jobs_seen(3, 3, None, [RUNNING])
+    judge.jobs_seen(3, 3, Since(None, None), [RUNNING])
     assert judge.adopted == {"u"}
 
 
@@ -177,7 +177,7 @@ BACK = replace(OUT, in_service=True)
 def test_a_node_that_a_person_took_out_stays_out(how: Outage) -> None:
     def undone(causes: Causes, node: SeenNode) -> list[str]:
         judge = Judge(causes, {"n1": 8})
-        judge.nodes_seen(30.0, 30.1, None, [node])
+        judge.nodes_seen(30.0, 30.1, Since(None, None), [node])
         return [violation.kind for violation in judge.violations]
 
     held = {"n1": (how, 10.0)}
@@ -191,19 +191,19 @@ def test_a_node_that_a_person_took_out_stays_out(how: Outage) -> None:
 
 def test_a_cordon_stays_whatever_slurm_forgets() -> None:
     judge = Judge(Causes(held_out={"n1": (Outage.CORDON, 10.0)}, state_lost=[20.0]), {"n1": 8})
-    judge.nodes_seen(30.0, 30.1, None, [replace(OUT, cordoned=True)])
+    judge.nodes_seen(30.0, 30.1, Since(None, None), [replace(OUT, cordoned=True)])
     assert judge.violations == []
-    judge.nodes_seen(31.0, 31.1, None, [OUT])
+    judge.nodes_seen(31.0, 31.1, Since(None, None), [OUT])
     assert [violation.kind for violation in judge.violations] == [UNDONE]
 
 
 def test_a_process_that_slurm_does_not_know_of_is_disowned() -> None:
     causes = Causes(slurmctld_killed=[1.2])
     judge = Judge(causes, {"n1": 8, "n2": 8})
-    judge.jobs_seen(1.0, 1.1, None, [NATIVE])
-    judge.jobs_seen(2.0, 2.1, None, [replace(NATIVE, state="PENDING", node="")])
-    judge.jobs_seen(3.0, 3.1, None, [replace(NATIVE, node="n2")])
-    judge.jobs_seen(4.0, 4.1, None, [replace(NATIVE, node="n2", state="COMPLETING")])
+    judge.jobs_seen(1.0, 1.1, Since(None, None), [NATIVE])
+    judge.jobs_seen(2.0, 2.1, Since(None, None), [replace(NATIVE, state="PENDING", node="")])
+    judge.jobs_seen(3.0, 3.1, Since(None, None), [replace(NATIVE, node="n2")])
+    judge.jobs_seen(4.0, 4.1, Since(None, None), [replace(NATIVE, node="n2", state="COMPLETING")])
     process = Stay("native-1", "n1", 1, 0.5, 1.5)
     assert not judge.disowned(process, 0.5)
     assert not judge.disowned(replace(process, first=1.2, last=1.9), 1.2)  # nobody asked
@@ -217,7 +217,7 @@ def test_a_process_that_slurm_does_not_know_of_is_disowned() -> None:
 def test_the_history_of_a_pod_tells_both_systems_sides_in_order() -> None:
     judge = Judge(Causes(), {"n1": 8})
     judge.pod_seen(1, WAITING)
-    judge.jobs_seen(2, 2, None, [PENDING])
+    judge.jobs_seen(2, 2, Since(None, None), [PENDING])
     judge.pod_seen(3, BOUND)
     judge.pod_gone(4, "u")
     words = [words for _, words in judge.history("u")]

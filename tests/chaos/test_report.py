@@ -36,6 +36,7 @@ GOOD = Report(
     ended_by_themselves={},
     repairs={},
     longest_s={},
+    blind_s=200.0,
     pods_bound=80,
     native_jobs=10,
     audit_settled_s=0.1,

@@ -459,6 +459,12 @@ def restart_slurmctld(people: People, job: Job) -> None:
 
 
 def kill_slurmctld(people: People, job: Job) -> None:
+    """Once it has written down that the job runs. Slurm 24.11 fails one that it starts again on the
+    node where it has just ended it, and then the Pod is to go."""
+    saved = people.cluster.directory / "slurm" / "var" / "state" / "job_state"
+    now = time.time()
+    people.cluster.run_slurm("scontrol", "update", f"JobId={job.id}", "Comment=to be written down")
+    eventually(lambda: saved.exists() and saved.stat().st_mtime > now, "saved")
     people.cluster.kill("slurmctld")
     people.cluster.start("slurmctld")
 

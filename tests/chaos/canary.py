@@ -1,0 +1,128 @@
+"""Whether kube-scheduler sees Pods. Where kube-apiserver is killed again and again its reflectors wait
+for a minute and more before they list anew; meanwhile it binds Pods that are gone, and no others."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import inf
+from threading import Event, Thread
+from typing import Any, Final, Protocol
+
+import httpx
+
+from tests.chaos.calm import Calm
+
+NEEDED_AFTER: Final = ("kube-apiserver", "kube-scheduler")
+"""The names of the components, or how they begin, whose failures may leave its lists old."""
+GIVES_UP_AFTER_S: Final = 180.0
+"""For so long its blindness is an excuse."""
+_PODS = "/api/v1/namespaces/kube-system/pods"
+_ASKS_EVERY_S = 0.2
+_WORTH_TELLING_S = 5.0
+
+
+class Api(Protocol):
+    """What a canary needs of kube-apiserver; raises httpx.HTTPError."""
+
+    def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+class Canary:
+    """Until the leading kube-scheduler has judged a Pod that fits nowhere, `placing` is disturbed, but
+    not for ever. The extender never hears of that Pod: no Node is left to ask it about."""
+
+    def __init__(
+        self,
+        api: Api,
+        placing: Calm,
+        log: Callable[[str], None],
+        gives_up_after_s: float = GIVES_UP_AFTER_S,
+    ) -> None:
+        self._api = api
+        self._placing = placing
+        self._log = log
+        self._gives_up_after_s = gives_up_after_s
+        self._asked, self._over = Event(), Event()
+        self._names = (f"canary-{number}" for number in itertools.count(1))
+        self._thread = Thread(target=self._run)
+        self.blind_s = 0.0
+        """How long the Pods waited to be judged, all in all; to be read when it has stopped."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._api.close()
+
+    def ask(self) -> None:
+        """Has one sent soon, and another one if one is under way."""
+        self._asked.set()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            if self._asked.wait(_ASKS_EVERY_S):
+                self._asked.clear()
+                self._send(next(self._names))
+
+    def _send(self, name: str) -> None:
+        begin = time.monotonic()
+        with self._placing.disturbed("kube-scheduler sees no Pods"):
+            seen = self._until(lambda: self._judged(name), begin + self._gives_up_after_s)
+        if not seen and not self._over.is_set():
+            self._log(f"kube-scheduler sees no Pods since {self._gives_up_after_s:.0f} s: no excuse now")
+            self._until(lambda: self._judged(name))
+        took = time.monotonic() - begin
+        self.blind_s += took
+        if took > _WORTH_TELLING_S:
+            self._log(f"kube-scheduler saw no Pods for {took:.1f} s")
+        self._until(lambda: self._deleted(name))
+
+    def _until(self, done: Callable[[], bool], deadline: float = inf) -> bool:
+        """False where it is all over or too late first."""
+        while not self._over.is_set() and time.monotonic() < deadline:
+            with suppress(httpx.HTTPError):
+                if done():
+                    return True
+            self._over.wait(_ASKS_EVERY_S)
+        return False
+
+    def _judged(self, name: str) -> bool:
+        """Creates it where it is not there: at first, or once more."""
+        try:
+            status = self._api.ask("GET", f"{_PODS}/{name}").get("status") or {}
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code == httpx.codes.NOT_FOUND:
+                self._api.ask("POST", _PODS, _manifest(name))
+            return False
+        return any(each["type"] == "PodScheduled" for each in status.get("conditions") or ())
+
+    def _deleted(self, name: str) -> bool:
+        """Also where it is gone already."""
+        try:
+            self._api.ask("DELETE", f"{_PODS}/{name}?gracePeriodSeconds=0")
+        except httpx.HTTPStatusError as error:
+            return error.response.status_code == httpx.codes.NOT_FOUND
+        return True
+
+
+def _manifest(name: str) -> dict[str, object]:
+    """It is popped before all others, so that a long queue does not count as blindness."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "priorityClassName": "system-cluster-critical",
+            "nodeSelector": {"nobody-has": "this"},
+            "containers": [{"name": "c", "image": "none"}],
+        },
+    }

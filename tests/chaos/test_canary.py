@@ -1,0 +1,115 @@
+"""How long a kube-scheduler that sees no Pods is an excuse."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.chaos.calm import Calm
+from tests.chaos.canary import Canary
+
+_WITHIN_S = 5.0
+
+
+class Api:
+    """Pods by path, as kube-apiserver keeps them, and a kube-scheduler that may be blind."""
+
+    def __init__(self) -> None:
+        self.pods: set[str] = set()
+        self.created = 0
+        self.blind = False
+        self.closed = False
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        path = path.partition("?")[0]
+        if method == "POST":
+            assert body is not None
+            self.created += 1
+            self.pods.add(f"{path}/{body['metadata']['name']}")
+            return body
+        if path not in self.pods:
+            request = httpx.Request(method, f"http://stub{path}")
+            httpx.Response(404, request=request).raise_for_status()
+        if method == "DELETE":
+            self.pods.remove(path)
+        return {"status": {} if self.blind else {"conditions": [{"type": "PodScheduled"}]}}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Scene:
+    def __init__(self, gives_up_after_s: float) -> None:
+        self.api, self.calm, self.log = Api(), Calm(), list[str]()
+        self.placing = Calm(within=self.calm)
+        self.canary = Canary(self.api, self.placing, self.log.append, gives_up_after_s)
+
+
+@contextmanager
+def asked(gives_up_after_s: float = 60.0, *, blind: bool) -> Iterator[Scene]:
+    """With a canary that is under way."""
+    scene = Scene(gives_up_after_s)
+    scene.api.blind = blind
+    scene.canary.start()
+    try:
+        scene.canary.ask()
+        until(lambda: scene.api.created == 1)
+        yield scene
+    finally:
+        scene.canary.stop()
+    assert scene.api.closed
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _WITHIN_S
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_placing_is_disturbed_until_its_pod_is_judged_and_nothing_else_is() -> None:
+    with asked(blind=True) as scene:
+        assert scene.placing.since() is None
+        assert scene.calm.since() is not None
+        scene.api.blind = False
+        until(lambda: scene.placing.since() is not None)
+        until(lambda: not scene.api.pods)
+    assert scene.log == []
+    assert 0.0 < scene.canary.blind_s < _WITHIN_S
+
+
+def test_it_gives_up_and_says_so_and_is_no_excuse_until_its_pod_is_judged() -> None:
+    with asked(gives_up_after_s=0.3, blind=True) as scene:
+        until(lambda: scene.placing.since() is not None)
+        until(lambda: scene.log != [])
+        since = scene.placing.since()
+        scene.canary.ask()
+        time.sleep(0.5)
+        assert scene.placing.since() == since
+        scene.api.blind = False
+        until(lambda: scene.api.created == 2)
+    assert len(scene.log) == 1
+    assert "no excuse" in scene.log[0]
+    assert scene.canary.blind_s == pytest.approx(1.0, abs=0.5)
+
+
+def test_a_pod_of_its_that_is_gone_is_created_anew() -> None:
+    with asked(blind=True) as scene:
+        scene.api.pods.clear()
+        until(lambda: scene.api.created == 2)
+        assert scene.placing.since() is None
+        scene.api.blind = False
+        until(lambda: scene.placing.since() is not None)
+
+
+def test_it_can_be_stopped_while_nothing_is_seen() -> None:
+    with asked(blind=True) as scene:
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 1.0
+    assert scene.placing.since() is not None
+    assert scene.log == []
