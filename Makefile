@@ -1,7 +1,9 @@
-# Seven commands do everything, their own installs included: make demo, make test, make test-oldest,
-# make bench-quick, make bench-restart, make load, make chaos.
-.PHONY: demo test test-oldest bench-quick bench-restart load chaos check docs lock clean
+# Nine commands do everything, their own installs included: make demo, make test, make test-oldest,
+# make bench, make bench-quick, make bench-restart, make bench-scale, make load, make chaos.
+.PHONY: demo test test-oldest bench bench-quick bench-restart bench-scale performance-page load chaos check
+.PHONY: docs lock clean
 
+BENCH =
 DURATION = 1500
 SEED = 0
 SLURM = stub
@@ -24,6 +26,20 @@ test-oldest:
 	@.venv/bin/python -m deploy.local prepare
 	.venv/bin/pytest -m real tests/end_to_end --durations 10
 
+# The whole path beside what bounds it, an hour or more; BENCH="--only 'ways'" does a part of it (--help).
+bench:
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare
+	@.venv/bin/python -m deploy.local prepare --release 24.11
+	@failed=0; $(if $(BENCH),,.venv/bin/python -m loadtest.scale || failed=1;) \
+		.venv/bin/python -m loadtest.bench $(BENCH) || failed=1; exit $$failed
+
+# What the pages say in figures, from what make bench and make bench-scale have left in build.
+performance-page:
+	@./bootstrap
+	@.venv/bin/python -m loadtest.performance_page
+	@[ ! -e build/scale.json ] || .venv/bin/python -m loadtest.scale_page docs/scale.md
+
 bench-quick:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
@@ -34,6 +50,12 @@ bench-restart:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest.bench_restart
+
+# 50,000 Pods that wait on 5,000 Nodes, and the restart above; see docs/scale.md.
+bench-scale:
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare
+	@.venv/bin/python -m loadtest.scale
 
 # kube-scheduler's calls at 50, 1,000 and 5,000 Nodes; SLURM=real asks no stub. See loadtest/budgets.toml.
 load:

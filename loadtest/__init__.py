@@ -5,5 +5,11 @@
 
 In the benchmarks `arms` says what is compared, `crowd` creates Pods and sees them bound, `measurement`
 times that, `figures` sums it up and judges. Each figure is one of a run in which all arms take part, so
-that what the machine does meanwhile falls on all of them.
+that what the machine does meanwhile falls on all of them. `meters` reads what a cluster spent on it.
+
+`scale` has very many Pods wait while others are placed: `scale_crowd` makes them, `scale_probe` watches
+the extender's event loop from the inside, `scale_figures` sums up and judges, and `scale_page` tells
+docs/scale.md.
+
+All of them read pages of metrics with `scrape`.
 """

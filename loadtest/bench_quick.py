@@ -25,7 +25,7 @@ from deploy.local.errors import ClusterError, MissingPrerequisitesError
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Report, Stopwatch
 from loadtest.arms import Arm, alone, noop, ours
-from loadtest.crowd import Broken
+from loadtest.crowd import Broken, first
 from loadtest.figures import ArmFigures, Figures
 from loadtest.measurement import Bench
 from loadtest.noop_binary import noop_binary
@@ -60,7 +60,7 @@ def bench_quick(
             console.print(f"missing: {line}", style="red")
         raise typer.Exit(2) from None
     except (Broken, ClusterError, NotObserved, OSError, aiohttp.ClientError, ExceptionGroup) as error:
-        console.print(f"broken: {_first(error)}", style="red")
+        console.print(f"broken: {first(error)}", style="red")
         raise typer.Exit(1) from None
     found.write(figures)
     _conclude(found, figures, console)
@@ -154,12 +154,6 @@ def _table(found: Figures) -> Table:
         cpu = (f"{arm.extender_cpu_ms_per_pod:.1f}", f"{arm.cpu_ms_per_pod:.1f}")
         table.add_row(name, f"{arm.pods_per_s:.0f}", f"{arm.pods_per_s / bar:.2f}", *bursts, *idle, *cpu)
     return table
-
-
-def _first(error: Exception) -> Exception:
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 if __name__ == "__main__":

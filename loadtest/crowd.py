@@ -29,6 +29,13 @@ class Broken(Exception):
     """The run says nothing of speed: something did not work. The message says what."""
 
 
+def first(error: Exception) -> Exception:
+    """What a group of errors began with; other errors as they are."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A Pod to be created; memory goes with the CPUs."""
@@ -52,21 +59,24 @@ class Crowd:
     @asynccontextmanager
     async def of(cls, cluster: Cluster) -> AsyncIterator["Crowd"]:
         """Watches until the end of the block; a watch that breaks off ends the block with its error."""
-        async with _session(cluster) as session, asyncio.TaskGroup() as tasks:
+        async with api_session(cluster) as session, asyncio.TaskGroup() as tasks:
             crowd = cls(session)
-            crowd._version = (await crowd._ask("GET", _PODS))["metadata"]["resourceVersion"]
+            crowd._version = (await ask(session, "GET", _PODS))["metadata"]["resourceVersion"]
             watch = tasks.create_task(crowd._watch())
             try:
                 yield crowd
             finally:
                 watch.cancel()
 
-    async def create(self, wanted: Iterable[Wanted]) -> list[Sighting]:
-        """Creates Pods as fast as kube-apiserver takes them, in their order."""
-        todo, created = iter(wanted), list[Sighting]()
+    async def create(self, wanted: Iterable[Wanted], per_s: float | None = None) -> list[Sighting]:
+        """Creates Pods in their order, so many a second or as fast as kube-apiserver takes them."""
+        todo, created = enumerate(wanted), list[Sighting]()
+        begin = time.perf_counter()
 
         async def create_some() -> None:
-            for each in todo:
+            for number, each in todo:
+                if per_s is not None:
+                    await asyncio.sleep(begin + number / per_s - time.perf_counter())
                 created.append(await self._create(each))
 
         async with asyncio.TaskGroup() as tasks:
@@ -80,7 +90,7 @@ class Crowd:
 
     async def clear(self, within_s: float) -> None:
         """Deletes every Pod, without grace, and waits until all are gone."""
-        await self._ask("DELETE", _PODS, params={"gracePeriodSeconds": "0"})
+        await ask(self._session, "DELETE", _PODS, params={"gracePeriodSeconds": "0"})
         await self._until(lambda: not self._pods, "gone", within_s)
 
     async def _create(self, wanted: Wanted) -> Sighting:
@@ -88,7 +98,7 @@ class Crowd:
         pod = Sighting(wanted.name, wanted.cpus, wanted.gpus, time.perf_counter())
         self._pods[pod.name] = pod
         self._unbound += 1
-        await self._ask("POST", _PODS, data=body, headers=_HEADERS)
+        await ask(self._session, "POST", _PODS, data=body, headers=_HEADERS)
         return pod
 
     async def _watch(self) -> None:
@@ -127,16 +137,19 @@ class Crowd:
             left = len(self._pods) if what == "gone" else self._unbound
             raise Broken(f"{left} Pods are not {what} after {within_s:g} s") from None
 
-    async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        async with self._session.request(method, path, **options) as answer:
-            body: dict[str, Any] = orjson.loads(await answer.read())
-        if answer.status >= 400:
-            raise Broken(f"{method} {path}: {body.get('message')}")
-        return body
+
+async def ask(session: aiohttp.ClientSession, method: str, path: str, **options: Any) -> dict[str, Any]:
+    """kube-apiserver's answer. Raises Broken where it is an error."""
+    async with session.request(method, path, **options) as answer:
+        body: dict[str, Any] = orjson.loads(await answer.read())
+    if answer.status >= 400:
+        raise Broken(f"{method} {path}: {body.get('message')}")
+    return body
 
 
 @asynccontextmanager
-async def _session(cluster: Cluster) -> AsyncIterator[aiohttp.ClientSession]:
+async def api_session(cluster: Cluster) -> AsyncIterator[aiohttp.ClientSession]:
+    """HTTP to kube-apiserver as the administrator."""
     try:
         async with administrator_session(cluster) as session:
             yield session

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any, Final
 
 from deploy.local.demo.findings import percentile
+from loadtest.meters import Reading
 
 RATIO_BUDGET: Final = 0.5
 """The least that ours may reach of the no-op extender's Pods a second, in one run."""
@@ -17,13 +18,16 @@ IDLE_P50_BUDGET_MS: Final = 50.0
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Many Pods at once. `seconds` is from the first create call to the last binding seen, `creating_s`
-    to the last create call's answer; `cpu_s` is what each component of the cluster spent on it."""
+    """Many Pods, at once or at a steady rate. `seconds` is from the first create call to the last
+    binding seen, `creating_s` to the last create call's answer; `spent` is what the cluster spent on it.
+    Of each Pod there is the time from create call to binding and, where Slurm's log tells it, from the
+    start of its job to the binding."""
 
     seconds: float
     creating_s: float
     bound_ms: Sequence[float]
-    cpu_s: Mapping[str, float]
+    spent: Reading
+    start_bound_ms: Sequence[float] = ()
 
     @property
     def pods_per_s(self) -> float:
@@ -31,11 +35,11 @@ class Burst:
 
     @property
     def extender_cpu_ms_per_pod(self) -> float:
-        return self.cpu_s.get("extender", 0.0) * 1000 / len(self.bound_ms)
+        return self.spent.cpu_s.get("extender", 0.0) * 1000 / len(self.bound_ms)
 
     @property
     def cpu_ms_per_pod(self) -> float:
-        return sum(self.cpu_s.values()) * 1000 / len(self.bound_ms)
+        return sum(self.spent.cpu_s.values()) * 1000 / len(self.bound_ms)
 
 
 @dataclass(slots=True)

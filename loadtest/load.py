@@ -155,6 +155,7 @@ def _locust(cluster: Cluster, stock: Path, options: Sequence[str], results: Path
         *(sys.executable, "-m", "locust", "-f", str(_LOCUSTFILE), "--headless", "--only-summary"),
         *("-H", f"http://127.0.0.1:{cluster.ports['extender-scheduler']}", "-r", "100"),
         *("--csv", str(results), "--csv-full-history", "--html", f"{results}.html"),
+        *("--metrics", f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics"),
         *("--stock", str(stock), "--figures", str(_figures(results)), *options),
     )
     _figures(results).unlink(missing_ok=True)

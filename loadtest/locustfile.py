@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, cast
 
+import httpx
 import orjson
 from locust import FastHttpUser, events, task
 from locust.argument_parser import LocustArgumentParser
@@ -25,10 +26,12 @@ from locust.env import Environment
 from locust.exception import StopUser
 
 from loadtest.budgets import BUDGETS, Calls, budgets, verdicts
+from loadtest.scrape import VERB_SECONDS, Histogram
 from loadtest.stock import Kind, Stock, StockedPod
 
 _WARM_UP_S: Final = 1.0
 """What is called before makes the connections: it is not judged."""
+_METRICS_S: Final = 10.0
 _HEADERS: Final = {"Content-Type": "application/json"}
 
 
@@ -61,6 +64,7 @@ def _options(parser: LocustArgumentParser) -> None:
     parser.add_argument("--stock", required=True, help="the Pods, as loadtest.stock writes them")
     parser.add_argument("--rate", type=float, default=20.0, help="Pods a second, of all users")
     parser.add_argument("--budgets", default=str(BUDGETS), help="the file that says what is allowed")
+    parser.add_argument("--metrics", default="", help="the extender's page of metrics, as a URL")
     parser.add_argument("--figures", default="", help="where the figures go, as JSON")
 
 
@@ -79,6 +83,11 @@ def _heard(name: str, response_time: float, exception: Exception | None, **_: An
 def _judge(environment: Environment, **_: Any) -> None:
     assert environment.parsed_options is not None
     options, run = environment.parsed_options, _runs[-1]
+    if options.metrics:
+        page = httpx.get(options.metrics, timeout=_METRICS_S).text
+        for verb in ("filter", "prioritize"):
+            answered = Histogram.of(page, VERB_SECONDS, verb=verb, status="200")
+            run.calls[f"{verb} by the extender's clock"] = Calls(answered.longest_ms())
     found = verdicts(budgets(Path(options.budgets), len(run.names)), run.calls)
     for verdict in found:
         print(f"{verdict.word}: {verdict.words}")  # noqa: T201 -- a command's

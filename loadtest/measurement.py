@@ -4,19 +4,20 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
-
-import psutil
 
 from deploy.local.cluster import Cluster
 from deploy.local.demo.findings import difference
 from deploy.local.demo.pods import Sighting
 from deploy.local.demo.slurm import Slurm
 from loadtest.arms import Arm
-from loadtest.crowd import Broken, Crowd, Wanted
+from loadtest.crowd import Broken, Crowd, Wanted, api_session
 from loadtest.figures import Burst
+from loadtest.meters import Meters
+from loadtest.slurm_log import SlurmLog
+from slurm_client.rest import SlurmRest
 
 # CPUs and GPUs of the Pods, in turn: 1.5 CPUs and half a GPU on average.
 SIZES: Final = ((1, 0), (2, 1), (1, 1), (2, 0))
@@ -25,6 +26,7 @@ _BOUND_WITHIN_S: Final = 90.0
 _GONE_WITHIN_S: Final = 60.0
 _SETTLE_S: Final = 0.5
 _BETWEEN_IDLE_S: Final = 0.1
+_LOOK_S: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -34,28 +36,36 @@ class Bench:
     arm: Arm
     cluster: Cluster
     crowd: Crowd
+    meters: Meters
+    _log: SlurmLog
     _numbers: Iterator[int]
 
     @classmethod
     @asynccontextmanager
     async def of(cls, arm: Arm, cluster: Cluster) -> AsyncIterator["Bench"]:
-        async with Crowd.of(cluster) as crowd:
-            yield cls(arm, cluster, crowd, itertools.count(1))
+        async with api_session(cluster) as session, Crowd.of(cluster) as crowd:
+            meters = Meters(cluster, session, extender_counts=arm.has_jobs)
+            log = SlurmLog(cluster.logs / "slurmctld.log")
+            yield cls(arm, cluster, crowd, meters, log, itertools.count(1))
 
-    async def burst(self, size: int) -> Burst:
-        """As many Pods as that at once; the clock runs from the first create call to the last binding
-        seen. CPU is counted until what follows the last binding is over too."""
-        before = self._cpu_s()
-        pods = await self.crowd.create(self._wanted(size))
+    async def burst(
+        self, size: int, *, per_s: float | None = None, within_s: float = _BOUND_WITHIN_S
+    ) -> Burst:
+        """As many Pods as that at once, or so many a second; the clock runs from the first create call
+        to the last binding seen, `within_s` of the last creation. CPU and the like are counted until
+        what follows the last binding is over too."""
+        before = await self.meters.before()
+        pods = await self.crowd.create(self._wanted(size), per_s)
         created = time.perf_counter()
-        await self.crowd.all_bound(_BOUND_WITHIN_S)
+        await self.crowd.all_bound(within_s)
         await asyncio.sleep(_SETTLE_S)
-        spent = {name: now - before[name] for name, now in self._cpu_s().items()}
+        spent = (await self.meters.after()).since(before)
+        start_bound_ms = self._start_bound_ms(pods)
         await self._check_and_clear(pods)
         begin = min(pod.created for pod in pods)
         end = max(pod.bound or 0.0 for pod in pods)
         bound_ms = tuple(pod.bound_ms or 0.0 for pod in pods)
-        return Burst(end - begin, created - begin, bound_ms, spent)
+        return Burst(end - begin, created - begin, bound_ms, spent, start_bound_ms)
 
     async def idle(self, count: int) -> list[float]:
         """Pods one after the other; returns the milliseconds from create call to binding seen."""
@@ -72,27 +82,33 @@ class Bench:
         numbers = itertools.islice(self._numbers, count)
         return [Wanted(f"pod-{number}", *SIZES[number % len(SIZES)]) for number in numbers]
 
-    def _cpu_s(self) -> dict[str, float]:
-        """What each component has used so far."""
-        return {name: cpu_s(self.cluster.pid(name)) for name in self.cluster.status()}
+    def _start_bound_ms(self, pods: Sequence[Sighting]) -> tuple[float, ...]:
+        """Of those Pods whose jobs slurmctld's log tells of."""
+        started, clock = self._log.starts(), time.time() - time.perf_counter()
+        seen = ((pod.bound, started.get(pod.job_id or 0)) for pod in pods)
+        return tuple((bound + clock - start) * 1000 for bound, start in seen if bound and start)
 
     async def _check_and_clear(self, pods: Sequence[Sighting]) -> None:
         if lost := [pod.name for pod in pods if not pod.holds_node]:
             raise Broken(f"{self.arm.name}: {len(lost)} Pods were bound and hold no Node: {lost[:5]}")
-        if self.arm.has_jobs:
+        if self.arm.has_jobs and not self.arm.stub_url:
             await self._compare_with_squeue(pods)
         await self.crowd.clear(_GONE_WITHIN_S)
         if self.arm.has_jobs:
-            await Slurm(self.cluster).until(lambda queue: not queue, "no job left", _GONE_WITHIN_S)
+            await self._all_jobs_ended([pod.job_id for pod in pods if pod.job_id is not None])
 
     async def _compare_with_squeue(self, pods: Sequence[Sighting]) -> None:
         queue = await Slurm(self.cluster).queue()
         if found := [told for pod in pods if (told := difference(pod, queue))]:
             raise Broken(f"{len(found)} Pods differ from squeue: {'; '.join(found[:5])}")
 
-
-def cpu_s(pid: int) -> float:
-    """The CPU time of a process and all below it so far, in seconds."""
-    process = psutil.Process(pid)
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return sum(time.user + time.system for time in times)
+    async def _all_jobs_ended(self, jobs: Sequence[int]) -> None:
+        """Also those of the stub, and whatever native jobs there are beside them."""
+        url = self.arm.stub_url or self.cluster.slurmrestd_url
+        async with aclosing(SlurmRest(url, self.cluster.token_file)) as slurm:
+            try:
+                async with asyncio.timeout(_GONE_WITHIN_S):
+                    while not all(state.ended for state in (await slurm.states(jobs)).values()):  # noqa: ASYNC110
+                        await asyncio.sleep(_LOOK_S)  # Slurm tells no news
+            except TimeoutError:
+                raise Broken(f"{self.arm.name}: jobs of Pods that are gone have not ended") from None

@@ -112,29 +112,37 @@ def resources(known: Job) -> Document:
 def node(known: Node) -> Document:
     """One of `nodes`."""
     sockets, cores = 1, known.cores or known.cpus
-    return _NODE | {
-        "name": known.name,
-        "state": sorted(known.states, key=lambda state: state in {"DRAIN", "EXTERNAL"}),
-        "cpus": known.cpus,
-        "effective_cpus": known.cpus,
-        "sockets": sockets,
-        "cores": cores,
-        "threads": known.threads_per_core,
-        "real_memory": known.memory_mb,
-        "gres": known.gres,
-        "gres_used": known.gres_used,
-        "features": list(known.features),
-        "active_features": list(known.features),
-        "partitions": list(known.partitions),
-        "address": known.address,
-        "hostname": known.hostname,
-        "reason": known.reason,
-        "alloc_cpus": known.cpus_allocated,
-        "alloc_memory": known.memory_allocated_mb,
-        "comment": known.comment,
-        "extra": known.extra,
-        "cluster_name": "",
-    }
+    return (
+        _NODE
+        | {
+            "name": known.name,
+            "state": sorted(known.states, key=lambda state: state in {"DRAIN", "EXTERNAL"}),
+            "cpus": known.cpus,
+            "effective_cpus": known.cpus,
+            "sockets": sockets,
+            "cores": cores,
+            "threads": known.threads_per_core,
+            "real_memory": known.memory_mb,
+            "gres": known.gres,
+            "gres_used": known.gres_used,
+            "features": list(known.features),
+            "active_features": list(known.features),
+            "partitions": list(known.partitions),
+            "address": known.address,
+            "hostname": known.hostname,
+            "reason": known.reason,
+            "comment": known.comment,
+            "extra": known.extra,
+            "cluster_name": "",
+        }
+        | allocated(known)
+    )
+
+
+def allocated(known: Node | None) -> Document:
+    """Of a node, what slurmctld counts now and then only."""
+    cpus, memory_mb = (known.cpus_allocated, known.memory_allocated_mb) if known else (0, 0)
+    return {"alloc_cpus": cpus, "alloc_memory": memory_mb}
 
 
 def partitions(known: Iterable[Partition]) -> Document:

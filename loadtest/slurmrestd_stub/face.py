@@ -1,5 +1,6 @@
 """slurmrestd's calls, answered by an `InMemorySlurm`."""
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -54,6 +55,8 @@ class Face:
         self._meta = documents.meta(slurm.capabilities)
         self._nodes: dict[str, tuple[Node, bytes]] = {}
         """As they were told last: 5,000 take long to write, and few have changed since."""
+        self._counted: Mapping[str, Node] = {}
+        """As they were when all of them were asked for last."""
         self._calls: Mapping[tuple[str, str], tuple[str, _Call]] = {
             ("GET", "ping"): ("ping", self._ping),
             ("GET", "conf"): ("configuration", self._configuration),
@@ -82,7 +85,7 @@ class Face:
             answer = await method(argument, request)
         except SlurmError as error:
             answer = self._error(error)
-        return replace(answer, call=call)
+        return replace(answer, call=answer.call or call)
 
     def _says(self, document: Document, status: int = 200, entries: int = 0) -> Answer:
         common = {"meta": self._meta, "errors": [], "warnings": []}
@@ -112,8 +115,11 @@ class Face:
     async def _partitions(self, _: str, __: Request) -> Answer:
         return self._says(documents.partitions(await self._slurm.partitions()))
 
-    async def _all_nodes(self, _: str, __: Request) -> Answer:
+    async def _all_nodes(self, _: str, request: Request) -> Answer:
         nodes = await self._slurm.nodes()
+        self._counted = {node.name: node for node in nodes}
+        if _is_ahead(request.query):
+            return Answer(304, b"", "nodes unchanged")
         written = b",".join(map(self._written, nodes))
         rest = orjson.dumps({"meta": self._meta, "errors": [], "warnings": []})
         return Answer(200, b'{"nodes":[' + written + b"]," + rest[1:], entries=len(nodes))
@@ -126,10 +132,12 @@ class Face:
         return known[1]
 
     async def _node(self, name: str, _: Request) -> Answer:
+        """What is allocated is counted only when all nodes are asked for."""
         node = await self._slurm.node(name)
-        return self._says(
-            documents.no_such_node(name) if node is None else {"nodes": [documents.node(node)]}
-        )
+        if node is None:
+            return self._says(documents.no_such_node(name))
+        told = documents.node(node) | documents.allocated(self._counted.get(name))
+        return self._says({"nodes": [told]})
 
     async def _update_node(self, name: str, request: Request) -> Answer:
         body = _body(request)
@@ -201,6 +209,13 @@ def _parts(path: str) -> tuple[str, str]:
         return name, ""
     first, separator, rest = name.partition("/")
     return first + separator.replace("/", "/*"), rest
+
+
+def _is_ahead(query: str) -> bool:
+    """Whether only what changed since some moment to come is asked for: nothing. What changed since one
+    that is past is not known here; everything, as far as that goes."""
+    since = query.removeprefix("update_time=")
+    return since.isdecimal() and int(since) > time.time()
 
 
 def _job_id(text: str) -> int:

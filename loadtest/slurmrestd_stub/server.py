@@ -111,6 +111,9 @@ class _Connection(asyncio.Protocol):
         if answer.status == 0:
             self._transport.close()
             return
+        if answer.status == 304:
+            self._transport.write(b"HTTP/1.1 304 NOT MODIFIED\r\n\r\n")
+            return
         failed = answer.status >= 400
         kind = "application/json" if answer.is_json else "text/plain"
         close = "Connection: Close\r\n" if failed else ""

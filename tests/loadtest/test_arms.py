@@ -10,7 +10,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.progress import silent
 from deploy.local.spec import EXTENDER_VERBS
 from loadtest import measurement
-from loadtest.arms import Arm, alone, noop, ours
+from loadtest.arms import Arm, alone, noop, ours, slurm_alone, stubbed
 from loadtest.crowd import Broken
 from loadtest.figures import Burst
 from loadtest.measurement import Bench
@@ -31,6 +31,26 @@ def test_the_arms_differ_in_nothing_but_the_extender() -> None:
         replace(spec, extender=True, extender_argv=(), extender_verbs=EXTENDER_VERBS) for spec in specs
     ]
     assert extended == [ours(NODES).spec] * 3
+
+
+def test_the_stub_stands_for_the_slurmrestd_of_ours_and_for_nothing_else() -> None:
+    arm = stubbed(NODES, "http://127.0.0.1:1")
+    assert (arm.stub_url, ours(NODES).stub_url) == ("http://127.0.0.1:1", None)
+    assert arm.has_jobs
+    assert replace(arm.spec, extender_settings=()) == ours(NODES).spec
+
+
+def test_each_node_of_slurm_24_11_has_a_slurmd() -> None:
+    spec = ours(NODES, "24.11").spec
+    assert (len(spec.node_names), spec.external_names) == (NODES, [])
+    assert (spec.slurm_size, spec.slurm_conf) == (
+        ours(NODES).spec.slurm_size,
+        ours(NODES).spec.slurm_conf,
+    )
+
+
+def test_slurm_alone_has_the_nodes_of_the_others() -> None:
+    assert replace(slurm_alone(NODES).spec, kubernetes=True) == alone(NODES).spec
 
 
 async def measure(arm: Arm, cluster: Cluster) -> tuple[Burst, list[float]]:

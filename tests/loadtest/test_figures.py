@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from loadtest.figures import ArmFigures, Burst, Figures
+from loadtest.meters import Reading
 
 
 def burst(pods_per_s: float, cpu_ms_per_pod: float = 0.0) -> Burst:
     """Of 100 Pods, bound after 1, 2, ... 100 ms."""
     bound_ms = [float(number) for number in range(1, 101)]
     cpu_s = {"extender": cpu_ms_per_pod / 10, "etcd": 0.2} if cpu_ms_per_pod else {"etcd": 0.2}
-    return Burst(100 / pods_per_s, 0.5, bound_ms, cpu_s)
+    return Burst(100 / pods_per_s, 0.5, bound_ms, Reading(cpu_s))
 
 
 def arm(speeds: Sequence[float], idle_ms: Sequence[float] = (5.0,)) -> ArmFigures:

@@ -91,6 +91,20 @@ async def test_nodes_that_changed_are_told_anew() -> None:
         await client.aclose()
 
 
+async def test_what_a_node_says_of_its_jobs_is_as_old_as_the_last_question_about_all() -> None:
+    """As in 24.11 and 26.05, where a question that has nothing for its answer does as well."""
+    fake = slurm()
+    path, token = "GET /slurm/v0.0.45/node", f"X-SLURM-USER-TOKEN: {ROOTS_TOKEN}"
+    async with serving(fake) as url:
+        await fake.allocate(JOB, 7)
+        assert b'"alloc_cpus":0' in await exchange(url, f"{path}/node-1 HTTP/1.1", token)
+        told = await exchange(url, f"{path}s/?update_time=4294967296 HTTP/1.1", token)
+        assert told == b"HTTP/1.1 304 NOT MODIFIED\r\n\r\n"
+        assert b'"alloc_cpus":1' in await exchange(url, f"{path}/node-1 HTTP/1.1", token)
+        told = await exchange(url, f"{path}s/?update_time=1 HTTP/1.1", token)
+        assert told.count(b'"alloc_cpus"') == 2
+
+
 async def test_what_was_carried_out_and_not_answered_is_done() -> None:
     fake = slurm()
     async with serving(fake, Manners(lost=1.0)) as url:
@@ -178,4 +192,4 @@ def test_mishaps_come_as_often_as_wished_and_the_same_every_time() -> None:
 
 def test_every_call_has_a_cost() -> None:
     calls = {call for call, _ in Face(slurm())._calls.values()}
-    assert calls == set(COSTS)
+    assert calls | {"nodes unchanged"} == set(COSTS)

@@ -1,0 +1,179 @@
+"""`python -m loadtest.performance_page`: docs/performance.md's tables and plots, from build/bench.json.
+
+The figures are kept beside the plots, in docs/performance: a test fails where page or plots are not
+what these figures make. The text between the tables is the page's own.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from deploy.local.layout import CHECKOUT
+from loadtest.performance_plots import plots
+
+Json = Mapping[str, Any]
+
+PAGE: Final = CHECKOUT / "docs/performance.md"
+KEPT: Final = CHECKOUT / "docs/performance/bench.json"
+
+_BEGIN: Final = "<!-- {} is made by `make performance-page`. -->\n"
+_END: Final = "<!-- End of {}. -->\n"
+_NOT_MEASURED: Final = "-"
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(help=__doc__)
+def main(
+    figures: Annotated[Path, typer.Argument(help="What `make bench` has left.")] = CHECKOUT
+    / "build/bench.json",
+) -> None:
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(figures, KEPT)
+    told = json.loads(KEPT.read_text())
+    PAGE.write_text(renewed(PAGE.read_text(), told))
+    for name, plot in plots(told).items():
+        (KEPT.parent / name).write_bytes(plot)
+
+
+def renewed(page: str, told: Json) -> str:
+    """The page with each block of BLOCKS as the figures make it. Raises ValueError where it has no place
+    for one."""
+    for name, made in BLOCKS.items():
+        page = with_block(page, _BEGIN.format(name), _END.format(name), f"\n{made(told)}\n")
+    return page
+
+
+def with_block(page: str, begin: str, end: str, block: str) -> str:
+    """The page with this between two lines of it. Raises ValueError where it lacks them."""
+    before, begins, rest = page.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not (begins and ends):
+        raise ValueError(f"the page lacks {begin.strip()} or {end.strip()}")
+    return before + begin + block + end + after
+
+
+def _conditions(told: Json) -> str:
+    at = told["conditions"]
+    machine = f"{at['cpus']} CPUs ({at['processor']}), {at['memory_gb']} GB, Linux {at['kernel']}"
+    lines = (
+        f"- {at['begun'][:10]}, {at['minutes']:g} minutes; load average before: {at['load_before']}.",
+        f"- {machine}, Python {at['python']}, Kubernetes {at['kubernetes']}.",
+        f"- {at['pods']:,} Pods at once, and as many at {at['steady_pods_per_s']:g} a second.",
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _held_to(told: Json) -> str:
+    rows = (
+        (
+            f"`{each['key']}`",
+            each["words"],
+            _number(each["value"], 3),
+            f"{'at least' if each['at_least'] else 'at most'} {each['limit']:,g}",
+            each["word"],
+        )
+        for each in told["verdicts"]
+    )
+    return _table(("key", "what", "measured", "budget", ""), rows)
+
+
+def _bursts(told: Json) -> str:
+    columns = {
+        "Pods/s": ("pods_per_s", 0),
+        "p50 ms": ("bound_ms_p50", 0),
+        "p95": ("bound_ms_p95", 0),
+        "p99": ("bound_ms_p99", 0),
+        "job start to bound, p50": ("start_bound_ms_p50", 0),
+        "p99 ": ("start_bound_ms_p99", 0),
+        "/filter p99": ("filter_ms_p99", 2),
+    }
+    return _by_stage(told, "burst", columns)
+
+
+def _costs(told: Json) -> str:
+    columns = {
+        "extender CPU ms": ("extender_cpu_ms_per_pod", 2),
+        "Slurm CPU ms": ("slurm_cpu_ms_per_pod", 2),
+        "all CPU ms": ("cpu_ms_per_pod", 1),
+        "REST calls": ("rest_calls_per_pod", 2),
+        "REST bytes": ("rest_bytes_per_pod", 0),
+        "API writes": ("api_writes_per_pod", 2),
+    }
+    return _by_stage(told, "burst", columns, {"extender's peak MB": _peak})
+
+
+def _steady(told: Json) -> str:
+    columns = {
+        "p50 ms": ("bound_ms_p50", 1),
+        "p95": ("bound_ms_p95", 1),
+        "p99": ("bound_ms_p99", 1),
+        "job start to bound, p50": ("start_bound_ms_p50", 1),
+        "p99 ": ("start_bound_ms_p99", 1),
+        "extender CPU ms": ("extender_cpu_ms_per_pod", 2),
+        "/filter p99": ("filter_ms_p99", 2),
+    }
+    idle = {
+        "one at a time, p50": lambda each: _number(each["idle_bound_ms"]["p50"], 1),
+        "p99  ": lambda each: _number(each["idle_bound_ms"]["p99"], 1),
+    }
+    return _by_stage(told, "steady", columns, idle)
+
+
+BLOCKS: Final[Mapping[str, Callable[[Json], str]]] = {
+    "The list of conditions": _conditions,
+    "The table of what is held to": _held_to,
+    "The table of bursts": _bursts,
+    "The table of costs": _costs,
+    "The table of steady loads": _steady,
+}
+
+
+def _by_stage(
+    told: Json,
+    load: str,
+    columns: Mapping[str, tuple[str, int]],
+    more: Mapping[str, Callable[[Json], str]] | None = None,
+) -> str:
+    """A row for each scenario in which something of it was measured, under its stage. `columns` name
+    metrics and their decimals."""
+    rows, stage, more = list[Sequence[str]](), "", more or {}
+    for each in told["scenarios"]:
+        cells = [_spread(each[load].get(metric), decimals) for metric, decimals in columns.values()]
+        cells += [tell(each) for tell in more.values()]
+        if all(cell == _NOT_MEASURED for cell in cells) and not each["broken"]:
+            continue
+        if each["stage"] != stage:
+            stage = each["stage"]
+            rows.append((f"**{stage}**", *("" for _ in cells)))
+        rows.append((each["name"] + (f" (broken: {each['broken']})" if each["broken"] else ""), *cells))
+    return _table(("", *columns, *more), rows)
+
+
+def _peak(each: Json) -> str:
+    return _number(each["peak_rss_mb"], 0)
+
+
+def _spread(spread: Json | None, decimals: int) -> str:
+    """The median, and from what to what it was where that differs."""
+    if spread is None:
+        return _NOT_MEASURED
+    middle, least, most = (_number(spread[kind], decimals) for kind in ("median", "min", "max"))
+    return middle if least == most else f"{middle} ({least} to {most})"
+
+
+def _number(value: float | None, decimals: int) -> str:
+    return _NOT_MEASURED if value is None else f"{value:,.{decimals}f}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = (head, ["---", *("---:" for _ in head[1:])], *rows)
+    return "".join(f"| {' | '.join(cell.strip() for cell in line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    app()

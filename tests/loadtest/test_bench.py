@@ -1,0 +1,205 @@
+"""`make bench`: the list of what it measures, what it makes of that, and the page."""
+
+import json
+from collections.abc import Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.bench.__main__ import chosen
+from loadtest.bench.held_to import BUDGETS, Measured, verdicts
+from loadtest.bench.results import Outcome
+from loadtest.bench.scenarios import SCENARIOS, Flow, Scenario, Who
+from loadtest.bench.scenarios import Path as Way
+from loadtest.figures import Burst
+from loadtest.meters import Reading
+from loadtest.performance_page import KEPT, PAGE, renewed
+from loadtest.performance_plots import plots
+from loadtest.scrape import Histogram
+
+OURS = "ours, Slurm 26.05"
+
+
+def burst(seconds: float = 10.0, *, cpu_s: float = 0.4, sent: float = 500_000.0) -> Burst:
+    """Of 100 Pods, bound after 1, 2, ... 100 ms; their jobs start half a ms before."""
+    spent = Reading(
+        {"extender": cpu_s, "slurmctld": 0.1, "slurmrestd": 0.1, "etcd": 0.4},
+        rest_calls={"POST job/allocate": 100.0, "GET nodes": 0.0},
+        rest_bytes={"POST job/allocate": sent, "GET nodes": 0.0},
+        api_writes={"PATCH pods": 200.0},
+        filter_s=Histogram({0.002: 90.0, 0.004: 100.0, inf: 100.0}),
+    )
+    bound_ms = [float(number) for number in range(1, 101)]
+    return Burst(seconds, 0.5, bound_ms, spent, [0.5] * 100)
+
+
+def of(name: str, nodes: int, native: int | None = None) -> Scenario:
+    return next(
+        each for each in SCENARIOS if (each.name, each.nodes, each.native) == (name, nodes, native)
+    )
+
+
+def measured(*outcomes: Outcome, scale: dict[str, Any] | None = None) -> Measured:
+    return Measured([json.loads(json.dumps(each.as_json())) for each in outcomes], scale or {})
+
+
+def words(found: Measured) -> dict[str, str]:
+    return {each.key: each.word for each in verdicts(found)}
+
+
+def everything() -> list[Outcome]:
+    noop, ours = of("no-op extender", 1000), of(OURS, 1000)
+    few, many = of("no native jobs", 1000, 0), of("10,000 native jobs", 1000, 10_000)
+    return [
+        Outcome(noop, [burst(8.0)]),
+        Outcome(ours, [burst(9.0), burst(10.0), burst(20.0)], idle_ms=[20.0] * 99 + [90.0]),
+        Outcome(of(OURS, 5000), [burst()]),
+        Outcome(few, [burst()]),
+        Outcome(many, [burst(sent=550_000.0)]),
+    ]
+
+
+def test_every_scenario_has_a_name_of_its_own_in_its_stage() -> None:
+    names = [(each.stage, each.name) for each in SCENARIOS]
+    assert len(set(names)) == len(names)
+
+
+def test_those_of_a_stage_stand_together() -> None:
+    stages = [each.stage for each in SCENARIOS]
+    runs = [stage for at, stage in enumerate(stages) if at == 0 or stages[at - 1] != stage]
+    assert len(set(runs)) == len(runs)
+
+
+@pytest.mark.parametrize("nodes", [200, 1000, 5000])
+def test_each_number_of_nodes_compares_all_arms_in_one_stage(nodes: int) -> None:
+    stages = [{each.who for each in SCENARIOS if each.stage == stage} for stage in _stages(nodes)]
+    assert set(Who) in stages
+
+
+def _stages(nodes: int) -> set[str]:
+    return {each.stage for each in SCENARIOS if each.nodes == nodes}
+
+
+def test_what_was_asked_for_is_measured() -> None:
+    real = [each for each in SCENARIOS if each.who is Who.REAL]
+    assert {(each.flow, each.path) for each in real} == {(flow, path) for flow in Flow for path in Way}
+    assert {each.native or 0 for each in real} == {0, 10_000}
+    assert {each.nodes for each in real if each.release == "24.11"} == {200}
+    assert all(each.before == 0 for each in real if each.steadies)
+
+
+def test_a_part_is_chosen_by_stage_or_name() -> None:
+    assert chosen(SCENARIOS, []) == list(SCENARIOS)
+    assert {each.stage for each in chosen(SCENARIOS, ["5,000"])} == {"5,000 Nodes"}
+    assert [each.release for each in chosen(SCENARIOS, ["24.11"])] == ["24.11"]
+    assert chosen(SCENARIOS, ["nothing like it"]) == []
+
+
+def test_a_metric_is_the_median_of_its_bursts_beside_the_least_and_the_greatest() -> None:
+    found = Outcome(of(OURS, 1000), [burst(10.0), burst(20.0), burst(12.5)]).as_json()["burst"]
+    assert found["pods_per_s"] == {"median": 8.0, "min": 5.0, "max": 10.0}
+    expected = {
+        "bound_ms_p95": 95.0,
+        "start_bound_ms_p99": 0.5,
+        "extender_cpu_ms_per_pod": 4.0,
+        "slurm_cpu_ms_per_pod": 2.0,
+        "cpu_ms_per_pod": 10.0,
+        "rest_calls_per_pod": 1.0,
+        "rest_bytes_per_pod": 5000.0,
+        "api_writes_per_pod": 2.0,
+        "filter_ms_p99": 3.8,
+    }
+    assert {name: found[name]["median"] for name in expected} == expected
+
+
+def test_what_nobody_counts_is_left_out() -> None:
+    alone = Burst(1.0, 0.5, [1.0], Reading({"etcd": 0.1}))
+    found = Outcome(of("kube-scheduler alone", 200), [alone]).as_json()
+    assert found["burst"]["pods_per_s"]["median"] == 1.0
+    absent = {"extender_cpu_ms_per_pod", "rest_bytes_per_pod", "filter_ms_p99", "start_bound_ms_p50"}
+    assert not absent & found["burst"].keys()
+    assert found["peak_rss_mb"] is None
+
+
+def test_each_kind_of_call_is_told_apart() -> None:
+    found = Outcome(of(OURS, 1000), [burst(), burst()]).as_json()
+    assert found["rest_bytes_per_pod_by_call"] == {"POST job/allocate": 5000.0}
+    assert found["api_writes_per_pod_by_kind"] == {"PATCH pods": 2.0}
+
+
+def test_all_that_is_held_to_is_judged() -> None:
+    found = measured(*everything(), scale={"rss_mb_5000x50000": 400.0})
+    assert words(found) == dict.fromkeys([each.key for each in BUDGETS], "kept")
+    figures = {each.key: each.value for each in verdicts(found)}
+    assert figures == {
+        "ratio_to_noop": 0.8,
+        "idle_bound_ms_p50": 20.0,
+        "idle_bound_ms_p99": 20.0,
+        "extender_cpu_ms_per_pod": 4.0,
+        "filter_ms_p99_5000": 3.8,
+        "rss_mb_5000x50000": 400.0,
+        "rest_bytes_per_pod_0": 5000.0,
+        "rest_bytes_per_pod_10000": 5500.0,
+        "rest_bytes_ratio": 1.1,
+    }
+
+
+def test_what_falls_short_is_told() -> None:
+    outcomes = everything()
+    outcomes[0].bursts[:] = [burst(6.9)]
+    outcomes[1].idle_ms[:] = [31.0] * 98 + [101.0] * 2
+    outcomes[4].bursts[:] = [burst(sent=601_000.0)]
+    short = {key for key, word in words(measured(*outcomes)).items() if word == "FALLS SHORT"}
+    assert short == {"ratio_to_noop", "idle_bound_ms_p50", "idle_bound_ms_p99", "rest_bytes_ratio"}
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    assert set(words(measured()).values()) == {"not measured"}
+
+
+def test_other_numbers_of_nodes_are_not_taken_for_those_that_are_judged() -> None:
+    other = [each.as_json() | {"nodes": 50} for each in everything()]
+    assert set(words(Measured(other, {})).values()) == {"not measured"}
+
+
+def test_what_a_broken_scenario_had_measured_is_kept() -> None:
+    found = Outcome(of(OURS, 200), [burst()], broken="3 Pods are not bound").as_json()
+    assert (found["broken"], found["burst"]["pods_per_s"]["median"]) == ("3 Pods are not bound", 10.0)
+
+
+def told(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    kept: dict[str, Any] = json.loads(KEPT.read_text())
+    return kept | {"scenarios": [each.as_json() for each in outcomes]}
+
+
+def test_the_page_is_what_its_figures_make() -> None:
+    figures = json.loads(KEPT.read_text())
+    assert renewed(PAGE.read_text(), figures) == PAGE.read_text(), "run `make performance-page`"
+    for name, plot in plots(figures).items():
+        assert (KEPT.parent / name).read_bytes() == plot, name
+
+
+def test_the_page_tells_medians_and_what_they_lie_between() -> None:
+    page = renewed(PAGE.read_text(), told(everything()))
+    assert "| ours, Slurm 26.05 | 10 (5 to 11) | 50 | 95 | 99 |" in page
+    assert "| no-op extender | 12 (12 to 12)" not in page
+
+
+def test_the_page_says_what_is_broken() -> None:
+    page = renewed(PAGE.read_text(), told([Outcome(of(OURS, 200), broken="no Pod was bound")]))
+    assert "| ours, Slurm 26.05 (broken: no Pod was bound) |" in page
+
+
+def test_a_page_without_a_place_for_a_table_is_told() -> None:
+    with pytest.raises(ValueError, match="lacks"):
+        renewed("# Performance\n", told([]))
+
+
+def test_a_plot_has_a_bar_for_each_figure(tmp_path: Path) -> None:
+    (tmp_path / "plot.svg").write_bytes(plots(told(everything()))["pods-per-second.svg"])
+    plot = (tmp_path / "plot.svg").read_text()
+    assert "1,000 Nodes" in plot
+    assert OURS in plot
+    assert "<script" not in plot

@@ -1,0 +1,62 @@
+"""A stage of `make bench` on real components: what works is measured beside what breaks."""
+
+import pytest
+
+from deploy.local.progress import silent
+from loadtest.bench.results import Outcome
+from loadtest.bench.run import Sizes, run_stage
+from loadtest.bench.scenarios import Flow, Path, Scenario, Who
+
+NODES = 10
+PODS = 20
+SIZES = Sizes(PODS, 50.0)
+
+COUNTED = ("rest_calls_per_pod", "rest_bytes_per_pod", "filter_ms_p99", "extender_cpu_ms_per_pod")
+
+
+def scenario(
+    name: str,
+    who: Who,
+    flow: Flow = Flow.GATE_FIRST,
+    path: Path = Path.FAST,
+    *,
+    native: int | None = None,
+    release: str = "26.05",
+    before: int = 0,
+) -> Scenario:
+    counts = {"bursts": 1, "steadies": 1, "idle": 2}
+    return Scenario("few Nodes", name, who, NODES, flow, path, release, native, before, **counts)
+
+
+def check_measured(outcome: Outcome, *, slurm_log: bool) -> None:
+    found = outcome.as_json()
+    assert found["broken"] is None
+    assert found["idle_bound_ms"]["pods"] == 2
+    assert found["peak_rss_mb"] > 20
+    for load in ("burst", "steady"):
+        assert all(found[load][name]["median"] > 0 for name in COUNTED), found[load]
+        assert found[load]["api_writes_per_pod"]["median"] >= 3  # created, ungated, bound
+        started = found[load].get("start_bound_ms_p50")
+        assert (started is not None) == slurm_log
+        assert started is None or 0 < started["median"] < found[load]["bound_ms_p99"]["median"]
+
+
+@pytest.mark.real
+@pytest.mark.timeout(400)
+def test_one_that_breaks_does_not_take_the_others_along() -> None:
+    scenarios = [
+        scenario("no node is called so there", Who.REAL, release="24.11", before=1),
+        scenario("stub", Who.STUB),
+        scenario("queued, filter first", Who.REAL, Flow.FILTER_FIRST, Path.SUBMIT, native=500),
+        scenario("Slurm alone", Who.REST, path=Path.SUBMIT),
+    ]
+    broken, stub, filtered, slurm = run_stage(scenarios, SIZES, silent)
+    assert "external-1" in broken.broken or "node" in broken.broken
+    assert not broken.bursts
+    check_measured(stub, slurm_log=False)
+    check_measured(filtered, slurm_log=True)
+    calls = filtered.as_json()["rest_calls_per_pod_by_call"]
+    assert calls["POST job/submit"] == 1.0
+    assert "POST job/allocate" not in calls
+    assert (slurm.broken, len(slurm.bursts)) == ("", 1)
+    assert slurm.as_json()["rest_calls_per_pod_by_call"]["POST job/submit"] == 1.0

@@ -1,0 +1,54 @@
+"""What is read off the meters, from what the real ones say."""
+
+import pytest
+
+from loadtest.meters import Reading, api_writes
+from loadtest.scrape import Histogram
+from loadtest.slurm_log import starts
+
+_SOME = 'component="apiserver",dry_run="",group="",resource="pods",version="v1"'
+API = f"""\
+# HELP apiserver_request_total Counter of apiserver requests.
+# TYPE apiserver_request_total counter
+apiserver_request_total{{code="201",{_SOME},scope="resource",subresource="binding",verb="POST"}} 7
+apiserver_request_total{{code="409",{_SOME},scope="resource",subresource="binding",verb="POST"}} 1
+apiserver_request_total{{code="200",{_SOME},scope="resource",subresource="",verb="PATCH"}} 5
+apiserver_request_total{{code="200",{_SOME},scope="cluster",subresource="",verb="LIST"}} 9
+"""
+
+LOG = """\
+[2026-11-22T11:19:53.590] sched: _slurm_rpc_allocate_resources JobId=63688830 NodeList=external-3 usec=42
+[2026-11-22T11:19:53.600] sched: _slurm_rpc_allocate_resources JobId=63688831 NodeList=(null) usec=42
+[2026-11-22T11:19:54.250] sched: Allocate JobId=36452532 NodeList=node-1 #CPUs=8 Partition=main
+[2026-11-22T11:19:55.125] sched/backfill: _start_job: Started JobId=36452533 in main on node-2
+[2026-11-22T11:19:56.000] _slurm_rpc_update_job: complete JobId=36452533 uid=0 usec=58
+"""
+
+
+def test_writes_are_counted_by_verb_and_resource_whatever_came_of_them() -> None:
+    assert api_writes(API) == {"POST pods/binding": 8.0, "PATCH pods": 5.0}
+
+
+def test_what_was_counted_before_is_subtracted() -> None:
+    before = Reading({"etcd": 1.0}, {"GET job": 2.0}, {"GET job": 50.0}, {}, Histogram({0.5: 1.0}))
+    now = Reading(
+        {"etcd": 1.5},
+        {"GET job": 5.0, "DELETE job": 1.0},
+        {"GET job": 90.0},
+        {"PATCH pods": 4.0},
+        Histogram({0.5: 3.0}),
+    )
+    assert now.since(before) == Reading(
+        {"etcd": 0.5},
+        {"GET job": 3.0, "DELETE job": 1.0},
+        {"GET job": 40.0},
+        {"PATCH pods": 4.0},
+        Histogram({0.5: 2.0}),
+    )
+
+
+def test_a_jobs_start_is_the_moment_at_which_slurm_gave_it_a_node() -> None:
+    found = starts(LOG)
+    assert set(found) == {63688830, 36452532, 36452533}
+    assert found[36452532] - found[63688830] == pytest.approx(0.66)
+    assert found[36452533] - found[63688830] == pytest.approx(1.535)

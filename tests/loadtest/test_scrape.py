@@ -1,0 +1,139 @@
+"""Counters and histograms, from pages as they are served."""
+
+from http import HTTPStatus
+from math import inf
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import Histogram as Counted
+
+from extender.telemetry import Telemetry
+from loadtest.scrape import VERB_SECONDS, Histogram, sums, total
+
+COUNTERS = """\
+# HELP calls_total Requests.
+# TYPE calls_total counter
+calls_total{call="GET nodes",status="200"} 3.0
+calls_total{call="GET node",status="200"} 4.0
+calls_total{call="GET node",status="500"} 1.0
+calls_total_else{call="GET node",status="200"} 9.0
+# TYPE up gauge
+up 1
+upper 9
+"""
+
+
+def histogram(*at_most: float) -> Histogram:
+    """At most 1 ms, 5 ms, 20 ms, and any."""
+    return Histogram(dict(zip((0.001, 0.005, 0.02, inf), at_most, strict=True)))
+
+
+def page(*seconds: float) -> str:
+    """Of as many requests to /filter, and others."""
+    registry = CollectorRegistry()
+    counted = Counted(
+        "verb_seconds", "Requests.", ["verb", "status"], registry=registry, buckets=(0.001, 0.005)
+    )
+    for each in seconds:
+        counted.labels("filter", "200").observe(each)
+    counted.labels("filter", "500").observe(0.002)
+    counted.labels("bind", "200").observe(0.0)
+    return generate_latest(registry).decode()
+
+
+# Counters
+
+
+def test_a_counter_is_added_up_by_its_labels() -> None:
+    assert total(COUNTERS, "calls_total") == 8
+    assert total(COUNTERS, "calls_total", call="GET node") == 5
+    assert total(COUNTERS, "calls_total", call="GET node", status="200") == 4
+    assert total(COUNTERS, "calls_total", call="POST node") == 0
+    assert total(COUNTERS, "up") == 1
+
+
+def test_the_sums_are_told_by_label() -> None:
+    assert sums(COUNTERS, "calls_total", "call") == {("GET nodes",): 3, ("GET node",): 5}
+    assert sums(COUNTERS, "calls_total", "status", "call", call="GET node") == {
+        ("200", "GET node"): 4,
+        ("500", "GET node"): 1,
+    }
+    assert sums(COUNTERS, "calls_total", "zone") == {("",): 8}
+
+
+# Histograms
+
+
+def test_the_buckets_may_be_told_in_any_order() -> None:
+    found = Histogram({inf: 4.0, 0.005: 3.0, 0.001: 1.0})
+    assert found.longest_ms() == [1.0, 5.0, 5.0, inf]
+    assert found.percentile_ms(50) == pytest.approx(3.0)
+
+
+def test_histograms_that_have_the_labels_are_added_up() -> None:
+    told = page(0.001, 0.0011, 0.004, 7.0)
+    found = Histogram.of(told, "verb_seconds", verb="filter", status="200")
+    assert found == Histogram({0.001: 1, 0.005: 3, inf: 4})
+    assert Histogram.of(told, "verb_seconds", verb="filter") == Histogram({0.001: 1, 0.005: 4, inf: 5})
+
+
+def test_only_what_came_after_the_first_page_counts() -> None:
+    """Before it, everything was slow."""
+    found = histogram(100, 200, 200, 1200).since(histogram(0, 100, 100, 1100))
+    assert found.count == 100
+    assert found.percentile_ms(99) == pytest.approx(0.99)
+
+
+def test_all_that_came_counts_where_there_was_nothing_before() -> None:
+    assert histogram(1, 2, 3, 4).since(Histogram()) == histogram(1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(("percent", "ms"), [(25, 0.5), (75, 3.0), (95, 4.6)])
+def test_a_percentile_lies_within_its_bucket(percent: float, ms: float) -> None:
+    assert histogram(100, 200, 200, 200).percentile_ms(percent) == pytest.approx(ms)
+
+
+@pytest.mark.parametrize(
+    ("at_most", "percent", "ms"),
+    [
+        ((100, 200, 200, 200), 50, 1.0),
+        ((100, 100, 200, 200), 50, 1.0),
+        ((0, 0, 99, 100), 99, 20.0),
+        ((0, 100, 100, 100), 100, 5.0),
+    ],
+    ids=["another right above", "others far above", "the last bound", "none above"],
+)
+def test_a_percentile_whose_rank_a_bucket_just_reaches_is_its_bound(
+    at_most: tuple[float, ...], percent: float, ms: float
+) -> None:
+    assert histogram(*at_most).percentile_ms(percent) == pytest.approx(ms)
+
+
+def test_what_is_above_the_last_bound_is_not_made_up() -> None:
+    assert histogram(0, 0, 98, 100).percentile_ms(99) == inf
+
+
+def test_where_nobody_asked_there_is_no_percentile() -> None:
+    assert Histogram().percentile_ms(99) is None
+    assert histogram(1, 2, 3, 4).since(histogram(1, 2, 3, 4)).percentile_ms(99) is None
+    assert Histogram().count == 0
+
+
+def test_each_counts_as_the_longest_of_its_bucket() -> None:
+    told = page(0.004, 0.0003, 7.0, 0.002)
+    found = Histogram.of(told, "verb_seconds", verb="filter", status="200")
+    assert found.longest_ms() == [1.0, 5.0, 5.0, inf]
+    assert Histogram().longest_ms() == []
+
+
+def test_the_extender_tells_its_verbs_apart_and_failures_from_answers() -> None:
+    telemetry = Telemetry()
+    took_ms = (0.3, 1.6, 3.2, 4.4, 40.0)
+    for ms in took_ms:
+        telemetry.answered("/scheduler/filter", HTTPStatus.OK, ms / 1000)
+    telemetry.answered("/scheduler/filter", HTTPStatus.INTERNAL_SERVER_ERROR, 9.0)
+    telemetry.answered("/scheduler/bind", HTTPStatus.OK, 9.0)
+    told = generate_latest(telemetry.registry).decode()
+    longest = Histogram.of(told, VERB_SECONDS, verb="filter", status="200").longest_ms()
+    assert all(ms <= at_longest for ms, at_longest in zip(took_ms, longest, strict=True))
+    assert longest[-1] < 9000
