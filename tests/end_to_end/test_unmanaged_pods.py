@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from deploy.local.spec import ClusterSpec
-from extender.occupancy_view import ROOM_SEEN
+from extender.occupancy_view import ROOM_SEEN, TAKEN
 from extender.placement.resources import effective_requests
 from tests.end_to_end.people import Manifest, People, eventually, pod
 
@@ -204,7 +204,7 @@ def test_a_pod_of_ours_moves_on_where_unmanaged_pods_have_what_slurm_gave_it(qui
         unmanaged(people, "u", cpu="3")
         assert people.bound("u") == "node-1"
         people.create("m", cpu="2", annotations={"partition": "main"})
-        eventually(lambda: "have taken the room" in reason(people, "m"), "refused")
+        eventually(lambda: TAKEN in reason(people, "m"), "refused")
         people.cluster.run_slurm("scancel", "--name", "native-node-4")
         assert people.bound("m") == "node-4"
         assert_nothing_is_overcommitted(people)
