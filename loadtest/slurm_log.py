@@ -6,7 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-# An allocation at once; one by the main scheduler; one by the backfill scheduler.
+# An allocation at once; one by the main scheduler; one by the backfill scheduler of 24.11: that of 26.05
+# says nothing where it starts a job.
 _STARTED: Final = re.compile(
     r"\[(?P<at>[\d:.T-]+)\] (?:"
     r"sched: _slurm_rpc_allocate_resources JobId=(?P<rpc>\d+) NodeList=(?!\(null\))"
