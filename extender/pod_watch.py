@@ -21,8 +21,10 @@ from extender.resource_watch import ResourceWatch
 from extender.turns import by_turns
 
 _Asked = tuple[bytes, Dialect, str | None, tuple[tuple[str, str], ...]]
-"""A Pod's spec in short, how it was read, whether it is out of scope, and those of its annotations that
-Slurm is asked by."""
+"""What lasts of a Pod's spec in short, how it was read, whether it is out of scope, and those of its
+annotations that Slurm is asked by."""
+_PASSING = frozenset({"schedulingGates", "nodeName"})
+"""What every placement changes in a spec. Nothing is asked for by it."""
 _AT_A_TIME = 200
 
 
@@ -99,14 +101,15 @@ class PodWatch:
                 dispatcher.feed(PodObserved(pod))
 
     def _parse(self, manifest: Manifest) -> Pod:
-        """What a Pod asks for is read once for each spec: most versions of it differ in their status
-        only. Its generation would tell, but a kube-apiserver before 1.33 keeps the author's."""
+        """What a Pod asks for is read once for each spec: its versions differ in their status, gates
+        and Node. Its generation would tell, but a kube-apiserver before 1.33 keeps the author's."""
         metadata = manifest["metadata"]
         dialect = self._dialect()
         uid, prefix = metadata["uid"], dialect.annotation_prefix
         annotations = (metadata.get("annotations") or {}).items()
         ours = tuple((key, value) for key, value in annotations if key.startswith(prefix))
-        spec = blake2b(orjson.dumps(manifest["spec"]), digest_size=16).digest()
+        lasting = {key: value for key, value in manifest["spec"].items() if key not in _PASSING}
+        spec = blake2b(orjson.dumps(lasting), digest_size=16).digest()
         asked = (spec, dialect, dialect.scope.problem(manifest), ours)
         known = self._known.get(uid)
         if known is not None and known.asked == asked:

@@ -41,6 +41,19 @@ def test_what_a_pod_asks_for_is_not_read_again_while_its_spec_is_the_same() -> N
     assert later.request is first.request
 
 
+def test_what_a_pod_asks_for_is_not_read_again_when_it_is_placed() -> None:
+    """Its gate is lifted, and then it is bound: both change its spec."""
+    watch = PodWatch(cast(KubernetesApi, None), Dialect, Health(), PolicyKeeper(None, "open"))
+    versions = version(1), version(2, gates=()), version(2, gates=(), node="node-1")
+    first, *later = [watch._parse(one) for one in versions]
+    assert [(pod.gated, pod.node) for pod in (first, *later)] == [
+        (True, None),
+        (False, None),
+        (False, "node-1"),
+    ]
+    assert all(pod.request is first.request for pod in later)
+
+
 def test_a_changed_annotation_is_read() -> None:
     watch = PodWatch(cast(KubernetesApi, None), Dialect, Health(), PolicyKeeper(None, "open"))
     for comment in ("first", "second"):
