@@ -113,9 +113,11 @@ class PodWatch:
         asked = (spec, dialect, dialect.scope.problem(manifest), ours)
         known = self._known.get(uid)
         if known is not None and known.asked == asked:
-            known.pod = parse_pod(manifest, dialect, known.pod.request)
+            asked_for = known.pod.request
+            known.pod = parse_pod(manifest, dialect, asked_for)
             if known.by is self._policy.policy:
-                return replace(known.pod, request=known.judged)
+                changed = known.judged is not asked_for
+                return replace(known.pod, request=known.judged) if changed else known.pod
         else:
             pod = parse_pod(manifest, dialect)
             known = self._known[uid] = _Known(asked, pod, pod.request, self._policy.policy)

@@ -7,9 +7,10 @@ import sys
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from http import HTTPStatus
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import structlog
@@ -44,6 +45,7 @@ _FAST = (
     *(0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01),
     *(0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+_Family = TypeVar("_Family", Counter, Histogram)
 _LOUD = frozenset({State.EVICTING, State.REPLACING, State.REFUSED})
 _QUIET = frozenset({State.SEEN, State.SUBMITTING, State.DONE})
 
@@ -62,6 +64,12 @@ def configure_logging(level: str) -> None:
         logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )
+
+
+@lru_cache(maxsize=256)
+def _child(family: _Family, *labels: str) -> _Family:
+    """Returns a metric's child. `labels()` makes their texts anew each time, ten times for every Pod."""
+    return family.labels(*labels)
 
 
 class Timing:
@@ -151,7 +159,7 @@ class Telemetry:
 
     def observe(self, before: Placeholder | None, after: Placeholder) -> None:
         """Takes note of a placeholder that came into another state."""
-        self._moves.labels(after.state).inc()
+        _child(self._moves, after.state).inc()
         if after.state is State.BOUND and before is not None:
             self._placement.observe(after.since - after.first_seen)
         if after.state is State.EVICTING and after.cause is not None:
@@ -197,7 +205,7 @@ class Telemetry:
         failure = timing.result if isinstance(timing.result, Failure) else None
         outcome = failure.remedy.name.lower() if failure else "done"
         name = type(effect).__name__
-        self._effects.labels(name, outcome).observe(perf_counter() - start)
+        _child(self._effects, name, outcome).observe(perf_counter() - start)
         if failure is not None:
             log.info(
                 "effect failed", effect=name, uid=effect.uid, outcome=outcome, error=failure.message
@@ -206,7 +214,7 @@ class Telemetry:
     def answered(self, path: str, status: HTTPStatus, seconds: float) -> None:
         """Takes note of a request to one of the verbs."""
         verb = path.rpartition("/")[2]
-        self._verbs.labels(verb, str(status.value)).observe(seconds)
+        _child(self._verbs, verb, str(status.value)).observe(seconds)
 
     def follow(self, health: Health) -> None:
         """Tells from now on which parts are in trouble."""
@@ -218,9 +226,9 @@ class Telemetry:
 
     def asked_slurm(self, call: str, sent: int, received: int) -> None:
         """Takes note of a request to slurmrestd and its bytes."""
-        self._rest_calls.labels(call).inc()
-        self._rest_bytes.labels(call, "sent").inc(sent)
-        self._rest_bytes.labels(call, "received").inc(received)
+        _child(self._rest_calls, call).inc()
+        _child(self._rest_bytes, call, "sent").inc(sent)
+        _child(self._rest_bytes, call, "received").inc(received)
 
     def instrument(self, application: FastAPI) -> None:
         """Measures the requests to an application of FastAPI."""

@@ -134,17 +134,17 @@ class Pool:
             raise Busy(f"all connections were busy for {self._timeout_s:g} s") from error
 
     async def _exchange(self, request: bytes) -> tuple[int, bytes]:
-        connection = self._kept() or await self._open()
+        connection, loop = self._kept() or await self._open(), asyncio.get_running_loop()
         kept = False
+        # A third of what asyncio.timeout costs, for every call of every Pod.
+        alarm = loop.call_later(self._timeout_s, connection.give_up, f"{self._timeout_s:g} s")
         try:
-            async with asyncio.timeout(self._timeout_s):
-                status, body = await connection.exchange(request)
+            status, body = await connection.exchange(request)
             kept = self._keeps(status)
-        except TimeoutError as error:
-            raise Silent(f"no reply within {self._timeout_s:g} s") from error
         finally:  # cancelled too: what is still to come must not answer another request
+            alarm.cancel()
             if kept:
-                self._idle.append((connection, asyncio.get_running_loop().time()))
+                self._idle.append((connection, loop.time()))
             else:
                 connection.close()
         return status, body
@@ -181,13 +181,18 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and self._answer is None
 
     async def exchange(self, request: bytes) -> tuple[int, bytes]:
-        """The status and the body of the reply. Raises Lost. Who is cancelled has to close."""
+        """The status and the body of the reply. Raises Lost, and Silent once it is given up. Who does
+        not wait any more has to close."""
         if self._transport is None:
             raise Lost("the server had closed it")
         self._answer = asyncio.get_running_loop().create_future()
         self._parser, self._body = httptools.HttpResponseParser(self), []
         self._transport.write(request)
         return await self._answer
+
+    def give_up(self, after: str) -> None:
+        """Has the exchange that is under way end without its reply."""
+        self._fail(Silent(f"no reply within {after}"))
 
     def close(self) -> None:
         transport, self._transport = self._transport, None
@@ -206,17 +211,17 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(f"this is no HTTP: {error}")
+            self._fail(Lost(f"this is no HTTP: {error}"))
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._fail(str(exc or "closed by the server"))
+        self._fail(Lost(str(exc or "closed by the server")))
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, error: Lost | Silent) -> None:
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
-            answer.set_exception(Lost(why))
+            answer.set_exception(error)
 
     # What httptools says
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 Manifest = Mapping[str, Any]
@@ -24,6 +25,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 MEBIBYTE = 1 << 20
 
 
+@lru_cache(maxsize=1024)  # most Pods ask for what others ask for
 def parse_quantity(text: str | float) -> Decimal:
     """Returns a Kubernetes quantity ("500m", "2Gi", "1e3") in its base unit.
 
