@@ -64,7 +64,7 @@ class Scenario:
 PODS: Final = 1000
 """Of a burst, and of a steady load."""
 STEADY_PODS_PER_S: Final = 25.0
-"""A quarter or less of what a burst reaches."""
+"""Some half of what a burst reaches where cores are slow."""
 
 _200, _1000, _5000 = "200 Nodes", "1,000 Nodes", "5,000 Nodes"
 _WAYS: Final = "ways through, 1,000 Nodes"
