@@ -68,7 +68,7 @@ def configure_logging(level: str) -> None:
 
 @lru_cache(maxsize=256)
 def _child(family: _Family, *labels: str) -> _Family:
-    """Returns a metric's child. `labels()` makes their texts anew each time, ten times for every Pod."""
+    """Returns a metric's child. `labels()` makes its texts anew, some twenty times for every Pod."""
     return family.labels(*labels)
 
 
