@@ -30,7 +30,7 @@ class Rules:
     """How often a waiting job is asked for its reason."""
     unbound_deadline: float = 30.0
     """How long an allocation may stay unbound before it is given back."""
-    nominate_from: int = 1000
+    nominate_from: int = 1500
     """With fewer Nodes kube-scheduler looks at all of them in less time than naming one takes."""
     doubt: float = 30.0
     """How long a restarted slurmctld has to start a job again that it forgot to have started."""
