@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from math import inf
 
 from slurm_client.model import UNKNOWN_STATE, JobState
 from slurm_client.protocol import Slurm
 
 _PROLOG_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.8)
-_RARE_S = 0.01  # so long after a question that came alone the next may be asked
-_BURST_S = 0.05  # and so long after one of many, or one of several jobs
+_RARE_S = 0.01  # so long after a question the next may be asked
+_BURST_S = 0.05  # and so long while Pods come fast: by then some four share a question
+_FAST = {_RARE_S: 2, _BURST_S: 3}  # that many wait by the end of such a pause: 60 to 100 a second
 
 
 class RunningJobs:
@@ -24,14 +24,15 @@ class RunningJobs:
     def __init__(self, slurm: Slurm, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._slurm = slurm
         self._pause = pause
-        self._asked_at = -inf
         self._next: dict[int, asyncio.Future[JobState]] = {}
+        self._binds = 0  # of those that wait for it, not of the jobs beside theirs
         self._asking: asyncio.Task[None] | None = None
 
     async def runs(self, job_id: int) -> bool:
         """Tells whether Slurm says, after this call began, that a job is RUNNING. One whose Prolog runs
         still is waited for a moment: kube-scheduler would not come back as soon. Raises SlurmError."""
         for pause in _PROLOG_S:
+            self._binds += 1
             state = await self._answer(job_id)
             if "CONFIGURING" not in state.flags:
                 break
@@ -54,10 +55,11 @@ class RunningJobs:
         return asyncio.shield(answer)
 
     async def _ask(self) -> None:
+        pause = _RARE_S
         while self._next:
             asked, self._next = self._next, {}
-            before, self._asked_at = self._asked_at, asyncio.get_running_loop().time()
-            burst = len(asked) > 1 or self._asked_at - before < 2 * _BURST_S
+            pause = _BURST_S if self._binds >= _FAST[pause] else _RARE_S
+            self._binds = 0
             try:
                 states = await self._slurm.states(asked)
             except Exception as error:  # noqa: BLE001 -- it is raised where the answer is waited for
@@ -66,5 +68,5 @@ class RunningJobs:
             else:
                 for job_id, answer in asked.items():
                     answer.set_result(states.get(job_id, JobState(UNKNOWN_STATE)))
-            await self._pause(_BURST_S if burst else _RARE_S)
+            await self._pause(pause)
         self._asking = None

@@ -223,6 +223,41 @@ async def test_binds_that_come_one_after_the_other_share_questions_too() -> None
     assert pauses[0] < pauses[1]  # alone, and then one of several that follow each other
 
 
+async def paused_after(*waiting: int, beside: int = 0) -> list[float]:
+    """How long it pauses after each of questions that so many binds wait for, and jobs beside theirs."""
+    turns, pauses, over = [*waiting[1:], 0], list[float](), asyncio.Event()
+    answers = list[asyncio.Future[bool]]()
+
+    def come(binds: int) -> None:
+        answers.extend(asyncio.ensure_future(running.runs(JOB.id)) for _ in range(binds))
+        if binds:
+            answers.append(asyncio.ensure_future(running.hold_nodes(range(beside))))
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        come(turns.pop(0))
+        if not turns:
+            over.set()
+        await asyncio.sleep(0)
+
+    running = RunningJobs(cast(Slurm, FakeSlurm(JOB)), pause)
+    come(waiting[0])
+    await over.wait()
+    await asyncio.gather(*answers)
+    return pauses
+
+
+async def test_only_pods_that_come_fast_wait_for_each_other() -> None:
+    """25 a second are no burst: each has its question, and none waits for a long pause."""
+    rare, burst = 0.01, 0.05
+    assert await paused_after(1, 1, 1) == [rare, rare, rare]
+    assert await paused_after(1, 2, 3, 4, 2, 1) == [rare, burst, burst, burst, rare, rare]
+
+
+async def test_the_jobs_beside_a_pods_own_make_no_burst() -> None:
+    assert await paused_after(1, 1, beside=5) == [0.01, 0.01]
+
+
 async def test_a_question_that_fails_fails_for_all_who_asked_it() -> None:
     slurm = FakeSlurm(JOB)
     slurm.error = Unreachable("down")
