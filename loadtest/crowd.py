@@ -52,6 +52,7 @@ class Crowd:
         self._session = session
         self._pods: dict[str, Sighting] = {}
         self._unbound = 0
+        self._not_running = set[str]()
         self._version = ""
         self._news = asyncio.Event()
 
@@ -88,6 +89,10 @@ class Crowd:
         """Waits until every Pod has been seen bound."""
         await self._until(lambda: not self._unbound, "bound", within_s)
 
+    async def all_running(self, within_s: float) -> None:
+        """Waits until the kubelets have said of every Pod that it runs."""
+        await self._until(lambda: not self._not_running, "running", within_s)
+
     async def clear(self, within_s: float) -> None:
         """Deletes every Pod, without grace, and waits until all are gone."""
         await ask(self._session, "DELETE", _PODS, params={"gracePeriodSeconds": "0"})
@@ -98,6 +103,7 @@ class Crowd:
         pod = Sighting(wanted.name, wanted.cpus, wanted.gpus, time.perf_counter())
         self._pods[pod.name] = pod
         self._unbound += 1
+        self._not_running.add(pod.name)
         await ask(self._session, "POST", _PODS, data=body, headers=_HEADERS)
         return pod
 
@@ -122,9 +128,12 @@ class Crowd:
         if pod.bound is None:
             pod.bound = now
             self._unbound -= 1
+        if event["object"]["status"].get("phase") == "Running":
+            self._not_running.discard(pod.name)
         if event["type"] == "DELETED":
             pod.gone = True
             del self._pods[pod.name]
+            self._not_running.discard(pod.name)
         self._news.set()
 
     async def _until(self, holds: Callable[[], bool], what: str, within_s: float) -> None:
@@ -134,7 +143,7 @@ class Crowd:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            left = len(self._pods) if what == "gone" else self._unbound
+            left = {"bound": self._unbound, "running": len(self._not_running)}.get(what, len(self._pods))
             raise Broken(f"{left} Pods are not {what} after {within_s:g} s") from None
 
 

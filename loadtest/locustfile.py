@@ -26,10 +26,12 @@ from locust.env import Environment
 from locust.exception import StopUser
 
 from loadtest.budgets import BUDGETS, Calls, budgets, verdicts
+from loadtest.figures import Verdict
 from loadtest.scrape import VERB_SECONDS, Histogram
 from loadtest.stock import Kind, Stock, StockedPod
 
 _WARM_UP_S: Final = 1.0
+_THROUGH_WITHIN_S: Final = 5.0
 """What is called before makes the connections: it is not judged."""
 _METRICS_S: Final = 10.0
 _HEADERS: Final = {"Content-Type": "application/json"}
@@ -50,6 +52,11 @@ class Run:
     def take(self, rate: float) -> tuple[StockedPod, float]:
         """The next Pod, and when it is due: one after the other, evenly, and not all users at once."""
         return self.todo.popleft(), self._begun + next(self._numbers) / rate
+
+    def overdue(self, rate: float) -> int:
+        """How many Pods were due a while ago and are not through: no one hears of a call without end."""
+        due = (time.perf_counter() - _THROUGH_WITHIN_S - self._begun) * rate
+        return max(0, min(self.pods, int(due)) - self.placed)
 
     def heard(self, kind: str, ms: float, *, failed: bool) -> None:
         if failed or time.perf_counter() > self._begun + _WARM_UP_S:
@@ -89,6 +96,9 @@ def _judge(environment: Environment, **_: Any) -> None:
             answered = Histogram.of(page, VERB_SECONDS, verb=verb, status="200")
             run.calls[f"{verb} by the extender's clock"] = Calls(answered.longest_ms())
     found = verdicts(budgets(Path(options.budgets), len(run.names)), run.calls)
+    overdue = run.overdue(options.rate)
+    words = f"{overdue} Pods are not through {_THROUGH_WITHIN_S:g} s after they were due (budget: 0)"
+    found.append(Verdict(words, kept=not overdue))
     for verdict in found:
         print(f"{verdict.word}: {verdict.words}")  # noqa: T201 -- a command's
     if options.figures:

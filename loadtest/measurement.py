@@ -24,6 +24,7 @@ SIZES: Final = ((1, 0), (2, 1), (1, 1), (2, 0))
 
 _BOUND_WITHIN_S: Final = 90.0
 _GONE_WITHIN_S: Final = 60.0
+_RUNNING_WITHIN_S: Final = 60.0
 _SETTLE_S: Final = 0.5
 _BETWEEN_IDLE_S: Final = 0.1
 _LOOK_S: Final = 0.1
@@ -53,11 +54,12 @@ class Bench:
     ) -> Burst:
         """As many Pods as that at once, or so many a second; the clock runs from the first create call
         to the last binding seen, `within_s` of the last creation. CPU and the like are counted until
-        what follows the last binding is over too."""
+        what follows the last binding is over too: in every arm the kubelets have had their word."""
         before = await self.meters.before()
         pods = await self.crowd.create(self._wanted(size), per_s)
         created = time.perf_counter()
         await self.crowd.all_bound(within_s)
+        await self.crowd.all_running(_RUNNING_WITHIN_S)
         await asyncio.sleep(_SETTLE_S)
         spent = (await self.meters.after()).since(before)
         start_bound_ms = self._start_bound_ms(pods)

@@ -63,7 +63,7 @@ def _conditions(told: Json) -> str:
     lines = (
         f"- {at['begun'][:10]}, {at['minutes']:g} minutes; load average before: {at['load_before']}.",
         f"- {machine}, Python {at['python']}, Kubernetes {at['kubernetes']}.",
-        f"- {at['pods']:,} Pods at once, and as many at {at['steady_pods_per_s']:g} a second.",
+        f"- {at['pods']:,} Pods at once; as many in three runs at {at['steady_pods_per_s']:g} a second.",
     )
     return "\n".join(lines) + "\n"
 

@@ -33,7 +33,7 @@ def _tables(told: dict[str, Any]) -> Iterator[str]:
         f"| ready again after a restart | {start['ready_s']:.1f} s, {start['cpu_s']:.1f} s of CPU,"
         f" {start['rss_mb']:.0f} MB |"
     )
-    yield f"| listed anew, once kube-apiserver is back | {told['relist_s']:.1f} s |"
+    yield f"| a new Pod placed again, once kube-apiserver is back | {told['relist_s']:.1f} s |"
     if restart := told["restart"]:
         yield (
             f"| ready with {restart['pods']:,} placeholders | {restart['ready_s']:.1f} s;"

@@ -40,7 +40,7 @@ def bench(
     *,
     only: Annotated[list[str], typer.Option(help="Part of the name of stages or scenarios.")] = [],  # noqa: B006
     nodes: Annotated[int, typer.Option(min=0, help="Instead of what the scenarios say.")] = 0,
-    pods: Annotated[int, typer.Option(min=1, help="Of a burst, and at a steady rate.")] = PODS,
+    pods: Annotated[int, typer.Option(min=1, help="Of a burst, and of all steady loads.")] = PODS,
     repeats: Annotated[int, typer.Option(min=0, help="Of each load, at most; 0: as listed.")] = 0,
     listing: Annotated[bool, typer.Option("--list", help="Say what would be measured.")] = False,
     figures: Annotated[Path, typer.Option(help="Where they go.")] = CHECKOUT / "build/bench.json",
@@ -97,7 +97,7 @@ def _conditions(sizes: Sizes) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "processor": _processor(),
         "memory_gb": round(memory_gb),
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "python": platform.python_version(),
         "kubernetes": _kubernetes_version(),
         "load_before": round(os.getloadavg()[0], 2),

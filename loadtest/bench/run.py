@@ -46,7 +46,7 @@ _WENT_WRONG: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of a burst and of a steady load; how fast the latter comes."""
+    """How many Pods are in a burst, and in all steady loads together; how fast the latter come."""
 
     pods: int
     steady_pods_per_s: float
@@ -115,8 +115,9 @@ class _Worker:
                 self._tell("Pods at once", burst)
             rate = self.sizes.steady_pods_per_s
             for _ in range(scenario.steadies):
+                size = -(-self.sizes.pods // scenario.steadies)
                 async with turn:
-                    steady = await bench.burst(self.sizes.pods, per_s=rate, within_s=_BOUND_WITHIN_S)
+                    steady = await bench.burst(size, per_s=rate, within_s=_BOUND_WITHIN_S)
                 outcome.steadies.append(steady)
                 self._tell("Pods at a steady rate", steady)
             if self.arm.spec.extender:

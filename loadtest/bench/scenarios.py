@@ -41,6 +41,7 @@ class Path(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """`bursts` and `steadies` are how many of them are timed, `idle` how many Pods one after the other.
+    The steady loads share the Pods of one burst.
 
     `native` jobs, running and waiting, are in a partition of their own, on nodes of their own, which
     are there where this is not None. `before` are those that wait in the Pods' partition, for one node,
@@ -57,12 +58,12 @@ class Scenario:
     native: int | None = None
     before: int = 0
     bursts: int = 3
-    steadies: int = 1
+    steadies: int = 3
     idle: int = 100
 
 
 PODS: Final = 1000
-"""Of a burst, and of a steady load."""
+"""Of a burst, and of the steady loads together."""
 STEADY_PODS_PER_S: Final = 25.0
 """Some half of what a burst reaches where cores are slow."""
 
@@ -94,14 +95,11 @@ SCENARIOS: Final = (
     Scenario(_5000, "Slurm alone, job/allocate", Who.REST, 5000),
     Scenario(_5000, "Slurm alone, job/submit", Who.REST, 5000, path=Path.SUBMIT),
     # What the webhook and the fast path are worth.
-    Scenario(_WAYS, "gate first, job/allocate", Who.REAL, 1000, steadies=0, idle=30),
-    Scenario(_WAYS, "gate first, job/submit", Who.REAL, 1000, path=Path.SUBMIT, steadies=0, idle=30),
-    Scenario(
-        _WAYS, "filter first, job/allocate", Who.REAL, 1000, flow=Flow.FILTER_FIRST, steadies=0, idle=30
-    ),
+    Scenario(_WAYS, "gate first, job/allocate", Who.REAL, 1000, idle=30),
+    Scenario(_WAYS, "gate first, job/submit", Who.REAL, 1000, path=Path.SUBMIT, idle=30),
+    Scenario(_WAYS, "filter first, job/allocate", Who.REAL, 1000, flow=Flow.FILTER_FIRST, idle=30),
     Scenario(
         *(_WAYS, "filter first, job/submit", Who.REAL, 1000, Flow.FILTER_FIRST, Path.SUBMIT),
-        steadies=0,
         idle=30,
     ),
     # What others have in Slurm, elsewhere.

@@ -22,12 +22,14 @@ from loadtest.scrape import Histogram
 OURS = "ours, Slurm 26.05"
 
 
-def burst(seconds: float = 10.0, *, cpu_s: float = 0.4, sent: float = 500_000.0) -> Burst:
+def burst(
+    seconds: float = 10.0, *, cpu_s: float = 0.4, sent: float = 500_000.0, pictures: float = 0.0
+) -> Burst:
     """Of 100 Pods, bound after 1, 2, ... 100 ms; their jobs start half a ms before."""
     spent = Reading(
         {"extender": cpu_s, "slurmctld": 0.1, "slurmrestd": 0.1, "etcd": 0.4},
         rest_calls={"POST job/allocate": 100.0, "GET nodes": 0.0},
-        rest_bytes={"POST job/allocate": sent, "GET nodes": 0.0},
+        rest_bytes={"POST job/allocate": sent, "GET nodes": pictures},
         api_writes={"PATCH pods": 200.0},
         filter_s=Histogram({0.002: 90.0, 0.004: 100.0, inf: 100.0}),
     )
@@ -153,6 +155,18 @@ def test_what_falls_short_is_told() -> None:
     outcomes[4].bursts[:] = [burst(sent=601_000.0)]
     short = {key for key, word in words(measured(*outcomes)).items() if word == "FALLS SHORT"}
     assert short == {"ratio_to_noop", "idle_bound_ms_p50", "idle_bound_ms_p99", "rest_bytes_ratio"}
+
+
+def test_what_the_clock_asks_for_is_counted_and_not_compared() -> None:
+    outcomes = everything()
+    outcomes[3].bursts[:] = [burst(pictures=400_000.0)]
+    figures = {each.key: each.value for each in verdicts(measured(*outcomes))}
+    assert (figures["rest_bytes_per_pod_0"], figures["rest_bytes_ratio"]) == (9000.0, 1.1)
+
+
+def test_a_maximum_is_not_called_a_percentile() -> None:
+    idle = Outcome(of(OURS, 1000), idle_ms=[float(number) for number in range(30)]).as_json()
+    assert idle["idle_bound_ms"] == {"pods": 30, "p50": 14.0, "p95": 28.0, "p99": None}
 
 
 def test_what_was_not_measured_is_not_judged() -> None:

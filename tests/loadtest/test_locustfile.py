@@ -16,6 +16,7 @@ from deploy.local.layout import CHECKOUT
 from loadtest.stock import Kind, Stock, StockedPod
 
 LOCUSTFILE = CHECKOUT / "loadtest/locustfile.py"
+_HANGS_S = 12
 NODES = [f"node-{number}" for number in range(50)]
 
 
@@ -25,12 +26,16 @@ class Extender:
 
     stock: Stock
     faithful: bool = True
+    answers: int = 1000
+    """How many /filter calls are answered before it hangs."""
     calls: Counter[str] = field(default_factory=Counter)
     bound: set[str] = field(default_factory=set)
 
     async def filter(self, request: web.Request) -> web.Response:
         self.calls["filter"] += 1
         args = orjson.loads(await request.read())
+        if self.calls["filter"] > self.answers:
+            await asyncio.sleep(_HANGS_S)
         assert args["NodeNames"] == NODES
         uid = args["Pod"]["metadata"]["uid"]
         pod = next(one for one in self.stock.pods if one.manifest["metadata"]["uid"] == uid)
@@ -66,7 +71,9 @@ def stocked(number: int, kind: Kind) -> StockedPod:
 STOCK = Stock(NODES, [stocked(number, [*Kind][number % 3]) for number in range(60)])
 
 
-def run(extender: Extender, budgets: str, folder: Path) -> "tuple[int, str, Mapping[str, Any]]":
+def run(
+    extender: Extender, budgets: str, folder: Path, *, longest: str = "30s"
+) -> "tuple[int, str, Mapping[str, Any]]":
     """The exit status, what was said, and the figures."""
 
     async def load() -> tuple[int, str]:
@@ -75,7 +82,10 @@ def run(extender: Extender, budgets: str, folder: Path) -> "tuple[int, str, Mapp
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         process = await asyncio.create_subprocess_exec(
-            *command(runner.addresses[0][1], folder), cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=-2
+            *command(runner.addresses[0][1], folder, longest),
+            cwd=CHECKOUT,
+            stdout=subprocess.PIPE,
+            stderr=-2,
         )
         said, _ = await process.communicate()
         await runner.cleanup()
@@ -96,8 +106,8 @@ def application(extender: Extender) -> web.Application:
     return served
 
 
-def command(port: int, folder: Path) -> list[str]:
-    options = ["-u4", "-r100", "-t30s", "--rate=40", f"--html={folder / 'report.html'}"]
+def command(port: int, folder: Path, longest: str) -> list[str]:
+    options = ["-u4", "-r100", f"-t{longest}", "--rate=40", f"--html={folder / 'report.html'}"]
     names = {"csv": "csv", "stock": "stock.json", "budgets": "budgets.toml", "figures": "figures.json"}
     files = [f"--{option}={folder / name}" for option, name in names.items()]
     start = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
@@ -128,3 +138,12 @@ def test_a_wrong_answer_is_a_failure_although_it_is_quick(tmp_path: Path) -> Non
     assert figures["filter"]["failed"] == 20
     assert figures["bind unmanaged"]["failed"] == 20  # the others' were not asked for
     assert "bind" not in figures
+
+
+def test_calls_that_never_end_are_not_forgotten(tmp_path: Path) -> None:
+    """Only ended calls are timed: those before are quick."""
+    allowed = "filter = { p50_ms = 60000, p99_ms = 60000 }"
+    code, said, _ = run(Extender(STOCK, answers=50), allowed, tmp_path, longest="8s")
+    assert code == 1
+    assert "kept: filter p99" in said
+    assert "FALLS SHORT: 10 Pods are not through 5 s after they were due" in said
