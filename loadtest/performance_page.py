@@ -155,7 +155,7 @@ def _by_stage(
 
 
 def _peak(each: Json) -> str:
-    return _number(each["peak_rss_mb"], 0)
+    return _number(each["peak_rss_mb"] if each["burst"] else None, 0)
 
 
 def _spread(spread: Json | None, decimals: int) -> str:

@@ -76,7 +76,8 @@ def _without_script_and_comments(root: Element) -> Element:
 
 def _by_nodes(chart: pygal.Bar, told: Json, figure: Callable[[Json], float | None]) -> None:
     """A group of bars for each stage in which all ways are compared, a colour for each scenario."""
-    stages = dict.fromkeys(each["stage"] for each in told["scenarios"] if each["who"] == Who.NOOP)
+    noop = (each for each in told["scenarios"] if each["who"] == Who.NOOP)
+    stages = dict.fromkeys(each["stage"] for each in noop if figure(each) is not None)
     chart.x_labels = list(stages)
     found = {
         (each["stage"], each["name"]): value

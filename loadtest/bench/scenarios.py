@@ -70,6 +70,7 @@ STEADY_PODS_PER_S: Final = 25.0
 _200, _1000, _5000 = "200 Nodes", "1,000 Nodes", "5,000 Nodes"
 _WAYS: Final = "ways through, 1,000 Nodes"
 _NATIVE: Final = "native jobs elsewhere, 1,000 Nodes"
+ONE_AT_A_TIME: Final = "one at a time, 1,000 Nodes"
 _BEFORE: Final = "behind a queue, 1,000 Nodes"
 
 SCENARIOS: Final = (
@@ -102,6 +103,9 @@ SCENARIOS: Final = (
         *(_WAYS, "filter first, job/submit", Who.REAL, 1000, Flow.FILTER_FIRST, Path.SUBMIT),
         idle=30,
     ),
+    # What one Pod takes where nothing else is at work: the clusters of a stage are never quite idle.
+    Scenario(ONE_AT_A_TIME, "no-op extender", Who.NOOP, 1000, bursts=0, steadies=0),
+    Scenario(ONE_AT_A_TIME, "ours, Slurm 26.05", Who.REAL, 1000, bursts=0, steadies=0),
     # What others have in Slurm, elsewhere.
     Scenario(_NATIVE, "no native jobs", Who.REAL, 1000, native=0, idle=30),
     Scenario(_NATIVE, "10,000 native jobs", Who.REAL, 1000, native=10_000, idle=30),
