@@ -43,6 +43,11 @@ class Arm:
         """The same, its slurm.conf with these lines as well."""
         return Arm(self.name, replace(self.spec, slurm_conf=(*self.spec.slurm_conf, *lines)))
 
+    def with_scheduler_parameters(self, *more: str) -> "Arm":
+        """The same, with these among slurm.conf's SchedulerParameters."""
+        parameters = (*self.spec.scheduler_parameters, *more)
+        return Arm(self.name, replace(self.spec, scheduler_parameters=parameters))
+
 
 def alone(nodes: int) -> Arm:
     """kube-scheduler that nobody extends."""

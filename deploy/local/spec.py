@@ -72,6 +72,8 @@ class ClusterSpec:
     """The nodes' Prolog waits for Pods whose jobs have ended (deploy/slurm/slurm-extender-gate)."""
     slurm_conf: tuple[str, ...] = ()
     """More lines for slurm.conf; one that names a parameter of ours replaces it."""
+    scheduler_parameters: tuple[str, ...] = ()
+    """More of slurm.conf's SchedulerParameters."""
     validates_pods: bool = False
     """/validate is asked about Pods too, as after /mutate where others change them."""
     namespaces: tuple[str, ...] = ()

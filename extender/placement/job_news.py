@@ -298,11 +298,12 @@ def _identified(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeh
     if job is None:
         return _look_again(placeholder, at)._replace(exists=False)
     ours = PlaceholderKey.parse(job.admin_comment) == placeholder.key(at.rules.cluster)
-    if not ours or burnt(job):
-        following = placeholder.attempt_try + 1
-        numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
-        return numbered._replace(immediate=False)
-    return adopt(placeholder, job, at)
+    if ours and not burnt(job):
+        return adopt(placeholder, job, at)
+    following = placeholder.attempt_try + 1
+    numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
+    # Ours was refused. Another's says nothing about room, and a Pod that queues closes the fast path.
+    return numbered._replace(immediate=placeholder.immediate and not ours)
 
 
 def burnt(job: Job) -> bool:

@@ -45,7 +45,7 @@ class Scenario:
 
     `native` jobs, running and waiting, are in a partition of their own, on nodes of their own, which
     are there where this is not None. `before` are those that wait in the Pods' partition, for one node,
-    before any Pod comes.
+    before any Pod comes. `scheduler` are more of Slurm's SchedulerParameters.
     """
 
     stage: str
@@ -57,6 +57,7 @@ class Scenario:
     release: str = DEFAULT_RELEASE
     native: int | None = None
     before: int = 0
+    scheduler: tuple[str, ...] = ()
     bursts: int = 3
     steadies: int = 3
     idle: int = 100
@@ -72,6 +73,9 @@ _WAYS: Final = "ways through, 1,000 Nodes"
 _NATIVE: Final = "native jobs elsewhere, 1,000 Nodes"
 ONE_AT_A_TIME: Final = "one at a time, 1,000 Nodes"
 _BEFORE: Final = "behind a queue, 1,000 Nodes"
+
+_YIELDS: Final = ("bf_continue", "bf_yield_interval=100000", "bf_yield_sleep=100000")
+"""Backfill lets go of Slurm's locks every 0.1 s, for 0.1 s; by default every 2 s, for 0.5 s."""
 
 SCENARIOS: Final = (
     Scenario(_200, "kube-scheduler alone", Who.ALONE, 200),
@@ -109,6 +113,12 @@ SCENARIOS: Final = (
     # What others have in Slurm, elsewhere.
     Scenario(_NATIVE, "no native jobs", Who.REAL, 1000, native=0, idle=30),
     Scenario(_NATIVE, "10,000 native jobs", Who.REAL, 1000, native=10_000, idle=30),
+    Scenario(
+        *(_NATIVE, "10,000 native jobs, backfill yields", Who.REAL, 1000),
+        native=10_000,
+        scheduler=_YIELDS,
+        idle=30,
+    ),
     # And in the same partition: backfill's time, reported apart.
     Scenario(_BEFORE, "20 jobs wait before", Who.REAL, 1000, before=20, bursts=2, steadies=0, idle=0),
 )

@@ -1,5 +1,7 @@
 """A stage of `make bench` on real components: what works is measured beside what breaks."""
 
+from dataclasses import replace
+
 import pytest
 
 from deploy.local.progress import silent
@@ -25,8 +27,8 @@ def scenario(
     before: int = 0,
     times: int = 1,
 ) -> Scenario:
-    counts = {"bursts": times, "steadies": times, "idle": 2}
-    return Scenario("few Nodes", name, who, NODES, flow, path, release, native, before, **counts)
+    few = Scenario("few Nodes", name, who, NODES, flow, path, release, native, before)
+    return replace(few, bursts=times, steadies=times, idle=2)
 
 
 def check_measured(outcome: Outcome, *, slurm_log: bool) -> None:

@@ -228,6 +228,22 @@ def test_another_jobs_id_is_left_to_it() -> None:
     assert job_id_of(world, uid) != effect.job_id
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "FAILED"])
+def test_another_jobs_id_sends_nobody_into_the_queue(state: str) -> None:
+    """One Pod that queues is enough for all after it to queue behind it. Whatever became of that job."""
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    effect = world.effects[0]
+    assert isinstance(effect, Submit)
+    comment, state_now = "somebody else's", JobState(state)
+    job = replace(world_job(effect), admin_comment=comment, state=state_now, nodes=())
+    world.jobs[effect.job_id] = job
+    submitted = [e for e in settle(world) if isinstance(e, Submit)]
+    assert [e.immediate for e in submitted] == [True, True]
+    assert state_of(world, uid) is State.ALLOCATED
+
+
 def submit_and_lose_the_answer(world: World, uid: str) -> Submit:
     """Whether Slurm has taken the job under the id is not known."""
     settle_news(world)
