@@ -58,7 +58,6 @@ log = structlog.get_logger()
 
 _CHRONICLERS = 2
 _UNTOLD = 10_000  # Events that wait to be made: some 20 MB
-_AT_A_TIME = 500  # some 20 ms
 _WORDS_S = 1.0
 _SPEECHLESS_S = 30.0
 
@@ -147,7 +146,7 @@ class Dispatcher:
         """Feeds very many events, of which nothing may follow by itself before the last: no Tick comes
         between them, but everything else gets its turns."""
         self._hold_alarm()
-        async for event in by_turns(events, _AT_A_TIME):
+        async for event in by_turns(events):
             self.feed(event)
         self._alarm_due = inf
         self._set_alarm()

@@ -49,7 +49,6 @@ _INTERVAL_S = 2.0
 _SHARE = 20  # a reading of all nodes that takes long is followed by twenty times as long a pause
 _LONGEST_PAUSE_S = 15.0  # it may have been slow because Slurm was, and not because it is large
 _AT_A_TIME = 8
-_LOOKED_AT_A_TIME = 500  # some 10 ms
 _MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
 _TRUSTED = 2  # readings after an outage: the ledger is to learn first which jobs Slurm has lost
 _STEADY = 3
@@ -145,7 +144,7 @@ class NodeKeeper:
 
     async def _attend_to_all(self) -> None:
         cases = []
-        async for node in by_turns(tuple(self._nodes.values()), _LOOKED_AT_A_TIME):
+        async for node in by_turns(tuple(self._nodes.values())):
             case = self._case(node)
             if case is not None:
                 cases.append(await self._with_gate(case))
@@ -153,8 +152,7 @@ class NodeKeeper:
         at = Circumstances.of(cases, _clock(), self._wishes, steady=steady)
         self.tally = Tally.of(cases, at)
         self._say(_TOO_MANY, alarm(cases, at))
-        looked_at = by_turns(cases, _LOOKED_AT_A_TIME)
-        wrong = [case async for case in looked_at if _is_wrong(case, at)]
+        wrong = [case async for case in by_turns(cases) if _is_wrong(case, at)]
         troubles = await asyncio.gather(*(self._attend(case, at) for case in wrong))
         self._say(_ACTING, next(filter(None, troubles), None))
 

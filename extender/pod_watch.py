@@ -25,7 +25,6 @@ _Asked = tuple[bytes, Dialect, str | None, tuple[tuple[str, str], ...]]
 annotations that Slurm is asked by."""
 _PASSING = frozenset({"schedulingGates", "nodeName"})
 """What every placement changes in a spec. Nothing is asked for by it."""
-_AT_A_TIME = 200
 
 
 @dataclass(slots=True)
@@ -92,7 +91,7 @@ class PodWatch:
 
     async def _judge_again(self, dispatcher: Dispatcher) -> None:
         """A Pod that waits goes by the policy of now. There may be very many: others get their turns."""
-        async for uid in by_turns(tuple(self._known), _AT_A_TIME):
+        async for uid in by_turns(tuple(self._known)):
             known = self._known.get(uid)
             if known is None or known.by is self._policy.policy or _is_settled(known):
                 continue

@@ -22,7 +22,6 @@ from extender.turns import by_turns
 _WATCH_S = 290
 _SILENCE_S = 100.0  # bookmarks come about once a minute: longer silence is a dead connection
 _BACKOFF_S = (0.1, 5.0)
-_AT_A_TIME = 50  # objects that are read within some 10 ms
 
 Item = TypeVar("Item")
 _Names = tuple[str, str]
@@ -120,7 +119,7 @@ class ResourceWatch:
         there: a list that breaks off changes nothing."""
         version = ""
         async for page in self._api.pages(self._kind, self._selector):
-            async for manifest in by_turns(page.get("items") or (), _AT_A_TIME):
+            async for manifest in by_turns(page.get("items") or ()):
                 yield manifest
             version = page["metadata"]["resourceVersion"]
         self._version = version
