@@ -48,6 +48,10 @@ class Arm:
         parameters = (*self.spec.scheduler_parameters, *more)
         return Arm(self.name, replace(self.spec, scheduler_parameters=parameters))
 
+    def scoring(self, percent: int) -> "Arm":
+        """The same, with so many of the Nodes looked at (ClusterSpec.percentage_of_nodes_to_score)."""
+        return Arm(self.name, replace(self.spec, percentage_of_nodes_to_score=percent))
+
 
 def alone(nodes: int) -> Arm:
     """kube-scheduler that nobody extends."""

@@ -19,7 +19,8 @@ IDLE_P50_BUDGET_MS: Final = 50.0
 @dataclass(frozen=True, slots=True)
 class Burst:
     """Many Pods, at once or at a steady rate. `seconds` is from the first create call to the last
-    binding seen, `creating_s` to the last create call's answer; `spent` is what the cluster spent on it.
+    binding seen, `creating_s` to the last create call's answer; `spent` is what the cluster spent on it
+    until all run, `released` what it spent afterwards until all are gone, and their jobs.
     Of each Pod there is the time from create call to binding and, where Slurm's log tells it, from the
     start of its job to the binding."""
 
@@ -28,6 +29,7 @@ class Burst:
     bound_ms: Sequence[float]
     spent: Reading
     start_bound_ms: Sequence[float] = ()
+    released: Reading | None = None
 
     @property
     def pods_per_s(self) -> float:

@@ -61,13 +61,16 @@ class Bench:
         await self.crowd.all_bound(within_s)
         await self.crowd.all_running(_RUNNING_WITHIN_S)
         await asyncio.sleep(_SETTLE_S)
-        spent = (await self.meters.after()).since(before)
+        placed = await self.meters.after()
         start_bound_ms = self._start_bound_ms(pods)
         await self._check_and_clear(pods)
+        await asyncio.sleep(_SETTLE_S)
+        released = (await self.meters.after()).since(placed)
         begin = min(pod.created for pod in pods)
         end = max(pod.bound or 0.0 for pod in pods)
         bound_ms = tuple(pod.bound_ms or 0.0 for pod in pods)
-        return Burst(end - begin, created - begin, bound_ms, spent, start_bound_ms)
+        spent = placed.since(before)
+        return Burst(end - begin, created - begin, bound_ms, spent, start_bound_ms, released)
 
     async def idle(self, count: int) -> list[float]:
         """Pods one after the other; returns the milliseconds from create call to binding seen."""

@@ -6,6 +6,7 @@ difference of two is what was counted between.
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -107,8 +108,10 @@ def cpu_by_component(cluster: Cluster) -> Counts:
 
 def cpu_s(pid: int) -> float:
     """The CPU time of a process and all below it so far, in seconds."""
-    process = psutil.Process(pid)
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    process, times = psutil.Process(pid), []
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # a child that has just ended
+            times.append(each.cpu_times())
     return sum(time.user + time.system for time in times)
 
 

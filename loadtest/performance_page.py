@@ -61,7 +61,7 @@ def _conditions(told: Json) -> str:
     at = told["conditions"]
     machine = f"{at['cpus']} CPUs ({at['processor']}), {at['memory_gb']} GB, Linux {at['kernel']}"
     lines = (
-        f"- {at['begun'][:10]}, {at['minutes']:g} minutes; load average before: {at['load_before']}.",
+        f"- {at['begun'][:10]}, {at['minutes']:g} minutes.",
         f"- {machine}, Python {at['python']}, Kubernetes {at['kubernetes']}.",
         f"- {at['pods']:,} Pods at once; as many in three runs at {at['steady_pods_per_s']:g} a second.",
     )
@@ -85,6 +85,7 @@ def _held_to(told: Json) -> str:
 def _bursts(told: Json) -> str:
     columns = {
         "Pods/s": ("pods_per_s", 0),
+        "created/s": ("created_per_s", 0),
         "p50 ms": ("bound_ms_p50", 0),
         "p95": ("bound_ms_p95", 0),
         "p99": ("bound_ms_p99", 0),
@@ -103,6 +104,9 @@ def _costs(told: Json) -> str:
         "REST calls": ("rest_calls_per_pod", 2),
         "REST bytes": ("rest_bytes_per_pod", 0),
         "API writes": ("api_writes_per_pod", 2),
+        "its end: extender CPU ms": ("release_extender_cpu_ms_per_pod", 2),
+        "REST calls ": ("release_rest_calls_per_pod", 2),
+        "REST bytes ": ("release_rest_bytes_per_pod", 0),
     }
     return _by_stage(told, "burst", columns, {"extender's peak MB": _peak})
 

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from deploy.local.spec import ClusterSpec
 from loadtest.bench_restart import restart, until_ready
 from loadtest.crowd import Broken, api_session, first
 from loadtest.meters import cpu_s, extenders_page, peak_rss_mb
-from loadtest.scale_crowd import Backlog, Stream, asking_filter
+from loadtest.scale_crowd import Asked, Backlog, Stream, asking_filter
 from loadtest.scale_figures import Flap, Phase, Scale, Spread, Start
 from loadtest.scale_probe import read_ticks
 from loadtest.scrape import VERB_SECONDS, Histogram, total
@@ -145,12 +145,12 @@ async def _measure(subject: Subject, pods: int) -> dict[str, Any]:
         report(f"the extender has read them: {start.ready_s:.1f} s, {start.rss_mb:.0f} MB")
         await asyncio.sleep(_SETTLES_S)
         phases = {}
-        async with stream.flowing(), asking_filter(cluster, 2 * _PACE):
-            async with _phase(subject, stream) as steady:
+        async with stream.flowing(), asking_filter(cluster, 2 * _PACE) as asked:
+            async with _phase(subject, stream, asked) as steady:
                 await asyncio.sleep(_STEADY_S)
             phases["steady"] = steady.found
             report(f"steady: {steady.found}")
-            async with _phase(subject, stream) as relist:
+            async with _phase(subject, stream, asked) as relist:
                 relist_s = await _list_again(subject, stream)
                 await asyncio.sleep(_RELIST_S)
             phases["relist"] = relist.found
@@ -158,7 +158,8 @@ async def _measure(subject: Subject, pods: int) -> dict[str, Any]:
         flaps = await _flaps(subject, session)
         report(f"a Node flaps: {flaps}")
         told = await backlog.told()
-    return {"start": start, "phases": phases, "relist_s": relist_s, "flaps": flaps, "told": told}
+    found = {"start": start, "phases": phases, "relist_s": relist_s, "flaps": flaps, "told": told}
+    return found | {"rss_mb": subject.peak_mb}
 
 
 async def _start(subject: Subject) -> Start:
@@ -175,7 +176,8 @@ class _Measured:
 
 
 @asynccontextmanager
-async def _phase(subject: Subject, stream: Stream) -> AsyncIterator[_Measured]:
+async def _phase(subject: Subject, stream: Stream, asked: Sequence[Asked]) -> AsyncIterator[_Measured]:
+    """`asked` grows meanwhile."""
     measured = _Measured()
     before, spent, began = await subject.metrics(), subject.cpu_s, time.monotonic()
     yield measured
@@ -196,6 +198,7 @@ async def _phase(subject: Subject, stream: Stream) -> AsyncIterator[_Measured]:
         event_lag_ms=Spread.of(stream.lags_ms(began, ended)),
         filter_calls=answered.count,
         filter_ms_p99=None if p99 is None else round(p99, 2),
+        filter_caller_ms=Spread.of([each.ms for each in asked if began <= each.at <= ended]),
         extender_cpu_percent=round(used / (ended - began) * 100, 1),
         rss_mb=subject.peak_mb,
     )

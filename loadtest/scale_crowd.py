@@ -5,9 +5,10 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 import orjson
@@ -26,6 +27,9 @@ _PODS: Final = "/api/v1/namespaces/default/pods"
 _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _PARTITION: Final = "sunk.coreweave.com/partition"
 _CONNECTIONS: Final = 24
+_LEAST_MIB: Final = 64
+_KINDS: Final = 50
+"""So many sizes, of which each has a line of its own."""
 _STREAM: Final = {"labelSelector": "app=stream"}
 _AGAIN_S: Final = 0.1
 _UNMANAGED_IN: Final = 5
@@ -34,8 +38,8 @@ _GIVEN_BY_SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "gener
 
 
 class Backlog:
-    """Pods of one partition that is full. All are as /mutate made the first, which is asked for that one
-    alone: asking for each would take three times as long."""
+    """Pods of one partition that is full. All are as /mutate made the first, but for the memory they ask
+    for; it is asked about that one alone: asking about each would take three times as long."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
@@ -69,9 +73,12 @@ class Backlog:
             query["continue"] = following
 
     def _bodies(self, numbers: range) -> Iterator[bytes]:
-        text = orjson.dumps(self._like)
         for number in numbers:
-            yield text.replace(b'"backlog-0"', b'"backlog-%d"' % number)
+            pod = deepcopy(self._like)
+            pod["metadata"]["name"] = f"backlog-{number}"
+            requests = pod["spec"]["containers"][0]["resources"]["requests"]
+            requests["memory"] = f"{_LEAST_MIB + number % _KINDS}Mi"
+            yield orjson.dumps(pod)
 
     async def _create_some(self, bodies: Iterator[bytes]) -> None:
         headers = {"Content-Type": "application/json"}
@@ -195,17 +202,29 @@ class Stream:
             pod.lifted = time.monotonic()
 
 
+class Asked(NamedTuple):
+    """A call of /filter that was answered: when it began, by `time.monotonic`, and how long it took."""
+
+    at: float
+    ms: float
+
+
 @asynccontextmanager
-async def asking_filter(cluster: Cluster, pace: float) -> AsyncIterator[None]:
+async def asking_filter(cluster: Cluster, pace: float) -> AsyncIterator[Sequence[Asked]]:
     """kube-scheduler's /filter with all Nodes, at a steady pace until the end of the block; most about
-    Pods of ours that have their Node. Raises Broken (in a group) where an answer is wrong."""
+    Pods of ours that have their Node. Gives what was asked so far. Raises Broken (in a group) where an
+    answer is wrong."""
     names = cluster.spec.external_names
     url = f"http://127.0.0.1:{cluster.ports['extender-scheduler']}/scheduler/filter"
     bodies = [_filter_body(number, names) for number in range(_UNMANAGED_IN)]
+    asked = list[Asked]()
 
     async def ask(session: aiohttp.ClientSession, number: int) -> None:
+        began = time.monotonic()
         async with session.post(url, data=bodies[number % len(bodies)]) as answer:
-            found = orjson.loads(await answer.read())
+            told = await answer.read()
+        asked.append(Asked(began, (time.monotonic() - began) * 1000))
+        found = orjson.loads(told)
         if number % _UNMANAGED_IN and found.get("NodeNames") != [names[0]]:
             raise Broken(f"/filter: {str(found)[:200]}")
 
@@ -220,7 +239,7 @@ async def asking_filter(cluster: Cluster, pace: float) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(ask_all())
         try:
-            yield
+            yield asked
         finally:
             task.cancel()
 

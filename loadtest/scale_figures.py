@@ -46,6 +46,8 @@ class Phase:
     filter_calls: int
     filter_ms_p99: float | None
     """By the extender's own histogram."""
+    filter_caller_ms: Spread
+    """From the call to the answer: with all that it waits for."""
     extender_cpu_percent: float
     rss_mb: float
     """The most that the process ever had, at the end of it."""
@@ -81,16 +83,13 @@ class Scale:
     phases: Mapping[str, Phase]
     """steady; relist: while kube-apiserver comes back and everything is listed anew."""
     relist_s: float
-    """From kube-apiserver serving again to all Pods listed."""
+    """From kube-apiserver serving again to the first new Pod's gate lifted: all is listed by then."""
     flaps: Mapping[str, Flap]
     told: Mapping[str, int]
     """What the Pods that wait say of it, by their condition's reason; "" where nobody has told them."""
     restart: Restart | None
-
-    @property
-    def rss_mb(self) -> float:
-        """The most that an extender had at any time."""
-        return max(self.start.rss_mb, *(phase.rss_mb for phase in self.phases.values()))
+    rss_mb: float
+    """The most that the extender had at any time."""
 
     def verdicts(self) -> list[Verdict]:
         """Each budget, and whether it is kept."""

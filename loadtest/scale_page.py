@@ -48,6 +48,7 @@ def _tables(told: dict[str, Any]) -> Iterator[str]:
         "event loop, held by its own work (p99, most)": lambda p: _pair(p["held_ms"], "p99", "max"),
         "Pod created to its gate lifted (p50, p99)": lambda p: _pair(p["event_lag_ms"], "p50", "p99"),
         "/filter p99, own histogram": lambda p: f"{p['filter_ms_p99']:.1f}",
+        "/filter as its caller sees it (p50, p99)": lambda p: _pair(p["filter_caller_ms"], "p50", "p99"),
     }
     for what, cell in rows.items():
         yield f"| {what} | " + " | ".join(cell(phase) for phase in phases) + " |"

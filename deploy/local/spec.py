@@ -74,6 +74,8 @@ class ClusterSpec:
     """More lines for slurm.conf; one that names a parameter of ours replaces it."""
     scheduler_parameters: tuple[str, ...] = ()
     """More of slurm.conf's SchedulerParameters."""
+    percentage_of_nodes_to_score: int = 100
+    """kube-scheduler's setting of that name; ours needs 100. 0: it samples Nodes by its own default."""
     validates_pods: bool = False
     """/validate is asked about Pods too, as after /mutate where others change them."""
     namespaces: tuple[str, ...] = ()

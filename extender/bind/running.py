@@ -15,7 +15,8 @@ from slurm_client.protocol import Slurm
 _PROLOG_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.8)
 _RARE_S = 0.01  # so long after a question the next may be asked
 _BURST_S = 0.05  # and so long while Pods come fast: by then some four share a question
-_FAST = {_RARE_S: 2, _BURST_S: 3}  # that many wait by the end of such a pause: 60 to 100 a second
+_BEGINS = 2  # so many binds wait after a short pause where they come fast: above some 100 a second
+_GOES_ON = 3  # and after a long one, as long as they do: 60 a second
 
 
 class RunningJobs:
@@ -55,10 +56,10 @@ class RunningJobs:
         return asyncio.shield(answer)
 
     async def _ask(self) -> None:
-        pause = _RARE_S
+        burst = False
         while self._next:
             asked, self._next = self._next, {}
-            pause = _BURST_S if self._binds >= _FAST[pause] else _RARE_S
+            burst = self._binds >= (_GOES_ON if burst else _BEGINS)
             self._binds = 0
             try:
                 states = await self._slurm.states(asked)
@@ -68,5 +69,5 @@ class RunningJobs:
             else:
                 for job_id, answer in asked.items():
                     answer.set_result(states.get(job_id, JobState(UNKNOWN_STATE)))
-            await self._pause(pause)
+            await self._pause(_BURST_S if burst else _RARE_S)
         self._asking = None

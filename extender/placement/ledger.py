@@ -368,6 +368,8 @@ class Ledger:
             record = not_now(record, NO_NODE)
             if record.in_line:
                 return record
+        if unsent and record.immediate and not self._windows[self._partition(record)].fast(self._now):
+            record = record._replace(immediate=False)  # it is asked again, and others wait by now
         step = next_step(record, self._moment())
         if step is None:
             return record

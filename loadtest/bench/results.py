@@ -9,13 +9,12 @@ from typing import Any, Final
 from deploy.local.demo.findings import percentile
 from loadtest.bench.scenarios import Scenario
 from loadtest.figures import Burst
-from loadtest.meters import Counts
+from loadtest.meters import Counts, Reading
 
 Json = dict[str, Any]
 
-# Asked whatever Pods there are. The audit's question about all jobs (GET jobs/state) grows with the jobs
-# of others, and comes the more rarely (docs/audit.md).
-_BY_THE_CLOCK: Final = frozenset({"GET conf", "GET jobs/state", "GET nodes", "GET partitions"})
+# Pictures of the cluster, whatever Pods and jobs there are.
+_BY_THE_CLOCK: Final = frozenset({"GET conf", "GET nodes", "GET partitions"})
 
 
 @dataclass(slots=True)
@@ -80,6 +79,16 @@ def _cpu_ms(burst: Burst) -> Counts:
     return {name: seconds * 1000 for name, seconds in burst.spent.cpu_s.items()}
 
 
+def _release_cpu_ms(burst: Burst) -> float | None:
+    """The extender's."""
+    seconds = burst.released.cpu_s.get("extender", 0.0) if burst.released is not None else 0.0
+    return seconds * 1000 / len(burst.bound_ms) or None
+
+
+def _of_release(burst: Burst, counts_of: Callable[[Reading], Counts]) -> float | None:
+    return None if burst.released is None else _part_of(burst, counts_of(burst.released))
+
+
 def _slurm_cpu_ms(burst: Burst) -> float:
     cpu_s = burst.spent.cpu_s
     return sum(cpu_s.get(name, 0.0) for name in ("slurmctld", "slurmrestd")) * 1000 / len(burst.bound_ms)
@@ -102,6 +111,10 @@ METRICS: Final[Mapping[str, Callable[[Burst], float | None]]] = {
     "rest_bytes_per_pod": lambda burst: _part_of(burst, burst.spent.rest_bytes),
     "rest_bytes_for_pods": lambda burst: _part_of(burst, _for_pods(burst.spent.rest_bytes)),
     "api_writes_per_pod": lambda burst: _part_of(burst, burst.spent.api_writes),
+    "release_extender_cpu_ms_per_pod": _release_cpu_ms,
+    "release_rest_calls_per_pod": lambda burst: _of_release(burst, lambda spent: spent.rest_calls),
+    "release_rest_bytes_per_pod": lambda burst: _of_release(burst, lambda spent: spent.rest_bytes),
+    "release_api_writes_per_pod": lambda burst: _of_release(burst, lambda spent: spent.api_writes),
     "filter_ms_p99": lambda burst: burst.spent.filter_s.percentile_ms(99),
 }
 """Of one burst, or of Pods at a steady rate; None where it was not counted."""

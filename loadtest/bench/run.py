@@ -176,7 +176,7 @@ def _arm(scenario: Scenario, stack: ExitStack, report: Report) -> Arm:
         arm = arm.with_settings(("FAST_PATH", "false"))
     if scenario.native is not None:
         arm = arm.with_slurm_conf(*native.SLURM_CONF)
-    return arm.with_scheduler_parameters(*scenario.scheduler)
+    return arm.with_scheduler_parameters(*scenario.scheduler).scoring(scenario.percent_scored)
 
 
 def _stub(nodes: int) -> AbstractContextManager[str]:

@@ -45,7 +45,8 @@ class Scenario:
 
     `native` jobs, running and waiting, are in a partition of their own, on nodes of their own, which
     are there where this is not None. `before` are those that wait in the Pods' partition, for one node,
-    before any Pod comes. `scheduler` are more of Slurm's SchedulerParameters.
+    before any Pod comes. `scheduler` are more of Slurm's SchedulerParameters, `percent_scored` is
+    kube-scheduler's percentageOfNodesToScore.
     """
 
     stage: str
@@ -58,6 +59,7 @@ class Scenario:
     native: int | None = None
     before: int = 0
     scheduler: tuple[str, ...] = ()
+    percent_scored: int = 100
     bursts: int = 3
     steadies: int = 3
     idle: int = 100
@@ -74,6 +76,8 @@ _NATIVE: Final = "native jobs elsewhere, 1,000 Nodes"
 ONE_AT_A_TIME: Final = "one at a time, 1,000 Nodes"
 _BEFORE: Final = "behind a queue, 1,000 Nodes"
 
+_SAMPLES: Final = "no-op extender, kube-scheduler samples Nodes"
+"""Its default: it looks at 42 % of 1,000 Nodes, and at 10 % of 5,000. Ours has to be shown all."""
 _YIELDS: Final = ("bf_continue", "bf_yield_interval=100000", "bf_yield_sleep=100000")
 """Backfill lets go of Slurm's locks every 0.1 s, for 0.1 s; by default every 2 s, for 0.5 s."""
 
@@ -88,6 +92,7 @@ SCENARIOS: Final = (
     # The same with more Nodes.
     Scenario(_1000, "kube-scheduler alone", Who.ALONE, 1000),
     Scenario(_1000, "no-op extender", Who.NOOP, 1000),
+    Scenario(_1000, _SAMPLES, Who.NOOP, 1000, percent_scored=0),
     Scenario(_1000, "ours, stub", Who.STUB, 1000),
     Scenario(_1000, "ours, Slurm 26.05", Who.REAL, 1000),
     Scenario(_1000, "Slurm alone, job/allocate", Who.REST, 1000),
@@ -95,6 +100,7 @@ SCENARIOS: Final = (
     # And with very many.
     Scenario(_5000, "kube-scheduler alone", Who.ALONE, 5000),
     Scenario(_5000, "no-op extender", Who.NOOP, 5000),
+    Scenario(_5000, _SAMPLES, Who.NOOP, 5000, percent_scored=0),
     Scenario(_5000, "ours, stub", Who.STUB, 5000),
     Scenario(_5000, "ours, Slurm 26.05", Who.REAL, 5000),
     Scenario(_5000, "Slurm alone, job/allocate", Who.REST, 5000),
@@ -108,8 +114,8 @@ SCENARIOS: Final = (
         idle=30,
     ),
     # What one Pod takes where nothing else is at work: the clusters of a stage are never quite idle.
-    Scenario(ONE_AT_A_TIME, "no-op extender", Who.NOOP, 1000, bursts=0, steadies=0),
-    Scenario(ONE_AT_A_TIME, "ours, Slurm 26.05", Who.REAL, 1000, bursts=0, steadies=0),
+    Scenario(ONE_AT_A_TIME, "no-op extender", Who.NOOP, 1000, bursts=0, steadies=0, idle=300),
+    Scenario(ONE_AT_A_TIME, "ours, Slurm 26.05", Who.REAL, 1000, bursts=0, steadies=0, idle=300),
     # What others have in Slurm, elsewhere.
     Scenario(_NATIVE, "no native jobs", Who.REAL, 1000, native=0, idle=30),
     Scenario(_NATIVE, "10,000 native jobs", Who.REAL, 1000, native=10_000, idle=30),

@@ -34,7 +34,12 @@ def burst(
         filter_s=Histogram({0.002: 90.0, 0.004: 100.0, inf: 100.0}),
     )
     bound_ms = [float(number) for number in range(1, 101)]
-    return Burst(seconds, 0.5, bound_ms, spent, [0.5] * 100)
+    released = Reading(
+        {"extender": 0.1, "slurmctld": 0.1},
+        rest_calls={"POST job": 100.0, "DELETE job": 100.0},
+        rest_bytes={"POST job": 70_000.0, "DELETE job": 30_000.0},
+    )
+    return Burst(seconds, 0.5, bound_ms, spent, [0.5] * 100, released)
 
 
 def of(name: str, nodes: int, native: int | None = None) -> Scenario:
@@ -113,6 +118,9 @@ def test_a_metric_is_the_median_of_its_bursts_beside_the_least_and_the_greatest(
         "rest_calls_per_pod": 1.0,
         "rest_bytes_per_pod": 5000.0,
         "api_writes_per_pod": 2.0,
+        "release_extender_cpu_ms_per_pod": 1.0,
+        "release_rest_calls_per_pod": 2.0,
+        "release_rest_bytes_per_pod": 1000.0,
         "filter_ms_p99": 3.8,
     }
     assert {name: found[name]["median"] for name in expected} == expected
@@ -180,6 +188,11 @@ def test_other_numbers_of_nodes_are_not_taken_for_those_that_are_judged() -> Non
     assert set(words(Measured(other, {})).values()) == {"not measured"}
 
 
+def test_fewer_pods_or_repeats_are_not_judged() -> None:
+    fewer = [each.as_json() for each in everything()]
+    assert set(words(Measured(fewer, {}, as_listed=False)).values()) == {"not measured"}
+
+
 def test_what_a_broken_scenario_had_measured_is_kept() -> None:
     found = Outcome(of(OURS, 200), [burst()], broken="3 Pods are not bound").as_json()
     assert (found["broken"], found["burst"]["pods_per_s"]["median"]) == ("3 Pods are not bound", 10.0)
@@ -199,7 +212,7 @@ def test_the_page_is_what_its_figures_make() -> None:
 
 def test_the_page_tells_medians_and_what_they_lie_between() -> None:
     page = renewed(PAGE.read_text(), told(everything()))
-    assert "| ours, Slurm 26.05 | 10 (5 to 11) | 50 | 95 | 99 |" in page
+    assert "| ours, Slurm 26.05 | 10 (5 to 11) | 200 | 50 | 95 | 99 |" in page
     assert "| no-op extender | 12 (12 to 12)" not in page
 
 

@@ -244,6 +244,27 @@ def test_another_jobs_id_sends_nobody_into_the_queue(state: str) -> None:
     assert state_of(world, uid) is State.ALLOCATED
 
 
+@pytest.mark.parametrize("trouble", [Remedy.ID_TAKEN, Remedy.AGAIN])
+def test_who_asks_again_overtakes_nobody_who_waits_by_then(trouble: Remedy) -> None:
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    first = world.effects.pop(0)
+    assert isinstance(first, Submit)
+    bound_pod(world)
+    bound_pod(world)
+    other = world.create_pod()
+    settle(world)
+    assert state_of(world, other) is State.QUEUED
+    if trouble is Remedy.ID_TAKEN:
+        stranger = replace(world_job(first), admin_comment="somebody else's")
+        world.jobs[first.job_id] = stranger
+    world.finish(first, Failure(trouble, "for whatever reason"))
+    world.pass_time(10.0)
+    submitted = [e for e in settle(world) if isinstance(e, Submit) and e.uid == uid]
+    assert [e.immediate for e in submitted] == [False]
+
+
 def submit_and_lose_the_answer(world: World, uid: str) -> Submit:
     """Whether Slurm has taken the job under the id is not known."""
     settle_news(world)
