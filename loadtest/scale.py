@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Annotated, Any, Final
 
 import aiohttp
@@ -218,17 +219,20 @@ async def _list_again(subject: Subject, stream: Stream) -> float:
 
 
 async def _flaps(subject: Subject, session: aiohttp.ClientSession) -> Mapping[str, Flap]:
-    """A Node becomes not ready, or is cordoned, and comes back."""
-    quiet = await _spent(subject, session, None)
+    """A Node becomes not ready, or is cordoned, and comes back. What the same time costs without is
+    measured before and after each."""
+    before = await _spent(subject, session, None)
     ways: Mapping[str, tuple[str, Any, Any]] = {
         "not ready": ("/status", _ready("False"), _ready("True")),
         "cordoned": ("", {"spec": {"unschedulable": True}}, {"spec": {"unschedulable": None}}),
     }
     found = {}
     for name, way in ways.items():
+        flapping, after = await _spent(subject, session, way), await _spent(subject, session, None)
         cpu_s, calls, writes = (
-            now - then for now, then in zip(await _spent(subject, session, way), quiet, strict=True)
+            spent - mean(quiet) for spent, *quiet in zip(flapping, before, after, strict=True)
         )
+        before = after
         own = 2 * _FLAPS
         found[name] = Flap(
             _FLAPS,
