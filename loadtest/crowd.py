@@ -16,6 +16,7 @@ import orjson
 
 from deploy.local.cluster import Cluster
 from deploy.local.demo.pods import Manifest, Sighting, administrator_session, pod_manifest
+from loadtest.together import for_each
 
 _PODS: Final = "/api/v1/namespaces/default/pods"
 _HEADERS: Final = {"Content-Type": "application/json"}
@@ -71,18 +72,15 @@ class Crowd:
 
     async def create(self, wanted: Iterable[Wanted], per_s: float | None = None) -> list[Sighting]:
         """Creates Pods in their order, so many a second or as fast as kube-apiserver takes them."""
-        todo, created = enumerate(wanted), list[Sighting]()
-        begin = time.perf_counter()
+        created, begin = list[Sighting](), time.perf_counter()
 
-        async def create_some() -> None:
-            for number, each in todo:
-                if per_s is not None:
-                    await asyncio.sleep(begin + number / per_s - time.perf_counter())
-                created.append(await self._create(each))
+        async def create(numbered: tuple[int, Wanted]) -> None:
+            number, each = numbered
+            if per_s is not None:
+                await asyncio.sleep(begin + number / per_s - time.perf_counter())
+            created.append(await self._create(each))
 
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(_CONNECTIONS):
-                tasks.create_task(create_some())
+        await for_each(enumerate(wanted), create, _CONNECTIONS)
         return created
 
     async def all_bound(self, within_s: float) -> None:

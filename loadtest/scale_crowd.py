@@ -17,6 +17,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.demo.pods import CONDITION, pod_manifest
 from extender.placement.workload import Allocation
 from loadtest.crowd import Broken, ask
+from loadtest.together import for_each
 
 _FULL: Final = "main"
 """The partition whose one Node the first of the backlog fill."""
@@ -57,10 +58,8 @@ class Backlog:
 
     async def create_others(self, count: int) -> None:
         """All from the second to the last of `count`; no extender need run."""
-        async with self._without_webhooks(), asyncio.TaskGroup() as tasks:
-            bodies = self._bodies(range(1, count))
-            for _ in range(_CONNECTIONS):
-                tasks.create_task(self._create_some(bodies))
+        async with self._without_webhooks():
+            await for_each(self._bodies(range(1, count)), self._create_one, _CONNECTIONS)
 
     async def told(self) -> Mapping[str, int]:
         """How many wait for each reason, by what their condition says; "" where nobody told them."""
@@ -80,10 +79,9 @@ class Backlog:
             requests["memory"] = f"{_LEAST_MIB + number % _KINDS}Mi"
             yield orjson.dumps(pod)
 
-    async def _create_some(self, bodies: Iterator[bytes]) -> None:
+    async def _create_one(self, body: bytes) -> None:
         headers = {"Content-Type": "application/json"}
-        for body in bodies:
-            await ask(self._session, "POST", _PODS, data=body, headers=headers)
+        await ask(self._session, "POST", _PODS, data=body, headers=headers)
 
     @asynccontextmanager
     async def _without_webhooks(self) -> AsyncIterator[None]:

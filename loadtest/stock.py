@@ -18,6 +18,7 @@ import orjson
 from deploy.local.cluster import Cluster
 from deploy.local.demo.pods import GPU, administrator_session
 from loadtest.crowd import Broken
+from loadtest.together import for_each
 
 Manifest = dict[str, Any]
 
@@ -133,17 +134,12 @@ def _manifest(
 
 
 async def _create_all(session: aiohttp.ClientSession, count: int) -> None:
-    todo = manifests(count)
+    async def create(manifest: Manifest) -> None:
+        async with session.post(_PODS, json=manifest) as answer:
+            if answer.status >= 400:
+                raise Broken(f"creating {manifest['metadata']['name']}: {await answer.text()}")
 
-    async def create_some() -> None:
-        for manifest in todo:
-            async with session.post(_PODS, json=manifest) as answer:
-                if answer.status >= 400:
-                    raise Broken(f"creating {manifest['metadata']['name']}: {await answer.text()}")
-
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(_CONNECTIONS):
-            tasks.create_task(create_some())
+    await for_each(manifests(count), create, _CONNECTIONS)
 
 
 async def _pods(session: aiohttp.ClientSession) -> list[Manifest]:

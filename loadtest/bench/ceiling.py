@@ -14,6 +14,7 @@ from loadtest.crowd import Broken
 from loadtest.figures import Burst
 from loadtest.measurement import SIZES
 from loadtest.meters import Reading, cpu_by_component
+from loadtest.together import for_each
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
 
@@ -61,20 +62,17 @@ class Ceiling:
 
     async def _create(self, jobs: Sequence[int], asked: dict[int, float]) -> dict[int, float]:
         """When each was asked for goes into `asked`; returns when those that run at once did."""
-        todo, running = iter(jobs), dict[int, float]()
+        running = dict[int, float]()
 
-        async def create_some() -> None:
-            for job in todo:
-                asked[job] = time.perf_counter()
-                if self.path is Path.FAST:
-                    await self._slurm.allocate(_job(job), job)
-                    running[job] = time.perf_counter()
-                else:
-                    await self._slurm.submit(_job(job), job)
+        async def create(job: int) -> None:
+            asked[job] = time.perf_counter()
+            if self.path is Path.FAST:
+                await self._slurm.allocate(_job(job), job)
+                running[job] = time.perf_counter()
+            else:
+                await self._slurm.submit(_job(job), job)
 
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(_CONNECTIONS):
-                tasks.create_task(create_some())
+        await for_each(jobs, create, _CONNECTIONS)
         return running
 
     async def _until_running(self, jobs: Sequence[int], running: dict[int, float]) -> None:
@@ -92,15 +90,7 @@ class Ceiling:
             await asyncio.sleep(_LOOK_S)
 
     async def _clear(self, jobs: Sequence[int]) -> None:
-        todo = iter(jobs)
-
-        async def cancel_some() -> None:
-            for job in todo:
-                await self._slurm.cancel(job)
-
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(_CONNECTIONS):
-                tasks.create_task(cancel_some())
+        await for_each(jobs, self._slurm.cancel, _CONNECTIONS)
         await self._until_ended(jobs)
 
     async def _until_ended(self, jobs: Sequence[int]) -> None:

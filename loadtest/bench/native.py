@@ -8,6 +8,7 @@ from typing import Final
 from deploy.local.cluster import Cluster
 from loadtest.arms import CPUS_PER_NODE, MEMORY_MB
 from loadtest.crowd import Broken
+from loadtest.together import for_each
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
 
@@ -39,17 +40,14 @@ def before(count: int) -> Iterator[JobSpec]:
 
 async def submit(cluster: Cluster, jobs: Iterable[JobSpec]) -> None:
     """Raises SlurmError, or Broken where it takes very long."""
-    todo = enumerate(jobs, _FIRST_ID)
-
     async with aclosing(SlurmRest(cluster.slurmrestd_url, cluster.token_file)) as slurm:
 
-        async def submit_some() -> None:
-            for job_id, job in todo:
-                await slurm.submit(job, job_id)
+        async def submit_one(numbered: tuple[int, JobSpec]) -> None:
+            job_id, job = numbered
+            await slurm.submit(job, job_id)
 
         try:
-            async with asyncio.timeout(_SUBMITTED_WITHIN_S), asyncio.TaskGroup() as tasks:
-                for _ in range(_CONNECTIONS):
-                    tasks.create_task(submit_some())
+            async with asyncio.timeout(_SUBMITTED_WITHIN_S):
+                await for_each(enumerate(jobs, _FIRST_ID), submit_one, _CONNECTIONS)
         except TimeoutError:
             raise Broken(f"native jobs are not submitted after {_SUBMITTED_WITHIN_S:g} s") from None
