@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import httpx
-import psutil
 import typer
 
 from deploy.local.cluster import Cluster
@@ -19,6 +18,7 @@ from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Report, Stopwatch
 from deploy.local.spec import ClusterSpec
 from loadtest.crowd import Crowd, Wanted
+from loadtest.meters import cpu_s, peak_rss_mb
 
 BUDGET_S: Final = 10.0
 _PODS_A_NODE: Final = 100  # a Node takes 110
@@ -40,6 +40,7 @@ class Restart:
     cpu_s: float
     """What the process has used by then."""
     rss_mb: float
+    """The most that it had."""
 
 
 app = typer.Typer(add_completion=False)
@@ -95,14 +96,13 @@ async def _measure(cluster: Cluster, pods: int, report: Report) -> Restart:
         await crowd.create([Wanted("after", 1, 0)])
         await crowd.all_bound(_LONGEST_S)
         placed_s = time.monotonic() - began
-    process = psutil.Process(cluster.pid("extender"))
-    times = process.cpu_times()
+    pid = cluster.pid("extender")
     return Restart(
         pods=pods,
         ready_s=round(ready_s, 2),
         placed_s=round(placed_s, 2),
-        cpu_s=round(times.user + times.system, 2),
-        rss_mb=round(process.memory_info().rss / 1e6, 1),
+        cpu_s=round(cpu_s(pid), 2),
+        rss_mb=round(peak_rss_mb(pid), 1),
     )
 
 

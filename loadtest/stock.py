@@ -16,8 +16,8 @@ import aiohttp
 import orjson
 
 from deploy.local.cluster import Cluster
-from deploy.local.demo.pods import GPU, administrator_session
-from loadtest.crowd import Broken
+from deploy.local.demo.pods import GPU
+from loadtest.crowd import Broken, api_session, ask
 from loadtest.together import for_each
 
 Manifest = dict[str, Any]
@@ -27,7 +27,6 @@ _PREFIX: Final = "sunk.coreweave.com/"
 _NODE: Final = "slurm-extender.io/node"
 _CONNECTIONS: Final = 16
 _LOOK_S: Final = 0.5
-_CLOSING_S: Final = 0.1
 _SIZES: Final = ((1, 0), (2, 1), (1, 0), (4, 0), (1, 1), (2, 0), (1, 0))
 _ASKS: Final[Sequence[dict[str, str]]] = (
     {},
@@ -96,20 +95,18 @@ def manifests(count: int) -> Iterator[Manifest]:
 async def lay_in(cluster: Cluster, count: int, within_s: float) -> Stock:
     """Creates the Pods of a cluster whose kube-scheduler does not run, and waits until each that can has
     its allocation. Raises Broken."""
-    async with administrator_session(cluster) as session:
+    async with api_session(cluster) as session:
         await _create_all(session, count)
         try:
             async with asyncio.timeout(within_s):
                 return await _all_granted(cluster, session)
         except TimeoutError:
             raise Broken(f"not all Pods have their allocations after {within_s:g} s") from None
-        finally:
-            await asyncio.sleep(_CLOSING_S)  # TLS connections end a moment after their session
 
 
 async def bound(cluster: Cluster) -> dict[str, str]:
     """The Nodes of the Pods that are bound now, by their uids."""
-    async with administrator_session(cluster) as session:
+    async with api_session(cluster) as session:
         pods = await _pods(session)
     return {
         pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")
@@ -135,16 +132,13 @@ def _manifest(
 
 async def _create_all(session: aiohttp.ClientSession, count: int) -> None:
     async def create(manifest: Manifest) -> None:
-        async with session.post(_PODS, json=manifest) as answer:
-            if answer.status >= 400:
-                raise Broken(f"creating {manifest['metadata']['name']}: {await answer.text()}")
+        await ask(session, "POST", _PODS, json=manifest)
 
     await for_each(manifests(count), create, _CONNECTIONS)
 
 
 async def _pods(session: aiohttp.ClientSession) -> list[Manifest]:
-    async with session.get(_PODS) as answer:
-        found: list[Manifest] = orjson.loads(await answer.read())["items"]
+    found: list[Manifest] = (await ask(session, "GET", _PODS))["items"]
     return found
 
 
