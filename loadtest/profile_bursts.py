@@ -72,8 +72,8 @@ async def _record(cluster: Cluster, nodes: int, pods: int, into: Path, stopwatch
 
 
 def _py_spy(pid: int, file: Path) -> list[str]:
-    """What waits is left out."""
-    how = ("--nonblocking", "--rate", str(_A_SECOND), "--duration", "3600")
+    """Whoever holds the interpreter is seen: what waits, or is in a system call, is not."""
+    how = ("--gil", "--nonblocking", "--rate", str(_A_SECOND), "--duration", "3600")
     return ["py-spy", "record", "--pid", str(pid), *how, "--format", "raw", "--output", str(file)]
 
 
