@@ -154,13 +154,22 @@ class _Worker:
 @contextmanager
 def _worker(outcome: Outcome, directory: FilePath, sizes: Sizes, report: Report) -> Iterator[_Worker]:
     with ExitStack() as stack:
-        arm = _arm(outcome.scenario, stack, report)
+        arm = arm_of(outcome.scenario, stack, report)
         cluster = stack.enter_context(Cluster.up(arm.spec, directory))
         yield _Worker(outcome, arm, cluster, sizes, report)
 
 
-def _arm(scenario: Scenario, stack: ExitStack, report: Report) -> Arm:
+def arm_of(scenario: Scenario, stack: ExitStack, report: Report) -> Arm:
     """Who places the Pods, and on what; a stub that it needs runs until the stack unwinds."""
+    arm = _who(scenario, stack, report)
+    if scenario.path is Path.SUBMIT and arm.has_jobs:
+        arm = arm.with_settings(("FAST_PATH", "false"))
+    if scenario.native is not None:
+        arm = arm.with_slurm_conf(*native.SLURM_CONF)
+    return arm.with_scheduler_parameters(*scenario.scheduler).scoring(scenario.percent_scored)
+
+
+def _who(scenario: Scenario, stack: ExitStack, report: Report) -> Arm:
     match scenario.who:
         case Who.ALONE:
             return arms.alone(scenario.nodes)
@@ -169,14 +178,9 @@ def _arm(scenario: Scenario, stack: ExitStack, report: Report) -> Arm:
         case Who.NOOP:
             return arms.noop(scenario.nodes, noop_binary(report))
         case Who.STUB:
-            arm = arms.stubbed(scenario.nodes, stack.enter_context(_stub(scenario.nodes)))
+            return arms.stubbed(scenario.nodes, stack.enter_context(_stub(scenario.nodes)))
         case Who.REAL:
-            arm = arms.ours(scenario.nodes, scenario.release)
-    if scenario.path is Path.SUBMIT:
-        arm = arm.with_settings(("FAST_PATH", "false"))
-    if scenario.native is not None:
-        arm = arm.with_slurm_conf(*native.SLURM_CONF)
-    return arm.with_scheduler_parameters(*scenario.scheduler).scoring(scenario.percent_scored)
+            return arms.ours(scenario.nodes, scenario.release)
 
 
 def _stub(nodes: int) -> AbstractContextManager[str]:

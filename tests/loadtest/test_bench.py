@@ -2,15 +2,19 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deploy.local.progress import silent
+from loadtest.bench import native
 from loadtest.bench.__main__ import chosen
 from loadtest.bench.held_to import BUDGETS, Measured, verdicts
 from loadtest.bench.results import Outcome
+from loadtest.bench.run import arm_of
 from loadtest.bench.scenarios import ONE_AT_A_TIME, SCENARIOS, Flow, Scenario, Who
 from loadtest.bench.scenarios import Path as Way
 from loadtest.figures import Burst
@@ -97,6 +101,15 @@ def test_what_was_asked_for_is_measured() -> None:
     assert {each.native or 0 for each in real} == {0, 10_000}
     assert {each.nodes for each in real if each.release == "24.11"} == {200}
     assert all(each.before == 0 for each in real if each.steadies)
+
+
+@pytest.mark.parametrize("who", [Who.ALONE, Who.REST, Who.REAL])
+def test_what_a_scenario_says_of_its_cluster_is_so_whoever_places(who: Who) -> None:
+    scenario = Scenario("few", "some", who, 10, native=0, scheduler=("bf_continue",), percent_scored=0)
+    with ExitStack() as stack:
+        spec = arm_of(scenario, stack, silent).spec
+    assert (spec.percentage_of_nodes_to_score, spec.scheduler_parameters) == (0, ("bf_continue",))
+    assert set(native.SLURM_CONF) <= set(spec.slurm_conf)
 
 
 def test_a_part_is_chosen_by_stage_or_name() -> None:
