@@ -93,7 +93,7 @@ def _of(nodes: int, *path: str) -> Callable[[Measured], float | None]:
 BUDGETS: Final = (
     Budget(
         "ratio_to_noop",
-        "Pods/s of a burst, ours with Slurm to the no-op extender, 1,000 Nodes",
+        "Pods/s of a burst, ours with Slurm to the no-op extender, both shown all of 1,000 Nodes",
         0.7,
         Measured.ratio_to_noop,
         at_least=True,
