@@ -63,7 +63,7 @@ from extender.prioritize import route as prioritize
 from extender.refusals import Refusals
 from extender.settings import Settings, from_environment
 from extender.telemetry import Telemetry, configure_logging
-from extender.wire import Verb, Verbs, reply, wrong_fields
+from extender.wire import Verb, Verbs, WholeReplies, reply, wrong_fields
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.rest import SlurmRest
 from slurm_client.tokens import TokenFile
@@ -374,7 +374,7 @@ class Extender:
             host=address or settings.listen_address,
             port=port,
             loop="uvloop",
-            http="httptools",
+            http=WholeReplies,
             ws="none",
             proxy_headers=False,
             log_config=None,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import MutableMapping
 from http import HTTPStatus
 from typing import Any
 
 import httpx
+import uvicorn
 from pydantic import BaseModel
 from structlog.testing import capture_logs
+from uvicorn.server import ServerState
 
-from extender.wire import Verbs
+from extender.wire import Verbs, WholeReplies
 
 
 class Asked(BaseModel):
@@ -99,3 +102,36 @@ async def _exchange(application: Verbs, *received: MutableMapping[str, Any]) -> 
 
     await application({"type": "http", "method": "POST", "path": "/double"}, receive, send)
     return sent
+
+
+class Recorded(asyncio.Transport):
+    """A connection on which nothing is carried: what was written, each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.closed = asyncio.Event()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+
+    def close(self) -> None:
+        self.closed.set()
+
+    def is_closing(self) -> bool:
+        return self.closed.is_set()
+
+
+async def test_a_reply_is_written_at_once_and_before_its_connection_ends() -> None:
+    connection, configuration = Recorded(), uvicorn.Config(Answered().application, log_config=None)
+    configuration.load()
+    protocol = WholeReplies(configuration, ServerState(), {})
+    protocol.connection_made(connection)
+    protocol.data_received(
+        b'POST /double HTTP/1.1\r\nconnection: close\r\ncontent-length: 12\r\n\r\n{"number":2}'
+    )
+    async with asyncio.timeout(5):
+        await connection.closed.wait()
+    (reply,) = connection.writes
+    assert reply.startswith(b"HTTP/1.1 200 OK")
+    assert reply.endswith(b'{"number":4}')
