@@ -138,7 +138,7 @@ class _Gathering:
 
     def _flush(self) -> None:
         pieces, self._pieces = self._pieces, []
-        if pieces:
+        if pieces and not self._transport.is_closing():  # whoever asked may have gone in between
             self._transport.write(b"".join(pieces))
 
 

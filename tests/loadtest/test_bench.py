@@ -1,6 +1,8 @@
 """`make bench`: the list of what it measures, what it makes of that, and the page."""
 
 import json
+import os
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from math import inf
@@ -11,7 +13,7 @@ import pytest
 
 from deploy.local.progress import silent
 from loadtest.bench import native
-from loadtest.bench.__main__ import chosen
+from loadtest.bench.__main__ import chosen, just_measured
 from loadtest.bench.held_to import BUDGETS, Measured, verdicts
 from loadtest.bench.results import Outcome
 from loadtest.bench.run import arm_of
@@ -245,3 +247,13 @@ def test_a_plot_has_a_bar_for_each_figure(tmp_path: Path) -> None:
     assert "1,000 Nodes" in plot
     assert OURS in plot
     assert "<script" not in plot
+
+
+def test_what_another_run_measured_at_scale_does_not_count(tmp_path: Path) -> None:
+    scale = tmp_path / "scale.json"
+    assert just_measured(scale) == {}
+    scale.write_text('{"rss_mb_5000x50000": 400}')
+    assert just_measured(scale) == {"rss_mb_5000x50000": 400}
+    an_hour_ago = time.time() - 3600
+    os.utime(scale, (an_hour_ago, an_hour_ago))
+    assert just_measured(scale) == {}

@@ -104,6 +104,9 @@ async def _exchange(application: Verbs, *received: MutableMapping[str, Any]) -> 
     return sent
 
 
+LENGTH_AND_BODY = b'content-length: 12\r\n\r\n{"number":2}'
+
+
 class Recorded(asyncio.Transport):
     """A connection on which nothing is carried: what was written, each time."""
 
@@ -122,16 +125,28 @@ class Recorded(asyncio.Transport):
         return self.closed.is_set()
 
 
-async def test_a_reply_is_written_at_once_and_before_its_connection_ends() -> None:
+def serving() -> tuple[WholeReplies, Recorded]:
+    """The extender's HTTP on a connection."""
     connection, configuration = Recorded(), uvicorn.Config(Answered().application, log_config=None)
     configuration.load()
     protocol = WholeReplies(configuration, ServerState(), {})
     protocol.connection_made(connection)
-    protocol.data_received(
-        b'POST /double HTTP/1.1\r\nconnection: close\r\ncontent-length: 12\r\n\r\n{"number":2}'
-    )
+    return protocol, connection
+
+
+async def test_a_reply_is_written_at_once_and_before_its_connection_ends() -> None:
+    protocol, connection = serving()
+    protocol.data_received(b"POST /double HTTP/1.1\r\nconnection: close\r\n" + LENGTH_AND_BODY)
     async with asyncio.timeout(5):
         await connection.closed.wait()
     (reply,) = connection.writes
     assert reply.startswith(b"HTTP/1.1 200 OK")
     assert reply.endswith(b'{"number":4}')
+
+
+async def test_who_goes_away_in_that_moment_is_not_written_to() -> None:
+    protocol, connection = serving()
+    protocol.transport.write(b"HTTP/1.1 200 OK")
+    connection.close()
+    await asyncio.sleep(0)
+    assert connection.writes == []
