@@ -114,11 +114,17 @@ class WholeReplies(HttpToolsProtocol):
     which is a system call, a packet, and a time that the reader is woken."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(cast("asyncio.Transport", _Gathering(transport)))
+        self._gathering = _Gathering(transport)
+        super().connection_made(cast("asyncio.Transport", self._gathering))
+
+    def on_response_complete(self) -> None:
+        self._gathering.flush()
+        super().on_response_complete()
 
 
 class _Gathering:
-    """A transport that writes at once, in the event loop's next turn, what was written in this one."""
+    """A transport that writes at once what belongs together: whatever is not flushed, in the event
+    loop's next turn."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no such class
@@ -126,17 +132,17 @@ class _Gathering:
 
     def write(self, data: bytes) -> None:
         if not self._pieces:
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self.flush)
         self._pieces.append(data)
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._transport.close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         pieces, self._pieces = self._pieces, []
         if pieces and not self._transport.is_closing():  # whoever asked may have gone in between
             self._transport.write(b"".join(pieces))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 # An expression may be an attacker's: no pattern looks at a character more than twice. The group is not
-# possessive: until 3.11.4 (Debian 12 has 3.11.2) it would match "[" too (CPython issue 106052).
+# possessive: before 3.11.5 (Debian 12 has 3.11.2) it would match "[" too (CPython issue 106052).
 _ELEMENT = re.compile(r"([^\[\],\s]*+(?:\[[^\[\]]*+\][^\[\],\s]*+)*)\s*+(?:,[\s,]*+|$)")
 _BETWEEN = ", \t\n\r"
 _PART = re.compile(r"\[([^\[\]]*+)\]|([^\[\]]++)")

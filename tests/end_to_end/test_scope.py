@@ -119,10 +119,22 @@ def test_a_wrong_value_out_of_scope_is_no_business_of_ours(outside: People) -> N
     assert not placed_by_slurm(outside, "p")
 
 
-def test_nobody_brings_the_extenders_notes_out_of_scope_either(outside: People) -> None:
-    answer = outside.apply(pod("p", own_annotations={DOMAIN + "job-id": "1"}))
+@pytest.mark.parametrize("note", [{"job-id": "1"}, {"attempt": "2"}])
+def test_nobody_brings_the_extenders_notes_out_of_scope_either(
+    outside: People, note: dict[str, str]
+) -> None:
+    answer = outside.apply(
+        pod("p", own_annotations={DOMAIN + key: value for key, value in note.items()})
+    )
     assert answer.returncode != 0
     assert "the extender's to write" in answer.stderr
+
+
+def test_the_first_attempts_number_comes_with_a_pod_and_not_later(outside: People) -> None:
+    assert outside.apply(pod("p", own_annotations={DOMAIN + "attempt": "1"})).returncode == 0
+    outside.create("q", scheduler="default-scheduler")
+    later = outside.kubectl("annotate", "pod", outside.full("q"), DOMAIN + "attempt=1")
+    assert "the extender's to write" in later.stderr
 
 
 def test_the_system_lives_while_the_extender_is_down_where_every_pod_is_taken(scoped: Cluster) -> None:

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 import httpx
+import pytest
 import uvicorn
 from pydantic import BaseModel
 from structlog.testing import capture_logs
@@ -113,16 +114,18 @@ class Recorded(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[bytes] = []
-        self.closed = asyncio.Event()
+        self.written = asyncio.Event()
+        self._closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.writes.append(bytes(data))
+        self.written.set()
 
     def close(self) -> None:
-        self.closed.set()
+        self._closed = True
 
     def is_closing(self) -> bool:
-        return self.closed.is_set()
+        return self._closed
 
 
 def serving() -> tuple[WholeReplies, Recorded]:
@@ -134,14 +137,26 @@ def serving() -> tuple[WholeReplies, Recorded]:
     return protocol, connection
 
 
-async def test_a_reply_is_written_at_once_and_before_its_connection_ends() -> None:
+@pytest.mark.parametrize("header", [b"", b"connection: close\r\n"])
+async def test_a_reply_is_written_at_once(header: bytes) -> None:
     protocol, connection = serving()
-    protocol.data_received(b"POST /double HTTP/1.1\r\nconnection: close\r\n" + LENGTH_AND_BODY)
+    protocol.data_received(b"POST /double HTTP/1.1\r\n" + header + LENGTH_AND_BODY)
     async with asyncio.timeout(5):
-        await connection.closed.wait()
+        await connection.written.wait()
     (reply,) = connection.writes
     assert reply.startswith(b"HTTP/1.1 200 OK")
     assert reply.endswith(b'{"number":4}')
+    assert connection.is_closing() is bool(header)
+
+
+async def test_what_comes_before_a_reply_does_not_wait_for_it() -> None:
+    protocol, connection = serving()
+    protocol.data_received(
+        b"POST /double HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 12\r\n\r\n"
+    )
+    async with asyncio.timeout(5):
+        await connection.written.wait()
+    assert connection.writes == [b"HTTP/1.1 100 Continue\r\n\r\n"]
 
 
 async def test_who_goes_away_in_that_moment_is_not_written_to() -> None:
