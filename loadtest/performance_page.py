@@ -61,7 +61,7 @@ def _conditions(told: Json) -> str:
     at = told["conditions"]
     machine = f"{at['cpus']} CPUs ({at['processor']}), {at['memory_gb']} GB, Linux {at['kernel']}"
     lines = (
-        f"- {at['begun'][:10]}, {at['minutes']:g} minutes.",
+        f"- {at['begun'][:10]}, {at['minutes']:g} minutes, commit {at.get('commit') or 'not known'}.",
         f"- {machine}, Python {at['python']}, Kubernetes {at['kubernetes']}.",
         f"- {at['pods']:,} Pods at once; as many in three runs at {at['steady_pods_per_s']:g} a second.",
     )

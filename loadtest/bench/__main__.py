@@ -105,11 +105,18 @@ def _conditions(sizes: Sizes) -> dict[str, Any]:
         "processor": _processor(),
         "memory_gb": round(memory_gb),
         "kernel": platform.release().partition("-")[0],
+        "commit": _commit(),
         "python": platform.python_version(),
         "kubernetes": _kubernetes_version(),
         "cpu_busy_percent_before": psutil.cpu_percent(_LOOKS_S),
         **asdict(sizes),
     }
+
+
+def _commit() -> str:
+    """What is measured; "" where git does not know it."""
+    command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _processor() -> str:

@@ -60,7 +60,8 @@ def figures(bursts: Sequence[Burst]) -> dict[str, Json]:
         values = [value for burst in bursts if (value := measure(burst)) is not None]
         if values:
             numbers = {"median": median(values), "min": min(values), "max": max(values)}
-            found[name] = {kind: _rounded(number) for kind, number in numbers.items()}
+            spread: Json = {kind: _rounded(number) for kind, number in numbers.items()}
+            found[name] = spread | {"each": [_rounded(value) for value in values]}
     return found
 
 

@@ -123,7 +123,7 @@ def test_a_part_is_chosen_by_stage_or_name() -> None:
 
 def test_a_metric_is_the_median_of_its_bursts_beside_the_least_and_the_greatest() -> None:
     found = Outcome(of(OURS, 1000), [burst(10.0), burst(20.0), burst(12.5)]).as_json()["burst"]
-    assert found["pods_per_s"] == {"median": 8.0, "min": 5.0, "max": 10.0}
+    assert found["pods_per_s"] == {"median": 8.0, "min": 5.0, "max": 10.0, "each": [10.0, 5.0, 8.0]}
     expected = {
         "bound_ms_p95": 95.0,
         "start_bound_ms_p99": 0.5,
