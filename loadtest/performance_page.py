@@ -1,7 +1,7 @@
-"""`python -m loadtest.performance_page`: docs/performance.md's tables and plots, from build/bench.json.
+"""`python -m loadtest.performance_page`: docs/performance.md's tables and plots, and README's figures.
 
-The figures are kept beside the plots, in docs/performance: a test fails where page or plots are not
-what these figures make. The text between the tables is the page's own.
+They are made from build/bench.json, which is kept beside the plots, in docs/performance: a test fails
+where pages or plots are not what these figures make. The text between the tables is the pages' own.
 """
 
 import json
@@ -13,16 +13,23 @@ from typing import Annotated, Any, Final
 import typer
 
 from deploy.local.layout import CHECKOUT
+from loadtest.bench.held_to import BUDGETS
+from loadtest.bench.scenarios import ONE_AT_A_TIME
 from loadtest.performance_plots import plots
 
 Json = Mapping[str, Any]
+Blocks = Mapping[str, Callable[[Json], str]]
 
 PAGE: Final = CHECKOUT / "docs/performance.md"
+README: Final = CHECKOUT / "README.md"
 KEPT: Final = CHECKOUT / "docs/performance/bench.json"
 
 _BEGIN: Final = "<!-- {} is made by `make performance-page`. -->\n"
 _END: Final = "<!-- End of {}. -->\n"
 _NOT_MEASURED: Final = "-"
+_ALONE, _NOOP, _OURS = "kube-scheduler alone", "no-op extender", "ours, Slurm 26.05"
+_JUDGED: Final = "1,000"
+_WORDS: Final = {each.key: each.words for each in BUDGETS}
 
 app = typer.Typer(add_completion=False)
 
@@ -35,15 +42,15 @@ def main(
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(figures, KEPT)
     told = json.loads(KEPT.read_text())
-    PAGE.write_text(renewed(PAGE.read_text(), told))
+    for page, blocks in PAGES.items():
+        page.write_text(renewed(page.read_text(), blocks, told))
     for name, plot in plots(told).items():
         (KEPT.parent / name).write_bytes(plot)
 
 
-def renewed(page: str, told: Json) -> str:
-    """The page with each block of BLOCKS as the figures make it. Raises ValueError where it has no place
-    for one."""
-    for name, made in BLOCKS.items():
+def renewed(page: str, blocks: Blocks, told: Json) -> str:
+    """The page with each block as the figures make it. Raises ValueError where it lacks a place."""
+    for name, made in blocks.items():
         page = with_block(page, _BEGIN.format(name), _END.format(name), f"\n{made(told)}\n")
     return page
 
@@ -72,7 +79,7 @@ def _held_to(told: Json) -> str:
     rows = (
         (
             f"`{each['key']}`",
-            each["words"],
+            _WORDS[each["key"]],
             _number(each["value"], 3),
             f"{'at least' if each['at_least'] else 'at most'} {each['limit']:,g}",
             each["word"],
@@ -80,6 +87,36 @@ def _held_to(told: Json) -> str:
         for each in told["verdicts"]
     )
     return _table(("key", "what", "measured", "budget", ""), rows)
+
+
+def _ratios(told: Json) -> str:
+    """Of the bursts that came one after the other: what the machine did meanwhile differs least."""
+    stage, rates = f"{_JUDGED} Nodes", ("burst", "pods_per_s")
+    ours, noop = (_found(told, stage, name, *rates) for name in (_OURS, _NOOP))
+    each = zip((ours or {}).get("each", ()), (noop or {}).get("each", ()), strict=False)
+    ratios = ", ".join(f"{mine / limit:.2f}" for mine, limit in each)
+    return f"`ratio_to_noop` is of medians; the rounds' own ratios are {ratios or _NOT_MEASURED}.\n"
+
+
+def _summary(told: Json) -> str:
+    rows = []
+    for name in (_ALONE, _NOOP, _OURS):
+        stages = [f"{nodes} Nodes" for nodes in ("200", _JUDGED, "5,000")]
+        rates = [_found(told, stage, name, "burst", "pods_per_s", "median") for stage in stages]
+        singly = stages[1] if name == _ALONE else ONE_AT_A_TIME
+        idle = [_found(told, singly, name, "idle_bound_ms", part) for part in ("p50", "p99")]
+        rows.append((name, *(_number(figure, 0) for figure in (*rates, *idle))))
+    heads = ("200 Nodes: Pods/s", "1,000", "5,000", "1,000, one at a time: p50 ms", "p99")
+    return _table(("kube-scheduler's extender", *heads), rows)
+
+
+def _found(told: Json, stage: str, name: str, *path: str) -> Any:
+    """A figure of a scenario; None where it was not measured."""
+    those = (each for each in told["scenarios"] if (each["stage"], each["name"]) == (stage, name))
+    found = next(those, None)
+    for key in path:
+        found = (found or {}).get(key)
+    return found
 
 
 def _bursts(told: Json) -> str:
@@ -128,12 +165,16 @@ def _steady(told: Json) -> str:
     return _by_stage(told, "steady", columns, idle)
 
 
-BLOCKS: Final[Mapping[str, Callable[[Json], str]]] = {
-    "The list of conditions": _conditions,
-    "The table of what is held to": _held_to,
-    "The table of bursts": _bursts,
-    "The table of costs": _costs,
-    "The table of steady loads": _steady,
+PAGES: Final[Mapping[Path, Blocks]] = {
+    README: {"The table of a few figures": _summary},
+    PAGE: {
+        "The list of conditions": _conditions,
+        "The table of what is held to": _held_to,
+        "The ratio of each round": _ratios,
+        "The table of bursts": _bursts,
+        "The table of costs": _costs,
+        "The table of steady loads": _steady,
+    },
 }
 
 

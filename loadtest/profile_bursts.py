@@ -32,7 +32,6 @@ _A_SECOND: Final = 200
 _SHOWN_FROM: Final = 0.01
 _LINE: Final = re.compile(r":\d+(?=\))")
 _PERF: Final = ("--freq", str(_A_SECOND), "--call-graph", "fp")
-_REPORT: Final = ("--children", "--stdio", "--call-graph", "none", "--percent-limit", "1")
 
 app = typer.Typer(add_completion=False)
 
@@ -55,8 +54,12 @@ def profile_bursts(
         stopwatch(f"{nodes} Nodes are up")
         asyncio.run(_record(cluster, nodes, pods, into, stopwatch))
     shutil.rmtree(directory)
-    typer.echo(_of_perf(into))
-    typer.echo("\n".join(shares((into / "extender.txt").read_text().splitlines())))
+    for name, stacks in (
+        ("kube-apiserver", stacks_of_perf(_perf_script(into).splitlines())),
+        ("extender", (into / "extender.txt").read_text().splitlines()),
+    ):
+        typer.echo(f"{name}:")
+        typer.echo("\n".join(shares(stacks)))
 
 
 async def _record(cluster: Cluster, nodes: int, pods: int, into: Path, stopwatch: Stopwatch) -> None:
@@ -92,9 +95,22 @@ def _recording(command: Sequence[str]) -> Iterator[None]:
             recorder.wait(_STOPS_WITHIN_S)
 
 
-def _of_perf(into: Path) -> str:
-    command = ["perf", "report", "--input", str(into / "kube-apiserver.data"), *_REPORT]
+def _perf_script(into: Path) -> str:
+    command = ["perf", "script", "--input", str(into / "kube-apiserver.data"), "--fields", "ip,sym"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def stacks_of_perf(lines: Iterable[str]) -> Iterator[str]:
+    """py-spy's raw lines, of what perf script has told: a sample's frames, the innermost first, a line
+    "address function" each, and an empty line behind them."""
+    frames = list[str]()
+    for line in (*lines, ""):
+        _, _, function = line.strip().partition(" ")
+        if function:
+            frames.append(function)
+        elif frames:
+            yield f"{';'.join(reversed(frames))} 1"
+            frames.clear()
 
 
 def shares(stacks: Iterable[str]) -> Iterator[str]:

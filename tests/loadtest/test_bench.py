@@ -21,7 +21,7 @@ from loadtest.bench.scenarios import ONE_AT_A_TIME, SCENARIOS, Flow, Scenario, W
 from loadtest.bench.scenarios import Path as Way
 from loadtest.figures import Burst
 from loadtest.meters import Reading
-from loadtest.performance_page import KEPT, PAGE, renewed
+from loadtest.performance_page import KEPT, PAGE, PAGES, README, renewed
 from loadtest.performance_plots import plots
 from loadtest.scrape import Histogram
 
@@ -220,25 +220,37 @@ def told(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def test_the_page_is_what_its_figures_make() -> None:
     figures = json.loads(KEPT.read_text())
-    assert renewed(PAGE.read_text(), figures) == PAGE.read_text(), "run `make performance-page`"
+    for page, blocks in PAGES.items():
+        assert renewed(page.read_text(), blocks, figures) == page.read_text(), (
+            "run `make performance-page`"
+        )
     for name, plot in plots(figures).items():
         assert (KEPT.parent / name).read_bytes() == plot, name
 
 
 def test_the_page_tells_medians_and_what_they_lie_between() -> None:
-    page = renewed(PAGE.read_text(), told(everything()))
+    page = renewed(PAGE.read_text(), PAGES[PAGE], told(everything()))
     assert "| ours, Slurm 26.05 | 10 (5 to 11) | 200 | 50 | 95 | 99 |" in page
     assert "| no-op extender | 12 (12 to 12)" not in page
 
 
 def test_the_page_says_what_is_broken() -> None:
-    page = renewed(PAGE.read_text(), told([Outcome(of(OURS, 200), broken="no Pod was bound")]))
+    page = renewed(
+        PAGE.read_text(), PAGES[PAGE], told([Outcome(of(OURS, 200), broken="no Pod was bound")])
+    )
     assert "| ours, Slurm 26.05 (broken: no Pod was bound) |" in page
+
+
+def test_the_page_tells_the_rounds_apart_and_readme_the_rates() -> None:
+    outcomes = [Outcome(of("no-op extender", 1000), [burst(8.0), burst(16.0)]), *everything()[1:]]
+    assert "own ratios are 0.89, 1.60." in renewed(PAGE.read_text(), PAGES[PAGE], told(outcomes))
+    readme = renewed(README.read_text(), PAGES[README], told(outcomes))
+    assert "| ours, Slurm 26.05 | - | 10 | 10 | 20 | 20 |" in readme
 
 
 def test_a_page_without_a_place_for_a_table_is_told() -> None:
     with pytest.raises(ValueError, match="lacks"):
-        renewed("# Performance\n", told([]))
+        renewed("# Performance\n", PAGES[PAGE], told([]))
 
 
 def test_a_plot_has_a_bar_for_each_figure(tmp_path: Path) -> None:
