@@ -11,9 +11,7 @@ from deploy.local.demo.findings import percentile
 from loadtest.meters import Reading
 
 RATIO_BUDGET: Final = 0.5
-"""What ours is to reach of the no-op extender's Pods a second, in one run."""
-RATIO_ALARM: Final = 0.4
-"""Runs of the same code differ by less: something has been made slower."""
+"""The least that ours may reach of the no-op extender's Pods a second, in one run."""
 IDLE_P50_BUDGET_MS: Final = 50.0
 """Only warns: a time alone says as much of the machine as of the program."""
 
@@ -107,10 +105,8 @@ class Figures:
         ratio, idle = self.ratio_to_noop, self.arms["ours"].idle(50)
         return [
             Verdict(
-                f"{ratio:.2f} of the no-op extender's Pods/s"
-                f" (budget: at least {RATIO_BUDGET}; below {RATIO_ALARM} the run fails)",
+                f"{ratio:.2f} of the no-op extender's Pods/s (budget: at least {RATIO_BUDGET})",
                 kept=ratio >= RATIO_BUDGET,
-                binding=ratio < RATIO_ALARM,
             ),
             Verdict(
                 f"{idle:.1f} ms from create to bound, one Pod at a time"
@@ -122,7 +118,7 @@ class Figures:
 
     @property
     def passes(self) -> bool:
-        """Whether nothing falls short that a machine's load does not excuse."""
+        """Whether every budget is kept that a machine's load does not excuse."""
         return all(verdict.kept or not verdict.binding for verdict in self.verdicts())
 
     def as_json(self) -> dict[str, Any]:

@@ -149,6 +149,14 @@ async def test_a_reply_is_written_at_once(header: bytes) -> None:
     assert connection.is_closing() is bool(header)
 
 
+async def test_a_whole_reply_does_not_wait_for_the_event_loop() -> None:
+    protocol, connection = serving()
+    protocol.transport.write(b"head, ")
+    protocol.transport.write(b"body")
+    protocol.on_response_complete()
+    assert connection.writes == [b"head, body"]
+
+
 async def test_what_comes_before_a_reply_does_not_wait_for_it() -> None:
     protocol, connection = serving()
     protocol.data_received(
