@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from deploy.local.layout import CHECKOUT
-from loadtest.bench.held_to import BUDGETS
-from loadtest.bench.scenarios import ONE_AT_A_TIME
+from loadtest.bench.held_to import BUDGETS, Measured, one, singly
+from loadtest.bench.scenarios import Who
 from loadtest.performance_plots import plots
 
 Json = Mapping[str, Any]
@@ -27,8 +27,7 @@ KEPT: Final = CHECKOUT / "docs/performance/bench.json"
 _BEGIN: Final = "<!-- {} is made by `make performance-page`. -->\n"
 _END: Final = "<!-- End of {}. -->\n"
 _NOT_MEASURED: Final = "-"
-_ALONE, _NOOP, _OURS = "kube-scheduler alone", "no-op extender", "ours, Slurm 26.05"
-_JUDGED: Final = "1,000"
+_NODES: Final = (200, 1000, 5000)
 _WORDS: Final = {each.key: each.words for each in BUDGETS}
 
 app = typer.Typer(add_completion=False)
@@ -90,33 +89,18 @@ def _held_to(told: Json) -> str:
 
 
 def _ratios(told: Json) -> str:
-    """Of the bursts that came one after the other: what the machine did meanwhile differs least."""
-    stage, rates = f"{_JUDGED} Nodes", ("burst", "pods_per_s")
-    ours, noop = (_found(told, stage, name, *rates) for name in (_OURS, _NOOP))
-    each = zip((ours or {}).get("each", ()), (noop or {}).get("each", ()), strict=False)
-    ratios = ", ".join(f"{mine / limit:.2f}" for mine, limit in each)
+    ratios = ", ".join(f"{ratio:.2f}" for ratio in Measured(told["scenarios"], {}).ratios_to_noop())
     return f"`ratio_to_noop` is of medians; the rounds' own ratios are {ratios or _NOT_MEASURED}.\n"
 
 
 def _summary(told: Json) -> str:
-    rows = []
-    for name in (_ALONE, _NOOP, _OURS):
-        stages = [f"{nodes} Nodes" for nodes in ("200", _JUDGED, "5,000")]
-        rates = [_found(told, stage, name, "burst", "pods_per_s", "median") for stage in stages]
-        singly = stages[1] if name == _ALONE else ONE_AT_A_TIME
-        idle = [_found(told, singly, name, "idle_bound_ms", part) for part in ("p50", "p99")]
-        rows.append((name, *(_number(figure, 0) for figure in (*rates, *idle))))
+    rows, measured = [], Measured(told["scenarios"], {})
+    for who in (Who.ALONE, Who.NOOP, Who.REAL):
+        rates = [measured.figure(one(who, nodes), "burst", "pods_per_s", "median") for nodes in _NODES]
+        idle = [measured.figure(singly(who), "idle_bound_ms", part) for part in ("p50", "p99")]
+        rows.append((one(who, 200).name, *(_number(figure, 0) for figure in (*rates, *idle))))
     heads = ("200 Nodes: Pods/s", "1,000", "5,000", "1,000, one at a time: p50 ms", "p99")
     return _table(("kube-scheduler's extender", *heads), rows)
-
-
-def _found(told: Json, stage: str, name: str, *path: str) -> Any:
-    """A figure of a scenario; None where it was not measured."""
-    those = (each for each in told["scenarios"] if (each["stage"], each["name"]) == (stage, name))
-    found = next(those, None)
-    for key in path:
-        found = (found or {}).get(key)
-    return found
 
 
 def _bursts(told: Json) -> str:

@@ -47,17 +47,26 @@ class Measured:
 
     def figure(self, scenario: Scenario, *path: str) -> float | None:
         """A figure of that scenario; None where it was not run as the table has it."""
-        if not self.as_listed:
-            return None
+        return _at(self._found(scenario), path)
+
+    def _found(self, scenario: Scenario) -> Json:
         wanted = {name: asdict(scenario)[name] for name in _IDENTITY}
-        for found in self.scenarios:
+        for found in self.scenarios if self.as_listed else ():
             if {name: found[name] for name in _IDENTITY} == wanted:
-                return _at(found, path)
-        return None
+                return found
+        return {}
 
     def ratio_to_noop(self) -> float | None:
         ours, noop = (self.figure(each, *_POD_RATE) for each in (_OURS[1000], _NOOP_1000))
         return None if ours is None or not noop else ours / noop
+
+    def ratios_to_noop(self) -> list[float]:
+        """Of each round: what the machine did meanwhile differs least."""
+        ours, noop = (
+            self._found(each).get("burst", {}).get("pods_per_s", {}).get("each", ())
+            for each in (_OURS[1000], _NOOP_1000)
+        )
+        return [mine / limit for mine, limit in zip(ours, noop, strict=False)]
 
     def rest_ratio(self) -> float | None:
         none, many = (self.figure(each, *_FOR_PODS) for each in (_NATIVE_0, _NATIVE_10000))
@@ -70,7 +79,7 @@ _REST_BYTES: Final = ("burst", "rest_bytes_per_pod", "median")
 _FOR_PODS: Final = ("burst", "rest_bytes_for_pods", "median")
 
 
-def _one(who: Who, nodes: int, native: int | None = None) -> Scenario:
+def one(who: Who, nodes: int, native: int | None = None) -> Scenario:
     """The first of the table that goes the usual way."""
     return next(
         each
@@ -80,10 +89,16 @@ def _one(who: Who, nodes: int, native: int | None = None) -> Scenario:
     )
 
 
-_OURS: Final = {nodes: _one(Who.REAL, nodes) for nodes in (1000, 5000)}
-_IDLE: Final = next(each for each in SCENARIOS if (each.stage, each.who) == (ONE_AT_A_TIME, Who.REAL))
-_NOOP_1000: Final = _one(Who.NOOP, 1000)
-_NATIVE_0, _NATIVE_10000 = (_one(Who.REAL, 1000, native) for native in (0, 10_000))
+def singly(who: Who) -> Scenario:
+    """Its Pods one at a time: in a section of their own where there is one."""
+    those = (each for each in SCENARIOS if (each.stage, each.who) == (ONE_AT_A_TIME, who))
+    return next(those, one(who, 1000))
+
+
+_OURS: Final = {nodes: one(Who.REAL, nodes) for nodes in (1000, 5000)}
+_IDLE: Final = singly(Who.REAL)
+_NOOP_1000: Final = one(Who.NOOP, 1000)
+_NATIVE_0, _NATIVE_10000 = (one(Who.REAL, 1000, native) for native in (0, 10_000))
 
 
 def _of(nodes: int, *path: str) -> Callable[[Measured], float | None]:
