@@ -8,6 +8,10 @@ DURATION = 1500
 SEED = 0
 SLURM = stub
 
+# They wait for clusters more than they compute, so that two cores do for two of them at a time.
+real_tests = failed=0; .venv/bin/pytest -m "real and not alone" $(1) -n 2 --dist loadgroup --durations 10 \
+		|| failed=1; .venv/bin/pytest -m "real and alone" $(1) --durations 10 || failed=1; exit $$failed
+
 demo:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
@@ -17,14 +21,17 @@ test:
 	@./bootstrap --cluster
 	@./check
 	@.venv/bin/python -m deploy.local prepare
-	.venv/bin/pytest -m real --durations 10
+	@.venv/bin/python -m deploy.local prepare --no-kubernetes --accounting
+	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11
+	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11 --accounting
+	$(call real_tests,tests)
 
 # The end-to-end tests on the oldest Kubernetes that is supported; it is built for them, once.
 test-oldest: export KUBERNETES_RELEASE = 1.31
 test-oldest:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
-	.venv/bin/pytest -m real tests/end_to_end --durations 10
+	$(call real_tests,tests/end_to_end)
 
 # The whole path beside what bounds it, an hour or more; BENCH="--only 'ways'" does a part of it (--help).
 bench:

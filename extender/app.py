@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import signal
-import ssl
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -33,8 +32,11 @@ from extender.audit.reader import Reader
 from extender.bind import route as bind
 from extender.bind.binder import Binder
 from extender.bind.room import Room
-from extender.certificates import Certificate, Files, SelfSigned, Source
+from extender.certificates import Certificate, Face, Files, SelfSigned, Source
+from extender.claim_watch import PARTS as CLAIMS
+from extender.claim_watch import ClaimWatch
 from extender.cluster_view import ClusterViewKeeper, Untold
+from extender.connections import Limits
 from extender.cpu_check import CpuCheck
 from extender.dispatcher import Dispatcher, failure_of
 from extender.filter import route as filter_nodes
@@ -44,38 +46,50 @@ from extender.hooks import route as hooks
 from extender.job_watch import JobWatch
 from extender.kubernetes_api import KubernetesApi, KubernetesError, NoCredentials
 from extender.lease import Lease
+from extender.listener import Server
 from extender.node_keeper import PARTS, Leadership, NodeKeeper
 from extender.occupancy_view import OccupancyView
 from extender.placement.adoption import Adoptions
 from extender.placement.breaker import Breaker
 from extender.placement.cluster import ClusterView
 from extender.placement.events import ClusterObserved
+from extender.placement.kept_back import InVain, may_be_given
 from extender.placement.ledger import Ledger
 from extender.placement.placeholder import Placeholder
-from extender.placement.policy import Policy
+from extender.placement.policy import Policy, judged
 from extender.placement.rules import Rules
-from extender.placement.workload import Dialect
+from extender.placement.workload import Allocation, Dialect, parse_pod
 from extender.pod_watch import PodWatch
 from extender.policy.file import WrongPolicy
 from extender.policy.keeper import PolicyKeeper
 from extender.preempt import route as preempt
 from extender.prioritize import route as prioritize
-from extender.refusals import Refusals
+from extender.refusals import Refusals, is_told
+from extender.seldom import Seldom
 from extender.settings import Settings, from_environment
 from extender.telemetry import Telemetry, configure_logging
-from extender.wire import Verb, Verbs, WholeReplies, reply, wrong_fields
+from extender.wire import Verb, Verbs, reply, wrong_fields
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.rest import SlurmRest
 from slurm_client.tokens import TokenFile
 
 log = structlog.get_logger()
 
+IN_VAIN = "Pods that cannot be bound"
+"""What health has of them."""
 _RETRY_S = 2.0
+_SIGNATURES = "AdminComment"
 # Records live long: the default looks at all of them too often. While very many come, the middle
 # generation is all of the last ones: 400,000 objects took 60 ms, in which nothing else runs.
 _GC_THRESHOLDS = (20_000, 5, 400)
 # What is done beside the event loop; by default after 5 ms, which is all that /filter has.
 _GIVES_WAY_S = 0.0005
+
+_OPEN_FILES = 16_384
+# Bytes of a body: of what needs none, of one object and the one it is changed from, of a Node.
+_SMALL = 1 << 10
+_LARGE = 4 << 20
+_NODE = 16 << 10
 
 Result = TypeVar("Result")
 
@@ -103,7 +117,11 @@ class Extender:
         self._ledger: Ledger | None = None
         self._leadership: asyncio.Task[None] | None = None
         untold = Untold(
-            settings.default_partition, settings.preempt_type, settings.kill_wait_s, settings.qos_grace
+            settings.default_partition,
+            settings.preempt_type,
+            settings.kill_wait_s,
+            settings.qos_grace,
+            settings.max_job_count,
         )
         self._keeper = ClusterViewKeeper(
             kubernetes, slurm, self._health, settings.node_name_label, untold
@@ -136,7 +154,7 @@ class Extender:
             enabled=settings.unmanaged_pods != "ignore",
         )
 
-    def servers(self) -> list[uvicorn.Server]:
+    def servers(self) -> list[Server]:
         """Returns one server for each group of callers."""
         settings, dialect = self._settings, self._settings.dialect
         room = Room(self._kubernetes, self._slurm, dialect, self._occupancy)
@@ -147,31 +165,43 @@ class Extender:
             lambda: self._keeper.view,
             room,
             self._leading_ledger,
+            ids=settings.placeholder_ids,
         )
         scheduler = {
-            "/scheduler/filter": filter_nodes.verb(dialect, self._occupancy, self._refusals.tell),
+            "/scheduler/filter": filter_nodes.verb(dialect, self._occupancy, self._offered),
             "/scheduler/prioritize": prioritize.verb(),
             "/scheduler/bind": bind.verb(binder),
             "/scheduler/preempt": preempt.verb(),
         }
         servers = [
-            self._server(
-                self._verbs(scheduler), settings.scheduler_port, address=settings.scheduler_address
-            ),
-            self._server(_plain(self._telemetry.router()), settings.metrics_port),
-            self._server(_plain(probes.router(self._health)), settings.health_port),
+            self._server("scheduler", self._verbs(scheduler), self._face_for_schedulers()),
+            self._server("metrics", _plain(self._telemetry.router())),
+            self._server("health", _plain(probes.router(self._health))),
         ]
         if self._certificate is not None:
             webhook = dict(self._webhooks())
-            context = self._certificate.context
-            servers.append(self._server(self._verbs(webhook), settings.admission_port, tls=context))
+            face = self._certificate.face(settings.admission_client_ca_file)
+            servers.append(self._server("admission", self._verbs(webhook), face))
         if settings.hooks_token_file is not None:
             pushes = hooks.router(TokenFile(settings.hooks_token_file), self._nudge, self._gate)
             application = _plain(pushes)
-            application.add_exception_handler(RequestValidationError, _malformed)
+            application.add_exception_handler(RequestValidationError, _tells_malformed())
             self._telemetry.instrument(application)
-            servers.append(self._server(application, settings.hooks_port))
+            servers.append(self._server("hooks", application))
         return servers
+
+    def _offered(
+        self, pod: Mapping[str, Any], allocation: Allocation | None, nodes: Sequence[str]
+    ) -> None:
+        """Nodes of which Slurm would choose none are not worth another attempt."""
+        if is_told(pod, allocation):
+            return  # kube-scheduler asks very often: nothing is read of the Pod for that
+        if allocation is None:
+            dialect = self._dialect()
+            asked = judged(parse_pod(pod, dialect), self._policy.policy, dialect)
+            if not may_be_given(asked.request, nodes, self._keeper.view):
+                return
+        self._refusals.tell(pod, allocation, nodes)
 
     def _webhooks(self) -> Iterator[tuple[str, Verb]]:
         """The webhooks' configurations select the Namespaces of which every Pod becomes ours."""
@@ -189,6 +219,7 @@ class Extender:
             if self._certificate is not None:
                 tasks.create_task(self._certificate.follow())
                 await self._certificate.usable()
+            tasks.create_task(self._health.run())
             tasks.create_task(self._follow())
             tasks.create_task(self._occupancy.run())
             tasks.create_task(self._refusals.run())
@@ -233,15 +264,17 @@ class Extender:
         try:
             await self._lead()
         finally:  # what another replica has to do now is no trouble of this one
-            for part in ("Slurm", "recovery", "watch of Pods", "breaker", ADOPTION, *PARTS):
+            own = ("Slurm", "recovery", "watch of Pods", "breaker", _SIGNATURES, IN_VAIN, ADOPTION)
+            for part in (*own, *CLAIMS, *PARTS):
                 self._health.says(part, None)
             self._jobs = self._ledger = None
 
     async def _lead(self) -> None:
-        pods = PodWatch(self._kubernetes, self._dialect, self._health, self._policy)
+        claims = ClaimWatch(self._kubernetes, self._health)
+        pods = PodWatch(self._kubernetes, self._dialect, self._health, self._policy, claims)
         view = await self._insist("Slurm", self._keeper.load, pods)
         rules = await self._insist("Slurm", lambda: self._rules(view), pods)
-        ledger = Ledger(rules, self._telemetry.observe, self._held_back)
+        ledger = Ledger(rules, self._telemetry.observe, self._held_back, self._unsigned, self._in_vain)
         dispatcher = self._dispatcher(ledger)
 
         async def recover() -> Adoptions:
@@ -295,13 +328,15 @@ class Extender:
             guests_jobs=lambda: adoptions.job_ids,
         )
 
+    def _in_vain(self, pods: InVain) -> None:
+        self._health.says(IN_VAIN, pods.words)
+
     def _held_back(self, breaker: Breaker, record: Placeholder | None) -> None:
-        if self._health.says("breaker", breaker.words):
-            if breaker.held:
-                log.error("the breaker has tripped", held_back=breaker.words)
-            else:
-                log.warning("the breaker holds nothing back any more")
+        self._health.says("breaker", breaker.words, alarm=True)
         self._telemetry.held_back(breaker, record)
+
+    def _unsigned(self, words: str | None) -> None:
+        self._health.says(_SIGNATURES, words, alarm=True)
 
     def _leading_ledger(self) -> Ledger | None:
         """What the ledger knows counts only while no other replica can lead."""
@@ -320,8 +355,7 @@ class Extender:
             try:
                 result = await act()
             except (SlurmError, KubernetesError) as error:
-                self._health.says(part, str(error))
-                log.warning("cannot start yet", part=part, error=str(error))
+                self._health.says(part, f"cannot start yet: {error}")
                 if pods is not None:
                     await recovery.tell_those_who_wait(pods, self._kubernetes, failure_of(error))
                 await asyncio.sleep(_RETRY_S)
@@ -335,7 +369,7 @@ class Extender:
             raise NeedsOperator(
                 f"Slurm's MaxJobId is {highest}: SLURM_EXTENDER_JOB_ID_FIRST must be below it"
             )
-        return self._settings.rules(view.cluster, highest)
+        return self._settings.rules(view.cluster, highest, self._keeper.kill_wait_s)
 
     def _dispatcher(self, ledger: Ledger) -> Dispatcher:
         return Dispatcher(
@@ -360,39 +394,32 @@ class Extender:
     def _verbs(self, verbs: Mapping[str, Verb]) -> Verbs:
         return Verbs(verbs, self._telemetry.answered)
 
-    def _server(
-        self,
-        application: Verbs | FastAPI,
-        port: int,
-        *,
-        address: str | None = None,
-        tls: ssl.SSLContext | None = None,
-    ) -> uvicorn.Server:
+    def _face_for_schedulers(self) -> Face | None:
+        authorities = self._settings.scheduler_client_ca_file
+        if self._certificate is None or authorities is None:
+            return None
+        return self._certificate.face(authorities)
+
+    def _server(self, name: str, application: Verbs | FastAPI, face: Face | None = None) -> Server:
         settings = self._settings
-        configuration = uvicorn.Config(
+        address = settings.scheduler_address if name == "scheduler" else settings.listen_address
+        return Server(
             application,
-            host=address or settings.listen_address,
-            port=port,
-            loop="uvloop",
-            http=WholeReplies,
-            ws="none",
-            proxy_headers=False,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_keep_alive=120,
-            timeout_graceful_shutdown=5,
-            ssl_context_factory=(lambda *_: tls) if tls is not None else None,
+            (address, getattr(settings, f"{name}_port")),
+            self._limits(name),
+            lambda why: self._telemetry.refused(name, why),
+            (lambda: face.context) if face is not None else None,
         )
-        return _Server(configuration)
 
-
-class _Server(uvicorn.Server):
-    """Several servers share a process: signals are the program's to handle."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    def _limits(self, name: str) -> Limits:
+        """What callers may take of a listener. Whole Nodes come in where kube-scheduler's configuration
+        lacks `nodeCacheCapable`, which they are told; names are much shorter."""
+        few = Limits(connections=64, body=lambda: _SMALL)
+        return {
+            "scheduler": Limits(1024, lambda: _LARGE + _NODE * len(self._keeper.view.nodes)),
+            "admission": Limits(1024, lambda: _LARGE),
+            "hooks": Limits(4096, lambda: _SMALL),  # a job's gates ask from each of its nodes at once
+        }.get(name, few)
 
 
 def _certificate_source(settings: Settings, kubernetes: KubernetesApi) -> Source | None:
@@ -415,12 +442,17 @@ def _plain(router: APIRouter) -> FastAPI:
     return application
 
 
-async def _malformed(request: Request, error: Exception) -> Response:
-    """Says which field of a push is wrong, to whoever sent it."""
-    assert isinstance(error, RequestValidationError)
-    wrong = wrong_fields(error.errors())
-    log.warning("malformed request", path=request.url.path, error=wrong)
-    return reply({"Error": wrong}, 400)
+def _tells_malformed() -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Returns what says which field of a push is wrong, to whoever sent it."""
+    malformed = Seldom("malformed request")
+
+    async def tell(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        wrong = wrong_fields(error.errors())
+        malformed.says(path=request.url.path, error=wrong)
+        return reply({"Error": wrong}, 400)
+
+    return tell
 
 
 async def serve(settings: Settings, policy: PolicyKeeper) -> None:
@@ -464,6 +496,14 @@ async def serve(settings: Settings, policy: PolicyKeeper) -> None:
         await kubernetes.aclose()
 
 
+def open_many_files() -> None:
+    """Raises the limit on open files, so that the listeners' connections leave some for Slurm and
+    Kubernetes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))
+
+
 def main() -> None:
     """The program's entry: exit status 2 where the settings are wrong."""
     settings = from_environment()
@@ -475,6 +515,7 @@ def main() -> None:
         raise SystemExit(2) from None
     configure_logging(settings.log_level)
     log.info("starting", **settings.model_dump(mode="json"))
+    open_many_files()
     gc.freeze()  # what is imported stays: no collection need look at it
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_GIVES_WAY_S)

@@ -1,4 +1,5 @@
-"""The webhooks' certificate: from files that others write, or one that the replicas keep by themselves.
+"""The listeners' certificate: from files that others write, or one that the replicas keep by themselves.
+Whose callers have to show one as well is known by a file of authorities.
 
 By themselves: an authority of their own and a certificate signed by it are in a Secret. Whichever
 replica finds none makes them, whichever finds the certificate old signs the next, and each takes what is
@@ -102,14 +103,19 @@ class KeyPair:
         young = now < certificate.not_valid_before_utc + _RENEWED_AFTER
         return young and all(_alternative(name) in listed for name in names)
 
-    def load_into(self, context: ssl.SSLContext) -> None:
-        """Connections from now on are served with it. Raises OSError (ssl.SSLError is one), and leaves
-        the context as it is then: a first one takes what does not fit."""
+    def context(self, authorities: str | None = None) -> ssl.SSLContext:
+        """Returns what connections are served with; with authorities (PEM), those alone whose other side
+        shows a certificate of one of them. Raises OSError (ssl.SSLError is one) and ValueError."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         with tempfile.TemporaryDirectory() as folder:  # of mode 0700: ssl reads files only
             path = Path(folder) / "pair.pem"
             path.write_bytes(self.certificate + self.key)
-            for each in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
-                each.load_cert_chain(path)
+            context.load_cert_chain(path)
+        if authorities is not None:
+            context.load_verify_locations(cadata=authorities)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
 
 def _name(common: str) -> x509.Name:
@@ -223,36 +229,65 @@ class SelfSigned:
         await self._kubernetes.write_secret(secret)
 
 
+class Face:
+    """How one listener is served: with the certificate, to anybody or to those alone who show one of an
+    authority in a file (PEM, read again when it changes)."""
+
+    def __init__(self, authorities: Path | None) -> None:
+        self.context: ssl.SSLContext | None = None
+        """Of the next connection; None while there is none to serve with. A new one each time: a context
+        takes in other authorities, and forgets none."""
+        self._authorities = authorities
+        self._loaded: tuple[KeyPair, str | None] | None = None
+
+    def take(self, pair: KeyPair) -> None:
+        """Raises OSError and ValueError, and is served as before then."""
+        authorities = self._authorities.read_text() if self._authorities is not None else None
+        if (pair, authorities) != self._loaded:
+            self.context = pair.context(authorities)
+            self._loaded = pair, authorities
+            log.info("certificate loaded", client_authorities=str(self._authorities or "") or None)
+
+
 class Certificate:
-    """What the webhooks are served with; it follows its source. What cannot be used is told, and the
-    last good one is served on."""
+    """What listeners are served with; it follows its source. What cannot be used is told, and the last
+    good one is served on."""
 
     def __init__(self, source: Source, health: Health) -> None:
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._source = source
         self._health = health
-        self._loaded: KeyPair | None = None
+        self._faces: list[Face] = []
         self._usable = asyncio.Event()
 
+    def face(self, client_authorities: Path | None = None) -> Face:
+        """Returns how one more listener is served."""
+        self._faces.append(Face(client_authorities))
+        return self._faces[-1]
+
     async def usable(self) -> None:
-        """Returns as soon as there is one to serve with."""
+        """Returns as soon as every listener has one to serve with."""
         await self._usable.wait()
 
     async def look(self) -> None:
-        """Takes the certificate as it is now."""
+        """Takes the certificate, and whose callers' are known, as they are now."""
         try:
             pair = await self._source.read()
-            if pair != self._loaded:
-                pair.load_into(self.context)
-                self._loaded = pair
-                self._usable.set()
-                log.info("webhook certificate loaded")
         except (OSError, ValueError, KubernetesError) as error:
-            if self._health.says(_PART, str(error)):
-                log.warning("webhook certificate not usable", error=str(error))
-        else:
-            self._health.says(_PART, None)
+            return self._tell(str(error))
+        wrong = list(filter(None, (self._trouble(face, pair) for face in self._faces)))
+        if not wrong:
+            self._usable.set()
+        return self._tell("; ".join(wrong) or None)
+
+    def _trouble(self, face: Face, pair: KeyPair) -> str | None:
+        try:
+            face.take(pair)
+        except (OSError, ValueError) as error:
+            return str(error)
+        return None
+
+    def _tell(self, trouble: str | None) -> None:
+        self._health.says(_PART, trouble)
 
     async def follow(self) -> None:
         """Keeps looking, for ever."""

@@ -4,11 +4,9 @@ then."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-
-import structlog
 
 from extender.health import Health
 from extender.kubernetes_api import KubernetesApi, Manifest
@@ -21,8 +19,6 @@ from slurm_client.protocol import Slurm
 
 _CONFIGURATION_S = 15.0
 
-log = structlog.get_logger()
-
 
 @dataclass(frozen=True, slots=True)
 class Untold:
@@ -34,6 +30,8 @@ class Untold:
     """Slurm's own default."""
     graceful_qos: tuple[str, ...] = ()
     """The QOS with a GraceTime, which no slurmrestd tells without slurmdbd."""
+    max_job_count: int = 10_000
+    """Slurm's own default."""
 
 
 class ClusterViewKeeper:
@@ -104,11 +102,13 @@ class ClusterViewKeeper:
         told = await self._slurm.configuration()
         if told.kill_wait_s is not None:
             self.kill_wait_s = told.kill_wait_s
+        most_jobs = self._untold.max_job_count if told.max_job_count is None else told.max_job_count
         preempt_type = self._untold.preempt_type if told.preempt_type is None else told.preempt_type
         self.view = replace(
             self.view,
             preemption=preempt_type not in ("", "none", "preempt/none"),
             qos_preemption=preempt_type in (None, "preempt/qos"),
+            max_job_count=most_jobs,
         )
 
     async def run(self) -> None:
@@ -122,8 +122,7 @@ class ClusterViewKeeper:
             node = self._parse(change.manifest)
             after = None if change.gone else node
             if after != self.view.nodes.get(node.name):  # mostly it is its status that has changed
-                nodes = {name: n for name, n in self.view.nodes.items() if name != node.name}
-                self._publish(nodes if after is None else nodes | {node.name: after})
+                self._publish(self.view.with_node(node.name, after))
             self._note(node.name, None if change.gone else Standing.parse(change.manifest))
 
     async def _follow_configuration(self) -> None:
@@ -137,7 +136,6 @@ class ClusterViewKeeper:
                     self._tell(self.view)
             except SlurmError as error:
                 self._health.says("Slurm's partitions", str(error))
-                log.warning("partitions not read", error=str(error))
             else:
                 self._health.says("Slurm's partitions", None)
 
@@ -153,9 +151,9 @@ class ClusterViewKeeper:
             partitions[default] = replace(partitions[default], default=True)
         self.view = replace(self.view, partitions=partitions)
 
-    def _publish(self, nodes: Mapping[str, Node]) -> None:
-        self.view = replace(self.view, nodes=nodes)
-        self._tell(self.view)
+    def _publish(self, view: ClusterView) -> None:
+        self.view = view
+        self._tell(view)
         self.nodes_changed.set()
 
     def _note(self, node: str, standing: Standing | None) -> None:

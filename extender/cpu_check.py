@@ -46,8 +46,8 @@ class CpuCheck:
         """Looks once. Raises SlurmError."""
         nodes = await self._slurm.nodes()
         trouble = disagreements(self._view(), nodes, self._unit)
-        told = (*trouble, *whole_cores(nodes, self._unit))
         self._health.says("CPUs", "; ".join(trouble) or None)
+        told = whole_cores(nodes, self._unit)
         for sentence in told:
             if sentence not in self._said:
                 log.warning("CPUs are not counted alike", where=sentence)

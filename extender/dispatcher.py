@@ -25,6 +25,7 @@ from extender.placement.events import (
     EvictPod,
     ExcludeNodes,
     Failure,
+    HoldJob,
     LookAtNode,
     NoteAdopted,
     NoteJob,
@@ -47,8 +48,10 @@ from slurm_client.errors import (
     JobIdTaken,
     NeedsOperator,
     NoRoomNow,
+    OtherJob,
     RetryLater,
     SlurmError,
+    Unexplained,
     Unreachable,
 )
 from slurm_client.model import Grant, Job, JobChanges
@@ -65,10 +68,12 @@ _SPEECHLESS_S = 30.0
 _SLURM_REMEDIES: tuple[tuple[type[SlurmError], Remedy], ...] = (
     (NoRoomNow, Remedy.NO_ROOM),
     (JobIdTaken, Remedy.ID_TAKEN),
+    (OtherJob, Remedy.OTHER_JOB),
     (InvalidRequest, Remedy.CHANGE),
     (NeedsOperator, Remedy.OPERATOR),
     (Unreachable, Remedy.AGAIN),
     (RetryLater, Remedy.LATER),
+    (Unexplained, Remedy.UNEXPLAINED),
     (SlurmError, Remedy.AGAIN),
 )
 _KUBERNETES_REMEDIES: tuple[tuple[type[KubernetesError], Remedy], ...] = (
@@ -126,6 +131,7 @@ class Dispatcher:
             Submit: self._submit,
             ReadJob: self._read_job,
             ExcludeNodes: self._exclude_nodes,
+            HoldJob: self._hold_job,
             CancelJob: self._cancel_job,
             WriteAllocation: self._write_allocation,
             LookAtNode: self._look_at_node,
@@ -192,7 +198,7 @@ class Dispatcher:
 
     def _lane(self, effect: Effect) -> asyncio.Queue[Effect]:
         match effect:
-            case CancelJob() | WriteAttempt():
+            case HoldJob() | CancelJob() | WriteAttempt():
                 return self._endings
             case EvictPod():
                 return self._evictions
@@ -237,11 +243,14 @@ class Dispatcher:
     async def _exclude_nodes(self, effect: ExcludeNodes) -> None:
         await self._slurm.update(effect.job_id, JobChanges(excluded_nodes=effect.nodes))
 
+    async def _hold_job(self, effect: HoldJob) -> None:
+        await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
+
     async def _cancel_job(self, effect: CancelJob) -> None:
         # Words are for people: a job whose comment cannot be written is cancelled all the same.
         if self.now() >= self._speechless_until:
             await self._leave_words(effect)
-        await self._slurm.cancel(effect.job_id)
+        await self._slurm.cancel(effect.job_id, effect.name)
 
     async def _leave_words(self, effect: CancelJob) -> None:
         """A slurmctld that is slow to take them would be as slow for every cancel behind this one."""
@@ -267,7 +276,8 @@ class Dispatcher:
 
     async def _look_at_node(self, effect: LookAtNode) -> float:
         listed = await self._kubernetes.list("pods", f"spec.nodeName={effect.node}")
-        return vacated_in(listed.get("items") or (), _wall_clock())
+        within = self._ledger.rules.leaves_within
+        return vacated_in(listed.get("items") or (), _wall_clock(), within)
 
     async def _write_attempt(self, effect: WriteAttempt) -> None:
         pod = effect.pod
@@ -284,7 +294,7 @@ class Dispatcher:
         self._tell(pod_writes.event(pod, effect.cause, now, action=action))
 
     async def _note_job(self, effect: NoteJob) -> None:
-        patch = pod_writes.renumbered(effect.pod, effect.job_id)
+        patch = pod_writes.renumbered(effect.pod, effect.job_id, effect.attempt)
         await self._kubernetes.patch_pod(effect.pod.namespace, effect.pod.name, patch)
 
     async def _note_adopted(self, effect: NoteAdopted) -> None:
@@ -293,15 +303,20 @@ class Dispatcher:
 
     async def _evict_pod(self, effect: EvictPod) -> None:
         pod, cause, now = effect.pod, effect.cause, _wall_clock()
-        patch = pod_writes.disruption(pod, cause, now)
+        as_seen, told = {"uid": pod.uid}, None
+        patch = pod_writes.disruption(pod, cause, now, in_any_version=effect.in_any_version)
         try:
             told = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
         except NotFound:
             return
+        except Conflict:  # kube-apiserver itself tries five times
+            if not effect.in_any_version:
+                raise
         self._tell(pod_writes.event(pod, cause, now, action="Evicting"))
-        # Whoever decided by an old version of the Pod deletes nothing.
-        as_told = {"uid": pod.uid, "resourceVersion": told["metadata"]["resourceVersion"]}
-        await self._kubernetes.delete_pod(pod.namespace, pod.name, as_told)
+        if told is not None and not effect.in_any_version:
+            # Whoever decided by an old version of the Pod deletes nothing.
+            as_seen["resourceVersion"] = told["metadata"]["resourceVersion"]
+        await self._kubernetes.delete_pod(pod.namespace, pod.name, as_seen, pod.eviction_grace)
 
     def _tell(self, event: dict[str, Any]) -> None:
         """An Event is for people: nothing waits for it, and nothing fails without it."""

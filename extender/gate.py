@@ -12,16 +12,18 @@ from typing import Any
 
 from extender.kubernetes_api import KubernetesApi
 from extender.occupancy_view import RUNNING
+from extender.placement.carried import own_ids
 from extender.placement.cluster import ClusterView
-from extender.placement.identity import PlaceholderKey
 from extender.placement.ledger import Ledger
+from extender.placement.ownership import claim_of, is_own
 from extender.placement.placeholder import Placeholder, State
 from extender.placement.workload import Dialect, Pod, parse_pod
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
 
 _LOOK_AGAIN_S = 0.1
-_BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING})
+_LEAVING = frozenset({State.EVICTING, State.RELEASING})
+_BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING, State.RELEASING})
 
 
 class NotLeading(Exception):
@@ -76,7 +78,7 @@ class Gate:
             return tuple(f"{each.pod.namespace}/{each.pod.name}" for each in there)
         known = {each.pod.uid for each in held}
         bound = [pod for pod in await self._bound(where.name) if pod.uid not in known]
-        alone = [pod for pod in bound if not await self._runs_on(node, pod.uid, pod.job_id)]
+        alone = [pod for pod in bound if not await self._runs_on(node, pod, pod.job_id)]
         self._leading()  # still
         return tuple(f"{pod.namespace}/{pod.name}" for pod in alone)
 
@@ -102,15 +104,17 @@ class Gate:
         if state is None or not state.running:
             self._nudge(held.job_id)
             return False
-        certain = held.state is not State.EVICTING and held.doubted is None
-        return certain or await self._runs_on(node, held.pod.uid, held.job_id)
+        certain = held.state not in _LEAVING and held.doubted is None
+        return certain or await self._runs_on(node, held.pod, held.job_id)
 
-    async def _runs_on(self, node: str, uid: str, job_id: int | None) -> bool:
+    async def _runs_on(self, node: str, pod: Pod, job_id: int | None) -> bool:
         """Tells whether a job is a Pod's own and runs on a node, by Slurm's word alone."""
         job = None if job_id is None else await self._slurm.job(job_id)
-        key = None if job is None else PlaceholderKey.parse(job.admin_comment)
-        ours = key is not None and key.uid == uid
-        return job is not None and ours and job.state.running and job.nodes == (node,)
+        rules = self._leading().rules
+        claim = claim_of(pod, rules.cluster, own_ids(pod, rules), self._view())
+        if job is None or not is_own(job, claim):
+            return False
+        return job.state.running and job.nodes == (node,)
 
     async def _bound(self, node: str) -> Iterator[Pod]:
         listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator
 
-import structlog
-
 from extender.dispatcher import Dispatcher
 from extender.health import Health
 from extender.placement.events import GraceStarted, JobsPolled
@@ -26,8 +24,6 @@ _TOGETHER_S = 0.01  # pushes that come within this time share one question
 _GRACE_S = 0.5  # between two looks at the jobs that may have a GraceTime, or as long as one takes
 _GRACE_READERS = 4
 _GRACES_A_SECOND = 100
-
-log = structlog.get_logger()
 
 
 class JobWatch:
@@ -58,10 +54,7 @@ class JobWatch:
         while True:
             await self._pause()
             trouble = await self._poll(dispatcher)
-            if self._health.says("Slurm", trouble):
-                log.warning(
-                    "Slurm answers again" if trouble is None else "Slurm does not answer", error=trouble
-                )
+            self._health.says("Slurm", trouble)
 
     async def _pause(self) -> None:
         for _ in range(_QUIET):

@@ -30,7 +30,15 @@ _CONFIGURATIONS = (
     f"{_WEBHOOKS}/mutatingwebhookconfigurations",
     f"{_WEBHOOKS}/validatingwebhookconfigurations",
 )
-_PATHS = {"pods": "/api/v1/pods", "nodes": "/api/v1/nodes"}
+_PATHS = {
+    "pods": "/api/v1/pods",
+    "nodes": "/api/v1/nodes",
+    "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
+    "persistentvolumes": "/api/v1/persistentvolumes",
+    "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
+}
+_OPTIONAL = {"resourceclaims": "/apis/resource.k8s.io"}
+"""Kinds of groups that not every API server serves, nor each in the same version."""
 _TIMEOUT_S = 10.0
 _LIST_TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
@@ -104,6 +112,7 @@ class KubernetesApi:
         self._configuration = api_client.configuration
         rest = api_client.rest_client
         self._proxy = rest.proxy
+        self._paths = dict(_PATHS)
         self._endpoint = Endpoint.parse(self._configuration.host, lambda: rest.ssl_context)
         self._pool = Pool(self._endpoint, _CONNECTIONS, timeout_s=_TIMEOUT_S, connect_s=_CONNECT_S)
         self._session = _session(rest.ssl_context, _CONNECTIONS)
@@ -154,10 +163,16 @@ class KubernetesApi:
         path = _pod(namespace, name) + "/status"
         return await self._ask("PATCH", path, body=patch, content_type=_STRATEGIC)
 
-    async def delete_pod(self, namespace: str, name: str, preconditions: Manifest) -> None:
-        """Deletes a Pod with its own grace if its `uid` and `resourceVersion` are these, else raises
-        Conflict; one that is gone is success."""
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+    async def delete_pod(self, namespace: str, name: str, preconditions: Manifest, grace_s: int) -> None:
+        """Deletes a Pod with this grace if its `uid` and, where one is given, `resourceVersion` are
+        these, else raises Conflict; one that is gone is success. The grace of one that is being deleted
+        is shortened to that, counted from when it began, and never made longer (rest.BeforeDelete)."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": grace_s,
+            "preconditions": preconditions,
+        }
         try:
             await self._ask("DELETE", _pod(namespace, name), body=options)
         except NotFound:
@@ -252,6 +267,18 @@ class KubernetesApi:
 
     # Lists and watches
 
+    async def serves(self, kind: str) -> bool:
+        """Tells whether the API server has such objects, and finds out in which version they are to be
+        asked for, if that depends on the server."""
+        if kind not in self._paths:
+            try:
+                group = await self._ask("GET", _OPTIONAL[kind])
+            except NotFound:
+                return False
+            version = group["preferredVersion"]["groupVersion"]
+            self._paths[kind] = f"/apis/{version}/{kind}"
+        return True
+
     async def list(self, kind: str, field_selector: str | None) -> Manifest:
         """Returns a list of "pods" or "nodes" as the API server has it, all namespaces."""
         return await self._list(kind, _selecting(field_selector))
@@ -269,7 +296,8 @@ class KubernetesApi:
             query["continue"] = following
 
     async def _list(self, kind: str, query: Mapping[str, str]) -> Manifest:
-        return await self._ask_apart("GET", _PATHS[kind], query=query, timeout_s=_LIST_TIMEOUT_S)
+        path = self._paths[kind]
+        return await self._ask_apart("GET", path, query=query, timeout_s=_LIST_TIMEOUT_S)
 
     @asynccontextmanager
     async def watch(
@@ -284,7 +312,8 @@ class KubernetesApi:
         }
         query |= _selecting(field_selector)
         timeout_s = seconds + 30.0
-        response = await self._send("GET", _PATHS[kind], query=query, timeout_s=timeout_s, steady=True)
+        path = self._paths[kind]
+        response = await self._send("GET", path, query=query, timeout_s=timeout_s, steady=True)
         try:
             yield _pieces(response)
         finally:

@@ -134,7 +134,7 @@ class NodeKeeper:
         try:
             nodes = await self._slurm.nodes()
         except SlurmError as error:
-            self._say(_ACTING, str(error))
+            self._health.says(_ACTING, str(error))
             self._readings = 0
             return False
         self._nodes = {node.name: node for node in nodes}
@@ -151,10 +151,10 @@ class NodeKeeper:
         steady = self._readings >= _STEADY
         at = Circumstances.of(cases, _clock(), self._wishes, steady=steady)
         self.tally = Tally.of(cases, at)
-        self._say(_TOO_MANY, alarm(cases, at))
+        self._health.says(_TOO_MANY, alarm(cases, at))
         wrong = [case async for case in by_turns(cases) if _is_wrong(case, at)]
         troubles = await asyncio.gather(*(self._attend(case, at) for case in wrong))
-        self._say(_ACTING, next(filter(None, troubles), None))
+        self._health.says(_ACTING, next(filter(None, troubles), None))
 
     def _case(self, slurm: SlurmNode) -> Case | None:
         """A node for which no Node stands is no reason for anything."""
@@ -201,10 +201,6 @@ class NodeKeeper:
     def _has_lost_jobs(self, node: str) -> bool:
         held = self._ledger.holding(node)
         return any(each.misses or each.forgotten or each.doubted not in (None, inf) for each in held)
-
-    def _say(self, part: str, trouble: str | None) -> None:
-        if self._health.says(part, trouble) and trouble is not None:
-            log.warning("trouble with nodes", part=part, trouble=trouble)
 
     async def _attend(self, case: Case, at: Circumstances) -> str | None:
         """Puts one node right. Returns what is in the way of that."""

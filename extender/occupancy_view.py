@@ -228,8 +228,7 @@ class OccupancyView:
             nodes = await self._slurm.nodes()
         except SlurmError as error:
             self._failures += 1
-            if self._health.says("Slurm's nodes", str(error)):
-                log.warning("Slurm's nodes not read", error=str(error))
+            self._health.says("Slurm's nodes", str(error))
             raise
         left = await asyncio.to_thread(_left, nodes, self._view(), self._dialect)
         self._slurms_nodes = left.keys()

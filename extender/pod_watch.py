@@ -4,15 +4,18 @@ has it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import orjson
 
+from extender.claim_watch import ClaimWatch
 from extender.dispatcher import Dispatcher
 from extender.health import Health
 from extender.kubernetes_api import KubernetesApi, Manifest
+from extender.placement.claims import NOTHING, Key, Need, Verdict, needs_of
 from extender.placement.events import PodObserved, PodVanished
 from extender.placement.policy import Policy, judged
 from extender.placement.workload import Dialect, Pod, Request, parse_pod
@@ -20,9 +23,9 @@ from extender.policy.keeper import PolicyKeeper
 from extender.resource_watch import ResourceWatch
 from extender.turns import by_turns
 
-_Asked = tuple[bytes, Dialect, str | None, tuple[tuple[str, str], ...]]
-"""What lasts of a Pod's spec in short, how it was read, whether it is out of scope, and those of its
-annotations that Slurm is asked by."""
+_Asked = tuple[bytes, Dialect, str | None]
+"""What lasts of a Pod's spec, and those of its annotations that Slurm is asked by, in short; how they
+were read; whether the Pod is out of scope."""
 _PASSING = frozenset({"schedulingGates", "nodeName"})
 """What every placement changes in a spec. Nothing is asked for by it."""
 
@@ -35,6 +38,10 @@ class _Known:
     pod: Pod
     judged: Request
     by: Policy
+    needs: tuple[Need, ...] = ()
+    """The claims that it refers to, while it is not bound."""
+    found: Verdict = NOTHING
+    """What these meant for it when it was last told of."""
 
 
 class PodWatch:
@@ -47,6 +54,7 @@ class PodWatch:
         dialect: Callable[[], Dialect],
         health: Health,
         policy: PolicyKeeper,
+        claims: ClaimWatch | None = None,
     ) -> None:
         selector = f"spec.schedulerName={dialect().scheduler_name}"
         self._watch = ResourceWatch(
@@ -55,9 +63,14 @@ class PodWatch:
         self._dialect = dialect
         self._policy = policy
         self._known: dict[str, _Known] = {}
+        self._claims = claims
+        self._needing: defaultdict[Key, set[str]] = defaultdict(set)
+        """Who refers to a claim, and is not bound."""
 
     async def list(self) -> tuple[Pod, ...]:
         """Returns all Pods of ours; `run` goes on from there. Raises KubernetesError."""
+        if self._claims is not None:
+            await self._claims.load()
         listed = await self._watch.list_as(self._parse_ours)
         return tuple(pod for pod in listed if pod is not None)
 
@@ -66,18 +79,69 @@ class PodWatch:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_pods(dispatcher))
             tasks.create_task(self._follow_policy(dispatcher))
+            if self._claims is not None:
+                tasks.create_task(self._follow_claims(self._claims, dispatcher))
 
     async def _follow_pods(self, dispatcher: Dispatcher) -> None:
         async for change in self._watch.changes():
             uid = change.manifest["metadata"]["uid"]
             if change.gone:
-                if self._known.pop(uid, None) is not None:
-                    dispatcher.feed(PodVanished(uid, seen=change.seen))
+                if (known := self._known.get(uid)) is not None:
+                    last = self._parse(change.manifest) if change.seen else None
+                    self._refers_to(uid, known, ())
+                    del self._known[uid]
+                    dispatcher.feed(PodVanished(uid, change.seen, last))
             elif (pod := self._parse_ours(change.manifest)) is not None:
                 dispatcher.feed(PodObserved(pod))
 
     def _parse_ours(self, manifest: Manifest) -> Pod | None:
-        return self._parse(manifest) if self._is_ours(manifest) else None
+        if not self._is_ours(manifest):
+            return None
+        pod = self._parse(manifest)
+        return pod if self._claims is None else self._as_claimed(pod, self._claims, manifest)
+
+    def _as_claimed(self, pod: Pod, claims: ClaimWatch, manifest: Manifest | None = None) -> Pod:
+        """Returns a Pod with what its claims mean for it."""
+        known = self._known[pod.uid]
+        if manifest is not None:
+            over = pod.node is not None or pod.finished
+            self._refers_to(pod.uid, known, () if over else needs_of(manifest))
+        if not known.needs:
+            return pod
+        known.found = found = claims.claims.verdict(pod.uid, known.needs)
+        if found.nodes:
+            constraints = pod.request.constraints.with_claimed(found.nodes)
+            pod = replace(pod, request=replace(pod.request, constraints=constraints))
+        return replace(pod, obstacle=found.obstacle)
+
+    def _refers_to(self, uid: str, known: _Known, needs: tuple[Need, ...]) -> None:
+        if needs == known.needs:
+            return
+        for need in known.needs:
+            self._needing[need.key].discard(uid)
+            if not self._needing[need.key]:
+                del self._needing[need.key]
+        for need in needs:
+            self._needing[need.key].add(uid)
+        known.needs = needs
+
+    async def _follow_claims(self, claims: ClaimWatch, dispatcher: Dispatcher) -> None:
+        await claims.run(lambda keys: self._look_again(keys, dispatcher, claims))
+
+    async def _look_again(
+        self, keys: Iterable[Key] | None, dispatcher: Dispatcher, claims: ClaimWatch
+    ) -> None:
+        """Claims are not as they were: the Pods that refer to them may be told something else. There may
+        be very many of these, and for most nothing may have changed."""
+        meant = tuple(self._needing) if keys is None else keys
+        uids = {uid for key in meant for uid in self._needing.get(key, ())}
+        async for uid in by_turns(sorted(uids)):
+            known = self._known.get(uid)
+            if known is None or not known.needs:
+                continue
+            if claims.claims.verdict(uid, known.needs) != known.found:
+                asked = replace(known.pod, request=known.judged)
+                dispatcher.feed(PodObserved(self._as_claimed(asked, claims)))
 
     def _is_ours(self, manifest: Manifest) -> bool:
         """One that was ours stays so: it may have a job."""
@@ -97,7 +161,9 @@ class PodWatch:
                 continue
             before, pod = known.judged, self._judge(known, self._dialect())
             if pod.request != before:
-                dispatcher.feed(PodObserved(pod))
+                claims = self._claims
+                asked = pod if claims is None else self._as_claimed(pod, claims)
+                dispatcher.feed(PodObserved(asked))
 
     def _parse(self, manifest: Manifest) -> Pod:
         """What a Pod asks for is read once for each spec: its versions differ in their status, gates
@@ -106,10 +172,10 @@ class PodWatch:
         dialect = self._dialect()
         uid, prefix = metadata["uid"], dialect.annotation_prefix
         annotations = (metadata.get("annotations") or {}).items()
-        ours = tuple((key, value) for key, value in annotations if key.startswith(prefix))
+        ours = {key: value for key, value in annotations if key.startswith(prefix)}
         lasting = {key: value for key, value in manifest["spec"].items() if key not in _PASSING}
-        spec = blake2b(orjson.dumps(lasting), digest_size=16).digest()
-        asked = (spec, dialect, dialect.scope.problem(manifest), ours)
+        wish = blake2b(orjson.dumps((lasting, ours)), digest_size=16).digest()
+        asked = (wish, dialect, dialect.scope.problem(manifest))
         known = self._known.get(uid)
         if known is not None and known.asked == asked:
             asked_for = known.pod.request
@@ -119,7 +185,10 @@ class PodWatch:
                 return replace(known.pod, request=known.judged) if changed else known.pod
         else:
             pod = parse_pod(manifest, dialect)
-            known = self._known[uid] = _Known(asked, pod, pod.request, self._policy.policy)
+            before, known = known, _Known(asked, pod, pod.request, self._policy.policy)
+            if before is not None:
+                known.needs, known.found = before.needs, before.found
+            self._known[uid] = known
         return self._judge(known, dialect)
 
     def _judge(self, known: _Known, dialect: Dialect) -> Pod:

@@ -55,9 +55,10 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, 
     return patch
 
 
-def renumbered(pod: Pod, job_id: int) -> dict[str, Any]:
-    """Returns the patch that names another job than the one that a Pod was placed by."""
-    return {"metadata": {"uid": pod.uid, "annotations": {JOB_ID: str(job_id)}}}
+def renumbered(pod: Pod, job_id: int, attempt: int) -> dict[str, Any]:
+    """Returns the patch that names another job than the one that a Pod says it was placed by."""
+    numbers = {JOB_ID: str(job_id), ATTEMPT: str(attempt)}
+    return {"metadata": {"uid": pod.uid, "annotations": numbers}}
 
 
 def adopted(uid: str, job_id: int | None) -> dict[str, Any]:
@@ -94,10 +95,10 @@ def waiting(pod: Pod, cause: Cause, job_id: int | None, now: datetime) -> dict[s
     }
 
 
-def disruption(pod: Pod, cause: Cause, now: datetime) -> dict[str, Any]:
+def disruption(pod: Pod, cause: Cause, now: datetime, *, in_any_version: bool = False) -> dict[str, Any]:
     """Returns the status patch that says why a Pod is about to be deleted (KEP-3329)."""
     return {
-        "metadata": _as_seen(pod),
+        "metadata": {"uid": pod.uid} if in_any_version else _as_seen(pod),
         "status": {
             "conditions": [
                 _condition("DisruptionTarget", "True", cause, now),

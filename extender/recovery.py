@@ -20,7 +20,8 @@ from extender.kubernetes_api import KubernetesApi, KubernetesError
 from extender.placement.adoption import guest_of
 from extender.placement.events import Failure, OrphanFound, Recovered
 from extender.placement.identity import PlaceholderKey, whole_number
-from extender.placement.recovery import to_read
+from extender.placement.ownership import key_of
+from extender.placement.recovery import to_read, with_their_pods
 from extender.placement.rules import Rules
 from extender.placement.steps import trouble
 from extender.placement.workload import ATTEMPT, Dialect, Pod
@@ -47,10 +48,12 @@ async def recover(
     fed."""
     pods = tuple(pods)
     log.info("Pods listed", pods=len(pods))
-    jobs = await _jobs_that_matter(pods, slurm, rules)
+    jobs, unsigned = await _jobs_that_matter(pods, slurm, rules)
     by_uid: dict[str, list[Job]] = defaultdict(list)
     for key, job in jobs:
         by_uid[key.uid].append(job)
+    for uid, job in await asyncio.to_thread(list, with_their_pods(unsigned, pods, rules)):
+        by_uid[uid].append(job)
     known = {pod.uid for pod in pods}
     others = [(key, job) for key, job in jobs if key.uid not in known and not job.state.ended]
     orphans = [
@@ -81,15 +84,13 @@ async def tell_those_who_wait(pods: PodWatch, kubernetes: KubernetesApi, failure
 
 async def _jobs_that_matter(
     pods: tuple[Pod, ...], slurm: Slurm, rules: Rules
-) -> list[tuple[PlaceholderKey, Job]]:
+) -> tuple[list[tuple[PlaceholderKey, Job]], list[Job]]:
+    """Returns the jobs with a key of this cluster, and those without any key."""
     states = await slurm.all_states()
     wanted = await asyncio.to_thread(list, to_read(pods, states, rules))
-    return _keyed(await read_all(wanted, slurm), rules)
-
-
-def _keyed(jobs: Iterable[Job], rules: Rules) -> list[tuple[PlaceholderKey, Job]]:
-    keyed = ((PlaceholderKey.parse(job.admin_comment), job) for job in jobs)
-    return [(key, job) for key, job in keyed if key is not None and key.cluster == rules.cluster]
+    read = [(key_of(job), job) for job in await read_all(wanted, slurm)]
+    keyed = [(key, job) for key, job in read if key is not None and key.cluster == rules.cluster]
+    return keyed, [job for key, job in read if key is None]
 
 
 async def read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:

@@ -89,7 +89,7 @@ class ResourceWatch:
                 expired = True
                 delay = min(delay * 2, _BACKOFF_S[1])
             except (KubernetesError, orjson.JSONDecodeError, TimeoutError, OSError) as error:
-                self._say(str(error) or type(error).__name__)
+                self._on_trouble(str(error) or type(error).__name__)
                 delay = min(delay * 2, _BACKOFF_S[1])
             await asyncio.sleep(delay)  # whoever ends watches at once is not to be rushed
 
@@ -124,10 +124,6 @@ class ResourceWatch:
             version = page["metadata"]["resourceVersion"]
         self._version = version
 
-    def _say(self, trouble: str) -> None:
-        log.warning("watch broke off", kind=self._kind, error=trouble)
-        self._on_trouble(trouble)
-
     async def _one_watch(self) -> AsyncIterator[Change]:
         watch = self._api.watch(self._kind, self._selector, self._version, _WATCH_S)
         heard, silence = False, asyncio.timeout(_SILENCE_S)
@@ -139,7 +135,7 @@ class ResourceWatch:
                     heard = True
                     silence.reschedule(asyncio.get_running_loop().time() + _SILENCE_S)
                     *lines, rest = (rest + piece).split(b"\n")
-                    for change in self._read(lines):
+                    async for change in by_turns(self._read(lines)):
                         yield change
         except TimeoutError as error:
             if heard or not silence.expired():
@@ -147,7 +143,7 @@ class ResourceWatch:
             # A kube-apiserver whose data was restored from a backup has yet to come to our version, and
             # says nothing of what is before: not even a bookmark, for as long as that takes.
             words = f"the watch said nothing at all in {_SILENCE_S:.0f} s: all is listed again"
-            self._say(words)
+            self._on_trouble(words)
             raise Expired(410, words) from error
 
     def _read(self, lines: Iterable[bytes]) -> Iterable[Change]:

@@ -6,6 +6,7 @@ import re
 import socket
 import sys
 from decimal import Decimal
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -90,6 +91,8 @@ class Settings(BaseSettings):
     """Slurm's PreemptType, likewise. While it is not known there is no fast path."""
     kill_wait_s: int = Field(default=30, ge=7, le=65533)
     """Slurm's KillWait, likewise, and until Slurm has told it."""
+    max_job_count: int = Field(default=10_000, ge=1)
+    """Slurm's MaxJobCount, likewise: at most half as many placeholders wait, in all partitions."""
     qos_grace: Annotated[tuple[str, ...], NoDecode] = ()
     """The QOS that have a GraceTime, with commas between them: Slurm tells of the partitions' alone."""
     default_grace: DefaultGrace = "lower"
@@ -101,13 +104,15 @@ class Settings(BaseSettings):
     job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
     """Placeholders get ids from here up; Slurm's own sequence must end below."""
     window: int = Field(default=1000, ge=1)
-    """Placeholders that may wait in a partition at a time; other Pods wait in line."""
+    """Placeholders that may compete for a partition at a time, shared by their owners; other Pods wait
+    in line."""
     fast_path: bool = True
     poll_interval_s: float = Field(default=0.25, gt=0, lt=3600)
     unbound_deadline_s: float = Field(default=30.0, gt=0, lt=86400)
     breaker_evictions_per_minute: int = Field(default=500, ge=0)
-    """How many Pods it deletes in any minute because their jobs ended, and jobs because their Pods are
-    not there; what is over that waits (docs/audit.md). 0: none."""
+    """How many Pods it deletes in any minute because their jobs ended otherwise than by their time
+    limit, their deadline or themselves, and jobs because their Pods are not there; what is over that
+    waits, preempted Pods the least (docs/audit.md). 0: nothing is deleted."""
     audit_interval_s: float = Field(default=120.0, gt=0, lt=86400)
     """How often the leader compares both systems (docs/audit.md); less often where Slurm has thousands
     of jobs: an answer about all of them costs 2 kB a second at most, on average."""
@@ -138,7 +143,11 @@ class Settings(BaseSettings):
 
     listen_address: str = "0.0.0.0"  # noqa: S104 -- admission and probes come from other hosts
     scheduler_address: str = "127.0.0.1"
-    """kube-scheduler's verbs bind Pods: only what is on this host may call them."""
+    """kube-scheduler's verbs bind Pods: only what is on this host may call them, unless callers show a
+    certificate."""
+    scheduler_client_ca_file: Path | None = None
+    """Authorities (PEM) of the certificates that kube-schedulers show (docs/listeners.md). Their verbs
+    are served with TLS then, and to nobody else; read again when the file changes."""
     scheduler_port: Port = 8888
     admission_port: Port = 8443
     hooks_port: Port = 8000
@@ -153,6 +162,9 @@ class Settings(BaseSettings):
     tls_names: Annotated[tuple[str, ...], NoDecode] = ()
     """What kube-apiserver calls them by, names and addresses with commas between them; blank: the
     Service slurm-extender in the namespace."""
+    admission_client_ca_file: Path | None = None
+    """Authorities (PEM) of the certificates that kube-apiservers show, likewise. Absent: whoever reaches
+    the port may ask what becomes of a Pod."""
     webhook_configuration: str = "slurm-extender"
     """Where that certificate's authority is written (both kinds of webhook configuration)."""
     hooks_token_file: Path | None = None
@@ -165,6 +177,26 @@ class Settings(BaseSettings):
             raise ValueError("TLS_CERT_FILE and TLS_KEY_FILE belong together")
         if self.tls_secret is not None and self.tls_cert_file is not None:
             raise ValueError("TLS_SECRET stands instead of TLS_CERT_FILE and TLS_KEY_FILE")
+        return self
+
+    @model_validator(mode="after")
+    def _callers_who_show_certificates_are_shown_one(self) -> Settings:
+        authorities = self.scheduler_client_ca_file or self.admission_client_ca_file
+        if authorities is not None and self.tls_secret is None and self.tls_cert_file is None:
+            raise ValueError(
+                "SCHEDULER_CLIENT_CA_FILE and ADMISSION_CLIENT_CA_FILE need a certificate to serve with:"
+                " TLS_CERT_FILE and TLS_KEY_FILE, or TLS_SECRET"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _strangers_bind_no_pods(self) -> Settings:
+        if self.scheduler_client_ca_file is None and not _is_of_this_host(self.scheduler_address):
+            raise ValueError(
+                f"SCHEDULER_ADDRESS is {self.scheduler_address}, which other hosts can reach, and who"
+                " reaches it can have Pods bound: set SCHEDULER_CLIENT_CA_FILE, so that callers must"
+                " show a certificate, or an address of this host alone, like 127.0.0.1"
+            )
         return self
 
     @model_validator(mode="after")
@@ -246,9 +278,14 @@ class Settings(BaseSettings):
         """Returns what is to be done about nodes that one of the systems takes out of service."""
         return Wishes(self.drain_nodes, frozenset(self.drain_taints), self.taint_nodes)
 
-    def rules(self, cluster: str, max_job_id: int | None) -> Rules:
+    @property
+    def placeholder_ids(self) -> JobIdRange:
+        """Returns the ids that placeholders may have, whatever Slurm's MaxJobId is."""
+        return JobIdRange(self.job_id_first)
+
+    def rules(self, cluster: str, max_job_id: int | None, kill_wait_s: int | None = None) -> Rules:
         """Returns what placement goes by, in this Kubernetes cluster and under a Slurm whose ids end
-        before `max_job_id`."""
+        before `max_job_id`, with this KillWait; None where Slurm does not tell them."""
         ids = JobIdRange(self.job_id_first, max_job_id or JobIdRange().end)
         return Rules(
             cluster=cluster,
@@ -256,6 +293,7 @@ class Settings(BaseSettings):
             window=self.window,
             fast_path=self.fast_path,
             unbound_deadline=self.unbound_deadline_s,
+            leaves_within=GraceRule(kill_wait_s or self.kill_wait_s).leaves_within,
             deletions_a_minute=self.breaker_evictions_per_minute,
         )
 
@@ -287,6 +325,13 @@ def _mapped(text: str) -> dict[str, dict[str, str]]:
         if mapped.setdefault(name, {}).setdefault(field, value) != value:
             raise ValueError(f"{name} has two values for its {field}")
     return mapped
+
+
+def _is_of_this_host(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def _listed(given: object) -> object:

@@ -27,15 +27,18 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_fastapi_instrumentator import Instrumentator
 from prometheus_fastapi_instrumentator.metrics import default as default_metrics
+from structlog.typing import EventDict
 
 from extender.health import Health
 from extender.placement.adoption import Adopted, Stage
 from extender.placement.audit import Finding, Kind
 from extender.placement.breaker import Breaker
 from extender.placement.events import Effect, Failure
+from extender.placement.kept_back import REASONS
 from extender.placement.nodes import Tally as NodeTally
 from extender.placement.nodes import Why
 from extender.placement.placeholder import Placeholder, State
+from extender.seldom import Seldom
 
 log = structlog.get_logger()
 
@@ -45,6 +48,7 @@ _FAST = (
     *(0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01),
     *(0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+_LONGEST_TEXT = 8192
 _Family = TypeVar("_Family", Counter, Histogram)
 _LOUD = frozenset({State.EVICTING, State.REPLACING, State.REFUSED})
 _QUIET = frozenset({State.SEEN, State.SUBMITTING, State.DONE})
@@ -58,12 +62,21 @@ def configure_logging(level: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
+            _short,
             structlog.processors.JSONRenderer(serializer=orjson.dumps),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level)),
         logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )
+
+
+def _short(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Cuts long texts: other systems and strangers write into the log by what they answer and send."""
+    for name, value in event.items():
+        if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+            event[name] = f"{value[:_LONGEST_TEXT]}... ({len(value)} characters)"
+    return event
 
 
 @lru_cache(maxsize=256)
@@ -148,6 +161,13 @@ class Telemetry:
             ["call", "direction"],
             registry=self.registry,
         )
+        self._refusals = Counter(
+            "slurm_extender_refusals",
+            "Requests and connections that a listener refused or ended, by why.",
+            ["listener", "why"],
+            registry=self.registry,
+        )
+        self._told: dict[tuple[str, str], Seldom] = {}
         self._policy = Gauge(
             "slurm_extender_policy_good",
             "Whether the policy's file is good as it is now; otherwise the last good one counts.",
@@ -229,6 +249,13 @@ class Telemetry:
         _child(self._rest_calls, call).inc()
         _child(self._rest_bytes, call, "sent").inc(sent)
         _child(self._rest_bytes, call, "received").inc(received)
+
+    def refused(self, listener: str, why: str) -> None:
+        """Takes note of a connection or a request that a listener did not take."""
+        _child(self._refusals, listener, why).inc()
+        if (listener, why) not in self._told:
+            self._told[listener, why] = Seldom("a listener refuses")
+        self._told[listener, why].says(listener=listener, why=why)
 
     def instrument(self, application: FastAPI) -> None:
         """Measures the requests to an application of FastAPI."""
@@ -317,6 +344,15 @@ class _States(Collector):
         for stage in Stage:
             adopted.add_metric([stage], guests.get(stage, 0))
         yield adopted
+        kept = Tally(p.cause.reason for p in placeholders if p.cause and p.state is State.SEEN)
+        kept_back = GaugeMetricFamily(
+            "slurm_extender_kept_back",
+            "Pods for which no job is asked, since they could not use it, by what their condition says.",
+            labels=["reason"],
+        )
+        for reason in sorted(REASONS):
+            kept_back.add_metric([reason], kept[reason])
+        yield kept_back
         without = sum(p.state is State.BOUND and p.cause is not None for p in placeholders)
         yield GaugeMetricFamily(
             "slurm_extender_pods_without_job",
@@ -331,7 +367,7 @@ class _Troubles(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(
-            "slurm_extender_trouble", "Parts in trouble, which /readyz says in words.", labels=["part"]
+            "slurm_extender_trouble", "Parts in trouble, which the log says in words.", labels=["part"]
         )
         for part, troubled in self._health.parts().items():
             family.add_metric([part], troubled)

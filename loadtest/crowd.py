@@ -92,8 +92,9 @@ class Crowd:
         await self._until(lambda: not self._not_running, "running", within_s)
 
     async def clear(self, within_s: float) -> None:
-        """Deletes every Pod, without grace, and waits until all are gone."""
-        await ask(self._session, "DELETE", _PODS, params={"gracePeriodSeconds": "0"})
+        """Deletes every Pod, and waits until the kubelets have ended all: by force their jobs would be
+        held for their whole grace."""
+        await ask(self._session, "DELETE", _PODS)
         await self._until(lambda: not self._pods, "gone", within_s)
 
     async def _create(self, wanted: Wanted) -> Sighting:

@@ -46,6 +46,11 @@ class JobIdTaken(SlurmError):
     """That job id is in use, or was by a job that Slurm remembers. Read it and compare its key."""
 
 
+class OtherJob(SlurmError):
+    """The job under that id has another name than the one that was meant, and runs on. Read it:
+    its owner has renamed it, or the id stands for another job by now."""
+
+
 class InvalidRequest(SlurmError):
     """Slurm can never do this: change the request and tell who asked.
 
@@ -65,6 +70,13 @@ class OutcomeUnknown(SlurmError):
     """It may have been carried out, or not. Send the same again, under the same id."""
 
 
+class Unexplained(OutcomeUnknown):
+    """Slurm answered, with an error that says nothing: a plugin may refuse it, or slurmctld is down.
+
+    Find out whether it was carried out. What was not, and is answered so again and again, is refused.
+    """
+
+
 class NeedsOperator(SlurmError):
     """Neither waiting nor another request helps (token, permission, settings): tell a person."""
 
@@ -79,9 +91,18 @@ class Cause(NamedTuple):
 
 # slurm/slurm_errno.h of 26.05, and 1 (EPERM) and 11 (EAGAIN) of the system's own.
 CAUSES: Final[dict[int, Cause]] = {
+    # job_submit.lua's `return slurm.ERROR`. What it says by slurm.log_user is in slurmrestd's log, and
+    # in the reply only where the job is taken (24.11.5, 26.05.5).
+    -1: Cause(
+        "SLURM_ERROR",
+        Unexplained,
+        "perhaps a plugin of Slurm's refuses it (job_submit.lua): its words are in slurmrestd's log",
+    ),
     # the system's
     # Not NeedsOperator: 26.05.5 answers a DELETE so (HTTP 403) also while slurmctld is down.
-    1: Cause("EPERM", OutcomeUnknown, "slurmctld is down, or the job is another user's"),
+    1: Cause(
+        "EPERM", Unexplained, "slurmctld is down, the job is another user's, or a plugin refuses it"
+    ),
     11: Cause("EAGAIN", RetryLater, "MaxJobCount is reached (before 25.11), or slurmctld is busy"),
     # between slurmrestd and slurmctld
     1000: Cause("SLURM_UNEXPECTED_MSG_ERROR", OutcomeUnknown, "the reply was not understood"),
@@ -148,6 +169,8 @@ CAUSES: Final[dict[int, Cause]] = {
     2125: Cause("ESLURM_DEFER", NoRoomNow, "SchedulerParameters=defer: nothing starts at once"),
     # a job id of ours
     2011: Cause("ESLURM_DUPLICATE_JOB_ID", JobIdTaken, "Slurm remembers a job of that id"),
+    # of a cancel that names the job, and of nothing else that is asked here
+    2172: Cause("ESLURM_JOB_SIGNAL_FAILED", OtherJob, "the job of that id has another name"),
     # never, as it was asked
     2000: Cause("ESLURM_INVALID_PARTITION_NAME", InvalidRequest, "no such partition"),
     2001: Cause("ESLURM_DEFAULT_PARTITION_NOT_SET", InvalidRequest, "no partition is the default"),

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _ELEMENT = re.compile(r"([^\[\],\s]*+(?:\[[^\[\]]*+\][^\[\],\s]*+)*)\s*+(?:,[\s,]*+|$)")
 _BETWEEN = ", \t\n\r"
 _PART = re.compile(r"\[([^\[\]]*+)\]|([^\[\]]++)")
-_RANGE = re.compile(r"([0-9]{1,18}+)(?:-([0-9]{1,18}+))?", re.ASCII)
+_LONGEST_NUMBER = 18
+_RANGE = re.compile(rf"([0-9]{{1,{_LONGEST_NUMBER}}}+)(?:-([0-9]{{1,{_LONGEST_NUMBER}}}+))?", re.ASCII)
 _DIGITS = "0123456789"
 
 
@@ -48,6 +49,23 @@ def expand(expression: str, most: int = MAX_NAMES) -> tuple[str, ...]:
     return tuple(names)
 
 
+def names(expressions: Iterable[str], most: int = MAX_NAMES) -> tuple[str, ...]:
+    """All names of several expressions, as `expand` gives those of one."""
+    return expand(",".join(expressions), most)
+
+
+def count(expression: str, most: int = MAX_NAMES) -> int:
+    """How many names an expression stands for, without making them; those that are there twice count
+    twice. Beyond `most` it is any number beyond it: no more is looked at. ValueError for what is no
+    hostlist, or stands for names that are too long."""
+    number = 0
+    for element in _elements(expression):
+        number += _count_element(element, most) if "[" in element else 1
+        if number > most:
+            break
+    return number
+
+
 def compress(names: Iterable[str]) -> str:
     """The shortest of one bracket for each prefix and width: "gpu[01-03,07],x5"; sorted, unique."""
     groups: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -55,7 +73,7 @@ def compress(names: Iterable[str]) -> str:
     for name in names:
         prefix = name.rstrip(_DIGITS)
         number = name[len(prefix) :]
-        if number:
+        if 0 < len(number) <= _LONGEST_NUMBER:
             groups[prefix, len(number)].add(int(number))
         else:
             plain.add(name)
@@ -73,6 +91,22 @@ def _elements(expression: str) -> Iterator[str]:
         if found[1]:
             yield found[1]
         at = found.end()
+
+
+def _count_element(element: str, most: int) -> int:
+    if element.count("[") > LONGEST_NAME:
+        raise ValueError(_TOO_LONG)
+    brackets = (found[1] for found in _PART.finditer(element) if found[2] is None)
+    return math.prod(_count_bracket(ranges, most) for ranges in brackets)
+
+
+def _count_bracket(ranges: str, most: int) -> int:
+    number = 0
+    for span, _ in _spans(ranges):
+        number += len(span)
+        if number > most:
+            break
+    return number
 
 
 def _expand_element(element: str, most: int) -> Iterator[str]:
@@ -94,19 +128,24 @@ def _numbers(ranges: str, most: int) -> tuple[str, ...]:
     if ranges.count(",") >= most:
         raise ValueError(_TOO_MANY)
     numbers: list[str] = []
+    for span, width in _spans(ranges):
+        if len(span) > most - len(numbers):
+            raise ValueError(_TOO_MANY)
+        numbers += [f"{number:0{width}d}" for number in span]
+    return tuple(numbers)
+
+
+def _spans(ranges: str) -> Iterator[tuple[range, int]]:
+    """The ranges of a bracket, each with the width that its numbers are filled up to."""
     for one in ranges.split(","):
         found = _RANGE.fullmatch(one)
         if found is None:
             raise ValueError(f"{one[:LONGEST_NAME]!r} is no number and no range of numbers")
         first, last = found[1], found[2] or found[1]
-        width = len(first) if first.startswith("0") else 0
         span = range(int(first), int(last) + 1)
         if not span:
             raise ValueError(f"{one} ends before it begins")
-        if len(span) > most - len(numbers):
-            raise ValueError(_TOO_MANY)
-        numbers += [f"{number:0{width}d}" for number in span]
-    return tuple(numbers)
+        yield span, len(first) if first.startswith("0") else 0
 
 
 def _bracket(prefix: str, width: int, numbers: list[int]) -> str:

@@ -170,7 +170,9 @@ class JobSpec:
     shared: str | None = None
     """A value of `Sharing`; None is what the partition says."""
     required_nodes: tuple[str, ...] = ()
+    """Names, and hostlist expressions that stand for several: ("n1", "gpu[01-04]")."""
     excluded_nodes: tuple[str, ...] = ()
+    """The same."""
     user_id: int | None = None
     """The owner; honoured by submit. Allocate ignores it: the job is the token's own user's."""
     group_id: int | None = None
@@ -185,7 +187,7 @@ class JobChanges:
     """What to change of a job that exists; None leaves it as it is."""
 
     excluded_nodes: tuple[str, ...] | None = None
-    """Replaces the list; () clears it."""
+    """Replaces the list, of names and hostlist expressions; () clears it."""
     priority: int | None = None
     time_limit_minutes: int | None = None
     comment: str | None = None
@@ -235,6 +237,8 @@ class Job:
     # What was asked for, read back
     cpus_per_node: int | None = None
     memory_mb: int | None = None
+    """On each node; None where it is counted by CPU."""
+    memory_per_cpu_mb: int | None = None
     tres_per_node: str = ""
     node_count: int | None = None
     constraints: str = ""

@@ -15,6 +15,7 @@ from slurm_client.errors import (
     OutcomeUnknown,
     RetryLater,
     SlurmError,
+    Unexplained,
     Unreachable,
     classify,
 )
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
 
 PROTOCOL_AUTHENTICATION_ERROR: Final = 1007
 _WORDS_KEPT: Final = 500
+_UNSPECIFIED: Final = 500
 _NOT_MODIFIED: Final = 304
 """An answer without a body, to who named a time."""
-_SAYS_TOO_LITTLE = {11}  # "Resource temporarily unavailable"
-_NOT_SAID = {0, -1}  # SLURM_SUCCESS, SLURM_ERROR: no number at all
+_SLURM_ERROR = -1
+# "Unspecified error", "Operation not permitted", "Resource temporarily unavailable"
+_SAYS_TOO_LITTLE = {_SLURM_ERROR, 1, 11}
+_NOT_SAID = {0, _SLURM_ERROR}  # SLURM_SUCCESS: no number at all
 
 
 def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmError | None:
@@ -39,8 +43,12 @@ def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmErro
             return make(classify(number), _words(error, number), number, status, parsed)
     if (200 <= status < 300 or status == _NOT_MODIFIED) and not errors:
         return None
-    words = _words(errors[0] if errors else {}) if parsed else _plain(content)
-    return make(by_status(status), words, None, status, parsed)
+    if not parsed:
+        return make(by_status(status), _plain(content), None, status, parsed)
+    first = errors[0] if errors else {}
+    if status == _UNSPECIFIED and first.get("error_number") == _SLURM_ERROR:
+        return make(Unexplained, _words(first, _SLURM_ERROR), None, status, parsed)
+    return make(by_status(status), _words(first), None, status, parsed)
 
 
 def by_status(status: int) -> type[SlurmError]:

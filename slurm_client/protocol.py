@@ -75,8 +75,10 @@ class Slurm(Protocol):
     async def update(self, job_id: int, changes: JobChanges) -> None:
         """Change a job that has not ended. InvalidRequest: no such job, it ended, unknown nodes."""
 
-    async def cancel(self, job_id: int) -> None:
-        """End a job. Idempotent: an unknown or an ended job is success."""
+    async def cancel(self, job_id: int, name: str | None = None) -> None:
+        """End a job. Idempotent: an unknown or an ended job is success. OtherJob: it is not called
+        `name`, which Slurm compares itself, so that no other job is ended whatever the id stands for by
+        now. None ends any."""
 
     async def nodes(self) -> tuple[Node, ...]:
         """All nodes."""

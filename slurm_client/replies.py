@@ -65,6 +65,7 @@ def job(entry: Mapping[str, Any]) -> Job:
         restart_count=int(entry.get("restart_cnt") or 0),
         cpus_per_node=number(entry.get("cpus_per_task")),
         memory_mb=number(entry.get("memory_per_node")),
+        memory_per_cpu_mb=number(entry.get("memory_per_cpu")),
         tres_per_node=_text(entry, "tres_per_node"),
         node_count=number(entry.get("node_count")),
         constraints=_text(entry, "features"),

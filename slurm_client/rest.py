@@ -181,9 +181,12 @@ class SlurmRest:
                 raise _as(InvalidRequest, error) from error
             raise
 
-    async def cancel(self, job_id: int) -> None:
+    async def cancel(self, job_id: int, name: str | None = None) -> None:
+        request = Request("DELETE", f"job/{job_id}")
+        if name is not None:
+            request = Request("DELETE", "jobs/", body={"jobs": [str(job_id)], "job_name": name})
         try:
-            reply = await self._send(Request("DELETE", f"job/{job_id}"))
+            reply = await self._send(request)
         except SlurmError as error:
             if error.number in {_NO_SUCH_JOB, _ALREADY_DONE}:
                 return

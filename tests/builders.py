@@ -132,5 +132,9 @@ def placeholder_job(
 ) -> Job:
     """The job of a Pod's attempt and try, under the id and key that are its own."""
     key = PlaceholderKey(RULES.cluster, of.namespace, of.name, of.uid, attempt, attempt_try)
-    fields: Manifest = {"admin_comment": str(key), "nodes": (node,) if node else ()}
+    fields: Manifest = {
+        "name": f"{of.namespace}/{of.name}",
+        "admin_comment": str(key),
+        "nodes": (node,) if node else (),
+    }
     return Job(key.job_id(RULES.ids), JobState.parse(state), **(fields | given))

@@ -7,6 +7,7 @@ from hypothesis import settings
 
 from deploy.local.spec import KUBERNETES_RELEASES
 from tests.cluster_fixture import shared_cluster
+from tests.side_by_side import group_of
 
 __all__ = ["shared_cluster"]
 
@@ -27,6 +28,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before any ClusterSpec is made."""
     if release := config.getoption("--kubernetes"):
         os.environ["KUBERNETES_RELEASE"] = release
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads them
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
 
 def pytest_report_header() -> str:

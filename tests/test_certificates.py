@@ -15,8 +15,11 @@ from typing import Any, cast
 import pytest
 
 from extender.certificates import Certificate, Files, KeyPair, SelfSigned
+from extender.connections import Limits
 from extender.health import Health
 from extender.kubernetes_api import Conflict, KubernetesApi, Manifest, Unavailable
+from extender.listener import Server
+from extender.wire import Verbs
 
 NOW = datetime.now(UTC)
 NAMES = ("slurm-extender.kube-system.svc", "127.0.0.1")
@@ -54,14 +57,23 @@ class Secrets:
     def replica(self) -> tuple[Certificate, Health]:
         health = Health()
         kubernetes = cast(KubernetesApi, self)
-        return Certificate(SelfSigned(kubernetes, "kube-system", "s", NAMES, "c"), health), health
+        certificate = Certificate(SelfSigned(kubernetes, "kube-system", "s", NAMES, "c"), health)
+        certificate.face()
+        return certificate, health
 
 
 @asynccontextmanager
-async def served(context: ssl.SSLContext) -> AsyncIterator[int]:
-    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+async def served(certificate: Certificate) -> AsyncIterator[int]:
+    """The port of a listener that shows it."""
+    (face,) = certificate._faces
+    limits = Limits(connections=9, body=lambda: 0)
+    server = Server(Verbs({}, print), ("127.0.0.1", 0), limits, print, lambda: face.context)
+    serving = asyncio.ensure_future(server.serve())
+    while not server.started:  # noqa: ASYNC110 -- uvicorn's
+        await asyncio.sleep(0)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    await serving
 
 
 async def shown_to(port: int, authority: bytes, name: str = "127.0.0.1") -> bytes:
@@ -82,7 +94,7 @@ async def test_the_first_replica_makes_what_the_others_take() -> None:
     await one.look()
     await other.look()
     assert secrets.version == 1
-    async with served(one.context) as first, served(other.context) as second:
+    async with served(one) as first, served(other) as second:
         shown = [
             await shown_to(port, secrets.trusted, name) for port in (first, second) for name in NAMES
         ]
@@ -95,7 +107,7 @@ async def test_replicas_that_start_together_agree() -> None:
     secrets.before_write = other.look
     await one.look()
     assert secrets.version == 1
-    async with served(one.context) as first, served(other.context) as second:
+    async with served(one) as first, served(other) as second:
         assert await shown_to(first, secrets.trusted) == await shown_to(second, secrets.trusted)
 
 
@@ -105,7 +117,7 @@ async def test_an_old_certificate_is_renewed_by_the_same_authority() -> None:
     worn = old.signs(NAMES, NOW - timedelta(days=250))
     await SelfSigned(cast(KubernetesApi, secrets), "n", "s", NAMES, "c")._keep(None, old, worn)
     replica, _ = secrets.replica()
-    async with served(replica.context) as port:
+    async with served(replica) as port:
         await replica.look()
         fresh = await shown_to(port, old.certificate)
         assert fresh != ssl.PEM_cert_to_DER_cert(worn.certificate.decode())
@@ -129,7 +141,7 @@ async def test_a_lost_secret_is_made_anew_while_the_old_certificate_serves() -> 
     await replica.look()
     first = secrets.trusted
     secrets.down = True
-    async with served(replica.context) as port:
+    async with served(replica) as port:
         await replica.look()
         assert "does not answer" in str(health.report()["troubles"])
         assert await shown_to(port, first)
@@ -157,9 +169,10 @@ async def test_files_are_read_again_and_a_pair_that_does_not_fit_is_not_taken(tm
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     health = Health()
     followed = Certificate(Files(certificate, key), health)
+    followed.face()
     await followed.look()
     assert "No such file" in str(health.report()["troubles"])
-    async with served(followed.context) as port:
+    async with served(followed) as port:
         shown = []
         for content in (pairs[0], KeyPair(pairs[1].certificate, pairs[0].key), pairs[1]):
             certificate.write_bytes(content.certificate)
@@ -176,7 +189,7 @@ async def test_another_authority_is_not_trusted() -> None:
     secrets = Secrets()
     replica, _ = secrets.replica()
     await replica.look()
-    async with served(replica.context) as port:
+    async with served(replica) as port:
         with pytest.raises(ssl.SSLError):
             await shown_to(port, KeyPair.authority(NOW).certificate)
 

@@ -34,9 +34,11 @@ class FakeSlurm:
         *,
         tells_default: bool = True,
         kill_wait_s: int | None = None,
+        max_job_count: int | None = None,
     ) -> None:
         self.preempt_type = preempt_type
         self.kill_wait_s = kill_wait_s
+        self.max_job_count = max_job_count
         self.asked = asyncio.Event()
         self._tells_default = tells_default
 
@@ -44,7 +46,11 @@ class FakeSlurm:
         return Capabilities("v", "26.05", "c", True, default_partition=self._tells_default)
 
     async def configuration(self) -> Configuration:
-        return Configuration(preempt_type=self.preempt_type, kill_wait_s=self.kill_wait_s)
+        return Configuration(
+            preempt_type=self.preempt_type,
+            kill_wait_s=self.kill_wait_s,
+            max_job_count=self.max_job_count,
+        )
 
     async def partitions(self) -> tuple[Partition, ...]:
         self.asked.set()
@@ -126,6 +132,15 @@ async def test_what_slurmrestd_tells_counts_more_than_the_settings() -> None:
     view = await keeper(FakeApi([([], "5")]), FakeSlurm("preempt/qos"), untold).load()
     assert view.partition_name(None) == "main"
     assert view.may_preempt("main")
+
+
+@pytest.mark.parametrize(("told", "counts"), [(None, 4000), (800, 800)])
+async def test_max_job_count_is_what_slurm_tells_else_what_the_settings_say(
+    told: int | None, counts: int
+) -> None:
+    slurm = FakeSlurm(max_job_count=told)
+    view = await keeper(FakeApi([([], "5")]), slurm, Untold(max_job_count=4000)).load()
+    assert view.max_job_count == counts
 
 
 @pytest.mark.parametrize(("told", "counts"), [(None, 45), (60, 60), (0, 0)])

@@ -35,7 +35,7 @@ class Checked:
         """Looks, and returns what is logged."""
         with capture_logs() as lines:
             await self.check.look()
-        return [line["where"] for line in lines]
+        return [line.get("where") or line["error"] for line in lines if line["event"] != "trouble over"]
 
     @property
     def troubles(self) -> Any:

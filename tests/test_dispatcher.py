@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from math import inf
 from typing import Any, Self, cast
 
@@ -45,9 +46,11 @@ from slurm_client.errors import (
     JobIdTaken,
     NeedsOperator,
     NoRoomNow,
+    OtherJob,
     OutcomeUnknown,
     RetryLater,
     SlurmError,
+    Unexplained,
     Unreachable,
 )
 from slurm_client.model import Grant, JobChanges, JobSpec
@@ -94,8 +97,8 @@ class FakeKubernetes:
         self._did("patch status", patch)
         return {"metadata": {"resourceVersion": "8"}}
 
-    async def delete_pod(self, namespace: str, name: str, preconditions: Manifest) -> None:
-        self._did("delete", (namespace, name, preconditions))
+    async def delete_pod(self, namespace: str, name: str, preconditions: Manifest, grace_s: int) -> None:
+        self._did("delete", (namespace, name, preconditions, grace_s))
 
     async def create_event(self, _namespace: str, event: Manifest) -> None:
         await self.heard.wait()
@@ -146,7 +149,8 @@ class FakeSlurm:
             raise self.update_error
         self.calls.append((f"comment {changes.comment}", job_id))
 
-    async def cancel(self, job_id: int) -> None:
+    async def cancel(self, job_id: int, name: str | None = None) -> None:
+        assert name == "default/p"
         self.calls.append(("cancel", job_id))
 
 
@@ -222,10 +226,12 @@ class Works:
     [
         (NoRoomNow, Remedy.NO_ROOM),
         (JobIdTaken, Remedy.ID_TAKEN),
+        (OtherJob, Remedy.OTHER_JOB),
         (InvalidRequest, Remedy.CHANGE),
         (RetryLater, Remedy.LATER),
         (Unreachable, Remedy.AGAIN),
         (OutcomeUnknown, Remedy.AGAIN),
+        (Unexplained, Remedy.UNEXPLAINED),
         (NeedsOperator, Remedy.OPERATOR),
         (SlurmError, Remedy.AGAIN),
     ],
@@ -276,7 +282,7 @@ async def test_a_job_that_was_granted_is_so_though_nobody_says_where() -> None:
 async def test_a_job_is_read_and_cancelled_by_its_id() -> None:
     works = Works()
     assert await works.do(ReadJob("u1", 7)) == placeholder_job(POD, node="n1")
-    await works.do(CancelJob("u1", 7, "Pod deleted"))
+    await works.do(CancelJob("u1", 7, "default/p", "Pod deleted"))
     assert works.slurm.calls == [("job", 7), ("comment Pod deleted", 7), ("cancel", 7)]
 
 
@@ -284,7 +290,7 @@ async def test_a_job_is_read_and_cancelled_by_its_id() -> None:
 async def test_a_job_whose_comment_is_refused_is_cancelled_all_the_same(error: SlurmError) -> None:
     works = Works()
     works.slurm.update_error = error
-    await works.do(CancelJob("u1", 7, "Pod deleted"))
+    await works.do(CancelJob("u1", 7, "default/p", "Pod deleted"))
     assert works.slurm.calls == [("cancel", 7)]
 
 
@@ -292,7 +298,7 @@ async def test_a_job_whose_comment_hangs_is_cancelled_soon(monkeypatch: pytest.M
     monkeypatch.setattr(dispatcher, "_WORDS_S", 0.01)
     works = Works()
     works.slurm.deaf = True
-    await works.do(CancelJob("u1", 7, "Pod deleted"))
+    await works.do(CancelJob("u1", 7, "default/p", "Pod deleted"))
     assert works.slurm.calls == [("cancel", 7)]
 
 
@@ -333,8 +339,9 @@ async def test_another_attempt_takes_the_nomination_back() -> None:
 
 async def test_a_bound_pod_is_told_which_job_runs_for_it() -> None:
     works = Works()
-    await works.do(NoteJob("u1", POD, 8))
-    named = {"metadata": {"uid": "u1", "annotations": {"slurm-extender.io/job-id": "8"}}}
+    await works.do(NoteJob("u1", POD, 8, 2))
+    numbers = {"slurm-extender.io/job-id": "8", "slurm-extender.io/attempt": "2"}
+    named = {"metadata": {"uid": "u1", "annotations": numbers}}
     assert works.kubernetes.calls == [("patch", named)]
 
 
@@ -363,7 +370,7 @@ async def test_effects_wait_while_this_replica_may_not_act() -> None:
     async with Works() as works:
         may_act = asyncio.Event()
         works.dispatcher._allowed = may_act.wait  # type: ignore[assignment]
-        works.put(CancelJob("u1", 7, "Pod deleted"))
+        works.put(CancelJob("u1", 7, "default/p", "Pod deleted"))
         await asyncio.sleep(0)
         assert works.slurm.calls == []
         may_act.set()
@@ -373,10 +380,23 @@ async def test_effects_wait_while_this_replica_may_not_act() -> None:
 
 async def test_an_evicted_pod_is_told_why_before_it_is_deleted() -> None:
     works = Works()
-    await works.do(EVICTION)
+    leaving = pod(uid="u1", version="7", node="n1", deleting=True, terminationGracePeriodSeconds=9)
+    await works.do(EvictPod("u1", replace(leaving, deletion_grace=86_400), CAUSE))
     assert works.kubernetes.done == ["patch status", "delete"]
     deleted = {"uid": "u1", "resourceVersion": "8"}  # as it was told, and in no other version
-    assert works.kubernetes.calls[-1][1] == ("default", "p", deleted)
+    assert works.kubernetes.calls[-1][1] == ("default", "p", deleted, 9)
+
+
+@pytest.mark.parametrize("errors", [{}, {"patch status": Conflict(409, "modified")}])
+async def test_a_pod_that_others_keep_writing_to_is_evicted_by_its_uid_alone(
+    errors: dict[str, Exception],
+) -> None:
+    works = Works(FakeKubernetes(**errors))
+    await works.do(replace(EVICTION, in_any_version=True))
+    name, (*_, preconditions, _) = works.kubernetes.calls[-1]
+    assert (name, preconditions) == ("delete", {"uid": "u1"})
+    for _, patch in works.kubernetes.calls[:-1]:
+        assert patch["metadata"] == {"uid": "u1"}
 
 
 async def test_evictions_wait_for_no_event_and_each_has_its_own() -> None:
@@ -465,8 +485,8 @@ async def test_submissions_that_hang_hold_up_no_eviction_and_no_cancellation() -
         works.slurm.open.clear()
         works.put(*(Submit("u1", 7 + i, SPEC, immediate=True) for i in range(5)), EVICTION)
         assert await works.outcome() == Outcome(EVICTION, None)
-        works.put(CancelJob("u1", 7, "Pod deleted"))
-        assert await works.outcome() == Outcome(CancelJob("u1", 7, "Pod deleted"), None)
+        works.put(CancelJob("u1", 7, "default/p", "Pod deleted"))
+        assert await works.outcome() == Outcome(CancelJob("u1", 7, "default/p", "Pod deleted"), None)
         assert works.slurm.calls[-1] == ("cancel", 7)
 
 
@@ -477,8 +497,8 @@ async def test_writes_that_hang_hold_up_no_eviction_and_no_cancellation() -> Non
             *(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=True) for _ in range(5)), EVICTION
         )
         assert await works.outcome() == Outcome(EVICTION, None)
-        works.put(CancelJob("u1", 7, "Pod deleted"))
-        assert await works.outcome() == Outcome(CancelJob("u1", 7, "Pod deleted"), None)
+        works.put(CancelJob("u1", 7, "default/p", "Pod deleted"))
+        assert await works.outcome() == Outcome(CancelJob("u1", 7, "default/p", "Pod deleted"), None)
 
 
 async def test_what_is_for_people_alone_holds_up_no_submission_and_no_allocation(

@@ -11,6 +11,7 @@ import pytest
 from extender.gate import Gate, NotLeading
 from extender.kubernetes_api import KubernetesApi
 from extender.placement.events import PodVanished
+from extender.placement.identity import PlaceholderKey
 from extender.placement.ledger import Ledger
 from extender.placement.placeholder import State
 from extender.placement.rules import Rules
@@ -18,7 +19,7 @@ from extender.placement.workload import JOB_ID, Dialect
 from slurm_client.errors import Unreachable
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
-from tests.builders import Manifest, pod_manifest
+from tests.builders import RULES, Manifest, pod_manifest
 from tests.placement.ledger_world import VIEW, World
 from tests.placement.test_ledger import bound_pod, job_id_of, state_of
 
@@ -151,7 +152,10 @@ async def test_a_pod_that_the_ledger_has_not_heard_of_is_asked_for(site: Site) -
     assert await site.gate.in_the_way("n1") == ("default/late",)
 
 
-@pytest.mark.parametrize("lie", [{"admin_comment": ""}, {"nodes": ("n2",)}])
+ANOTHERS = str(PlaceholderKey(RULES.cluster, "default", "p2", "u2", 1))
+
+
+@pytest.mark.parametrize("lie", [{"admin_comment": ANOTHERS}, {"nodes": ("n2",)}])
 async def test_what_a_pod_says_of_its_job_is_slurms_to_confirm(site: Site, lie: dict[str, Any]) -> None:
     """The job that it names runs: for somebody else, or on another node."""
     uid = bound_pod(site.world)
@@ -160,6 +164,37 @@ async def test_what_a_pod_says_of_its_job_is_slurms_to_confirm(site: Site, lie: 
     site.world.jobs[job_id] = replace(site.world.jobs[job_id], **lie)
     site.bound(uid, job_id)
     assert await site.gate.in_the_way("n1") == ("default/late",)
+
+
+async def test_what_a_pod_deleted_by_force_has_is_its_own_until_its_containers_have_ended(
+    site: Site,
+) -> None:
+    """While its job runs Slurm gives nobody what it has; when that has ended, nobody comes in."""
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.force_delete(uid)
+    site.world.settle()
+    assert await site.gate.in_the_way("n1") == ()
+    assert site.world.jobs[job_id].state.running
+    site.world.disturb(job_id, "PREEMPTED")
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+    site.world.pass_time(34.9)
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+    site.world.pass_time(0.2)
+    assert await site.gate.in_the_way("n1") == ()
+
+
+async def test_a_pod_deleted_by_force_after_its_job_had_ended_is_in_the_way(site: Site) -> None:
+    uid = bound_pod(site.world)
+    site.world.disturb(job_id_of(site.world, uid), "CANCELLED")
+    site.world.ask()
+    site.world.answer()
+    site.world.effects.clear()
+    site.world.force_delete(uid)
+    site.world.settle()
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+    site.world.pass_time(35.1)
+    assert await site.gate.in_the_way("n1") == ()
 
 
 @pytest.mark.parametrize("node", ["n1", "login-1"])

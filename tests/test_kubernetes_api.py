@@ -87,7 +87,7 @@ CALLS: dict[str, Callable[[KubernetesApi], Awaitable[object]]] = {
     "read_pod": lambda api: api.read_pod("default", "p"),
     "patch_pod": lambda api: api.patch_pod("default", "p", {}),
     "patch_pod_status": lambda api: api.patch_pod_status("default", "p", {}),
-    "delete_pod": lambda api: api.delete_pod("default", "p", UNCHANGED),
+    "delete_pod": lambda api: api.delete_pod("default", "p", UNCHANGED, 24),
     "bind_pod": lambda api: api.bind_pod("default", "p", "n1", {"uid": "u1", "resourceVersion": "7"}),
     "create_event": lambda api: api.create_event("default", EVENT),
     "read_node": lambda api: api.read_node("n1"),
@@ -138,11 +138,11 @@ async def test_a_node_is_read_and_patched_like_a_pod(server: ApiServer) -> None:
         assert (server.asked, server.sent) == (("PATCH", f"/api/v1/nodes/n1{path}"), {"spec": {}})
 
 
-async def test_a_deletion_is_of_this_very_pod_with_its_own_grace(server: ApiServer) -> None:
-    await server.api.delete_pod("default", "p", UNCHANGED)
+async def test_a_deletion_is_of_this_very_pod_and_says_with_which_grace(server: ApiServer) -> None:
+    await server.api.delete_pod("default", "p", UNCHANGED, 24)
     assert server.asked == ("DELETE", POD)
     assert server.sent["preconditions"] == UNCHANGED
-    assert "gracePeriodSeconds" not in server.sent
+    assert server.sent["gracePeriodSeconds"] == 24
 
 
 async def test_a_binding_is_held_to_the_pod_as_it_was_seen(server: ApiServer) -> None:
@@ -290,13 +290,13 @@ async def test_a_pod_that_does_not_exist_is_none(server: ApiServer) -> None:
 
 async def test_to_delete_a_pod_that_is_gone_is_success(server: ApiServer) -> None:
     server.fails(404)
-    await server.api.delete_pod("default", "p", UNCHANGED)
+    await server.api.delete_pod("default", "p", UNCHANGED, 24)
 
 
 async def test_a_pod_that_has_changed_is_not_deleted(server: ApiServer) -> None:
     server.fails(409)
     with pytest.raises(Conflict):
-        await server.api.delete_pod("default", "p", UNCHANGED)
+        await server.api.delete_pod("default", "p", UNCHANGED, 24)
 
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from extender import node_keeper, turns
 from extender.cluster_view import ClusterViewKeeper
@@ -216,7 +217,10 @@ async def test_a_node_that_is_gone_on_either_side_is_no_cause(site: Site) -> Non
 async def test_while_slurm_does_not_answer_nothing_is_done_and_health_says_so(site: Site) -> None:
     site.cordon()
     site.slurm.outage(Unreachable("slurmctld is down"))
-    await site.keeper.turn()
+    with capture_logs() as logs:
+        await site.keeper.turn()
+        await site.keeper.turn()
+    assert [(line["event"], line["error"]) for line in logs] == [("trouble", "slurmctld is down")]
     assert site.troubles() == {PARTS[0]: "slurmctld is down"}
     assert site.calls == []
     site.slurm.outage(None)

@@ -124,10 +124,17 @@ async def test_only_jobs_that_may_matter_are_read() -> None:
 
 async def test_a_foreign_job_in_our_range_is_left_alone() -> None:
     elsewhere = PlaceholderKey("elsewhere", "default", "p", "u1", 1)
-    for comment in ("", "by hand", str(elsewhere)):
-        foreign = placeholder_job(POD, admin_comment=comment)
-        assert await told((POD,), FakeSlurm(foreign)) == [Recovered(POD, ())]
-        assert await told((), FakeSlurm(foreign)) == []
+    foreign = placeholder_job(POD, admin_comment=str(elsewhere))
+    assert await told((POD,), FakeSlurm(foreign)) == [Recovered(POD, ())]
+    assert await told((), FakeSlurm(foreign)) == []
+
+
+async def test_a_job_without_a_key_goes_to_the_pod_whose_id_it_has() -> None:
+    """Whether it is that Pod's is for placement to say."""
+    for comment in ("", "by hand"):
+        unsigned = placeholder_job(POD, admin_comment=comment)
+        assert await told((POD,), FakeSlurm(unsigned)) == [Recovered(POD, (unsigned,))]
+        assert await told((), FakeSlurm(unsigned)) == []
 
 
 async def test_a_live_job_of_a_pod_that_is_gone_is_an_orphan() -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from extender import resource_watch, turns
 from extender.dispatcher import Dispatcher
@@ -349,6 +350,24 @@ async def test_others_get_their_turns_within_a_long_page(monkeypatch: pytest.Mon
     assert min(given) >= len(items) - 1
 
 
+async def test_others_get_their_turns_within_a_long_piece_of_a_watch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "_TURN_S", 0.0)
+    piece = b"".join(event("ADDED", str(number), 20) for number in range(1000))
+    watch = ResourceWatch(cast(KubernetesApi, FakeApi([EMPTY], [piece])), "pods")
+    await watch.list()
+    changes = watch.changes()
+
+    async def read() -> None:
+        for _ in range(1000):
+            await anext(changes)
+
+    given = await turns_of_others(read())
+    await cast(Any, changes).aclose()
+    assert given >= 990
+
+
 async def test_an_object_that_is_gone_is_told_by_its_names() -> None:
     pod, node = pod_manifest(uid="u1", namespace="ml", name="train"), node_manifest("n1")
     for manifest, names in ((pod, {"uid", "namespace", "name"}), (node, {"uid", "name"})):
@@ -449,7 +468,9 @@ async def test_pods_are_told_as_observed_and_as_vanished() -> None:
     observed, vanished = await followed(api, Health())
     assert isinstance(observed, PodObserved)
     assert (observed.pod.uid, observed.pod.resource_version) == ("u1", "6")
-    assert vanished == PodVanished("u1")
+    assert isinstance(vanished, PodVanished)
+    assert (vanished.uid, vanished.seen) == ("u1", True)
+    assert vanished.last == observed.pod  # whatever it had come to by then
 
 
 async def test_a_broken_watch_shows_in_the_health_report_while_it_is_broken() -> None:
@@ -458,6 +479,8 @@ async def test_a_broken_watch_shows_in_the_health_report_while_it_is_broken() ->
     reports: list[Any] = []
     api = FakeApi([EMPTY], [DOWN], [DOWN])
     api.on_open = lambda: reports.append(health.report()["troubles"])
-    await followed(api, health)
+    with capture_logs() as logs:
+        await followed(api, health)
     assert reports == [{}, {"watch of Pods": str(DOWN)}, {"watch of Pods": str(DOWN)}]
+    assert [line["event"] for line in logs] == ["trouble", "trouble over"]
     assert health.report()["troubles"] == {}

@@ -77,6 +77,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("SLURM_CONCURRENCY", "1000"),
         ("JOB_ID_FIRST", "0"),
         ("JOB_ID_FIRST", "67043328"),
+        ("MAX_JOB_COUNT", "0"),
         ("WINDOW", "0"),
         ("WINDOW", "many"),
         ("FAST_PATH", "perhaps"),
@@ -141,6 +142,33 @@ def test_half_a_certificate_is_told_with_the_other_half(
     told = complaint(capsys)
     assert "TLS_CERT_FILE" in told
     assert "TLS_KEY_FILE" in told
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "10.0.0.11", "::", "", "scheduler.example.org"])
+def test_the_verbs_are_not_for_other_hosts_unless_callers_show_a_certificate(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(PREFIX + "SCHEDULER_ADDRESS", address)
+    told = complaint(capsys)
+    assert f"SCHEDULER_ADDRESS is {address}, which other hosts can reach" in told
+    assert "set SCHEDULER_CLIENT_CA_FILE" in told
+    monkeypatch.setenv(PREFIX + "SCHEDULER_CLIENT_CA_FILE", "/etc/ca.pem")
+    monkeypatch.setenv(PREFIX + "TLS_SECRET", "slurm-extender-tls")
+    assert Settings().scheduler_address == address
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.7", "::1", "localhost"])
+def test_on_their_own_host_they_are_for_everybody(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + "SCHEDULER_ADDRESS", address)
+    assert Settings().scheduler_client_ca_file is None
+
+
+@pytest.mark.parametrize("listener", ["SCHEDULER", "ADMISSION"])
+def test_whoever_is_to_show_a_certificate_is_shown_one(
+    listener: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(f"{PREFIX}{listener}_CLIENT_CA_FILE", "/etc/ca.pem")
+    assert "TLS_CERT_FILE and TLS_KEY_FILE, or TLS_SECRET" in complaint(capsys)
 
 
 def test_a_policy_is_in_a_file_or_is_a_preset(
@@ -214,6 +242,14 @@ def test_what_is_not_set_is_as_documented() -> None:
 def test_ids_end_where_slurms_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "JOB_ID_FIRST", "1000")
     assert Settings().rules("c", 2000).ids == JobIdRange(1000, 2000)
+
+
+@pytest.mark.parametrize(("told", "within"), [(None, 65.0), (40, 45.0)])
+def test_nobody_who_leaves_is_waited_for_much_longer_than_slurms_kill_wait(
+    told: int | None, within: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PREFIX + "KILL_WAIT_S", "60")
+    assert Settings().rules("c", None, told).leaves_within == within
 
 
 def test_settings_do_not_change() -> None:

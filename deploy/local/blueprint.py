@@ -62,7 +62,7 @@ def start_plan(layout: Layout, record: Record) -> StartPlan:
     daemons = slurm_components(spec, ports, layout)
     if not spec.kubernetes:
         return StartPlan([*accounting, daemons], [])
-    store = [*store_components(binaries, ports, layout), *link_components(spec, ports, layout)]
+    store = [*store_components(spec, binaries, ports, layout), *link_components(spec, ports, layout)]
     control = control_components(spec, binaries, ports, layout)
     return StartPlan(
         [*accounting, [*store, *daemons]], [[*control, *extender_components(spec, ports, layout)]]

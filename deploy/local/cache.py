@@ -16,6 +16,15 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "slurm-extender"
 
 
+def trees_folder() -> Path:
+    """Where Slurm's trees are kept: with the rest, or in SLURM_TREES, which CI gives anew to each run.
+
+    No checksum pins what is in a tree, so that one which was unpacked earlier proves nothing of today's.
+    """
+    own = os.environ.get("SLURM_TREES")
+    return Path(own) if own else cache_folder()
+
+
 def recipe_hash(*parts: bytes) -> str:
     """Short and stable: another recipe gets another place in the cache."""
     digest = hashlib.sha256()
@@ -27,7 +36,8 @@ def recipe_hash(*parts: bytes) -> str:
 def build_once(place: Path, build: Callable[[Path], None], report: Report) -> Path:
     """`place`, built by whoever comes first; it appears complete or not at all.
 
-    `build` is given a path beside `place` that does not exist, and leaves the result there.
+    `build` is given a path beside `place` that does not exist, and leaves the result there. What it
+    leaves when it raises is removed.
     """
     if place.exists():
         return place
@@ -35,11 +45,19 @@ def build_once(place: Path, build: Callable[[Path], None], report: Report) -> Pa
     with _locked(place.with_name(place.name + ".lock"), report):
         if not place.exists():
             unfinished = place.with_name(place.name + ".unfinished")
-            # One file system: never through a mount that a killed build may have left in a tree.
-            subprocess.run(["rm", "-rf", "--one-file-system", str(unfinished)], check=True)
-            build(unfinished)
+            _remove(unfinished)
+            try:
+                build(unfinished)
+            except BaseException:
+                _remove(unfinished)
+                raise
             unfinished.rename(place)
     return place
+
+
+def _remove(folder: Path) -> None:
+    # One file system: never through a mount that a killed build may have left in a tree.
+    subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=True)
 
 
 @contextmanager

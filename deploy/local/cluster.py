@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Final, Self
 
@@ -23,8 +24,8 @@ from deploy.local.ports import PortLease, lease_ports
 from deploy.local.prerequisites import check_prerequisites
 from deploy.local.progress import Report, silent
 from deploy.local.slurm_components import nodes_are_up
-from deploy.local.slurm_config import mint_token, slurm_binds
-from deploy.local.slurm_tree import slurm_tree
+from deploy.local.slurm_config import clients, mint_token, slurm_binds
+from deploy.local.slurm_tree import require_release, slurm_tree
 from deploy.local.spec import ClusterSpec
 from deploy.local.supervision import ComponentStatus, Owner, Supervision, tail
 
@@ -68,6 +69,19 @@ class Cluster:
         if Supervision(layout).is_alive():
             raise AlreadyRunningError(f"a cluster is already running in {layout.directory}")
         tree, binaries = cls.prepare(spec, report=report)
+        return cls._up_from(tree, binaries, spec, layout, tied=tied, report=report)
+
+    @classmethod
+    def _up_from(
+        cls,
+        tree: Path,
+        binaries: dict[str, str],
+        spec: ClusterSpec,
+        layout: Layout,
+        *,
+        tied: bool = True,
+        report: Report = silent,
+    ) -> Self:
         lease = lease_ports(port_names(spec))
         record = Record(spec=spec, ports=lease.ports, tree=str(tree), binaries=binaries)
         cluster = cls(layout, record)
@@ -84,12 +98,32 @@ class Cluster:
             lease.close()  # the supervisor has its own hold on the ports
         return cluster
 
-    @staticmethod
-    def prepare(spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
+    @classmethod
+    def prepare(cls, spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
         """Slurm's tree and the Kubernetes binaries, made now if this machine has not got them."""
         check_prerequisites(spec)
         binaries = kubernetes_binaries(spec.kubernetes_release, report) if spec.kubernetes else {}
-        return slurm_tree(spec, report), binaries
+
+        def trial(tree: Path, accounting: bool) -> None:
+            cls.try_slurm(tree, spec.release, accounting=accounting)
+
+        return slurm_tree(spec, trial, report), binaries
+
+    @classmethod
+    def try_slurm(cls, tree: Path, release: str, *, accounting: bool) -> None:
+        """Brings Slurm up from a tree, with slurmdbd if `accounting`, and asks each client its version.
+
+        Raises ClusterError with the log of what does not serve, or with what is of another release.
+        """
+        spec = ClusterSpec(
+            nodes=1, kubernetes=False, extender=False, accounting=accounting, release=release
+        )
+        with TemporaryDirectory(prefix="slurm-trial-") as directory:
+            layout = Layout(Path(directory).resolve())
+            with cls._up_from(tree, {}, spec, layout) as cluster:
+                for client in clients(spec):
+                    said = cluster.run_slurm(client, "--version").stdout
+                    require_release(release, client, said)
 
     @classmethod
     def attach(cls, directory: Path | str) -> Self:
@@ -164,6 +198,11 @@ class Cluster:
     def policy_file(self) -> Path:
         """Who may ask the extender for what; it is read again when it changes."""
         return self._layout.policy_file
+
+    @property
+    def job_submit_lua(self) -> Path:
+        """The script of that name; slurmctld reads it again once it is a second newer."""
+        return self._layout.job_submit_lua
 
     def mint_token(self, user: str, lifetime_s: int = 3600) -> str:
         """A JWT for `user`, signed with the cluster's key; already expired if `lifetime_s` < 0."""

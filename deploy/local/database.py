@@ -7,6 +7,7 @@ Like slurmdbd it runs as SlurmUser. Nothing of it is meant to outlive the cluste
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +17,9 @@ from deploy.local.users import SLURM_UID
 # mariadb-server without -core brings Perl, a client and the scripts that run it as a service.
 PACKAGES: Final = ("mariadb-server-core", "slurm-wlm-mysql-plugin", "slurmdbd")
 
-# libmariadb 3.4.10 refuses every result that slurmdbd asks for (error 5027, "limit 0").
-OLDER_CLIENT_LIBRARY: Final = {"26.05": "trixie"}
+# Debian suites whose libmariadb is tried, in this order, where slurmdbd does not work with its own.
+# 3.4.10, forky's and trixie's in November 2026, refuses every result (error 5027); bookworm's works.
+CLIENT_LIBRARIES: Final = ("trixie", "bookworm")
 
 TEMPLATE: Final = "usr/share/slurm-extender-database"
 
@@ -55,6 +57,26 @@ def make_system_tables(tree: Path) -> None:
     )
     if done.returncode != 0:
         raise ClusterError(f"MariaDB's tables were not made ({done.returncode}):\n{done.stderr}")
+
+
+def choose_client_library(suite: str, take: Callable[[str], None], trial: Callable[[], None]) -> str:
+    """The suite whose libmariadb slurmdbd works with; it is the tree's when this returns.
+
+    `suite` is where the tree comes from. `take` gives the tree the library of another one. `trial`
+    raises ClusterError where slurmdbd does not serve; so does this if there is no such library, with
+    what was tried and how each went.
+    """
+    went = []
+    for candidate in dict.fromkeys((suite, *CLIENT_LIBRARIES)):
+        try:
+            if candidate != suite:
+                take(candidate)
+            trial()
+        except ClusterError as error:
+            went.append(f"with libmariadb of Debian {candidate}: {error}")
+        else:
+            return candidate
+    raise ClusterError("\n".join(["slurmdbd works with no libmariadb that Debian has:", *went]))
 
 
 def copy_system_tables(tree: Path, place: Path) -> None:

@@ -40,10 +40,10 @@ _OPEN_PATHS: Final = "--authorization-always-allow-paths=/healthz,/livez,/readyz
 
 
 def store_components(
-    binaries: Mapping[str, str], ports: dict[str, int], layout: Layout
+    spec: ClusterSpec, binaries: Mapping[str, str], ports: dict[str, int], layout: Layout
 ) -> list[Component]:
     """etcd and the API server, which waits for it by itself."""
-    return [_etcd(binaries["etcd"], ports, layout), _api_server(binaries, ports, layout)]
+    return [_etcd(binaries["etcd"], ports, layout), _api_server(spec, binaries, ports, layout)]
 
 
 def control_components(
@@ -89,6 +89,7 @@ def extender_environment(
         "POLICY_FILE": layout.policy_file,
         "LISTEN_ADDRESS": "127.0.0.1",
         **_certificate_settings(spec, layout),
+        **_caller_settings(spec, layout),
         **{f"{each.upper()}_PORT": ports[f"{name}-{each}"] for each in EXTENDER_LISTENERS},
         "REPLICA": name,
         "NAMESPACE": "kube-system",
@@ -110,6 +111,12 @@ def _certificate_settings(spec: ClusterSpec, layout: Layout) -> dict[str, object
         return {"TLS_SECRET": "slurm-extender-webhooks", "TLS_NAMES": "127.0.0.1"}
     folder = layout.kubernetes
     return {"TLS_CERT_FILE": folder / "extender.crt", "TLS_KEY_FILE": folder / "extender.key"}
+
+
+def _caller_settings(spec: ClusterSpec, layout: Layout) -> dict[str, object]:
+    authority = layout.kubernetes / "callers.crt"
+    names = ("SCHEDULER_CLIENT_CA_FILE", "ADMISSION_CLIENT_CA_FILE")
+    return dict.fromkeys(names, authority) if spec.client_certificates else {}
 
 
 def api_client(ports: dict[str, int], layout: Layout) -> httpx.Client:
@@ -144,8 +151,11 @@ def _etcd(binary: str, ports: dict[str, int], layout: Layout) -> Component:
     )
 
 
-def _api_server(binaries: Mapping[str, str], ports: dict[str, int], layout: Layout) -> Component:
+def _api_server(
+    spec: ClusterSpec, binaries: Mapping[str, str], ports: dict[str, int], layout: Layout
+) -> Component:
     folder = layout.kubernetes
+    shown = [f"--admission-control-config-file={folder / 'admission.yaml'}"]
     return Component(
         name="kube-apiserver",
         argv=(
@@ -165,6 +175,7 @@ def _api_server(binaries: Mapping[str, str], ports: dict[str, int], layout: Layo
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             "--endpoint-reconciler-type=none",
             "--profiling=false",
+            *(shown if spec.client_certificates else ()),
         ),
         is_ready=lambda: _api_server_serves(ports, layout),
     )

@@ -8,7 +8,7 @@ from typing import Final
 import trustme
 
 from deploy.local.layout import Layout
-from deploy.local.links import target_port
+from deploy.local.links import admission_port, target_port
 from deploy.local.rendering import render, source
 from deploy.local.spec import ClusterSpec
 
@@ -31,6 +31,8 @@ def write_kubernetes_files(
     folder = layout.kubernetes
     folder.mkdir()
     _write_certificates(folder)
+    if spec.client_certificates:
+        _write_callers(folder, admission_port(spec, ports))
     _write_users(spec, ports, layout)
     _write_schedulers(spec, ports, layout)
     (folder / "kwok.yaml").write_text(source("kwok.yaml"))
@@ -77,6 +79,19 @@ def _write_certificates(folder: Path) -> None:
             blob.write_to_path(folder / f"{name}.crt", append=True)
 
 
+def _write_callers(folder: Path, port: int) -> None:
+    """A certificate of an authority for callers alone, and where kube-apiserver finds it."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "callers.crt")
+    issued = authority.issue_cert("caller.slurm-extender.io")
+    issued.private_key_pem.write_to_path(folder / "caller.key")
+    issued.cert_chain_pems[0].write_to_path(folder / "caller.crt")
+    (folder / "admission.yaml").write_text(render("admission.yaml.j2", folder=folder))
+    (folder / "webhooks.kubeconfig").write_text(
+        render("webhooks.kubeconfig.j2", folder=folder, port=port)
+    )
+
+
 def _write_users(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     rows = []
     tokens = {user: secrets.token_hex(16) for user in USERS}
@@ -100,6 +115,7 @@ def _write_schedulers(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
             extender_port=port,
             spec=spec,
             kubeconfig=kubeconfig_of("system:kube-scheduler", layout),
+            folder=layout.kubernetes,
         )
         scheduler_configuration(name, layout).write_text(configuration)
 

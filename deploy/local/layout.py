@@ -52,6 +52,11 @@ class Layout:
         return self.directory / "slurm"
 
     @property
+    def job_submit_lua(self) -> Path:
+        """What slurmctld asks about every submission, where the spec has it asked."""
+        return self.slurm / "etc" / "job_submit.lua"
+
+    @property
     def home(self) -> Path:
         """The home directories that jobs run in; seen as /home inside."""
         return self.directory / "home"

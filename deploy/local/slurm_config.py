@@ -40,6 +40,8 @@ def write_slurm_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout, 
     (etc / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
     for key in ("slurm.key", "jwt_hs256.key"):
         _write_key(etc / key)
+    if spec.job_submit_lua:
+        layout.job_submit_lua.write_text(spec.job_submit_lua)
     if spec.extender:
         _write_hook(spec, ports, layout)
     if spec.accounting:

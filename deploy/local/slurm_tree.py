@@ -2,23 +2,29 @@
 
 The tree is built once per machine and only ever mounted read-only. What the packages' maintainer
 scripts would have done for us (alternatives, users, mount points) is done here instead.
+
+Debian's packages change under their names, and two of them need not work together on the day of a
+build. So a tree is tried before it is kept; nothing that failed is.
 """
 
 import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from deploy.local import database
-from deploy.local.cache import build_once, cache_folder, recipe_hash
+from deploy.local.cache import build_once, recipe_hash, trees_folder
 from deploy.local.errors import ClusterError
 from deploy.local.progress import Report, heartbeat
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from deploy.local.users import JOB_USERS, SLURM_UID, SLURMRESTD_UID
+
+# Takes a finished tree, and whether slurmdbd is to run too. Raises ClusterError if Slurm does not serve.
+Trial = Callable[[Path, bool], None]
 
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
@@ -35,6 +41,8 @@ _PACKAGES: Final = (
     "slurmd",
     "slurmrestd",
 )
+# Those that tell their version without a configuration: slurmdbd does not.
+_DAEMONS: Final = ("slurmctld", "slurmd", "slurmrestd")
 _APT_OPTIONS: Final = (
     'APT::Install-Recommends "false"',
     # A machine whose clock runs ahead of its mirror is not what this cluster is about.
@@ -47,20 +55,23 @@ _MERGE_USR: Final = 'for d in bin sbin lib lib64; do mkdir -p "$1/usr/$d"; ln -s
 _MOUNT_POINTS: Final = ("dev", "etc/slurm", "home", "proc", "run", "tmp", "var/lib/slurm")
 
 
-def slurm_tree(spec: ClusterSpec, report: Report) -> Path:
+def slurm_tree(spec: ClusterSpec, trial: Trial, report: Report) -> Path:
     """The folder that holds this release of Slurm; the first call on a machine downloads 30 MB.
 
     With accounting it is another folder, three times the size, so that nobody else pays for it.
+    Raises ClusterError, with what the program said, when Debian's packages of today do not work.
     """
     release, suite = spec.release, DEBIAN_SUITES[spec.release]
 
     def build(place: Path) -> None:
-        report(f"unpacking Slurm {release} from Debian {suite} (about 15 s)")
+        report(f"unpacking Slurm {release} from Debian {suite}, and trying it (about 15 s)")
         with heartbeat(report, lambda: "still unpacking Slurm"):
             _unpack(suite, [*_PACKAGES, *(database.PACKAGES if spec.accounting else ())], place)
             _finish(place)
+            _try_daemons(release, place)
+            trial(place, False)
             if spec.accounting:
-                _add_database(release, place)
+                _add_database(suite, place, trial, report)
 
     return build_once(tree_place(spec), build, report)
 
@@ -70,7 +81,19 @@ def tree_place(spec: ClusterSpec) -> Path:
     recipe = [Path(__file__), *([Path(database.__file__)] if spec.accounting else [])]
     kind = "-accounting" if spec.accounting else ""
     key = recipe_hash(*(path.read_bytes() for path in recipe))
-    return cache_folder() / f"slurm-{spec.release}-{DEBIAN_SUITES[spec.release]}{kind}-{key}"
+    return trees_folder() / f"slurm-{spec.release}-{DEBIAN_SUITES[spec.release]}{kind}-{key}"
+
+
+def require_release(release: str, program: str, said: str) -> None:
+    """Raises ClusterError unless a program's `-V` ("slurm-wlm 26.05.5") is of this release of Slurm."""
+    if f" {release}." not in said:
+        raise ClusterError(f"{program} should be of Slurm {release}, and says {said.strip()!r}")
+
+
+def _try_daemons(release: str, tree: Path) -> None:
+    for daemon in _DAEMONS:
+        said = _run(["chroot", str(tree), f"/usr/sbin/{daemon}", "-V"], env={**os.environ})
+        require_release(release, daemon, said)
 
 
 def _unpack(suite: str, packages: Sequence[str], place: Path) -> None:
@@ -110,7 +133,8 @@ def _install_tools() -> None:
         _run(install, env=quiet)
 
 
-def _run(command: list[str], env: dict[str, str]) -> None:
+def _run(command: list[str], env: dict[str, str]) -> str:
+    """What it said; ClusterError with the end of that if it fails."""
     done = subprocess.run(
         command,
         env=env,
@@ -123,16 +147,25 @@ def _run(command: list[str], env: dict[str, str]) -> None:
     if done.returncode != 0:
         last = "\n".join(done.stdout.splitlines()[-20:])
         raise ClusterError(f"{command[0]} failed ({done.returncode}):\n{last}")
+    return done.stdout
 
 
-def _add_database(release: str, tree: Path) -> None:
-    if suite := database.OLDER_CLIENT_LIBRARY.get(release):
-        with TemporaryDirectory(prefix="slurm-extender-") as scratch:
-            other = Path(scratch) / "tree"
-            _unpack(suite, ["libmariadb3"], other)
-            (library,) = other.glob("usr/lib/*/libmariadb.so.3")
-            shutil.copy(library, tree / library.relative_to(other))
+def _add_database(suite: str, tree: Path, trial: Trial, report: Report) -> None:
     database.make_system_tables(tree)
+    chosen = database.choose_client_library(
+        suite, lambda other: _take_client_library(other, tree), lambda: trial(tree, True)
+    )
+    if chosen != suite:
+        report(f"slurmdbd gets Debian {chosen}'s libmariadb: it does not work with its own")
+
+
+def _take_client_library(suite: str, tree: Path) -> None:
+    """Replaces the tree's libmariadb by that of another suite."""
+    with TemporaryDirectory(prefix="slurm-extender-") as scratch:
+        other = Path(scratch) / "tree"
+        _unpack(suite, ["libmariadb3"], other)
+        (library,) = other.glob("usr/lib/*/libmariadb.so.3")
+        shutil.copy(library, tree / library.relative_to(other))
 
 
 def _finish(tree: Path) -> None:

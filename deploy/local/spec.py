@@ -74,6 +74,9 @@ class ClusterSpec:
     """More lines for slurm.conf; one that names a parameter of ours replaces it."""
     scheduler_parameters: tuple[str, ...] = ()
     """More of slurm.conf's SchedulerParameters."""
+    job_submit_lua: str = ""
+    """The text of job_submit.lua, which slurmctld asks about every submission (JobSubmitPlugins=lua); it
+    reads the file again when it changes (`Cluster.job_submit_lua`). None: no plugin."""
     percentage_of_nodes_to_score: int = 100
     """kube-scheduler's setting of that name; ours needs 100. 0: it samples Nodes by its own default."""
     validates_pods: bool = False
@@ -84,6 +87,9 @@ class ClusterSpec:
     """Keys and values of the labels that those Pods must have."""
     self_signed: bool = False
     """The extenders keep the webhooks' certificate by themselves."""
+    client_certificates: bool = False
+    """The extenders are called by nobody but who shows a certificate, as kube-scheduler and
+    kube-apiserver do then."""
     extender_settings: tuple[tuple[str, str], ...] = ()
     """More settings of the extenders, or others: names without SLURM_EXTENDER_, and values."""
     extender_argv: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from extender.admission.review import (
     cannot_run,
     is_mirror,
     is_taken,
+    parsed,
 )
 from extender.placement.policy import Policy
 from extender.placement.workload import ATTEMPT, DOMAIN, GATE, Dialect
@@ -100,7 +101,7 @@ def verb(
     """Returns the verb. Both give what counts at this moment."""
 
     async def mutate(body: bytes) -> dict[str, Any]:
-        asked = AdmissionReview[PodRequest].model_validate_json(body)
+        asked = AdmissionReview[PodRequest].model_validate(parsed(body))
         return review(asked.request, dialect(), policy(), every_pod=every_pod)
 
     return mutate

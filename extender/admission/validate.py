@@ -25,6 +25,7 @@ from extender.admission.review import (
     asked_of,
     cannot_run,
     is_taken,
+    parsed,
 )
 from extender.placement.policy import Policy
 from extender.placement.workload import GATE, Dialect
@@ -98,11 +99,12 @@ def verb(
     """Returns the verb. Both give what counts at this moment."""
 
     async def validate(body: bytes) -> dict[str, Any]:
-        asked = AdmissionReview[AdmissionRequest].model_validate_json(body).request
+        given = parsed(body)
+        asked = AdmissionReview[AdmissionRequest].model_validate(given).request
         if (asked.kind.group, asked.kind.kind) == ("", "Pod") and asked.operation != "DELETE":
-            pods = AdmissionReview[PodRequest].model_validate_json(body)
+            pods = AdmissionReview[PodRequest].model_validate(given)
             return review_pod(pods.request, dialect(), policy())
-        others = AdmissionReview[ObjectRequest].model_validate_json(body)
+        others = AdmissionReview[ObjectRequest].model_validate(given)
         return review_object(others.request, dialect(), policy(), every_pod=every_pod)
 
     return validate

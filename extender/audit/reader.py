@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from extender.kubernetes_api import KubernetesApi
 from extender.placement.audit import Finding, Kind, Reading, compare, unclear
 from extender.placement.cluster import ClusterView
-from extender.placement.identity import PlaceholderKey
+from extender.placement.ownership import key_of
 from extender.placement.rules import Rules
 from extender.placement.workload import Dialect, Pod
 from extender.recovery import is_over, read_all
@@ -79,7 +79,7 @@ class Reader:
         listed = {pod.uid for pod in pods}
         over = set[int]()
         for job in read:
-            key = PlaceholderKey.parse(job.admin_comment)
+            key = key_of(job)
             if key is None or key.cluster != self._rules.cluster:
                 self._foreign[job.id] = job
             elif key.uid not in listed and await is_over(key, self._kubernetes, self._dialect):

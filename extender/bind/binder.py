@@ -9,16 +9,17 @@ said of a Pod that is bound. A Pod that is not ours has no job: it is bound wher
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from extender.bind.room import NoRoom, Room
 from extender.bind.running import RunningJobs
 from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError, NotFound
 from extender.placement.cluster import ClusterView
-from extender.placement.identity import PlaceholderKey
+from extender.placement.fit import misfit
 from extender.placement.ledger import Ledger
+from extender.placement.ownership import claim_of, is_own
 from extender.placement.placeholder import Placeholder
 from extender.placement.workload import Allocation, Dialect, Pod, parse_pod
 from slurm_client.errors import SlurmError
@@ -40,13 +41,16 @@ class NotBound(Exception):
     """The Pod was not bound; the message says why, for kube-scheduler's Event on the Pod."""
 
 
-def verified(pod: Pod, job: Job | None, node: str, view: ClusterView) -> Allocation:
-    """Returns what Slurm really granted to a Pod on a Node. Raises NotBound where it did not."""
+def verified(pod: Pod, job: Job | None, node: str, view: ClusterView, ids: Container[int]) -> Allocation:
+    """Returns what Slurm really granted to a Pod on a Node. Raises NotBound where it did not. `ids` are
+    those of placeholders."""
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.job_id} is not running")
-    key = PlaceholderKey.parse(job.admin_comment)
-    if key is None or (key.cluster, key.uid, key.attempt) != (view.cluster, pod.uid, pod.attempt):
+    if not is_own(job, replace(claim_of(pod, view.cluster, ids, view), attempt=pod.attempt)):
         raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
+    lacks = misfit(pod.request.job, job)
+    if lacks is not None:
+        raise NotBound(f"Slurm job {job.id} is not what the Pod asks for: {lacks}")
     granted = view.node_of(job.nodes[0]) if job.nodes else None
     if granted is None or granted.name != node:
         raise NotBound(f"Slurm job {job.id} does not run on {node}")
@@ -64,13 +68,16 @@ class Binder:
         view: Callable[[], ClusterView],
         room: Room,
         ledger: Callable[[], Ledger | None] = lambda: None,
+        *,
+        ids: Container[int],
     ) -> None:
-        """`ledger` gives None while this replica does not lead."""
+        """`ids` are those of placeholders; `ledger` gives None while this replica does not lead."""
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._dialect = dialect
         self._view = view
         self._room = room
+        self._ids = ids
         self._ledger = ledger
         self._running = RunningJobs(slurm)
 
@@ -147,4 +154,4 @@ class Binder:
         if pod.job_id is None:
             raise NotBound("the Pod has no Slurm job")
         job = await self._slurm.job(pod.job_id)
-        return verified(pod, job, node, self._view())
+        return verified(pod, job, node, self._view(), self._ids)

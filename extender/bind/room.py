@@ -29,6 +29,7 @@ from extender.placement.occupancy import (
     uncounted,
 )
 from extender.placement.workload import Allocation, Dialect
+from extender.vacating import gone_in
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
 
@@ -123,7 +124,8 @@ class Room:
         if not self._dialect.manages(pod):
             return not self._is_new(pod)
         state = states.get(placeholder_of(pod, self._dialect) or 0)
-        return "deletionTimestamp" not in pod["metadata"] and (state is None or state.pending)
+        leaves = gone_in(pod, datetime.now(UTC)) <= self._dialect.grace.leaves_within
+        return not leaves and (state is None or state.pending)
 
     def _is_new(self, guest: Manifest) -> bool:
         """Slurm may count it before that stands on it: its room is not taken, but waited for."""

@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from extender.occupancy_view import OccupancyView
-from extender.placement.workload import WAITING, Allocation, Dialect
-from extender.wire import PodManifest, Verb
+from extender.placement.workload import WAITING, Allocation, Dialect, is_retried
+from extender.wire import Items, PodManifest, Verb
 
 ELSEWHERE = "Slurm allocated another Node to this Pod"
 NO_NAMES = (
@@ -31,7 +31,7 @@ class FilterArgs(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     Pod: PodManifest
-    NodeNames: Sequence[str] | None = None
+    NodeNames: Items[str] | None = None
 
 
 def verdict(
@@ -43,16 +43,33 @@ def verdict(
     allocation = allocated(pod)
     reason = WAITING if allocation is None else ELSEWHERE
     if allocation is not None and allocation.node in node_names:
-        taken = occupancy.closed_to_ours(pod["metadata"].get("uid") or "", allocation)
+        taken = _taken(pod, allocation, occupancy)
         if taken is None:
             return {"NodeNames": [allocation.node], "FailedNodes": {}}
         reason = taken
     return {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(node_names, reason)}
 
 
+def to_tell(
+    allocation: Allocation | None, names: Sequence[str], *, retried: bool, taken: bool
+) -> Sequence[str]:
+    """Returns those of the Nodes that kube-scheduler offers a Pod of ours which placement has to know,
+    none where that is nothing new. `retried`: an attempt is over; `taken`: others have what Slurm
+    allocated (`occupancy_view.TAKEN`), so that the Pod can only be bound elsewhere."""
+    if allocation is None:
+        return names if retried else ()
+    if allocation.node not in names:
+        return names
+    return [name for name in names if name != allocation.node] if taken else ()
+
+
 def allocated(pod: Mapping[str, Any]) -> Allocation | None:
     """Returns what a Pod's annotations say that Slurm granted it."""
     return Allocation.parse(pod["metadata"].get("annotations") or {})
+
+
+def _taken(pod: Mapping[str, Any], allocation: Allocation, occupancy: OccupancyView) -> str | None:
+    return occupancy.closed_to_ours(pod["metadata"].get("uid") or "", allocation)
 
 
 def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any]:
@@ -65,19 +82,24 @@ def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any
     }
 
 
-Refused = Callable[[Mapping[str, Any], Allocation, Sequence[str]], None]
+Offered = Callable[[Mapping[str, Any], Allocation | None, Sequence[str]], None]
 
 
-def verb(dialect: Dialect, occupancy: OccupancyView, refused: Refused) -> Verb:
-    """Returns the verb. `refused` hears of a Pod whose Node kube-scheduler does not offer."""
+def verb(dialect: Dialect, occupancy: OccupancyView, offered: Offered) -> Verb:
+    """Returns the verb. `offered` hears of other Nodes than the one that a Pod was allocated and cannot
+    use, and of those for a Pod whose last attempt is over: Slurm may have to know them before the
+    next."""
 
     async def filter_nodes(body: bytes) -> dict[str, Any]:
         args = FilterArgs.model_validate_json(body)
         if args.NodeNames is None:
             return {"Error": NO_NAMES}
-        granted = allocated(args.Pod) if dialect.manages(args.Pod) else None
-        if granted is not None and args.NodeNames and granted.node not in args.NodeNames:
-            refused(args.Pod, granted, args.NodeNames)
+        if args.NodeNames and dialect.manages(args.Pod):
+            granted = allocated(args.Pod)
+            taken = granted is not None and _taken(args.Pod, granted, occupancy) is not None
+            others = to_tell(granted, args.NodeNames, retried=is_retried(args.Pod), taken=taken)
+            if others:
+                offered(args.Pod, granted, others)
         return verdict(args.Pod, args.NodeNames, dialect, occupancy)
 
     return filter_nodes

@@ -15,18 +15,14 @@ from collections.abc import Callable
 from hmac import compare_digest
 from typing import Annotated
 
-import structlog
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from extender.gate import Gate, NotLeading
 from extender.kubernetes_api import KubernetesError
+from extender.seldom import Seldom
 from extender.wire import reply
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.tokens import TokenSource
-
-log = structlog.get_logger()
-
-_LOG_EVERY_S = 30.0
 
 # Slurm's ids are 32 bits wide.
 JobId = Annotated[int, Path(ge=1, lt=1 << 32)]
@@ -39,16 +35,14 @@ class Bearer:
 
     def __init__(self, tokens: TokenSource, clock: Callable[[], float] = time.monotonic) -> None:
         self._tokens = tokens
-        self._clock = clock
-        self._quiet_until = float("-inf")
-        self._refused = 0
+        self._refused = Seldom("pushes refused", clock)
 
     def refusal(self, authorization: str | None) -> Response | None:
         """Returns the answer to who does not send the token; None to who does."""
         try:
             token = self._tokens.token()
         except NeedsOperator as error:
-            self._log(str(error))
+            self._refused.says(error=str(error))
             return reply({"Error": "no token is set here: see the extender's log"}, 503)
         if authorization is None:
             wrong = "send the token: Authorization: Bearer TOKEN"
@@ -56,16 +50,10 @@ class Bearer:
             wrong = "this is not the token of SLURM_EXTENDER_HOOKS_TOKEN_FILE"
         else:
             return None
-        self._log(wrong)
+        self._refused.says(error=wrong)
         refused = reply({"Error": wrong}, 401)
         refused.headers["WWW-Authenticate"] = "Bearer"
         return refused
-
-    def _log(self, why: str) -> None:
-        self._refused += 1
-        if self._clock() >= self._quiet_until:
-            log.warning("pushes refused", error=why, since_last_told=self._refused)
-            self._quiet_until, self._refused = self._clock() + _LOG_EVERY_S, 0
 
 
 def router(tokens: TokenSource, nudge: Callable[[int], None], gate: Gate) -> APIRouter:

@@ -30,6 +30,7 @@ from extender.placement.events import (
 )
 from extender.placement.identity import ADOPTED_ATTEMPT, JobIdRange, PlaceholderKey
 from extender.placement.occupancy import adopted_as, exempt
+from extender.placement.ownership import Claim, is_own
 from extender.placement.resources import effective_requests, mebibytes, whole
 from extender.placement.rules import Moment, Rules
 from extender.placement.steps import BEFORE_ALL
@@ -119,11 +120,30 @@ class Adopted:
     """When Slurm may be told, or asked for, anything about it again."""
     quiet_until: float = 0.0
     """When the Pod may be written to again, after that failed."""
+    job_name: str = ""
+    """What the job is called, if it was read."""
+
+    @property
+    def called(self) -> str:
+        """Returns what its job is called, as far as is known."""
+        return self.job_name or f"{self.guest.namespace}/{self.guest.name}"
+
+    def read(self, job: Job) -> Adopted | None:
+        """Returns the record after the job under its id was read; None where that is another's."""
+        guest = self.guest
+        claim = Claim(
+            cluster=self.key.cluster,
+            uid=guest.uid,
+            job_name=f"{guest.namespace}/{guest.name}",
+            ids=(self.job_id,),
+            attempt=ADOPTED_ATTEMPT,
+        )
+        return replace(self, ours=True, job_name=job.name) if is_own(job, claim) else None
 
     def next_try(self, ids: JobIdRange, **changes: Any) -> Adopted:
         """Returns the record with the next id that the Pod may have a job under."""
         key = replace(self.key, attempt_try=self.key.attempt_try + 1)
-        return replace(self, key=key, job_id=key.job_id(ids), ours=False, **changes)
+        return replace(self, key=key, job_id=key.job_id(ids), ours=False, job_name="", **changes)
 
     def at(self, stage: Stage) -> Adopted:
         """Returns the record in a stage; itself where it is in that one."""
@@ -228,16 +248,20 @@ class Adoptions:
             elif not record.ours:
                 yield ReadJob(record.guest.uid, job_id)
             elif now >= record.not_before:
-                yield CancelJob(record.guest.uid, job_id, with_words(COMMENT, _GONE))
+                yield CancelJob(record.guest.uid, job_id, record.called, with_words(COMMENT, _GONE))
 
     def _apply_to_ending(self, job_id: int, effect: Effect, result: Any, now: float) -> None:
         record = self._ending[job_id]
         if isinstance(effect, CancelJob):
-            self._ending[job_id] = replace(record, not_before=now + self._rules.recancel)
-        elif isinstance(result, Job) and not _is_of(result, record):
-            del self._ending[job_id]
+            other = isinstance(result, Failure) and result.remedy is Remedy.OTHER_JOB
+            later = now + (0.0 if other else self._rules.recancel)
+            self._ending[job_id] = replace(record, ours=not other, not_before=later)
         elif isinstance(result, Job):
-            self._ending[job_id] = replace(record, ours=True)
+            read = record.read(result)
+            if read is None:
+                del self._ending[job_id]
+            else:
+                self._ending[job_id] = read
 
     # Jobs of guests
 
@@ -275,9 +299,8 @@ class Adoptions:
             return replace(record.at(Stage.WAITING), ours=True, failures=0)
         if not isinstance(result, Job):
             return record
-        if _is_of(result, record):
-            return replace(record, ours=True, failures=0)
-        return record.next_try(self._rules.ids)
+        read = record.read(result)
+        return record.next_try(self._rules.ids) if read is None else replace(read, failures=0)
 
     def _after_failure(self, record: Adopted, failure: Failure, now: float) -> Adopted:
         shortest, longest = _REFUSED_PAUSE_S
@@ -286,10 +309,6 @@ class Adoptions:
         pause = refused if never else self._rules.delay(failure.remedy, record.failures)
         held_up = replace(record, failures=record.failures + 1, not_before=now + pause)
         return held_up.at(Stage.REFUSED) if never else held_up
-
-
-def _is_of(job: Job, record: Adopted) -> bool:
-    return PlaceholderKey.parse(job.admin_comment) == record.key
 
 
 def _place(guest: Guest, view: ClusterView) -> tuple[str, Partition] | None:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from extender.placement.identity import whole_number
+from extender.placement.limits import MOST_BRACKETS, MOST_NAMES, BeyondLimitError, beyond
 from slurm_client import hostlist
 from slurm_client.model import MOST_BYTES, MOST_PATH_BYTES, Sharing
 from slurm_client.ownership import OWNERS, may_own
@@ -42,9 +43,9 @@ years, but while a job of 78 years waits, its backfill scheduler (24.11) plans f
 answers nobody."""
 _MOST_SECONDS = 60 * LONGEST_MINUTES
 _SHOWN = 60
-_MOST_UNKNOWN = 50  # of the names that nobody knows: a Pod may bring any number
+_MOST_UNKNOWN = 15  # of the names that nobody knows: a Pod may bring any number
 _ALIKE = 0.8  # difflib's ratio: one letter of five may be another
-_MOST_NODES = 10_000  # a few bytes stand for any number of names, and each Pod of ours is kept in memory
+_COUNTED = 10_000  # of the names in a list: how many more there are is nobody's question
 _LONGEST = 1 << 18  # all annotations of an object together, as kube-apiserver has it
 _NODE_NAMES = re.compile(r"[\w.\[\],\s-]*+", re.ASCII)
 
@@ -77,12 +78,19 @@ def _owner(value: str) -> int:
 
 
 def _nodes(value: str) -> tuple[str, ...]:
-    """Names, or hostlist expressions as Slurm takes them: "gpu[01-04,09],x5"."""
+    """Names, or hostlist expressions as Slurm takes them: "gpu[01-04,09],x5". They stay compressed: one
+    expression, of which each name was made once, and none is kept."""
+    if (brackets := value.count("[")) > MOST_BRACKETS:
+        raise BeyondLimitError(beyond("brackets", brackets, MOST_BRACKETS))
     well_formed = len(value) <= _LONGEST and _NODE_NAMES.fullmatch(value)
-    names = hostlist.expand(value, _MOST_NODES) if well_formed else ()
+    number = hostlist.count(value, _COUNTED) if well_formed else 0
+    if number > MOST_NAMES:
+        many = number if number <= _COUNTED else f"more than {_COUNTED}"
+        raise BeyondLimitError(beyond("node names", many, MOST_NAMES))
+    names = hostlist.expand(value, MOST_NAMES) if well_formed else ()
     if not names:
         raise ValueError
-    return tuple(dict.fromkeys(names))
+    return (hostlist.compress(names),)
 
 
 def _shared(value: str) -> Sharing:
@@ -124,7 +132,7 @@ _A_TEXT = Kind("text", f"a text of 1 to {MOST_BYTES} bytes without a NUL", _text
 _A_LIST = Kind("names", f"names, like a,b, of 1 to {MOST_BYTES} bytes without a NUL", _list)
 _A_NUMBER = Kind("number", f"a whole number from 0 to {LARGEST}", _number)
 _AN_OWNER = Kind("number", f"a whole number from {OWNERS}", _owner)
-_NODES = Kind("nodes", f"a list of at most {_MOST_NODES} node names, like gpu[01-04],x5", _nodes)
+_NODES = Kind("nodes", f"a list of at most {MOST_NAMES} node names, like gpu[01-04],x5", _nodes)
 _SHARING = Kind("word", "one of none, ok, user, mcs, topo, true, false", _shared)
 _PATH = Kind(
     "path", f"an absolute path of at most {MOST_PATH_BYTES} bytes without a NUL", _absolute_path
@@ -278,8 +286,10 @@ def read_annotations(
         about, see = f"annotation {prefix}{row.name}", f"({page}#{row.name})"
         try:
             fields[row.field] = row.kind.read(value)
+        except BeyondLimitError as error:
+            problems.append(f"{about}: {error} {see}")
         except ValueError:
-            problems.append(f"{about}: {_shown(value)} is not {row.kind.allowed} {see}")
+            problems.append(f"{about}: {shown(value)} is not {row.kind.allowed} {see}")
         else:
             warnings += [f"{about}: {row.warning} {see}"] if row.warning else []
     for name, meant in sorted(islice(_unknown(annotations, prefix), _MOST_UNKNOWN)):
@@ -302,10 +312,11 @@ def _unknown(annotations: Iterable[str], prefix: str) -> Iterator[tuple[str, str
             yield name, near[0] if near else ""
 
 
-def _shown(value: str) -> str:
-    """Unprintable characters are written out: what is shown is cut after that."""
-    shown = repr(value[:_SHOWN])
-    return shown if len(shown) <= _SHOWN + 2 else shown[:_SHOWN] + "..."
+def shown(value: str, most: int = _SHOWN) -> str:
+    """Returns a value as it is shown in a sentence, in quotes. What is unprintable is written out, and
+    what is beyond Latin-1: a sentence with one such character takes four times its room."""
+    text = repr(value[:most]).encode("latin-1", "backslashreplace").decode("latin-1")
+    return text if len(text) <= most + 2 else text[:most] + "..."
 
 
 def _printable(name: str) -> str:

@@ -13,10 +13,12 @@ from datetime import datetime
 from enum import StrEnum
 
 from extender.placement import nodes
-from extender.placement.carried import own_ids
+from extender.placement.carried import own_ids, own_key
 from extender.placement.cluster import ClusterView
 from extender.placement.identity import PlaceholderKey
 from extender.placement.job_news import waits_for_its_pods_node
+from extender.placement.ownership import claim_of, is_own, key_of
+from extender.placement.recovery import with_their_pods
 from extender.placement.rules import Rules
 from extender.placement.workload import JOB_ID, Pod
 from slurm_client.model import Job, JobState
@@ -113,10 +115,13 @@ def compare(reading: Reading, rules: Rules) -> tuple[Finding, ...]:
     by_uid = {pod.uid: pod for pod in reading.pods}
     own: defaultdict[str, list[Job]] = defaultdict(list)
     found = list(_stuck_drains(reading))
+    unsigned = _unsigned(reading, rules)
     for job in reading.jobs.values():
         if job.state.ended:
             continue
-        key = PlaceholderKey.parse(job.admin_comment)
+        key = key_of(job) or unsigned.get(job.id)
+        if job.id in unsigned:
+            found.append(_without_key(job))
         stray = _stray(job, key, by_uid, reading, rules)
         if stray is not None:
             found.append(stray)
@@ -126,6 +131,27 @@ def compare(reading: Reading, rules: Rules) -> tuple[Finding, ...]:
     for pod in reading.pods:
         found += _of_pod(pod, own[pod.uid], untold, reading, rules)
     return tuple(dict.fromkeys(found))
+
+
+def _unsigned(reading: Reading, rules: Rules) -> Mapping[int, PlaceholderKey]:
+    """Returns, by id, the keys that the Pods' jobs should have which have none."""
+    without = [job for job in reading.jobs.values() if not job.state.ended and key_of(job) is None]
+    pods = {pod.uid: pod for pod in reading.pods} if without else {}
+    found = {}
+    for uid, job in with_their_pods(without, pods.values(), rules):
+        pod = pods[uid]
+        key, ids = own_key(job.id, pod, rules), own_ids(pod, rules)
+        if key is not None and is_own(job, claim_of(pod, rules.cluster, ids, reading.view)):
+            found[job.id] = key
+    return found
+
+
+def _without_key(job: Job) -> Finding:
+    cause = (
+        f"job {job.id} is a placeholder of {job.name}, and its AdminComment is not the one it was given"
+    )
+    cure = "find the job_submit plugin, or who, overwrites AdminComment; the job stays the Pod's"
+    return Finding(Kind.FOREIGN_KEY, cause, cure, job_id=job.id)
 
 
 def _stray(
@@ -207,8 +233,8 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
         if job.id != kept:
             cause = f"job {job.id} is {job.state.text} for a Pod that has job {kept}"
             cure = f"the leader cancels the one that the Pod does not name; by hand: scancel {job.id}"
-            name, key = f"{pod.namespace}/{pod.name}", PlaceholderKey.parse(job.admin_comment)
-            mended = kept == pod.job_id and (runs or not job.state.running)
+            name, key = f"{pod.namespace}/{pod.name}", key_of(job)
+            mended = key is not None and kept == pod.job_id and (runs or not job.state.running)
             yield Finding(Kind.TWO_JOBS, cause, cure, name, job.id, mended=mended, key=key)
 
 

@@ -47,6 +47,8 @@ def with_carried(placeholder: Placeholder, at: Moment) -> Placeholder:
         key = own_key(carried.job_id, placeholder.pod, at.rules)
         if key is None or key.attempt != placeholder.attempt:
             return placeholder
+        if placeholder.state is State.EVICTING:  # it may be bound there; its job is over all the same
+            return placeholder._replace(allocation=carried)
         placeholder = placeholder.submitted_as(at.rules.cluster, at.rules.ids, key.attempt_try)
     if placeholder.state in _TOOK_NONE:
         placeholder = placeholder.move(State.ALLOCATED, at.now)

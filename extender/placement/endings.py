@@ -14,7 +14,7 @@ from slurm_client.model import MOST_BYTES
 Manifest = Mapping[str, Any]
 
 _LONGEST = 200
-_SEPARATOR = "; "
+SEPARATOR = "; "
 
 
 def end_in_words(manifest: Manifest) -> str:
@@ -54,12 +54,19 @@ def _line(*parts: str | None) -> str:
     return " ".join(": ".join(filter(None, parts)).split())[:_LONGEST]
 
 
+def after_words(words: str, comment: str | None) -> str:
+    """Returns what a job's comment is to be while it must say something: that, and as much of its
+    author's as Slurm takes besides."""
+    whole = f"{words}{SEPARATOR}{comment}" if comment else words
+    return whole.encode()[:MOST_BYTES].decode(errors="ignore")
+
+
 def with_words(comment: str | None, words: str) -> str:
     """Returns what a job's comment is to be: its author's, to the letter, and as much of the words as
     Slurm takes besides; the words once."""
     if comment and comment.endswith(words):
         return comment
-    own = f"{comment}{_SEPARATOR}" if comment else ""
+    own = f"{comment}{SEPARATOR}" if comment else ""
     room = MOST_BYTES - len(own.encode())
     kept = words.encode()[: max(0, room)].decode(errors="ignore")
     return own + kept if kept else comment or ""

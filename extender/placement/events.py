@@ -47,9 +47,21 @@ class ExcludeNodes:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldJob:
+    """Say in the job's comment for how long it is held for containers that outlive their Pod."""
+
+    uid: str
+    job_id: int
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelJob:
     uid: str
     job_id: int
+    name: str | None
+    """What the job that is meant is called: one of another name is not cancelled. None: whatever it is
+    called."""
     comment: str
     """What the job's comment is to say from then on."""
 
@@ -99,20 +111,25 @@ class ShowCause:
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
-    """Delete the Pod with its own grace, after an Event and a condition that say why."""
+    """Delete the Pod with `pod.eviction_grace`, after an Event and a condition that say why. One that
+    is being deleted already has no longer from then on."""
 
     uid: str
     pod: Pod
     cause: Cause
+    in_any_version: bool = False
+    """Whether it is deleted though it is not as it was seen any more; it has the same uid still."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoteJob:
-    """Write onto a bound Pod which job runs for it: Slurm lost the one that it names, and its id."""
+    """Write onto a bound Pod which job of which attempt runs for it: Slurm lost the one that it names,
+    and its id, or somebody else wrote the numbers."""
 
     uid: str
     pod: Pod
     job_id: int
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +146,7 @@ Effect = (
     Submit
     | ReadJob
     | ExcludeNodes
+    | HoldJob
     | CancelJob
     | WriteAllocation
     | LookAtNode
@@ -147,8 +165,10 @@ class Remedy(Enum):
 
     NO_ROOM = auto()  # submit under the next id
     ID_TAKEN = auto()  # read that id
+    OTHER_JOB = auto()  # the job under that id has another name: read it
     CHANGE = auto()  # the Pod's author must ask for something else
     AGAIN = auto()  # send the same again: it may have been carried out
+    UNEXPLAINED = auto()  # it answers, and says nothing: find out whether it was carried out
     LATER = auto()  # nothing was done; there is no room for it now
     OPERATOR = auto()  # a person must mend something; nothing was done
     FRESHER = auto()  # the Pod has changed: decide again when its new version is seen
@@ -197,6 +217,8 @@ class PodVanished:
 
     uid: str
     seen: bool = True
+    last: Pod | None = None
+    """Its last version, where its deletion was seen."""
 
 
 @dataclass(frozen=True, slots=True)

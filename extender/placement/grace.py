@@ -14,6 +14,7 @@ from typing import Any, Literal
 KUBERNETES_DEFAULT_S = 30
 """kube-apiserver writes it into every Pod that names no grace, before anybody is asked."""
 KUBELET_S = 5
+"""What a kubelet needs besides, to end what its grace did not end and to say so."""
 
 Manifest = Mapping[str, Any]
 DefaultGrace = Literal["lower", "refuse"]
@@ -33,15 +34,26 @@ class GraceRule:
         """Returns the longest grace that a Pod may have, in seconds."""
         return self.kill_wait_s - KUBELET_S - 1
 
+    @property
+    def leaves_within(self) -> float:
+        """Returns for how long at most a Pod that is leaving, or containers that outlive one, are waited
+        for, in seconds: what stays longer was not deleted by this rule."""
+        return float(self.kill_wait_s + KUBELET_S)
+
+    def of_eviction(self, spec: Manifest) -> int:
+        """Returns the grace that a Pod is evicted with: its own, or the longest where that is shorter.
+        Never 0: with that kube-apiserver drops a Pod before its containers have ended."""
+        return max(1, min(own_grace(spec), self.longest))
+
     def lowered(self, spec: Manifest) -> int | None:
         """Returns the grace that a Pod gets in place of Kubernetes' default, None where it keeps its
         own. Never 0: with that kube-apiserver drops a Pod before its containers have ended."""
-        too_long = _grace(spec) == KUBERNETES_DEFAULT_S > self.longest
+        too_long = own_grace(spec) == KUBERNETES_DEFAULT_S > self.longest
         return self.longest if too_long and self.default == "lower" and self.longest > 0 else None
 
     def problem(self, spec: Manifest) -> str | None:
         """Returns what is wrong with a Pod's grace, None where it may stay or will be lowered."""
-        grace = _grace(spec)
+        grace = own_grace(spec)
         if grace <= self.longest or self.lowered(spec) is not None:
             return None
         bound = f"below {self.longest + 1}, which is Slurm's KillWait less {KUBELET_S} s"
@@ -58,6 +70,7 @@ class GraceRule:
         )
 
 
-def _grace(spec: Manifest) -> int:
+def own_grace(spec: Manifest) -> int:
+    """Returns the grace that a Pod's spec gives it, in seconds."""
     grace = spec.get("terminationGracePeriodSeconds")
     return KUBERNETES_DEFAULT_S if grace is None else grace

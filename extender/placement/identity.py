@@ -39,8 +39,8 @@ class JobIdRange:
         if not 0 < self.first < self.end:
             raise ValueError(f"job id range {self.first}..{self.end} is empty")
 
-    def __contains__(self, job_id: int) -> bool:
-        return self.first <= job_id < self.end
+    def __contains__(self, job_id: object) -> bool:
+        return isinstance(job_id, int) and self.first <= job_id < self.end
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,23 +8,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from extender.placement.cluster import ClusterView
-from extender.placement.identity import PlaceholderKey
-from extender.placement.placeholder import Cause, Placeholder, State
+from extender.placement.cluster import ClusterView, excluding
+from extender.placement.fit import ends_earlier, misfit
+from extender.placement.lingering import still_held
+from extender.placement.ownership import Claim, Whose, claim_of, identity_of, whose
+from extender.placement.placeholder import Cause, Placeholder, Refusal, State
 from extender.placement.rules import Moment
 from extender.placement.workload import Allocation, Pod
-from slurm_client.model import Grant, Job, JobSpec, JobState
+from slurm_client.model import Grant, Job, JobState
 
 _JUST_MADE = frozenset({State.QUEUED, State.ALLOCATED})
+_UNBOUND = frozenset({State.SUBMITTING, State.QUEUED, State.ALLOCATED})
 _RELEASED = frozenset({State.RELEASING, State.REPLACING, State.EVICTING})
 # Ends that are Slurm's doing and not a person's: a Pod that has not started is placed again.
 _PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL"})
 # Ends of a submission that never ran: its id is burnt, and means nothing else.
 _BURNT = frozenset({"FAILED", "BOOT_FAIL"})
 
+PREEMPTED = "SlurmJobPreempted"
+FORESEEN = frozenset({"SlurmJobTimeout", "SlurmJobDeadline", "SlurmJobCompleted"})
+"""Reasons of ends that were to come from the start: by what was asked for with the job, or by itself."""
 _ENDED = {
     "CANCELLED": Cause("SlurmJobCancelled", "was cancelled in Slurm"),
-    "PREEMPTED": Cause("SlurmJobPreempted", "was preempted by Slurm"),
+    "PREEMPTED": Cause(PREEMPTED, "was preempted by Slurm"),
     "TIMEOUT": Cause("SlurmJobTimeout", "reached its time limit in Slurm"),
     "DEADLINE": Cause("SlurmJobDeadline", "reached its deadline in Slurm"),
     "NODE_FAIL": Cause("SlurmNodeFailed", "lost its node in Slurm"),
@@ -35,6 +41,8 @@ _ENDED = {
 }
 _OTHER_END = Cause("SlurmJobEnded", "ended in Slurm")
 _LOST = Cause("SlurmJobLost", "is not known to Slurm any more")
+MISFIT = "SlurmJobChanged"
+"""The reason where a job is not, or no longer, what its Pod asks for."""
 
 
 def end_of(job_id: int | None, state: JobState) -> Cause:
@@ -104,22 +112,21 @@ def after_grace(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
     start of the job's GraceTime: it may need all of that for its own grace. Slurm never calls a
     preemption off, nor lets anybody put its end off (24.11, 26.05)."""
     bound = placeholder.state is State.BOUND and placeholder.job_id == job.id
-    if not bound or placeholder.pod.deleting or job.preempt_time is None or not job.state.running:
+    if not bound or placeholder.pod.leaving or job.preempt_time is None or not job.state.running:
         return placeholder
-    reason = _ENDED["PREEMPTED"].reason
-    cause = Cause(reason, f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun")
+    cause = Cause(PREEMPTED, f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun")
     return placeholder.move(State.EVICTING, at.now, cause=cause)
 
 
 def _lost(placeholder: Placeholder, at: Moment) -> Placeholder:
-    placeholder = placeholder._replace(ours=False)
+    placeholder = placeholder.unclaimed()
     match placeholder.state:
         case State.QUEUED:
             return placeholder.move(State.SUBMITTING, at.now, immediate=False)
         case State.ALLOCATED:
             cause = Cause(_LOST.reason, f"Slurm job {placeholder.job_id} {_LOST.message}")
             return placeholder.move(State.REPLACING, at.now, job_over=True, cause=cause, forgotten=True)
-        case State.BOUND if not placeholder.pod.deleting:
+        case State.BOUND if not placeholder.pod.leaving:
             return placeholder if placeholder.forgotten else to_ask_again(placeholder)
         case State.REPLACING:  # its Binding may yet arrive
             return _over(placeholder, at)._replace(forgotten=True)
@@ -134,9 +141,11 @@ def _over(placeholder: Placeholder, at: Moment) -> Placeholder:
 
 def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
     """Returns the record after its job was read; None where Slurm does not know that id."""
+    made_so = placeholder.ours and placeholder.known is None
     placeholder = _recognised(placeholder, job, at)
-    if job is not None and placeholder.state in _JUST_MADE and not _is_of(job, placeholder.owner):
-        return _disowned(placeholder, job, at)
+    if job is not None and (unusable := _unusable(placeholder, job, at, made_so=made_so)) is not None:
+        return unusable
+    placeholder = _after_first_look(placeholder, made_so=made_so)
     match placeholder.state:
         case State.RELEASING | State.REPLACING:
             return _before_its_end(placeholder, job, at)
@@ -153,12 +162,95 @@ def after_read(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeho
     return placeholder
 
 
+def _after_first_look(placeholder: Placeholder, *, made_so: bool) -> Placeholder:
+    """A job that is as it was asked for ends the row of those that were not."""
+    as_asked = made_so and placeholder.ours and placeholder.made_otherwise
+    return placeholder._replace(made_otherwise=0) if as_asked else placeholder
+
+
 def _recognised(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
     if job is None:
-        return placeholder
-    key = PlaceholderKey.parse(job.admin_comment)
-    whose = None if key is None else (key.cluster, key.uid)
-    return placeholder._replace(ours=whose == (at.rules.cluster, placeholder.workload))
+        return placeholder._replace(misnamed=0) if placeholder.misnamed else placeholder
+    match whose(job, _claim(placeholder, at)):
+        case Whose.OURS:
+            known = placeholder._replace(known=identity_of(job), unsigned=False)
+        case Whose.UNSIGNED:
+            known = placeholder._replace(unsigned=True)
+        case Whose.FOREIGN:
+            return placeholder.unclaimed()
+    return known._replace(ours=True, job_name=job.name)
+
+
+def _claim(placeholder: Placeholder, at: Moment) -> Claim:
+    ids = () if placeholder.job_id is None else (placeholder.job_id,)
+    claim = claim_of(placeholder.pod, at.rules.cluster, ids, at.view)
+    return replace(claim, taken=placeholder.ours, known=placeholder.known)
+
+
+def _unusable(placeholder: Placeholder, job: Job, at: Moment, *, made_so: bool) -> Placeholder | None:
+    """Returns the record of a job that the Pod must not be bound by; None where it may. `made_so`: Slurm
+    took it from us, and it is read for the first time."""
+    if placeholder.state not in _UNBOUND or job.state.ended:
+        return None
+    if not placeholder.ours:
+        return _anothers(placeholder, at)
+    if placeholder.unsigned and placeholder.known is None:
+        return _without_key(placeholder, job, at)
+    if not _is_of(job, placeholder.owner):
+        return _disowned(placeholder, job, at)
+    lacks = misfit(placeholder.pod.request.job, job)
+    if lacks is None:
+        return None
+    if made_so:
+        return _made_otherwise(placeholder, job, lacks, at)
+    if placeholder.state is State.SUBMITTING:  # what it was made for is looked at first
+        return None
+    return _given_back(placeholder, job, _changed(job, lacks), at)
+
+
+def _anothers(placeholder: Placeholder, at: Moment) -> Placeholder | None:
+    """Slurm forgot the job, and its id stands for somebody else's by now."""
+    if placeholder.state is State.SUBMITTING:
+        return None
+    if placeholder.state is State.ALLOCATED:
+        return _lost(placeholder, at)
+    following = placeholder.attempt_try + 1
+    numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
+    return numbered.move(State.SUBMITTING, at.now, immediate=False)
+
+
+def _changed(job: Job, lacks: str) -> Cause:
+    return Cause(MISFIT, f"Slurm job {job.id} is not what the Pod asks for: {lacks}; it is replaced")
+
+
+def _made_otherwise(placeholder: Placeholder, job: Job, lacks: str, at: Moment) -> Placeholder:
+    """One may be its owner's doing. Two in a row are a plugin's: asking again would only make another
+    such job, which may preempt somebody each time."""
+    placeholder = placeholder._replace(made_otherwise=placeholder.made_otherwise + 1)
+    if placeholder.made_otherwise < 2:
+        return _given_back(placeholder, job, _changed(job, lacks), at)
+    what = f"is not what it was asked to be: {lacks}. A job_submit plugin, or its owner, has changed it"
+    return _barred(placeholder, job, MISFIT, what, at)
+
+
+def _without_key(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
+    """Later nobody could tell whose such a job is: no Pod is bound by one."""
+    what = (
+        "does not have the AdminComment that it was asked for with: a job_submit plugin, or an"
+        " administrator, overwrites it"
+    )
+    return _barred(placeholder, job, "SlurmJobUnsigned", what, at)
+
+
+def _barred(placeholder: Placeholder, job: Job, reason: str, what: str, at: Moment) -> Placeholder:
+    """The job is ended, and its Pod refused for a while: somebody must mend Slurm's configuration."""
+    minutes = round(at.rules.mend / 60)
+    words = (
+        f"Slurm job {job.id} {what}. It is cancelled; slurm-extender asks for another in"
+        f" {minutes} minutes"
+    )
+    barred = placeholder._replace(barred=Refusal(words, at.now + at.rules.mend))
+    return _given_back(barred, job, Cause(reason, words), at)
 
 
 def _before_its_end(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
@@ -172,7 +264,7 @@ def _before_its_end(placeholder: Placeholder, job: Job | None, at: Moment) -> Pl
         request = placeholder.pod.request
         asked = replace(request.job, comment=job.comment or None)
         pod = replace(placeholder.pod, request=replace(request, job=asked))
-        placeholder = placeholder._replace(pod=pod)
+        placeholder = still_held(placeholder._replace(pod=pod), job, at)
     over = placeholder.job_over or job.state.ended
     return placeholder._replace(job_over=over, not_before=0.0)
 
@@ -193,7 +285,8 @@ def _disowned(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
         f"Slurm gave job {job.id} to user {job.user_id} and group {job.group_id}, and not to user"
         f" {user} and group {group} as it was asked to: it is cancelled"
     )
-    return _given_back(placeholder._replace(barred=words), job, Cause("WrongOwner", words), at)
+    barred = placeholder._replace(barred=Refusal(words))
+    return _given_back(barred, job, Cause("WrongOwner", words), at)
 
 
 def _given_back(placeholder: Placeholder, job: Job, cause: Cause, at: Moment) -> Placeholder:
@@ -208,11 +301,6 @@ def _given_back(placeholder: Placeholder, job: Job, cause: Cause, at: Moment) ->
     if placeholder.state is State.REPLACING:  # no Node stands for its node
         return placeholder
     return placeholder.move(State.REPLACING, at.now, cause=cause)
-
-
-def owner_of(asked: JobSpec) -> tuple[int | None, int | None]:
-    """Returns whose a job will be: its user's number is its group's where none is named."""
-    return asked.user_id, asked.user_id if asked.group_id is None else asked.group_id
 
 
 def _doubted(placeholder: Placeholder, since: float, job: Job, at: Moment) -> Placeholder:
@@ -297,7 +385,7 @@ def _identified(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeh
     """Slurm said that the id exists: is the job ours, and what became of it?"""
     if job is None:
         return _look_again(placeholder, at)._replace(exists=False)
-    ours = PlaceholderKey.parse(job.admin_comment) == placeholder.key(at.rules.cluster)
+    ours = placeholder.ours
     if ours and not burnt(job):
         return adopt(placeholder, job, at)
     following = placeholder.attempt_try + 1
@@ -316,22 +404,25 @@ def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
     placeholder = placeholder._replace(ours=True)
     if job.state.ended:
         return _ended(placeholder, job.state, at)
-    if _is_outdated(placeholder.pod, job):
-        cause = Cause("Changed", f"Slurm job {job.id} is not what the Pod asks for")
-        return _given_back(placeholder, job, cause, at)
+    lacks = _outdated(placeholder.pod, job)
+    if lacks is not None:
+        return _given_back(placeholder, job, _changed(job, lacks), at)
     placeholder = placeholder._replace(owner=(None, None))
     if job.state.running:
         return granted(placeholder.move(State.ALLOCATED, at.now), job.id, Grant(job.nodes, job.gres), at)
-    excluded = frozenset(job.excluded_nodes)
+    excluded = excluding(job.excluded_nodes)
     queued = placeholder.move(State.QUEUED, at.now, excluded=excluded, immediate=False)
     if not job.state.pending:
         return _look_again(queued, at)
     return queued._replace(not_before=at.now + at.rules.settle)
 
 
-def _is_outdated(pod: Pod, job: Job) -> bool:
-    """Tells whether a job is from before the Pod or the policy changed, and not granted yet."""
+def _outdated(pod: Pod, job: Job) -> str | None:
+    """Returns what is wrong with a job from before the Pod, the policy or the job itself was changed;
+    None where nothing is, or a Binding by it may be under way."""
     if job.state.running and pod.allocation is not None and pod.allocation.job_id == job.id:
-        return False
-    forbidden = job.state.pending and bool(pod.request.problems)
-    return forbidden or not _is_of(job, owner_of(pod.request.job))
+        return None
+    if job.state.pending and (pod.request.problems or pod.obstacle):
+        return "; ".join(pod.request.problems) or pod.obstacle
+    asked = pod.request.job
+    return misfit(asked, job) or (ends_earlier(asked, job) if job.state.pending else None)

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
-from extender.placement import breaker
+from extender.placement import breaker, signatures
 from extender.placement.breaker import Breaker
 from extender.placement.cluster import ClusterView
 from extender.placement.events import (
@@ -36,14 +36,26 @@ from extender.placement.events import (
     Remedy,
     Submit,
     Tick,
+    WriteAllocation,
 )
 from extender.placement.job_news import after_grace, after_poll
-from extender.placement.node_constraints import NodeConstraints
-from extender.placement.placeholder import WATCHED, Cause, Placeholder, State
-from extender.placement.pod_news import MISSED, after_absence, after_end, after_pod, is_back, refused
+from extender.placement.kept_back import NOT_READY, REASONS, InVain, as_found, awake, kept_back
+from extender.placement.lingering import over
+from extender.placement.node_constraints import ANYWHERE
+from extender.placement.placeholder import NO_OFFER, WATCHED, Placeholder, State
+from extender.placement.pod_news import (
+    MISSED,
+    after_absence,
+    after_deletion,
+    after_end,
+    after_pod,
+    is_back,
+    refused,
+)
 from extender.placement.records import Records
 from extender.placement.recovery import recovered
 from extender.placement.rules import Moment, Rules
+from extender.placement.signatures import Signatures
 from extender.placement.steps import (
     NO_NODE,
     after_outcome,
@@ -56,41 +68,52 @@ from extender.placement.steps import (
     next_word,
     not_now,
 )
-from extender.placement.window import Windows
+from extender.placement.windows import Windows
 from extender.placement.workload import Pod, Request
-from slurm_client.model import JobSpec
+from slurm_client.model import Grant, JobSpec
 
-_GATED = "OtherGates"
-IN_LINE = Cause("InLine", "waits in line: as many Pods wait in Slurm's queue as may at a time")
-_NOTHING = Request(JobSpec("", 0, 0), NodeConstraints({}, None, ()))
+_AT_ONCE = 50  # some milliseconds
+_PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})
+_NOTHING = Request(JobSpec("", 0, 0), ANYWHERE)
 
 Observer = Callable[[Placeholder | None, Placeholder], None]
+_Item = TypeVar("_Item")
 
 
 class Ledger:
     """Events in, effects out. `observer` hears of every change of state, before and after; `held_back`
-    of every deletion that the breaker holds back, and lets go."""
+    of every deletion that the breaker holds back, and lets go; `unsigned` of jobs without their keys;
+    `in_vain` of every change in which Pods kube-scheduler binds nowhere."""
 
     def __init__(
         self,
         rules: Rules,
         observer: Observer | None = None,
         held_back: breaker.Heard = lambda *_: None,
+        unsigned: signatures.Heard = lambda _: None,
+        in_vain: Callable[[InVain], object] = lambda _: None,
     ) -> None:
         self._rules = rules
         self._breaker = Breaker(rules.deletions_a_minute, held_back)
+        self._signatures = Signatures(unsigned)
+        self._in_vain = InVain(in_vain)
         self._observer = observer
         self._view = ClusterView()
         self._records = Records()
         self._avoiding: set[str] = set()
-        """Who was refused a Node of late."""
-        self._windows = Windows(rules.window, rules.fast_path_rest)
+        """Who was refused a Node of late, and may be given another: each Pod that leaves has them looked
+        through."""
+        self._windows = Windows(rules.window, rules.fast_path_rest, self._view.max_job_count)
         self._untold: deque[tuple[float, str]] = deque()
         """Who came in line, and when to tell them so."""
         self._told_at = -inf
         self._wakes: list[tuple[float, str]] = []
         self._effects: list[Effect] = []
         self._now = 0.0
+        self._to_review: dict[str, None] = {}
+        """Who is to be looked at since the Nodes, or those that it avoids, have changed."""
+        self._put_off = False
+        """More is to be done at this moment than an event may bring about."""
         self._handlers: dict[type, Callable[[Any], None]] = {
             Outcome: self._outcome,
             Recovered: self._recovered,
@@ -104,6 +127,11 @@ class Ledger:
         }
 
     # What others may ask
+
+    @property
+    def rules(self) -> Rules:
+        """Returns the numbers that it goes by."""
+        return self._rules
 
     @property
     def placeholders(self) -> Iterator[Placeholder]:
@@ -139,7 +167,7 @@ class Ledger:
         return {
             p.pod.uid: p.job_id
             for p in self._records.of(State.BOUND)
-            if p.job_id is not None and not p.pod.deleting and self._view.has_grace(p.pod.request.job)
+            if p.job_id is not None and not p.pod.leaving and self._view.has_grace(p.pod.request.job)
         }
 
     def waits(self) -> bool:
@@ -148,6 +176,8 @@ class Ledger:
 
     def next_wake(self) -> float:
         """Returns when a Tick is due, on the caller's clock; infinity where none is."""
+        if self._put_off:
+            return self._now
         wake = self._wakes[0][0] if self._wakes else inf
         return min(wake, self._windows.opens, self._breaker.opens, self._next_telling())
 
@@ -158,7 +188,7 @@ class Ledger:
         self._now = now
         self._handlers[type(event)](event)
         if not isinstance(event, Recovered):  # who is in Slurm's queue must be known first
-            self._take_turns()
+            self._catch_up()
         for uid in self._breaker.turns(now):
             self._settle(self._records[uid]._replace(not_before=0.0))
         self._tell_those_in_line()
@@ -173,6 +203,8 @@ class Ledger:
             return
         if _found_no_room(event):
             self._windows[self._partition(record)].had_no_room(self._now)
+        if _is_granted(event) and not self._signatures.trusted(self._partition(record)):
+            event = Outcome(event.effect, None)  # it is read, whatever it was given
         self._settle(after_outcome(record, event, self._moment()))
 
     def _recovered(self, event: Recovered) -> None:
@@ -218,8 +250,10 @@ class Ledger:
         record = self._records.get(event.uid)
         if record is None:
             return
-        after = after_end if event.seen else after_absence
-        self._settle(after(record, self._now))
+        if event.seen:
+            self._settle(after_deletion(record, event.last, self._now))
+        else:
+            self._settle(after_absence(record, self._now))
 
     def _jobs_polled(self, event: JobsPolled) -> None:
         at = self._moment()
@@ -238,23 +272,60 @@ class Ledger:
 
     def _cluster_observed(self, event: ClusterObserved) -> None:
         self._view = event.view
-        self._windows.wake(self._now)
-        for record in self._records.of(State.REFUSED):
-            if not record.pod.request.problems and record.barred is None:
-                self._settle(record.move(State.SEEN, self._now))
-        for record in self._records.of(State.QUEUED):
-            if is_outdated(record, self._moment()):
-                self._settle(record._replace(not_before=0.0))
+        self._windows.wake(self._view.max_job_count)
+        waiting = self._records.of(State.REFUSED, State.QUEUED)
+        self._to_review |= dict.fromkeys(record.pod.uid for record in waiting)
 
     def _tick(self, event: Tick) -> None:
         del event
-        while self._wakes and self._wakes[0][0] <= self._now:
-            record = self._records.get(heapq.heappop(self._wakes)[1])
+        for uid in self._some(self._due()):
+            record = self._records.get(uid)
             if record is not None:
                 self._settle(record)
 
+    def _due(self) -> Iterator[str]:
+        while self._wakes and self._wakes[0][0] <= self._now:
+            yield heapq.heappop(self._wakes)[1]
+
     def _moment(self) -> Moment:
         return Moment(self._now, self._rules, self._view)
+
+    # What follows for others
+
+    def _some(self, items: Iterator[_Item]) -> Iterator[_Item]:
+        """Yields as many as one event may bring about, and one at least: of those that are soon done
+        some, and of those for whom the Nodes must be looked at one. The others come with the next Tick,
+        which is due at once: everything else gets its turn between."""
+        evaluated = self._view.evaluated
+        for number, item in enumerate(items, 1):
+            yield item
+            if number == _AT_ONCE or self._view.evaluated > evaluated:
+                self._put_off = True
+                return
+
+    def _catch_up(self) -> None:
+        self._put_off = False
+        for uid in self._some(self._reviews()):
+            record = self._records.get(uid)
+            if record is not None:
+                self._review(record)
+        for partition, uid in self._some(self._windows.turns(self._now)):
+            self._settle(self._begin(self._records[uid], partition))
+
+    def _reviews(self) -> Iterator[str]:
+        while self._to_review:
+            uid = next(iter(self._to_review))
+            del self._to_review[uid]
+            yield uid
+
+    def _review(self, record: Placeholder) -> None:
+        match record.state:
+            case State.REFUSED if not record.pod.request.problems and record.barred is None:
+                self._settle(record.move(State.SEEN, self._now))
+            case State.QUEUED if is_outdated(record, self._moment()):
+                self._settle(record._replace(not_before=0.0))
+            case State.SEEN | State.SUBMITTING:
+                self._settle(record)
 
     # What follows from a record
 
@@ -272,26 +343,33 @@ class Ledger:
             self._note_move(before, record)
         record = self._emit(record)
         self._records.put(record)
-        self._line_up(record)
-        self._wake(record)
-        if record.avoid:
-            self._avoiding.add(uid)
+        partition = self._partition(record)
+        self._line_up(record, partition)
+        self._wake(before, record)
+        self._signatures.follow(partition, record)
+        avoiding = record.avoid and record.state not in _PLACED
+        (self._avoiding.add if avoiding else self._avoiding.discard)(uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
             self._reopen(record.pod.node)
         if record.missing and (record.job_over or self._breaker.passes(record, self._now)):
             self._settle(after_end(record, self._now, MISSED))
 
     def _forget(self, uid: str) -> None:
+        if (record := self._records.get(uid)) is not None:
+            self._in_vain.forget(record)
         self._records.drop(uid)
         self._avoiding.discard(uid)
         self._windows.forget(uid)
         self._breaker.forget(uid)
+        self._signatures.forget(uid)
 
-    def _line_up(self, record: Placeholder) -> None:
-        if record.state is State.SEEN and record.pod.other_gates:
+    def _line_up(self, record: Placeholder, partition: str) -> None:
+        why = kept_back(record, self._now) if record.state is State.SEEN else None
+        self._in_vain.note(record, why)
+        if why is not None:
             self._windows.forget(record.pod.uid)
         else:
-            self._windows.follow(self._partition(record), record, self._now)
+            self._windows.follow(partition, record, self._now)
 
     def _note_move(self, before: Placeholder | None, record: Placeholder) -> None:
         uid = record.pod.uid
@@ -304,40 +382,45 @@ class Ledger:
     def _reopen(self, node: str | None) -> None:
         """A Pod has left a Node: those that were refused there may ask again."""
         for uid in tuple(self._avoiding) if node is not None else ():
-            record = self._records[uid]
+            record = self._records[uid].without_old_news(self._now)
             avoid = tuple((name, until) for name, until in record.avoid if name != node)
             if avoid != record.avoid:
+                self._records.put(awake(record._replace(avoid=avoid, offered=NO_OFFER)))
+                self._to_review[uid] = None
+            if not avoid:
                 self._avoiding.discard(uid)
-                self._settle(record._replace(avoid=avoid, offered=(frozenset(), 0.0)))
 
     def _follow(self, record: Placeholder) -> Placeholder:
         now, rules = self._now, self._rules
+        record = over(record, now).without_old_news(now)
         match record.state:
-            case State.SEEN if record.pod.request.problems:
-                return refused(record, "; ".join(record.pod.request.problems), now)
-            case State.SEEN if record.barred is not None:
-                return refused(record, record.barred, now)
+            case State.SEEN:
+                why_not = _refusal(record)
+                return self._in_line(record) if why_not is None else refused(record, why_not, now)
+            case State.REFUSED if record.barred is not None and now >= record.barred.until:
+                return self._follow(record.move(State.SEEN, now, barred=None))
             case State.DONE if not record.not_before:  # no job was made: nothing can come back
                 return record._replace(not_before=now)
-            case State.RELEASING if record.job_over and not record.in_flight:
+            case State.RELEASING if (
+                record.job_over and not record.in_flight and not record.lingers_until
+            ):
                 until = now + rules.tombstone
                 return record.move(State.DONE, now, cause=record.cause, not_before=until)
             case State.REPLACING if _is_replaced(record):
                 # It may be refused by now, or placed by another replica.
                 begun = next_attempt(record, now)
                 return self._follow(after_pod(begun, begun.pod, self._moment()))
-            case State.SEEN:
-                return self._in_line(record)
             case State.ALLOCATED if now >= record.unbound_by and not record.in_flight:
                 return give_back(record, self._moment())
         return record
 
     def _in_line(self, record: Placeholder) -> Placeholder:
-        """A Pod that others hold back could not use an allocation: it waits for them first."""
-        gates = ", ".join(record.pod.other_gates)
-        if gates:
-            return record._replace(cause=Cause(_GATED, f"held back by other scheduling gates: {gates}"))
-        if record.cause is None or record.cause.reason != _GATED:
+        """A Pod that is kept back is told why. A claim may be made a moment after its Pod."""
+        why, told = kept_back(record, self._now), record.cause
+        if why is not None:
+            soon = why.reason == NOT_READY and self._now < record.since + self._rules.settle
+            return record if soon and told is None else record._replace(cause=why)
+        if told is None or told.reason not in REASONS:
             return record
         self._untold.append((self._now + self._rules.settle, record.pod.uid))
         return record._replace(cause=None)
@@ -373,14 +456,29 @@ class Ledger:
         step = next_step(record, self._moment())
         if step is None:
             return record
-        deletes = isinstance(step, EvictPod) or (isinstance(step, CancelJob) and record.unseen)
-        if deletes and not self._breaker.passes(record, self._now):  # told one after the other
-            told_at = self._now + self._breaker.held * self._rules.telling_interval
-            return record._replace(not_before=inf, quiet_until=told_at)
+        waits = self._held_back(record, step)
+        if waits is not None:
+            return waits
         if isinstance(step, ReadJob) and step.for_words:
             return self._ask_why(record, step)
         self._effects.append(step)
         return record._replace(in_flight=True)
+
+    def _held_back(self, record: Placeholder, step: Effect) -> Placeholder | None:
+        """Returns the record where its step must wait: for the breaker, or for containers."""
+        if isinstance(step, WriteAllocation):
+            clear = self._clear_at(step.allocation.node)
+            return record._replace(not_before=clear) if clear > self._now else None
+        deletes = isinstance(step, EvictPod) or (isinstance(step, CancelJob) and record.unseen)
+        if deletes and not self._breaker.passes(record, self._now):  # told one after the other
+            told_at = self._now + self._breaker.held * self._rules.telling_interval
+            return record._replace(not_before=inf, quiet_until=told_at)
+        return None
+
+    def _clear_at(self, node: str) -> float:
+        """Returns when the last containers have ended on a Node whose Pod and job are both over."""
+        holding = self._records.holding(node)
+        return max((each.lingers_until for each in holding if each.job_over), default=0.0)
 
     def _ask_why(self, record: Placeholder, step: ReadJob) -> Placeholder:
         """It may take its time among very many of its kind: the record moves on meanwhile."""
@@ -389,11 +487,10 @@ class Ledger:
         self._effects.append(step)
         return record._replace(asked_why=self._now)
 
-    def _wake(self, record: Placeholder) -> None:
-        if not record.in_flight and self._now < record.not_before < inf:
-            heapq.heappush(self._wakes, (record.not_before, record.pod.uid))
-        for due in (record.quiet_until, record.unbound_by):
-            if self._now < due < inf:
+    def _wake(self, before: Placeholder | None, record: Placeholder) -> None:
+        """What was due before is noted already: a Pod that rests may have another version very often."""
+        for due in _dues(record):
+            if self._now < due < inf and (before is None or due not in _dues(before)):
                 heapq.heappush(self._wakes, (due, record.pod.uid))
 
     # Turns
@@ -402,10 +499,6 @@ class Ledger:
         """Returns the partition whose window it is in; a list of them ("a,b") has one of its own."""
         name = self._view.partition_name(record.pod.request.job.partition)
         return ",".join(sorted(set(name.split(",")))) if "," in name else name
-
-    def _take_turns(self) -> None:
-        for partition, uid in self._windows.turns(self._now):
-            self._settle(self._begin(self._records[uid], partition))
 
     def _pause(self, record: Placeholder) -> float:
         """A Pod whose allocations cannot be used, again and again, tries less and less often."""
@@ -416,7 +509,14 @@ class Ledger:
         fast = self._is_fast(record, partition)
         if record.state is State.SUBMITTING:  # it was refused for now
             return record._replace(immediate=fast, not_before=0.0)
-        begun = record.move(State.SUBMITTING, self._now, immediate=fast, not_before=self._pause(record))
+        begun = as_found(record, self._moment()).move(
+            State.SUBMITTING,
+            self._now,
+            immediate=fast,
+            not_before=self._pause(record),
+            asks_first=False,
+            rests_until=0.0,
+        )
         return begun.submitted_as(self._rules.cluster, self._rules.ids, record.attempt_try)
 
     def _is_fast(self, record: Placeholder, partition: str) -> bool:
@@ -441,13 +541,31 @@ class Ledger:
             record = self._records.get(self._untold.popleft()[1])
             if record is not None and record.state is State.SEEN and record.cause is None:
                 self._told_at = self._now
-                cause = self._windows.refusal(record.pod.uid) or IN_LINE
-                self._settle(record._replace(cause=cause))
+                self._settle(record._replace(cause=self._windows.why(record.pod.uid)))
+
+
+def _refusal(record: Placeholder) -> str | None:
+    """Returns why its Pod cannot be placed as it is."""
+    if record.pod.request.problems:
+        return "; ".join(record.pod.request.problems)
+    return None if record.barred is None else record.barred.words
+
+
+def _dues(record: Placeholder) -> tuple[float, ...]:
+    """Returns when a record is to be looked at again; what is past, and infinity, do not count."""
+    next_effect = inf if record.in_flight else record.not_before
+    again = inf if record.barred is None else record.barred.until
+    dues = record.quiet_until, record.unbound_by, record.lingers_until, record.rests_until
+    return next_effect, again, *dues
 
 
 def _is_replaced(record: Placeholder) -> bool:
     done = record.written and record.job_over and not record.in_flight
     return record.state is State.REPLACING and done
+
+
+def _is_granted(event: Outcome) -> bool:
+    return isinstance(event.effect, Submit) and isinstance(event.result, Grant)
 
 
 def _found_no_room(event: Outcome) -> bool:

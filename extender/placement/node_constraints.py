@@ -1,24 +1,31 @@
 """Which Nodes Kubernetes itself would refuse to a Pod, so that Slurm is not asked to choose them.
 
 Node selector, required node affinity, taints, cordons: what can be told from a Pod and a Node alone.
-What depends on other Pods (anti-affinity, spread, ports, volumes) is kube-scheduler's to refuse.
+Where its volumes are is known from its claims (`claims`); what depends on other Pods (anti-affinity,
+spread, ports) is kube-scheduler's to refuse. All Nodes are asked at once, by the index of `node_index`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
+import orjson
+
+from extender.placement import limits
 from extender.placement.resources import parse_quantity
 
 Manifest = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Taint:
+_SMALL = 512
+
+
+class Taint(NamedTuple):
     key: str
     value: str
     effect: str
@@ -50,102 +57,79 @@ class Node:
         cpus = parse_quantity(capacity["cpu"]) if "cpu" in capacity else None
         return cls(name, labels.get(name_label) or name, labels, taints, cordoned, cpus)
 
+    @property
+    def effective_taints(self) -> tuple[Taint, ...]:
+        """Returns its taints. A cordon is one that the node controller adds a moment later."""
+        cordon = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+        return (*self.taints, cordon) if self.unschedulable else self.taints
 
-@dataclass(frozen=True, slots=True)
-class NodeConstraints:
+
+class Demands(NamedTuple):
     """What a Pod demands of Nodes, as its manifest says it."""
 
     selector: Mapping[str, str]
-    affinity: tuple[Manifest, ...] | None
+    terms: list[Manifest] | None
     """Node selector terms, any of which may match; None where there is no required affinity."""
-    tolerations: tuple[Manifest, ...]
+    tolerations: list[Manifest]
+    claimed: Sequence[Sequence[Manifest]] = ()
+    """For each of its claims that is somewhere, such terms: one of each must match."""
 
-    @property
-    def signature(self) -> str:
-        """Returns the same text for equal constraints: Pods made from one template share it."""
-        return repr((self.selector, self.affinity, self.tolerations))
+
+@dataclass(frozen=True, slots=True)
+class NodeConstraints:
+    """What a Pod demands of Nodes, in a form that is small to keep and soon compared."""
+
+    signature: bytes
+    """The same for equal constraints: Pods made from one template share it."""
+    packed: bytes
+    """JSON, compressed where it is long."""
 
     @classmethod
     def parse(cls, spec: Manifest) -> NodeConstraints:
         """Returns the constraints of a Pod's spec."""
-        required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        )
-        return cls(
-            spec.get("nodeSelector") or {},
-            None if required is None else tuple(required.get("nodeSelectorTerms") or ()),
-            tuple(spec.get("tolerations") or ()),
-        )
+        return cls._pack(limits.demands(spec))
 
-    def admit(self, node: Node) -> bool:
-        """Tells whether kube-scheduler's own rules leave this Node open to the Pod."""
-        return (
-            all(node.labels.get(key) == value for key, value in self.selector.items())
-            and (self.affinity is None or any(_term_matches(t, node) for t in self.affinity))
-            and all(self._tolerates(taint) for taint in _effective_taints(node))
-        )
+    def with_claimed(self, terms: Sequence[Sequence[Manifest]]) -> NodeConstraints:
+        """Returns them for a Pod whose claims are somewhere."""
+        return self._pack(orjson.dumps(tuple(self.demands._replace(claimed=terms))))
 
-    def _tolerates(self, taint: Taint) -> bool:
+    @classmethod
+    def _pack(cls, text: bytes) -> NodeConstraints:
+        packed = text if len(text) < _SMALL else zlib.compress(text, 1)
+        return cls(blake2b(text, digest_size=16).digest(), packed)
+
+    @property
+    def demands(self) -> Demands:
+        """Returns them to be looked into, which takes up to a millisecond."""
+        text = self.packed if self.packed.startswith(b"[") else zlib.decompress(self.packed)
+        return Demands(*orjson.loads(text))
+
+
+ANYWHERE = NodeConstraints.parse({})
+"""No constraints."""
+
+
+class Tolerated:
+    """What tolerations let pass. Source: k8s.io/api/core/v1 Toleration.ToleratesTaint."""
+
+    def __init__(self, tolerations: list[Manifest]) -> None:
+        self._kinds = {kind for each in tolerations if (kind := _kind(each)) is not None}
+
+    def passes(self, taint: Taint) -> bool:
+        """Tells whether a taint closes its Node to nobody, or not to this Pod."""
         return taint.effect == "PreferNoSchedule" or any(
-            _tolerates(toleration, taint) for toleration in self.tolerations
+            (key, value, effect) in self._kinds
+            for key in (taint.key, None)
+            for value in (taint.value, None)
+            for effect in (taint.effect, None)
         )
 
 
-def _effective_taints(node: Node) -> tuple[Taint, ...]:
-    """A cordon is a taint that the node controller adds a moment later."""
-    cordon = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-    return (*node.taints, cordon) if node.unschedulable else node.taints
-
-
-def _tolerates(toleration: Manifest, taint: Taint) -> bool:
-    """Source: k8s.io/api/core/v1 Toleration.ToleratesTaint."""
-    if toleration.get("effect") not in (None, "", taint.effect):
-        return False
-    if toleration.get("key") and toleration["key"] != taint.key:
-        return False
+def _kind(toleration: Manifest) -> tuple[str | None, str | None, str | None] | None:
+    """The key, value and effect of the taints that are tolerated; None for any. A toleration that
+    tolerates nothing has no kind."""
+    key, effect = toleration.get("key") or None, toleration.get("effect") or None
     operator = toleration.get("operator") or "Equal"
     if operator == "Exists":
-        return True
-    same = (toleration.get("value") or "") == taint.value
-    return operator == "Equal" and bool(toleration.get("key")) and same
-
-
-def _term_matches(term: Manifest, node: Node) -> bool:
-    """A term without any requirement matches nothing."""
-    labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
-    if not labels and not fields:
-        return False
-    return all(_expression_matches(e, node.labels) for e in labels) and all(
-        _expression_matches(e, {"metadata.name": node.name}) for e in fields
-    )
-
-
-def _expression_matches(expression: Manifest, labels: Mapping[str, str]) -> bool:
-    """Source: k8s.io/apimachinery labels.Requirement.Matches."""
-    value = labels.get(expression["key"])
-    wanted: list[str] = expression.get("values") or []
-    match expression["operator"]:
-        case "In":
-            return value in wanted
-        case "NotIn":
-            return value not in wanted
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" as operator if value is not None:
-            return _compares(operator, value, wanted[0])
-    return False
-
-
-def _compares(operator: str, value: str, bound: str) -> bool:
-    mine, limit = _integer(value), _integer(bound)
-    if mine is None or limit is None:
-        return False
-    return mine > limit if operator == "Gt" else mine < limit
-
-
-def _integer(text: str) -> int | None:
-    """As strconv.ParseInt: ASCII digits with a sign, in 64 bits."""
-    number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
-    return number if number is not None and -(2**63) <= number < 2**63 else None
+        return key, None, effect
+    return (key, toleration.get("value") or "", effect) if operator == "Equal" and key else None

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, NamedTuple, Self
 
 from extender.placement.identity import JobIdRange, PlaceholderKey
+from extender.placement.ownership import Identity
 from extender.placement.workload import Allocation, Pod
 
 
@@ -118,6 +119,7 @@ WATCHED = (
 )
 """Where there may be a job whose state matters. Those of Pods that run come first: they are asked for
 before others where Slurm has lost all of them."""
+_CONFLICTS = 3  # others that write to a Pod cross with us now and then, but not again and again
 _HOLDING = frozenset({State.ALLOCATED, State.BOUND, State.REPLACING, State.EVICTING})
 
 
@@ -131,6 +133,16 @@ class Cause:
 
     reason: str
     message: str
+
+
+class Refusal(NamedTuple):
+    """Why a Pod is refused, and until when (the ledger's clock; infinity: until it is changed)."""
+
+    words: str
+    until: float = inf
+
+
+NO_OFFER: tuple[tuple[str, ...], float] = ((), 0.0)
 
 
 class Placeholder(NamedTuple):
@@ -150,8 +162,8 @@ class Placeholder(NamedTuple):
     attempt_try: int = 0
     job_id: int | None = None
     """The current try's job; None before there was one."""
-    excluded: frozenset[str] = frozenset()
-    """The nodes that the job was told not to use."""
+    excluded: tuple[str, ...] = ()
+    """The nodes that the job was told not to use (`cluster.Exclusion.nodes`)."""
     immediate: bool = False
     """The current try goes by job/allocate. Where that granted it, it runs where it was granted or not
     at all: a slurmctld that is killed forgets the whole of it, and does not start it elsewhere."""
@@ -160,9 +172,23 @@ class Placeholder(NamedTuple):
     ours: bool = False
     """The job under the id is this workload's: Slurm took it from us, or it was read. The id alone
     proves nothing: it is computed, and may be another's."""
+    known: Identity | None = None
+    """The job under the id, as it was when it was read with its key: it is ours from then on, whatever
+    becomes of the key."""
+    unsigned: bool = False
+    """The job was read, and its AdminComment is not what it was asked to be."""
+    made_otherwise: int = 0
+    """How many jobs in a row were not what Slurm was asked for, when they were first read."""
+    job_name: str | None = None
+    """What the job is called, if it was read; its owner may rename it."""
+    misnamed: int = 0
+    """How many times Slurm has not cancelled the job, since it is called something else."""
     owner: tuple[int | None, int | None] = (None, None)
     """The user and group that Slurm was asked to give the queued job to; None where nobody was named."""
-    barred: str | None = None
+    denials: tuple[str, ...] = ()
+    """What Slurm answered, the last few times, where it had no job afterwards and did not say why: at
+    some point it means what it says. Until the Pod asks for something else."""
+    barred: Refusal | None = None
     """Why it is refused as soon as its job is over; until it asks for something else."""
     allocation: Allocation | None = None
     written: bool = False
@@ -184,6 +210,9 @@ class Placeholder(NamedTuple):
     what holds it up."""
     unbound_by: float = inf
     """When a written allocation that is still not bound is given back."""
+    lingers_until: float = 0.0
+    """How long containers of its Pod, which is gone, may still run: until then its job is not ended, and
+    whatever becomes of the job it holds its Node. 0 where they have ended."""
     missing: bool = False
     """Its Pod was not among all Pods when they were last listed: nobody has seen it being deleted."""
     clear: bool = False
@@ -192,8 +221,15 @@ class Placeholder(NamedTuple):
     """The allocated Node was refused while Pods were leaving it: that says nothing of the Node."""
     avoid: tuple[tuple[str, float], ...] = ()
     """Nodes that refused the Pod, each until when."""
-    offered: tuple[frozenset[str], float] = (frozenset(), 0.0)
-    """The Nodes that kube-scheduler offered when it refused one, and until when that counts."""
+    offered: tuple[tuple[str, ...], float] = NO_OFFER
+    """The Nodes that kube-scheduler offered when it refused one, and until when that counts: they may be
+    a thousand, and are kept compressed (`workload.Offer.taken`)."""
+    asks_first: bool = False
+    """The last attempt was in vain: kube-scheduler must find a Node before Slurm is asked again."""
+    unbindable: int = 0
+    """How many attempts in a row ended so that kube-scheduler bound nothing and offered nothing."""
+    rests_until: float = 0.0
+    """When it may be in line again, after several such attempts."""
     shown: Cause | None = None
     """What the Pod's condition says."""
     quiet_until: float = 0.0
@@ -206,8 +242,18 @@ class Placeholder(NamedTuple):
     """Since when its job is being read only to tell why it waits: nothing else waits for that."""
     failures: int = 0
     """How many times in a row its effects failed."""
+    conflicts: tuple[str, ...] = ()
+    """The last few versions of the Pod that were gone when this state's write arrived."""
     not_before: float = 0.0
     """When the next effect may be tried; infinity while it waits for another turn."""
+
+    def without_old_news(self, now: float) -> Self:
+        """Returns the record without what was said of Nodes and does not count any more."""
+        if not self.avoid and not self.offered[1]:
+            return self
+        avoid = tuple(each for each in self.avoid if each[1] > now)
+        offered = self.offered if self.offered[1] > now else NO_OFFER
+        return self._replace(avoid=avoid, offered=offered)
 
     @property
     def in_line(self) -> bool:
@@ -258,12 +304,32 @@ class Placeholder(NamedTuple):
         """Returns the Node where the Pod is, or may yet be bound, whatever has become of the job. Once
         the next attempt is written, an older Binding is refused: the Pod has another version. Another
         replica may have placed that attempt."""
-        if self.state not in _HOLDING:
+        if self.lingers_until:
+            return self.pod.node
+        if self.state not in _HOLDING or self.kept_unbound:
             return None
         allocation = self.allocation
         if self.state is State.REPLACING and self.written:
             allocation = self.pod.allocation if self.pod.allocation != allocation else None
         return self.pod.node or (allocation.node if allocation else None)
+
+    @property
+    def outwritten(self) -> bool:
+        """Tells whether somebody else wrote to the Pod just before us, again and again."""
+        return len(self.conflicts) == _CONFLICTS
+
+    @property
+    def kept_unbound(self) -> bool:
+        """Tells whether no Binding by the job can be under way, though the next attempt cannot be
+        written. A Pod with a gate cannot be bound; a gate that was lifted never returns; and what we may
+        have sent before to lift it names an older version than those that came and had it still."""
+        return self.state is State.REPLACING and self.outwritten and self.pod.gated
+
+    def after_conflict(self, version: str) -> Self:
+        """Returns the record after a write failed, since the Pod is not in this version any more."""
+        if version in self.conflicts:  # the news of another is late
+            return self
+        return self._replace(conflicts=(*self.conflicts, version)[-_CONFLICTS:])
 
     def key(self, cluster: str) -> PlaceholderKey:
         """Returns what names the current try."""
@@ -284,14 +350,35 @@ class Placeholder(NamedTuple):
             "cause": None,
             "misses": 0,
             "failures": 0,
+            "conflicts": (),
             "not_before": 0.0,
             "unbound_by": inf,
             "clear": False,
             "vacating": False,
+            "lingers_until": 0.0,
         }
         return self._replace(state=state, since=now, **(fresh | changes))
 
     def submitted_as(self, cluster: str, ids: JobIdRange, attempt_try: int) -> Self:
         """Returns the record with the id of another try."""
-        numbered = self._replace(attempt_try=attempt_try, exists=False, ours=False, written=False)
+        numbered = self._replace(attempt_try=attempt_try, exists=False, written=False).unclaimed()
         return numbered._replace(job_id=numbered.key(cluster).job_id(ids))
+
+    def unclaimed(self) -> Self:
+        """Returns the record with nothing known of the job under its id."""
+        return self._replace(ours=False, known=None, unsigned=False, job_name=None, misnamed=0)
+
+    @property
+    def called(self) -> str:
+        """Returns what its job is called, as far as is known."""
+        return f"{self.pod.namespace}/{self.pod.name}" if self.job_name is None else self.job_name
+
+    @property
+    def lost_its_key(self) -> bool:
+        """Tells whether somebody has overwritten the AdminComment of its job, or of the last one."""
+        return self.unsigned and self.state is not State.DONE
+
+    @property
+    def mends(self) -> bool:
+        """Tells whether it waits for a person to mend Slurm's configuration."""
+        return self.barred is not None and self.barred.until < inf

@@ -7,6 +7,8 @@ from math import inf
 
 from extender.placement.carried import with_carried
 from extender.placement.job_news import to_ask_again
+from extender.placement.kept_back import NOT_READY, asking_first
+from extender.placement.lingering import lingering
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.rules import Moment
 from extender.placement.workload import Pod
@@ -15,7 +17,10 @@ _WITHOUT_JOB = frozenset({State.SEEN, State.REFUSED})
 _OFFER_S = 0.2  # how long other replicas have to say what kube-scheduler offered
 _WRITES = frozenset({State.ALLOCATED, State.REPLACING, State.EVICTING})
 _ELSEWHERE = "Pod was bound without this job"
+_NUMBERED = frozenset({State.BOUND, State.EVICTING})
+"""A Pod that is bound gets no other attempt: a number that says so is forged."""
 _OVER = frozenset({State.RELEASING, State.DONE})
+_ASKED = frozenset({State.SUBMITTING, State.QUEUED})
 MISSED = "Pod is not among all Pods any more"
 
 
@@ -31,13 +36,25 @@ def after_pod(placeholder: Placeholder, pod: Pod, at: Moment) -> Placeholder:
     placeholder = with_carried(placeholder, at)
     if pod.node is not None:
         return _bound(placeholder, pod.node, at)
+    if pod.obstacle is not None and placeholder.state in _ASKED:
+        return placeholder.move(State.REPLACING, now, cause=Cause(NOT_READY, pod.obstacle))
+    return _unbound(placeholder, before, now)
+
+
+def _unbound(placeholder: Placeholder, before: Pod, now: float) -> Placeholder:
+    pod = placeholder.pod
     if pod.request != before.request:
-        return _changed(placeholder, before, now)
+        return _awaited(_changed(placeholder, before, now))
     if placeholder.state is State.ALLOCATED and pod.allocation == placeholder.allocation:
         return _not_bound(placeholder, before, now)
-    waits = placeholder.state in _WRITES and not (placeholder.written or placeholder.failures)
-    if waits:
-        return placeholder._replace(not_before=0.0)  # a write may have waited for this version
+    return _awaited(placeholder)
+
+
+def _awaited(placeholder: Placeholder) -> Placeholder:
+    """A write may have waited for this version of the Pod. The breaker, or Slurm, does not."""
+    writes = placeholder.state in _WRITES and not (placeholder.held_back or placeholder.kept_unbound)
+    if writes and not (placeholder.written or placeholder.failures):
+        return placeholder._replace(not_before=0.0)
     return placeholder
 
 
@@ -67,15 +84,18 @@ def _overtaken(placeholder: Placeholder, at: Moment) -> Placeholder:
     """Another replica has numbered a later attempt: ours is over. Its job is ended if it still lives,
     and the later attempt is taken up where it stands, under the same ids."""
     pod, now = placeholder.pod, at.now
-    if placeholder.state is State.BOUND or (pod.node and pod.job_id == placeholder.job_id):
+    bound = pod.node is not None
+    if bound and (placeholder.state in _NUMBERED or pod.job_id == placeholder.job_id):
         return placeholder  # the number is wrong, not the job
     if placeholder.state in _WITHOUT_JOB:
-        numbered = with_carried(placeholder._replace(attempt=pod.attempt, attempt_try=0), at)
+        numbered = asking_first(placeholder._replace(attempt=pod.attempt, attempt_try=0))
+        numbered = with_carried(numbered, at)
         return numbered if pod.node is None else _bound(numbered, pod.node, at)
     before = placeholder._replace(attempt=pod.attempt - 1, allocation=None)
     if placeholder.state is State.REPLACING:  # our own number, or that of another replica
         return before._replace(written=True, not_before=0.0)
-    return before.move(State.REPLACING, now, written=True, job_over=placeholder.job_over)
+    before = before.move(State.REPLACING, now, written=True, job_over=placeholder.job_over)
+    return asking_first(before)
 
 
 def after_end(placeholder: Placeholder, now: float, words: str = "Pod deleted") -> Placeholder:
@@ -86,6 +106,13 @@ def after_end(placeholder: Placeholder, now: float, words: str = "Pod deleted") 
         return placeholder
     to = State.DONE if placeholder.state in _WITHOUT_JOB else State.RELEASING
     return placeholder.move(to, now, cause=Cause("PodEnded", words))
+
+
+def after_deletion(placeholder: Placeholder, last: Pod | None, now: float) -> Placeholder:
+    """Returns the record after its Pod's deletion was seen; `last` is the version that was deleted."""
+    ended = after_end(placeholder, now)
+    fresh = ended.state is State.RELEASING and placeholder.state is not State.RELEASING
+    return lingering(ended, last, now) if fresh and last is not None else ended
 
 
 def after_absence(placeholder: Placeholder, now: float) -> Placeholder:
@@ -100,7 +127,7 @@ def is_back(placeholder: Placeholder, pod: Pod) -> bool:
     """Tells whether a Pod that was taken for gone, since a list of all Pods lacked it, is there: it
     begins anew, by what it carries and what Slurm says of its job."""
     missed = placeholder.cause is not None and placeholder.cause.message == MISSED
-    return missed and placeholder.state in _OVER and not (pod.finished or pod.deleting)
+    return missed and placeholder.state in _OVER and not (pod.finished or pod.leaving)
 
 
 def refused(placeholder: Placeholder, message: str, now: float) -> Placeholder:
@@ -111,12 +138,14 @@ def refused(placeholder: Placeholder, message: str, now: float) -> Placeholder:
 def _bound(placeholder: Placeholder, node: str, at: Moment) -> Placeholder:
     """A Pod that someone else bound has no use for our job: it is given back, the Pod stays."""
     match placeholder.state:
-        case State.BOUND | State.EVICTING:
+        case State.BOUND:
             return placeholder
+        case State.EVICTING:
+            return _awaited(placeholder)
         case State.ALLOCATED | State.REPLACING if _is_ours(placeholder, node):
             if placeholder.forgotten:
                 bound = placeholder.move(State.BOUND, at.now, job_over=False)
-                return bound if bound.pod.deleting else to_ask_again(bound)
+                return bound if bound.pod.leaving else to_ask_again(bound)
             if placeholder.job_over:
                 return placeholder.move(State.EVICTING, at.now, job_over=True, cause=placeholder.cause)
             return _watched(placeholder.move(State.BOUND, at.now), at)
@@ -138,7 +167,7 @@ def _is_ours(placeholder: Placeholder, node: str) -> bool:
 def _changed(placeholder: Placeholder, before: Pod, now: float) -> Placeholder:
     """The Pod's author asks for something else. What Slurm has not granted yet is asked for anew; what
     it has is not affected."""
-    request, placeholder = placeholder.pod.request, placeholder._replace(barred=None)
+    request, placeholder = placeholder.pod.request, placeholder._replace(barred=None, denials=())
     match placeholder.state:
         case State.REFUSED:
             return placeholder.move(State.SEEN, now)

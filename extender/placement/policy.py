@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from extender.placement.annotations import ANNOTATIONS
+from extender.placement.annotations import ANNOTATIONS, shown
 from extender.placement.workload import Dialect, Pod, Request
 from slurm_client.model import JobSpec
 
@@ -157,12 +157,12 @@ class _Verdict:
         return None
 
     def _refuse(self, name: str, asked: int | str, allowed: str) -> None:
-        shown = repr(str(asked)[:_SHOWN])
         asker = f"annotation {self._prefix}{_NAMES[name]}"
         if name in self._by_class:
             asker = f"priorityClassName {self._by_class[name]}, for the {_NAMES[name]}"
         self.problems.append(
-            f"{asker}: {shown} is not allowed by {self._label()}, which allows {allowed}"
+            f"{asker}: {shown(str(asked), _SHOWN)} is not allowed by {self._label()}, which allows"
+            f" {allowed}"
         )
 
     def _label(self) -> str:

@@ -6,13 +6,22 @@ ids that can be computed from it are the whole truth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
 from extender.placement.carried import own_ids, own_key, with_carried
+from extender.placement.cluster import ClusterView
 from extender.placement.identity import PlaceholderKey
-from extender.placement.job_news import adopt, after_poll, burnt, end_of
+from extender.placement.job_news import (
+    after_poll,
+    after_read,
+    burnt,
+    end_of,
+    waits_for_its_pods_node,
+)
+from extender.placement.kept_back import asking_first
+from extender.placement.ownership import claim_of, is_own, key_of
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.rules import Moment, Rules
 from extender.placement.workload import Allocation, Pod
@@ -48,6 +57,16 @@ def to_read(pods: Iterable[Pod], states: Mapping[int, JobState], rules: Rules) -
             yield job_id
 
 
+def with_their_pods(
+    jobs: Collection[Job], pods: Iterable[Pod], rules: Rules
+) -> Iterator[tuple[str, Job]]:
+    """Yields jobs without a key, each with the uid of the Pod whose id it has. Whether it is that Pod's
+    is for `ownership.whose` to say."""
+    if jobs:
+        uids = {job_id: pod.uid for pod in pods for job_id in own_ids(pod, rules)}
+        yield from ((uids[job.id], job) for job in jobs if job.id in uids)
+
+
 def _is_vouched_for(pod: Pod, ids: Iterable[int], states: Mapping[int, JobState], rules: Rules) -> bool:
     carried = pod.allocation
     if pod.finished or pod.doomed or carried is None or pod.node is None or carried.node != pod.node:
@@ -69,13 +88,17 @@ class _Found:
     def live(self) -> bool:
         return not self.job.state.ended
 
+    @property
+    def unsigned(self) -> bool:
+        return key_of(self.job) is None
+
 
 def recovered(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[Placeholder | None, tuple[Job, ...]]:
     """Returns the record of a Pod found at the start (None where it needs none) and its live jobs
     that are no longer wanted. What a Pod's annotations say of its job is believed only where the job
     itself, or the id that follows from the Pod's uid, bears it out."""
     found = _ours(pod, jobs, at)
-    chosen = _of_bound(pod, found) if pod.node is not None else _of_unbound(pod, found)
+    chosen = _of_bound(pod, found, at) if pod.node is not None else _of_unbound(pod, found)
     if pod.finished or (pod.deleting and pod.node is None):
         record = None
     elif pod.node is not None:
@@ -87,21 +110,41 @@ def recovered(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[Placeholder 
 
 
 def _ours(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[_Found, ...]:
-    keyed = ((PlaceholderKey.parse(job.admin_comment), job) for job in jobs)
-    ours = (
-        _Found(key, job)
-        for key, job in keyed
-        if key is not None and (key.cluster, key.uid) == (at.rules.cluster, pod.uid)
-    )
+    claim = claim_of(pod, at.rules.cluster, own_ids(pod, at.rules), at.view)
+    keyed = ((key_of(job) or own_key(job.id, pod, at.rules), job) for job in jobs if is_own(job, claim))
+    ours = (_Found(key, job) for key, job in keyed if key is not None)
     return tuple(sorted(ours, key=lambda f: (f.key.attempt, f.key.attempt_try)))
 
 
-def _of_bound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
-    """The job that a bound Pod names, else the one that runs for it, or waits to. One from when the Pod
-    was a guest may not end it."""
+def _of_bound(pod: Pod, found: tuple[_Found, ...], at: Moment) -> _Found | None:
+    """The job that lives where a bound Pod is, whatever the Pod says: else the one that it names, or one
+    that lives; and where the one that it names was elsewhere, one that ended where the Pod is. One from
+    when the Pod was a guest may not end it."""
     known = [f for f in found if not f.key.adopted and not burnt(f.job)]
-    known.sort(key=lambda f: (f.job.id != pod.job_id, not f.job.state.running, not f.live))
-    return known[0] if known and (known[0].live or known[0].job.id == pod.job_id) else None
+    where = {f.job.id: _is_there(f.job, pod, at.view) for f in known}
+
+    def rank(found: _Found) -> tuple[bool, ...]:
+        job, there, live = found.job, where[found.job.id], found.live
+        return (
+            not (live and there),
+            there is False,
+            job.id != pod.job_id,
+            not job.state.running,
+            not live,
+        )
+
+    first = min(known, key=rank, default=None)
+    if first is None or first.live or first.job.id == pod.job_id:
+        return first
+    return first if where[first.job.id] and pod.job_id in where else None
+
+
+def _is_there(job: Job, pod: Pod, view: ClusterView) -> bool | None:
+    """Tells whether a job has, or had, the Node of a bound Pod; None where it was given none."""
+    node = view.node_of(job.nodes[0]) if job.nodes else None
+    if node is None:
+        return waits_for_its_pods_node(job, pod, view) or None
+    return node.name == pod.node
 
 
 def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
@@ -131,6 +174,8 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
         job_id=job.id,
         allocation=allocation,
         ours=True,
+        unsigned=chosen.unsigned,
+        job_name=job.name,
     )
     if chosen.live:
         return record
@@ -157,12 +202,12 @@ def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Mom
     if chosen is None:
         tried = [f.key.attempt_try for f in found if f.key.attempt == pod.attempt]
         following = max(tried) + 1 if tried else 0
-        return blank._replace(attempt_try=following)
+        return asking_first(blank._replace(attempt_try=following))
     key, job = chosen.key, chosen.job
     numbered = blank._replace(attempt=key.attempt, attempt_try=key.attempt_try, job_id=job.id)
     if key.attempt != pod.attempt:
-        return numbered._replace(state=State.REPLACING, written=True, ours=True)
-    return adopt(numbered._replace(state=State.SUBMITTING), job, at)
+        return numbered._replace(state=State.REPLACING, written=True, ours=True, job_name=job.name)
+    return after_read(numbered._replace(state=State.SUBMITTING), job, at)
 
 
 def _allocated(record: Placeholder, found: tuple[_Found, ...], at: Moment) -> Placeholder:

@@ -9,7 +9,7 @@ Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688 (overhead).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -23,6 +23,7 @@ _LARGEST = Decimal(2**63 - 1)  # apimachinery's own bound
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 MEBIBYTE = 1 << 20
+_NOTHING = Decimal(0)
 
 
 @lru_cache(maxsize=1024)  # most Pods ask for what others ask for
@@ -53,14 +54,15 @@ def effective_requests(spec: Manifest) -> dict[str, Decimal]:
     sidecars: dict[str, Decimal] = {}
     start_up: dict[str, Decimal] = {}
     for container in spec.get("initContainers") or ():
-        own = _requests(container)
-        if container.get("restartPolicy") == "Always":
-            sidecars = _sum(sidecars, own)
-            start_up = _largest(start_up, sidecars)
-        else:
-            start_up = _largest(start_up, _sum(sidecars, own))
+        stays = container.get("restartPolicy") == "Always"
+        for name, amount in _requests(container).items():
+            at_once = sidecars.get(name, _NOTHING) + amount
+            start_up[name] = max(start_up.get(name, _NOTHING), at_once)
+            if stays:
+                sidecars[name] = at_once
     apps = (_requests(container) for container in spec.get("containers") or ())
-    total = _largest(_sum(sidecars, *apps), start_up)
+    together = _sum(sidecars, *apps)
+    total = together | {name: max(most, together.get(name, most)) for name, most in start_up.items()}
     whole_pod = spec.get("resources") or {}
     total = _quantities(whole_pod.get("limits")) | total | _quantities(whole_pod.get("requests"))
     return _sum(total, _quantities(spec.get("overhead")))
@@ -124,12 +126,8 @@ def _quantities(amounts: Mapping[str, str] | None) -> dict[str, Decimal]:
 
 
 def _sum(*parts: Mapping[str, Decimal]) -> dict[str, Decimal]:
-    return {name: sum((p.get(name, Decimal(0)) for p in parts), Decimal(0)) for name in _names(parts)}
-
-
-def _largest(*parts: Mapping[str, Decimal]) -> dict[str, Decimal]:
-    return {name: max(p.get(name, Decimal(0)) for p in parts) for name in _names(parts)}
-
-
-def _names(parts: Iterable[Mapping[str, Decimal]]) -> set[str]:
-    return {name for part in parts for name in part}
+    total: dict[str, Decimal] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, _NOTHING) + amount
+    return total

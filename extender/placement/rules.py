@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from extender.placement.cluster import ClusterView
 from extender.placement.events import Remedy
+from extender.placement.grace import GraceRule
 from extender.placement.identity import JobIdRange
 
 
@@ -15,7 +16,7 @@ class Rules:
     """Names this Kubernetes cluster in every job's key: two clusters may share a Slurm."""
     ids: JobIdRange = field(default_factory=JobIdRange)
     window: int = 1000
-    """Placeholders of ours that may wait in one partition at a time; Slurm's MaxJobCount is 10,000."""
+    """Placeholders of ours that may compete for one partition's nodes at a time."""
     fast_path: bool = True
     """Whether a job may be asked for at once (job/allocate) where nothing of ours waits."""
     fast_path_rest: float = 1.0
@@ -30,6 +31,9 @@ class Rules:
     """How often a waiting job is asked for its reason."""
     unbound_deadline: float = 30.0
     """How long an allocation may stay unbound before it is given back."""
+    leaves_within: float = GraceRule().leaves_within
+    """How long a Pod that is leaving a Node, or what an earlier leader said of containers that outlive
+    one, is waited for (`GraceRule`)."""
     nominate_from: int = 1500
     """With fewer Nodes kube-scheduler looks at all of them in less time than naming one takes."""
     doubt: float = 30.0
@@ -38,22 +42,34 @@ class Rules:
     """When a slurmctld that is killed remembers what it did: it forgets about 5 s."""
     verified: float = 60.0
     """Within how long after a start the jobs are read that were only seen to run: not all at once."""
+    mend: float = 600.0
+    """How long a Pod waits after Slurm made another job of what was asked for: each try is one more."""
     avoid: float = 60.0
     """How long a Node that a Pod could not be bound to is excluded for that Pod, unless another Pod of
     ours leaves it before."""
     offer: float = 60.0
     """How long only the Nodes count that kube-scheduler offered instead."""
+    unbindable: tuple[float, float] = (30.0, 1800.0)
+    """How long no job is asked for after kube-scheduler has refused every Node: the first time, and at
+    most; each time in a row twice as long."""
     recancel: float = 5.0
     """When a cancellation that shows no effect is repeated."""
     reevict: float = 60.0
     """When an eviction that shows no effect is repeated."""
+    renote: float = 10.0
+    """When the id of its job is written onto a Pod again, at the earliest: somebody may overwrite it."""
     tombstone: float = 60.0
     """How long a cancelled job is watched: a killed slurmctld may bring it back."""
     deletions_a_minute: int = 500
-    """How many Pods may be deleted, and jobs be cancelled of which nobody has seen a Pod, in any minute:
-    a tenth of a large cluster's Nodes."""
+    """How many Pods may be deleted because of an end that may be a mistake, and jobs be cancelled of
+    which nobody has seen a Pod, in any minute: a tenth of a large cluster's Nodes."""
     confirmations: int = 3
     """How many polls in a row must miss a job before it counts as lost."""
+
+    def rest_unbindable(self, times: int) -> float:
+        """Returns how long to wait after kube-scheduler refused every Node so many times in a row."""
+        first, longest = self.unbindable
+        return min(longest, first * 2.0 ** min(times - 1, 20)) if times > 0 else 0.0
 
     def delay(self, remedy: Remedy, failures: int) -> float:
         """Returns how long to wait before the next try, after so many failures in a row."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from extender.placement.cluster import Exclusion, Wish
 from extender.placement.endings import with_words
 from extender.placement.events import (
     CancelJob,
@@ -17,6 +18,7 @@ from extender.placement.events import (
     EvictPod,
     ExcludeNodes,
     Failure,
+    HoldJob,
     LookAtNode,
     NoteJob,
     Outcome,
@@ -27,19 +29,27 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.job_news import after_read, granted, owner_of
+from extender.placement.fit import covers, owner_of
+from extender.placement.job_news import MISFIT, after_read, granted
+from extender.placement.kept_back import rested
+from extender.placement.lingering import hold
 from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.pod_news import refused
-from extender.placement.rules import Moment
+from extender.placement.rules import Moment, Rules
 from extender.placement.workload import HELD_BACK, Allocation, Pod
-from slurm_client.model import Grant
+from slurm_client.model import Grant, Job
 
 _TOLD = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED, State.REFUSED})
-# What Slurm answers to a submission; all but the last before it looks for a duplicate.
-_ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR, Remedy.ID_TAKEN})
+# What Slurm answers to a submission before it looks for a duplicate.
+_ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR})
+# Answers that leave open whether there is a job under the id: it is read.
+_LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
 _MANY_AT_ONCE = "very many Pods are to be deleted at once: this one runs on until its turn comes"
 _REPEATEDLY = 5  # within some three seconds: once, it may have crossed with something else
+_DENIALS = 6  # within some six seconds, with a look after each
 _REFUSES = "SlurmRefuses"
+_NEVER = "Slurm refuses the job"
+_ALWAYS_TOLD = frozenset({_REFUSES, MISFIT})
 _NO_WORDS = "Pod does not need it any more"
 # A Pod that runs has its room already. Slurm's own numbers end at 0xffff0000 (priority/basic), and the
 # last few mean something else.
@@ -59,15 +69,36 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
             return _towards_binding(placeholder, job_id, at)
         case State.BOUND if job_id is not None:
             return _of_bound(placeholder, job_id, at)
-        case State.REPLACING if not placeholder.written:
+        case State.REPLACING if not placeholder.written and not _is_ended_first(placeholder):
             return WriteAttempt(uid, placeholder.pod, placeholder.attempt + 1)
         case State.REPLACING | State.RELEASING if job_id is not None and not placeholder.job_over:
             # What is ended by mistake cannot be given back (invariant I5).
-            ours = placeholder.ours
-            return CancelJob(uid, job_id, _last_words(placeholder)) if ours else ReadJob(uid, job_id)
+            return _end(placeholder, job_id, at)
         case State.EVICTING if placeholder.cause is not None and not _is_going(placeholder):
-            return EvictPod(uid, placeholder.pod, placeholder.cause)
+            return EvictPod(uid, placeholder.pod, placeholder.cause, _in_any_version(placeholder))
     return None
+
+
+def _is_ended_first(placeholder: Placeholder) -> bool:
+    """Tells whether a job may be ended before the next attempt is written onto its Pod."""
+    return placeholder.kept_unbound and placeholder.job_id is not None and not placeholder.job_over
+
+
+def _in_any_version(placeholder: Placeholder) -> bool:
+    """Tells whether a Pod is deleted however it was changed since: one that is bound stays so, and
+    nothing that can be written onto it gives it its job back."""
+    return placeholder.outwritten and placeholder.pod.node is not None
+
+
+def _end(placeholder: Placeholder, job_id: int, at: Moment) -> Effect | None:
+    if not placeholder.ours or (placeholder.misnamed and placeholder.job_name is None):
+        return ReadJob(placeholder.pod.uid, job_id)
+    if placeholder.lingers_until:
+        return None if placeholder.written else hold(placeholder, job_id, at.now)
+    # Whoever goes on renaming it does not keep it: it was read each time, with its key.
+    proven = placeholder.known is not None and placeholder.misnamed >= _REPEATEDLY
+    name = None if proven else placeholder.called
+    return CancelJob(placeholder.pod.uid, job_id, name, _last_words(placeholder))
 
 
 def _last_words(placeholder: Placeholder) -> str:
@@ -88,14 +119,14 @@ def _towards_binding(placeholder: Placeholder, job_id: int, at: Moment) -> Effec
 
 
 def _is_going(placeholder: Placeholder) -> bool:
-    return placeholder.written and placeholder.pod.deleting
+    return placeholder.written and placeholder.pod.leaving
 
 
 def _submit(placeholder: Placeholder, job_id: int, at: Moment) -> Submit:
     job = replace(
         placeholder.pod.request.job,
         admin_comment=str(placeholder.key(at.rules.cluster)),
-        excluded_nodes=_excluded(placeholder, at),
+        excluded_nodes=_excluded(placeholder, at).nodes,
     )
     return Submit(placeholder.pod.uid, job_id, job, placeholder.immediate)
 
@@ -105,9 +136,9 @@ def _of_bound(placeholder: Placeholder, job_id: int, at: Moment) -> Effect | Non
         return _submit_again(placeholder, job_id, at)
     if placeholder.doubted is not None:
         return ReadJob(placeholder.pod.uid, job_id)
-    if not placeholder.written and placeholder.pod.job_id not in (None, job_id):
-        return NoteJob(placeholder.pod.uid, placeholder.pod, job_id)
-    return None
+    pod, attempt = placeholder.pod, placeholder.attempt
+    named = pod.job_id in (None, job_id) and pod.attempt == attempt
+    return None if named else NoteJob(pod.uid, pod, job_id, attempt)
 
 
 def _submit_again(placeholder: Placeholder, job_id: int, at: Moment) -> Submit | None:
@@ -125,40 +156,36 @@ def _submit_again(placeholder: Placeholder, job_id: int, at: Moment) -> Submit |
 def _exclude(placeholder: Placeholder, job_id: int, at: Moment) -> ExcludeNodes | None:
     if not is_outdated(placeholder, at):
         return None
-    return ExcludeNodes(placeholder.pod.uid, job_id, _excluded(placeholder, at))
+    return ExcludeNodes(placeholder.pod.uid, job_id, _excluded(placeholder, at).nodes)
 
 
-def _excluded(placeholder: Placeholder, at: Moment) -> tuple[str, ...]:
+def _excluded(placeholder: Placeholder, at: Moment) -> Exclusion:
     """What the Pod's author excludes, and what Kubernetes would refuse."""
-    asked = placeholder.pod.request.job.excluded_nodes
-    return tuple(dict.fromkeys((*asked, *_closed(placeholder, at))))
-
-
-def _closed(placeholder: Placeholder, at: Moment) -> tuple[str, ...]:
-    request = placeholder.pod.request
-    avoid = {name for name, until in placeholder.avoid if until > at.now}
-    offered, until = placeholder.offered
-    if until > at.now:
-        avoid.update(name for name in at.view.nodes if name not in offered)
-    partition = at.view.partition_name(request.job.partition)
-    return at.view.excluded_nodes(request.constraints, partition, frozenset(avoid))
+    request, (offered, until) = placeholder.pod.request, placeholder.offered
+    return at.view.exclusion(
+        Wish(
+            request.constraints,
+            at.view.partition_name(request.job.partition),
+            request.job.excluded_nodes,
+            request.job.required_nodes,
+            frozenset(name for name, until in placeholder.avoid if until > at.now),
+            offered if until > at.now else None,
+        )
+    )
 
 
 def is_outdated(placeholder: Placeholder, at: Moment) -> bool:
     """Tells whether a job that waits goes by Nodes as they were. All nodes are never excluded: Slurm
     would call that a mistake."""
-    changed = frozenset(_excluded(placeholder, at)) != placeholder.excluded
-    return changed and not has_no_node(placeholder, at)
+    excluded = _excluded(placeholder, at)
+    return excluded.nodes != placeholder.excluded and not excluded.leaves_none
 
 
 def has_no_node(placeholder: Placeholder, at: Moment) -> bool:
     """Tells whether all nodes are closed to the Pod, or all of those that it requires: then asking is
     pointless, and Slurm would call it a mistake of the Pod's author. Of several required nodes Slurm
     gives a job of one node any that it can (24.11, 26.05)."""
-    job = placeholder.pod.request.job
-    known = at.view.slurm_nodes(at.view.partition_name(job.partition))
-    excluded = set(_excluded(placeholder, at))
-    return bool(known) and excluded.issuperset(job.required_nodes or known)
+    return _excluded(placeholder, at).leaves_none
 
 
 def _write_allocation(placeholder: Placeholder, allocation: Allocation, at: Moment) -> WriteAllocation:
@@ -173,13 +200,13 @@ def next_word(placeholder: Placeholder) -> ShowCause | None:
     cause = placeholder.cause
     if cause is not None and placeholder.held_back:
         cause = Cause(HELD_BACK, f"{cause.message}; {_MANY_AT_ONCE}")
-    elif placeholder.state not in _TOLD and not (cause and cause.reason == _REFUSES):
+    elif placeholder.state not in _TOLD and not (cause and cause.reason in _ALWAYS_TOLD):
         return None
     if cause is None or cause == placeholder.shown:
         return None
     job_id = placeholder.job_id if placeholder.state is State.QUEUED else None
-    runs = placeholder.state is State.BOUND
-    return ShowCause(placeholder.pod.uid, placeholder.pod, cause, job_id, event_alone=runs)
+    waits = placeholder.state in _TOLD or placeholder.held_back
+    return ShowCause(placeholder.pod.uid, placeholder.pod, cause, job_id, event_alone=not waits)
 
 
 def after_outcome(placeholder: Placeholder, outcome: Outcome, at: Moment) -> Placeholder:
@@ -222,13 +249,13 @@ def _after_words(placeholder: Placeholder, effect: ReadJob, result: Any, at: Mom
 
 def _after_success(placeholder: Placeholder, effect: Effect, result: Any, at: Moment) -> Placeholder:
     if isinstance(effect, ReadJob):
-        return after_read(placeholder._replace(failures=0), result, at)
+        return _after_look(placeholder, result, at)
     if isinstance(effect, CancelJob):
         return _cancelled(placeholder, at)
     if isinstance(effect, Submit):
         return _taken(placeholder, effect, result, at)
     if isinstance(effect, ExcludeNodes):
-        return placeholder._replace(excluded=frozenset(effect.nodes), failures=0)
+        return placeholder._replace(excluded=effect.nodes, failures=0)
     if _stale(placeholder, effect):
         return placeholder
     if isinstance(effect, LookAtNode):
@@ -238,8 +265,16 @@ def _after_success(placeholder: Placeholder, effect: Effect, result: Any, at: Mo
         pod = _as_written(placeholder.pod, effect.allocation, result)
         by = at.now + at.rules.unbound_deadline
         return placeholder._replace(pod=pod, not_before=0.0, unbound_by=by)
-    repeat = at.rules.reevict if isinstance(effect, EvictPod) else 0.0
-    return placeholder._replace(not_before=at.now + repeat)
+    return placeholder._replace(not_before=at.now + _pause(placeholder, effect, at.rules))
+
+
+def _pause(placeholder: Placeholder, effect: Effect, rules: Rules) -> float:
+    """Returns how long what was written counts, whatever becomes of it: somebody may undo it again and
+    again."""
+    if isinstance(effect, EvictPod):
+        return rules.reevict
+    waits = placeholder.forgotten or placeholder.doubted is not None  # for something else
+    return rules.renote if isinstance(effect, NoteJob) and not waits else 0.0
 
 
 def _as_written(pod: Pod, allocation: Allocation, version: str) -> Pod:
@@ -247,7 +282,7 @@ def _as_written(pod: Pod, allocation: Allocation, version: str) -> Pod:
     if pod.allocation == allocation:
         return pod
     carried = replace(pod, allocation=allocation, job_id=allocation.job_id, gates=pod.other_gates)
-    return replace(carried, resource_version=version)
+    return replace(carried, resource_version=version, offered=None)
 
 
 def _looked(placeholder: Placeholder, vacated_in: float, at: Moment) -> Placeholder:
@@ -271,19 +306,16 @@ def give_back(placeholder: Placeholder, at: Moment) -> Placeholder:
     node, pod = placeholder.allocation.node, placeholder.pod
     if not placeholder.refused:
         cause = Cause("NotBound", f"could not be bound to {node} before the deadline")
-        return placeholder.move(State.REPLACING, at.now, cause=cause)
+        return rested(placeholder.move(State.REPLACING, at.now, cause=cause), at)
     cause = Cause("NodeRefused", f"kube-scheduler does not let it onto {node}, which Slurm chose")
     avoid = (*placeholder.avoid, (node, at.now + at.rules.avoid))
     replaced = placeholder.move(State.REPLACING, at.now, cause=cause, avoid=avoid)
-    if pod.offered is None or not pod.offered.nodes or pod.offered.job_id != placeholder.job_id:
+    if pod.offered is None or pod.offered.job_id != placeholder.job_id:
+        return rested(replaced, at)
+    if not pod.offered.nodes:
         return replaced
-    nodes = frozenset(pod.offered.nodes)
-    offered = replaced._replace(offered=(nodes, at.now + at.rules.offer))
-    if not has_no_node(offered, at):
-        return offered
-    # All Nodes of the partition are taken, by Pods that may end at any time.
-    soon = at.now + at.rules.delay(Remedy.LATER, placeholder.attempt)
-    return replaced._replace(offered=(nodes, soon))
+    offered = replaced._replace(offered=(pod.offered.taken, at.now + at.rules.offer))
+    return rested(replaced, at) if has_no_node(offered, at) else offered
 
 
 def asked_all_the_same(
@@ -325,22 +357,23 @@ def _stale(placeholder: Placeholder, effect: Effect) -> bool:
         LookAtNode: State.ALLOCATED,
         WriteAttempt: State.REPLACING,
         EvictPod: State.EVICTING,
+        HoldJob: State.RELEASING,
         NoteJob: State.BOUND,
     }.get(type(effect))
     return placeholder.state is not of
 
 
 def _taken(placeholder: Placeholder, effect: Submit, grant: Grant | None, at: Moment) -> Placeholder:
-    placeholder = placeholder._replace(ours=effect.job_id == placeholder.job_id)
+    placeholder = placeholder._replace(ours=effect.job_id == placeholder.job_id, denials=())
     if placeholder.state is State.BOUND:
         return _asked_again(placeholder, at)
     if placeholder.state is not State.SUBMITTING:
         return placeholder
-    if effect.immediate and grant is not None:
+    if effect.immediate and grant is not None and covers(grant, effect.job):
         return granted(placeholder.move(State.ALLOCATED, at.now), effect.job_id, grant, at)
     if effect.immediate:  # not known, or (a limit of the partition) queued all the same
         return placeholder._replace(exists=True)
-    excluded = frozenset(effect.job.excluded_nodes)
+    excluded = effect.job.excluded_nodes
     later = at.now + at.rules.settle
     queued = placeholder.move(State.QUEUED, at.now, excluded=excluded, not_before=later)
     return queued._replace(owner=owner_of(effect.job))
@@ -355,12 +388,18 @@ def _after_failure(
     placeholder: Placeholder, effect: Effect, failure: Failure, at: Moment
 ) -> Placeholder:
     submitting = isinstance(effect, Submit) and placeholder.state is State.SUBMITTING
+    if submitting and failure.remedy in _LEAVE_OPEN:
+        return _left_open(placeholder, failure)
     if submitting and failure.remedy in _ANSWERS:
         return _not_taken(placeholder, failure, at)
     if placeholder.forgotten and failure.remedy is Remedy.ID_TAKEN:  # it has come back
         return _asked_again(placeholder, at)
+    if failure.remedy is Remedy.OTHER_JOB:
+        pause = at.rules.delay(Remedy.LATER, placeholder.misnamed) if placeholder.misnamed else 0.0
+        misnamed = placeholder.misnamed + 1
+        return placeholder._replace(misnamed=misnamed, job_name=None, not_before=at.now + pause)
     if failure.remedy in (Remedy.FRESHER, Remedy.GONE):
-        return placeholder._replace(not_before=at.now + 1.0)
+        return _after_conflict(placeholder, effect, at)
     later = at.now + at.rules.delay(failure.remedy, placeholder.failures)
     held_up = placeholder._replace(failures=placeholder.failures + 1, not_before=later)
     if isinstance(effect, ReadJob) and placeholder.doubted is not None:
@@ -371,22 +410,60 @@ def _after_failure(
     return _refused_again(held_up, failure)
 
 
+def _after_conflict(placeholder: Placeholder, effect: Effect, at: Moment) -> Placeholder:
+    """The Pod's next version mostly comes in a moment, or is here already. An allocation that others
+    keep us from writing is given back like one that is not bound."""
+    later = placeholder._replace(not_before=at.now + 1.0)
+    if not isinstance(effect, WriteAllocation | WriteAttempt | EvictPod) or _stale(placeholder, effect):
+        return later
+    version = effect.pod.resource_version
+    later = later.after_conflict(version)
+    if later.state is State.ALLOCATED:
+        by = min(later.unbound_by, at.now + at.rules.unbound_deadline)
+        later = later._replace(unbound_by=by)
+    fresher = version != later.pod.resource_version
+    return later._replace(not_before=0.0) if fresher else later
+
+
 def _refused_again(placeholder: Placeholder, failure: Failure) -> Placeholder:
     """What Slurm will not hear of the job of a Pod that goes on all the same is said again and again,
     and its author told."""
     goes_on = placeholder.state in (State.QUEUED, State.BOUND)
-    if failure.remedy is not Remedy.CHANGE or placeholder.failures < _REPEATEDLY or not goes_on:
+    refuses = failure.remedy in (Remedy.CHANGE, Remedy.UNEXPLAINED)
+    if not refuses or placeholder.failures < _REPEATEDLY or not goes_on:
         return placeholder
     words = f"Slurm refuses what it is asked for job {placeholder.job_id}: {failure.message}"
     return placeholder._replace(cause=Cause(_REFUSES, words))
 
 
+def _left_open(placeholder: Placeholder, failure: Failure) -> Placeholder:
+    denials = (*placeholder.denials, failure.message)[-_DENIALS:]
+    last = len(denials) == _DENIALS  # or one more of a Pod whose author knows
+    cause = placeholder.cause if last else trouble(failure)
+    return placeholder._replace(exists=True, failures=0, denials=denials, cause=cause)
+
+
+def _after_look(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
+    if placeholder.denials and placeholder.state is State.SUBMITTING and job is None:
+        return _denied(placeholder, at)
+    return after_read(placeholder._replace(failures=0, denials=()), job, at)
+
+
+def _denied(placeholder: Placeholder, at: Moment) -> Placeholder:
+    """slurmctld answers, and has no job under the id either: it made none. A plugin may refuse a job
+    without a word (job_submit.lua's `return slurm.ERROR`), and again and again."""
+    if len(placeholder.denials) == _DENIALS:
+        return refused(placeholder, f"{_NEVER}: {placeholder.denials[-1]}", at.now)
+    later = at.now + at.rules.delay(Remedy.AGAIN, len(placeholder.denials))
+    return placeholder._replace(exists=False, failures=0, not_before=later)
+
+
 def _not_taken(placeholder: Placeholder, failure: Failure, at: Moment) -> Placeholder:
-    if placeholder.failures or failure.remedy is Remedy.ID_TAKEN:
+    if placeholder.failures:
         # An earlier one has arrived, or may have, for all that is said of this: it is looked for.
         return placeholder._replace(exists=True, failures=0)
     if failure.remedy is Remedy.CHANGE:
-        return refused(placeholder, f"Slurm refuses the job: {failure.message}", at.now)
+        return refused(placeholder, f"{_NEVER}: {failure.message}", at.now)
     if failure.remedy is Remedy.NO_ROOM and placeholder.immediate:
         following = placeholder.attempt_try + 1
         numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)

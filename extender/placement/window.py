@@ -1,132 +1,117 @@
 """Whose turn it is: a bounded number of placeholders waits in each partition, the rest waits gated.
 
-Slurm's own queue is bounded (MaxJobCount), and a short queue keeps its scheduler fast. Turns go by the
-Pod's priority, then by age. The fast path is open while nothing of ours waits in the partition: an
-immediate job must not overtake.
+A short queue keeps Slurm's scheduler fast. But it is Slurm that decides whose job comes first: so every
+owner (user, account, QOS and reservation) has jobs in its queue, and the owner with the fewest is next.
+The window holds `size` placeholders that compete for nodes; those that wait for their owner's own limit
+(`pending_reasons`) count against that owner alone. Where the window is full an owner that has less than
+its share gets a place all the same, beyond the window: one that comes last waits for nobody.
 
-What Slurm refuses for now (a limit on jobs, a closed partition) goes back in line, without a place in
-the window. It would refuse all that are alike: their line rests, and then one is let through after the
-other, more at a time as they succeed. Lines of others go on meanwhile.
+Slurm's queue is bounded as well (MaxJobCount), for all partitions together. As it fills up, an owner may
+have in a partition at most a quarter as many places as are left, and a Slurm user's places are counted
+in all partitions (`places`).
+
+Within an owner turns go by the Pod's priority, then by age. What Slurm refuses for now goes back in
+line, without a place in the window (`line`). The fast path is open while nothing of ours competes for
+the partition: an immediate job must not overtake.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Hashable, Iterator
+from enum import Enum, auto
 from math import inf
+from typing import Any, TypeVar
 
+from extender.placement.line import Line, Owner, Queue, kind_of, turn_of
+from extender.placement.pending_reasons import waits_for_its_owner
 from extender.placement.placeholder import Cause, Placeholder, State
-from extender.placement.workload import Pod
+from extender.placement.places import Places, User
+from extender.placement.ranking import Ranking
 
-_Turn = tuple[int, str, str]
-_LONGEST_RESTS = 15  # a line that is refused again and again rests so many times as long as at first
-_MANY = 1 << 30
-_FEW = 64
-
-
-def _turn(pod: Pod) -> _Turn:
-    return (-pod.priority, pod.created, pod.uid)
-
-
-def _kind(placeholder: Placeholder) -> Hashable:
-    """Returns what Slurm's limits, and the nodes that are open to a Pod, depend on."""
-    request = placeholder.pod.request
-    job = request.job
-    owner = job.account, job.qos, job.user_id, job.group_id, job.reservation
-    size = job.cpus, job.memory_mb, job.gres, job.nodes, job.time_limit_minutes, job.shared
-    nodes = job.required_nodes, job.excluded_nodes, job.constraints, request.constraints.signature
-    return owner, size, nodes, placeholder.avoid, placeholder.offered
+_OWN = "Pods of its Slurm user, account, QOS and reservation"
+IN_LINE = Cause("InLine", f"waits in line: as many {_OWN} wait in Slurm's queue as may at a time")
+NO_PLACE = Cause(
+    "InLine",
+    f"waits in line: Slurm's queue fills up, and its MaxJobCount leaves no more places for {_OWN}",
+)
+_FEW = 10
+_Thing = TypeVar("_Thing", bound=Hashable)
 
 
-class _Line:
-    """Those that are alike: who waits for a turn, and how many may go."""
+class _Stand(Enum):
+    """Where a placeholder stands with Slurm."""
 
-    def __init__(self, kind: Hashable, rest: float) -> None:
-        self.kind = kind
-        self._rest = rest
-        self.turns: list[_Turn] = []
-        self.members = 0
-        """Those who wait, and those who are on their way to Slurm."""
-        self.cause: Cause | None = None
-        """Why Slurm refused the last one; None while it takes them."""
-        self._refused_since = 0.0
-        self._may_go = _MANY
-        self._resting_until = 0.0
+    ASKED = auto()
+    """It is asked for on the fast path."""
+    QUEUED = auto()
+    """It competes for nodes, or will."""
+    HELD_UP = auto()
+    """It waits for a limit of its owner."""
 
-    def refused(self, cause: Cause | None, now: float) -> None:
-        """Slurm takes none of these for now: one at a time finds out whether that has changed."""
-        if self.cause is None:
-            self._refused_since = now
-        self.cause, self._may_go = cause, 0
-        self._pause(now)
 
-    def taken(self) -> None:
-        """Slurm took one: two more may follow."""
-        self.cause, self._may_go = None, min(_MANY, self._may_go + 2)
-
-    def goes(self, now: float) -> None:
-        """One leaves for Slurm. Its answer may never come: the line opens again without it."""
-        self._may_go = max(0, self._may_go - 1)
-        if not self._may_go:
-            self._pause(now)
-
-    def wake(self, now: float) -> None:
-        """What it was refused for may be over."""
-        self._resting_until = min(self._resting_until, now)
-
-    @property
-    def opens(self) -> float:
-        """When the next may go."""
-        return 0.0 if self._may_go else self._resting_until
-
-    def _pause(self, now: float) -> None:
-        """Short at first, then longer and longer."""
-        longer = (now - self._refused_since) / 4 if self.cause is not None else 0.0
-        self._resting_until = now + min(max(self._rest, longer), _LONGEST_RESTS * self._rest)
+def _stand(placeholder: Placeholder) -> _Stand | None:
+    """Returns None where Slurm's queue does not have it."""
+    match placeholder.state:
+        case State.SUBMITTING if not placeholder.in_line:
+            return _Stand.ASKED if placeholder.immediate else _Stand.QUEUED
+        case State.QUEUED:
+            cause = placeholder.cause
+            held_up = cause is not None and waits_for_its_owner(cause.reason)
+            return _Stand.HELD_UP if held_up else _Stand.QUEUED
+    return None
 
 
 class Window:
-    """One partition's queue of ours: who waits for a turn, and who has taken one."""
+    """One partition's queue of ours: which placeholders wait for a turn, and which have taken one."""
 
-    def __init__(self, size: int, rest: float) -> None:
+    def __init__(self, size: int, rest: float, places: Places, partition: str = "") -> None:
         self._size = size
         self._rest = rest
-        self._lines: dict[Hashable, _Line] = {}
-        self._kinds: dict[str, Hashable] = {}
+        self._places = places
+        self._partition = partition
+        self._queues: dict[Owner, Queue] = {}
+        self._ready: dict[User, Ranking[Queue, tuple[int, int]]] = {}
+        """The owners with somebody who may go, by their Slurm user: first those with the fewest in
+        Slurm's queue, then those that were served longest ago."""
+        self._order: Ranking[User, tuple[int, int]] = Ranking()
+        """The users, by their first owners, without those that wait for a place (`Places`)."""
+        self._lines: dict[str, Line] = {}
         """The line of each that waits, or is on its way to Slurm."""
-        self._waiting: set[str] = set()
-        self._queued: set[str] = set()
-        self._asking: set[str] = set()
+        self._resting: Ranking[Queue, float] = Ranking()
+        """The owners with a line that rests, by when one of them opens."""
+        self._standing: dict[str, tuple[Queue, _Stand]] = {}
+        self._stands: Counter[_Stand] = Counter()
+        self._served = 0
         self._fast_path_rests_until = 0.0
-        self._opens = 0.0
 
     def follow(self, placeholder: Placeholder, now: float) -> bool:
         """Takes note of the state that a placeholder of this partition is in now. Tells whether that is
-        news to whoever waits."""
+        news to those that wait."""
         uid, state = placeholder.pod.uid, placeholder.state
-        submitting = state is State.SUBMITTING and not placeholder.in_line
-        news = _put(self._asking, uid, submitting and placeholder.immediate)
-        queued = state is State.QUEUED or (submitting and not placeholder.immediate)
-        news |= _put(self._queued, uid, queued)
+        news = self._takes_its_stand(placeholder)
         if placeholder.in_line:
             return self._wait(placeholder, now) or news
-        self._waiting.discard(uid)
-        if not submitting:
-            news |= self._leave(uid, taken=state in (State.QUEUED, State.ALLOCATED))
-        return news
+        line = self._lines.get(uid)
+        if line is None:
+            return news
+        if state is State.SUBMITTING:
+            self._stop_waiting(uid, line)
+            return news
+        self._leave(uid, taken=state in (State.QUEUED, State.ALLOCATED))
+        return True
 
     def forget(self, uid: str) -> None:
         """Takes a placeholder out that has gone to another partition, or is over."""
-        for members in (self._waiting, self._queued, self._asking):
-            members.discard(uid)
         self._leave(uid)
+        if uid in self._standing:
+            self._move(uid, *self._standing[uid], None)
 
-    def wake(self, now: float) -> None:
+    def wake(self) -> None:
         """What Slurm refused may be possible now."""
-        for line in self._lines.values():
-            line.wake(now)
-        self._opens = 0.0
+        for queue in self._queues.values():
+            queue.wake()
+            self._rank(queue)
 
     def had_no_room(self, now: float) -> None:
         """An immediate allocation was refused: the fast path rests."""
@@ -134,168 +119,208 @@ class Window:
 
     def fast(self, now: float) -> bool:
         """Tells whether an immediate allocation would overtake nobody and is worth asking for."""
-        return not self._queued and now >= self._fast_path_rests_until
+        return not self._stands[_Stand.QUEUED] and now >= self._fast_path_rests_until
 
     def turns(self, now: float) -> Iterator[str]:
         """Yields the uids whose turn it is; each has left the line when the next is asked for."""
-        if not self._has_room or now < self._opens:
-            return
-        heads = [head for kind in self._lines if (head := self._head(kind, now))]
-        heapq.heapify(heads)
-        while heads and self._has_room:
-            turn, kind = heapq.heappop(heads)
-            line = self._lines[kind]
-            heapq.heappop(line.turns)
-            line.goes(now)
-            self._waiting.discard(turn[2])
-            yield turn[2]
-            if head := self._head(kind, now):
-                heapq.heappush(heads, head)
-        waiting = (line.opens for line in self._lines.values() if line.turns)
-        self._opens = 0.0 if heads else min(waiting, default=inf)
+        while (queue := self._next(now)) is not None:
+            line = _first(queue.heads)
+            uid = _first(line.waiting)
+            line.goes(uid, now)
+            self._served += 1
+            queue.served = self._served
+            self._list(line)
+            yield uid
 
-    def refusal(self, uid: str) -> Cause | None:
-        """Returns why Slurm takes none for now of those that are like one that waits."""
-        kind = self._kinds.get(uid)
-        return self._lines[kind].cause if kind is not None else None
+    def _next(self, now: float) -> Queue | None:
+        """Returns the owner whose turn it is."""
+        self._open(now)
+        while (first := self._order.first()) is not None:
+            (in_slurm, _), user = first
+            if in_slurm >= self._most:
+                return None
+            if self._places.open_to(user):
+                return _first(self._ready[user])
+            self._order.drop(user)
+            self._places.wait(user, self._partition)
+        return None
+
+    def admit(self, user: User) -> None:
+        """There is a place for a user that waited for one."""
+        if (ready := self._ready.get(user)) is not None:
+            self._order.put(user, _key(ready))
+
+    def why(self, uid: str) -> Cause:
+        """Returns why one that waits has no turn yet."""
+        line = self._lines.get(uid)
+        if line is not None and line.cause is not None:
+            return line.cause
+        if line is None or line.queue.in_slurm >= self._own:
+            return IN_LINE
+        has_place = line.queue.in_slurm < self._places.share
+        return IN_LINE if has_place and self._places.open_to(line.queue.owner.user_id) else NO_PLACE
 
     @property
     def opens(self) -> float:
         """When there will be a turn though nothing happens; infinity where there will be none."""
-        return self._opens if self._has_room else inf
+        first = self._resting.first()
+        return first[0] if first else inf
 
     @property
     def over(self) -> float:
         """When there is nothing left to remember; infinity while there is anybody in it."""
-        anybody = self._lines or self._queued or self._asking
-        return inf if anybody else self._fast_path_rests_until
+        return inf if self._queues else self._fast_path_rests_until
 
     @property
-    def _has_room(self) -> bool:
-        return len(self._queued) + len(self._asking) < self._size
+    def starved(self) -> int | None:
+        """Returns how many the next owner has in Slurm's queue, where it would go if owners might have
+        more there (`Places.share`)."""
+        first = self._order.first()
+        in_slurm: int = first[0][0] if first is not None else self._own
+        return in_slurm if self._places.share <= in_slurm < self._own else None
+
+    @property
+    def _own(self) -> int:
+        """How many an owner may have in Slurm's queue, as far as this partition is concerned."""
+        if self._stands[_Stand.QUEUED] + self._stands[_Stand.ASKED] < self._size:
+            return self._size
+        return max(1, self._size // len(self._queues))
+
+    @property
+    def _most(self) -> int:
+        return min(self._own, self._places.share)
+
+    # In line
 
     def _wait(self, placeholder: Placeholder, now: float) -> bool:
-        uid, kind = placeholder.pod.uid, _kind(placeholder)
-        waited = uid in self._waiting
-        if waited and self._kinds[uid] == kind:
+        uid = placeholder.pod.uid
+        owner, kind = Owner.of(placeholder.pod.request.job), kind_of(placeholder)
+        line = self._lines.get(uid)
+        waited = line is not None and uid in line.waiting
+        if line is None or line.kind != kind or line.queue.owner != owner:
+            self._leave(uid)
+            line = self._join(uid, owner, kind)
+        elif waited:
             return False
-        line = self._join(uid, kind)
-        self._waiting.add(uid)
-        heapq.heappush(line.turns, _turn(placeholder.pod))
+        line.waiting.put(uid, turn_of(placeholder.pod))
         if placeholder.state is State.SUBMITTING and not waited:
             line.refused(placeholder.cause, now)
-        self._opens = min(self._opens, line.opens)
+            line.queue.refused()
+        self._list(line)
         return True
 
-    def _join(self, uid: str, kind: Hashable) -> _Line:
-        if self._kinds.get(uid) != kind:
-            self._leave(uid)
-            line = self._lines.setdefault(kind, _Line(kind, self._rest))
-            line.members += 1
-            self._kinds[uid] = line.kind  # the same object for all of them: 1 kB each
-        return self._lines[kind]
+    def _join(self, uid: str, owner: Owner, kind: Hashable) -> Line:
+        queue = self._queue(owner)
+        line = queue.lines.get(kind)
+        if line is None:
+            line = queue.lines[kind] = Line(queue, kind, self._rest)
+        line.members += 1
+        self._lines[uid] = line
+        return line
 
-    def _leave(self, uid: str, *, taken: bool = False) -> bool:
-        kind = self._kinds.pop(uid, None)
-        if kind is None:
-            return False
-        line = self._lines[kind]
+    def _queue(self, owner: Owner) -> Queue:
+        if owner not in self._queues:
+            self._served += 1
+            self._queues[owner] = Queue(owner, self._rest, self._served)
+        return self._queues[owner]
+
+    def _stop_waiting(self, uid: str, line: Line) -> None:
+        if uid in line.waiting:
+            line.waiting.drop(uid)
+            self._list(line)
+
+    def _leave(self, uid: str, *, taken: bool = False) -> None:
+        line = self._lines.pop(uid, None)
+        if line is None:
+            return
         line.members -= 1
+        line.waiting.drop(uid)
         if taken:
             line.taken()
-            self._opens = 0.0
         if not line.members:
-            del self._lines[kind]
-        elif len(line.turns) > 2 * line.members + _FEW:
-            line.turns = [turn for turn in line.turns if self._is_waiting(turn[2], kind)]
-            heapq.heapify(line.turns)
+            line.opens()
+            del line.queue.lines[line.kind]
+        self._list(line)
+        if taken:
+            line.queue.taken()
+            self._rank(line.queue)
+
+    def _open(self, now: float) -> None:
+        """Some at a time: there may be very many."""
+        for _ in range(_FEW):
+            first = self._resting.first()
+            if first is None or first[0] > now:
+                return
+            self._list(first[1].open_next(now))
+
+    def _list(self, line: Line) -> None:
+        """Keeps a line where it belongs after it has changed: among those that rest, or by who is first
+        in it."""
+        queue, first = line.queue, line.waiting.first()
+        if line.rests_until is None:
+            queue.resting.drop(line)
+        else:
+            queue.resting.put(line, line.rests_until)
+        if line.rests_until is not None or first is None:
+            queue.heads.drop(line)
+        else:
+            queue.heads.put(line, first[0])
+        self._rank(queue)
+
+    def _rank(self, queue: Queue) -> None:
+        self._rank_user(queue)
+        if len(queue.resting):
+            self._resting.put(queue, queue.opens)
+        else:
+            self._resting.drop(queue)
+        if queue.empty:
+            self._queues.pop(queue.owner, None)
+
+    def _rank_user(self, queue: Queue) -> None:
+        user = queue.owner.user_id
+        ready = self._ready.get(user) or self._ready.setdefault(user, Ranking())
+        if len(queue.heads):
+            ready.put(queue, (queue.in_slurm, queue.served))
+        else:
+            ready.drop(queue)
+        if not len(ready):
+            del self._ready[user]
+            self._order.drop(user)
+            self._places.leave(user, self._partition)
+        elif not self._places.waits(user, self._partition):
+            self._order.put(user, _key(ready))
+
+    # In Slurm's queue
+
+    def _takes_its_stand(self, placeholder: Placeholder) -> bool:
+        """It counts for the owner that its job has, whatever its Pod says later."""
+        uid, stand = placeholder.pod.uid, _stand(placeholder)
+        queue, before = self._standing.get(uid, (None, None))
+        if stand is before:
+            return False
+        self._move(uid, queue or self._queue(Owner.of(placeholder.pod.request.job)), before, stand)
         return True
 
-    def _head(self, kind: Hashable, now: float) -> tuple[_Turn, Hashable] | None:
-        """Returns the first in a line that may go, rid of those who have left it."""
-        line = self._lines.get(kind)
-        if line is None or line.opens > now:
-            return None
-        while line.turns and not self._is_waiting(line.turns[0][2], kind):
-            heapq.heappop(line.turns)
-        return (line.turns[0], kind) if line.turns else None
-
-    def _is_waiting(self, uid: str, kind: Hashable) -> bool:
-        return uid in self._waiting and self._kinds[uid] == kind
-
-
-def _put(members: set[str], uid: str, belongs: bool) -> bool:
-    """Tells whether it was otherwise before."""
-    if (uid in members) is belongs:
-        return False
-    if belongs:
-        members.add(uid)
-    else:
-        members.discard(uid)
-    return True
+    def _move(self, uid: str, queue: Queue, before: _Stand | None, after: _Stand | None) -> None:
+        if before is not None:
+            del self._standing[uid]
+            self._stands[before] -= 1
+        if after is not None:
+            self._standing[uid] = queue, after
+            self._stands[after] += 1
+        more = (after is not None) - (before is not None)
+        queue.in_slurm += more
+        self._places.take(queue.owner.user_id, more)
+        self._rank(queue)
 
 
-class Windows:
-    """The windows of all partitions, while there is anybody in them; a placeholder is in one of them."""
+def _key(ranking: Ranking[Any, tuple[int, int]]) -> tuple[int, int]:
+    first = ranking.first()
+    assert first is not None  # it would not have been kept
+    return first[0]
 
-    def __init__(self, size: int, rest: float) -> None:
-        self._by_partition: dict[str, Window] = defaultdict(lambda: Window(size, rest))
-        self._of: dict[str, str] = {}
-        self._stirred: set[str] = set()
-        """Where something has changed since turns were last given."""
-        self._opens: dict[str, float] = {}
 
-    def __getitem__(self, partition: str) -> Window:
-        return self._by_partition[partition]
-
-    def follow(self, partition: str, placeholder: Placeholder, now: float) -> None:
-        """Takes note of the state and the partition that a placeholder is in now."""
-        uid = placeholder.pod.uid
-        if self._of.get(uid, partition) != partition:
-            self.forget(uid)
-        self._of[uid] = partition
-        if self._by_partition[partition].follow(placeholder, now):
-            self._stirred.add(partition)
-
-    def forget(self, uid: str) -> None:
-        """Takes out a placeholder that is over."""
-        partition = self._of.pop(uid, None)
-        if partition is not None:
-            self._by_partition[partition].forget(uid)
-            self._stirred.add(partition)
-
-    def wake(self, now: float) -> None:
-        """What Slurm refused may be possible now."""
-        for partition, window in self._by_partition.items():
-            window.wake(now)
-            self._stirred.add(partition)
-
-    def refusal(self, uid: str) -> Cause | None:
-        """Returns why Slurm takes none for now of those that are like one that waits."""
-        partition = self._of.get(uid)
-        return self._by_partition[partition].refusal(uid) if partition is not None else None
-
-    def turns(self, now: float) -> Iterator[tuple[str, str]]:
-        """Yields the partitions and uids whose turn it is."""
-        self._stirred.update(name for name, opens in self._opens.items() if opens <= now)
-        while self._stirred:
-            partition = self._stirred.pop()
-            window = self._by_partition[partition]
-            for uid in window.turns(now):
-                yield partition, uid
-            self._note(partition, window, now)
-
-    def _note(self, partition: str, window: Window, now: float) -> None:
-        """Taking turns stirs a window too, but only what it said last counts."""
-        self._stirred.discard(partition)
-        self._opens.pop(partition, None)
-        due = min(window.opens, window.over)
-        if window.over <= now:
-            del self._by_partition[partition]
-        elif now < due < inf:
-            self._opens[partition] = due
-
-    @property
-    def opens(self) -> float:
-        """When there will be a turn though nothing happens; infinity where there will be none."""
-        return min(self._opens.values(), default=inf)
+def _first(ranking: Ranking[_Thing, Any]) -> _Thing:
+    first = ranking.first()
+    assert first is not None  # it would not have been listed
+    return first[1]

@@ -6,9 +6,10 @@ unit that gets a placeholder; today each Pod is a workload of its own.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -20,9 +21,10 @@ from extender.placement.annotations import (
     read_annotations,
 )
 from extender.placement.endings import end_in_words
-from extender.placement.grace import GraceRule
+from extender.placement.grace import KUBELET_S, KUBERNETES_DEFAULT_S, GraceRule, own_grace
 from extender.placement.identity import whole_number
-from extender.placement.node_constraints import NodeConstraints
+from extender.placement.limits import too_much_asked, too_much_kept
+from extender.placement.node_constraints import ANYWHERE, NodeConstraints
 from extender.placement.resources import (
     effective_requests,
     in_millis,
@@ -31,6 +33,7 @@ from extender.placement.resources import (
     wrong_quantities,
 )
 from extender.placement.scope import Scope
+from slurm_client import hostlist
 from slurm_client.model import MOST_CPUS, JobSpec
 
 Manifest = Mapping[str, Any]
@@ -45,7 +48,7 @@ ADOPTED = DOMAIN + "adopted-as"
 """On a Pod that another scheduler bound: the job that runs for it, so that nobody counts it twice."""
 OFFERED = DOMAIN + "offered"
 """Written by /filter where kube-scheduler refuses the allocated Node: the job, and the Nodes that it
-offered instead, as many as go into an annotation."""
+offered instead, as many as go into an annotation. The job is 0 where the Pod has no allocation."""
 WAITING = "Slurm has not allocated a Node to this Pod yet"
 """What /filter says of every Node meanwhile; kube-scheduler repeats it in the Pod's condition."""
 CONDITION = DOMAIN + "Placeholder"
@@ -54,8 +57,20 @@ HELD_BACK = "EvictionHeldBack"
 """The Pod condition that says where its placeholder stands."""
 
 _MANDATORY = ("cpu", "memory")
+_TEXTS = (
+    *("account", "comment", "constraints", "current_working_directory"),
+    *("partition", "prefer", "qos", "reservation"),
+)
+"""What may be long of a job, beside its lists of nodes."""
 _MOST_OFFERED = 1000
+_LONGEST_OFFER = 3072
+_LONGEST_NAME = 253  # of an object in Kubernetes
+_LONGEST_GRES = 1024
+_MOST_GATES = 4  # of others, which are only told
 _MOST_ATTEMPTS = 1_000_000
+_LONGEST_REFUSAL = 400
+_INSUFFICIENT = re.compile(r"Insufficient (\S+)")
+_TOO_MANY_PODS = "Too many pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +137,10 @@ class Allocation:
     def parse(cls, annotations: Mapping[str, str]) -> Allocation | None:
         """Returns the allocation that a Pod carries, None where there is none or it is malformed."""
         job_id, node = whole_number(annotations.get(JOB_ID, "")), annotations.get(NODE, "")
-        if job_id is None or not node:
+        gres = annotations.get(GRES, "")
+        if job_id is None or not 0 < len(node) <= _LONGEST_NAME or len(gres) > _LONGEST_GRES:
             return None
-        return cls(job_id, node, annotations.get(GRES, ""))
+        return cls(job_id, node, gres)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +148,31 @@ class Offer:
     """kube-scheduler refused the Node of a job, and offered others (none: more than can be told)."""
 
     job_id: int
+    """0: it found these Nodes for a Pod that has no allocation."""
     nodes: tuple[str, ...] = ()
+    """One hostlist expression, whatever names it is made of: they are kept while the Pod waits."""
+
+    def __post_init__(self) -> None:
+        """Of so many names, or so long ones, there are none."""
+        text = hostlist.compress(self.nodes) if len(self.nodes) <= _MOST_OFFERED else ""
+        object.__setattr__(self, "nodes", (text,) if 0 < len(text) <= _LONGEST_OFFER else ())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Returns the Nodes; none where they are malformed: anybody may have written them."""
+        try:
+            return hostlist.expand(",".join(self.nodes), _MOST_OFFERED)
+        except ValueError:
+            return ()
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Returns the Nodes compressed, as they are kept; none where they are malformed."""
+        return self.nodes if self.names else ()
 
     def annotations(self) -> dict[str, str]:
         """Returns the offer as it stands on the Pod."""
-        names = self.nodes if len(self.nodes) <= _MOST_OFFERED else ()
-        return {OFFERED: " ".join((str(self.job_id), *names))}
+        return {OFFERED: " ".join((str(self.job_id), *self.nodes))}
 
     @classmethod
     def parse(cls, annotations: Mapping[str, str]) -> Offer | None:
@@ -177,6 +212,12 @@ class Pod:
     job_id: int | None = None
     allocation: Allocation | None = None
     deleting: bool = False
+    deletion_grace: int = 0
+    """With how long a grace it is being deleted, in seconds: whoever deletes it chooses."""
+    grace: int = KUBERNETES_DEFAULT_S
+    """Its own, in seconds."""
+    eviction_grace: int = KUBERNETES_DEFAULT_S
+    """The grace that its eviction gives it (`GraceRule.of_eviction`)."""
     finished: bool = False
     end: str = ""
     """How it ended, or why it is being deleted."""
@@ -188,14 +229,36 @@ class Pod:
     """What kube-scheduler offered instead of an allocated Node."""
     looked_at: bool = False
     """kube-scheduler looked for a Node, and found none."""
-    unschedulable: bool = False
-    """It did so by its own rules: not because the allocation was not there yet."""
+    refusal: str = ""
+    """In its words, where that was by its own rules: not because the allocation was not there yet."""
+    lacks_room: bool = False
+    """Among its words is that Nodes lack what Slurm may make room for (`lacks_room`)."""
+    obstacle: str | None = None
+    """What it refers to that is not ready, so that it can be bound nowhere; in words for its author."""
     service_account: str = "default"
 
     @property
     def gated(self) -> bool:
         """Tells whether our own scheduling gate holds the Pod back."""
         return GATE in self.gates
+
+    @property
+    def leaving(self) -> bool:
+        """Tells whether it is being deleted, and as soon as an eviction would have it gone."""
+        return self.deleting and self.deletion_grace <= self.eviction_grace
+
+    @property
+    def lingers_s(self) -> float:
+        """Returns for how many seconds its containers may still run if this was its last version. A
+        kubelet has a Pod dropped when they have ended, and says so in its phase first (canBeDeleted,
+        since Kubernetes 1.27); a force deletion does not wait for that."""
+        there = self.node is not None and not self.finished
+        return max(1, self.grace) + KUBELET_S if there else 0.0
+
+    @property
+    def unschedulable(self) -> bool:
+        """Tells whether kube-scheduler refuses every Node by its own rules."""
+        return bool(self.refusal)
 
     @property
     def other_gates(self) -> tuple[str, ...]:
@@ -208,6 +271,7 @@ def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = No
     it asks for, where that has been read already."""
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
     annotations = metadata.get("annotations") or {}
+    refusal = _refusal(status)
     return Pod(
         uid=metadata.get("uid") or "",
         namespace=metadata.get("namespace") or "default",
@@ -217,20 +281,31 @@ def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = No
         service_account=spec.get("serviceAccountName") or "default",
         created=metadata.get("creationTimestamp") or "",
         priority=spec.get("priority") or 0,
-        gates=tuple(gate["name"] for gate in spec.get("schedulingGates") or ()),
+        gates=_gates(spec),
         node=spec.get("nodeName") or None,
         attempt=_attempt(annotations),
         job_id=whole_number(annotations.get(JOB_ID, "")),
         allocation=Allocation.parse(annotations),
         deleting="deletionTimestamp" in metadata,
+        deletion_grace=metadata.get("deletionGracePeriodSeconds") or 0,
+        grace=own_grace(spec),
+        eviction_grace=dialect.grace.of_eviction(spec),
         finished=status.get("phase") in ("Succeeded", "Failed"),
         end=end_in_words(manifest),
         doomed=_has(status, CONDITION, HELD_BACK),
         told_to_wait=_has(status, CONDITION, None),
         offered=Offer.parse(annotations),
         looked_at=_has(status, "PodScheduled", "Unschedulable"),
-        unschedulable=_has(status, "PodScheduled", "Unschedulable", without=WAITING),
+        refusal=refusal[:_LONGEST_REFUSAL],
+        lacks_room=lacks_room(refusal, dialect),
     )
+
+
+def _gates(spec: Manifest) -> tuple[str, ...]:
+    """Ours, and the first of the others: as they are lifted more come into sight."""
+    names = [gate["name"] for gate in spec.get("schedulingGates") or ()]
+    others = [name for name in names if name != GATE][:_MOST_GATES]
+    return (GATE, *others) if GATE in names else tuple(others)
 
 
 def _attempt(annotations: Mapping[str, str]) -> int:
@@ -239,22 +314,47 @@ def _attempt(annotations: Mapping[str, str]) -> int:
     return number if number < _MOST_ATTEMPTS else 1
 
 
-def _has(status: Manifest, kind: str, reason: str | None, without: str | None = None) -> bool:
-    """Tells whether a condition is False, for this reason or (None) for any, and does not say that."""
-    return any(
-        c.get("type") == kind
-        and c.get("status") == "False"
-        and reason in (None, c.get("reason"))
-        and (without is None or without not in (c.get("message") or ""))
-        for c in status.get("conditions") or ()
-    )
+def _has(status: Manifest, kind: str, reason: str | None) -> bool:
+    """Tells whether a condition is False, for this reason or (None) for any."""
+    return _false(status, kind, reason) is not None
+
+
+def _refusal(status: Manifest) -> str:
+    found = _false(status, "PodScheduled", "Unschedulable")
+    if found is None:
+        return ""
+    words = (found.get("message") or "").strip() or "kube-scheduler finds no Node"
+    return "" if WAITING in words else words
+
+
+def lacks_room(refusal: str, dialect: Dialect) -> bool:
+    """Tells whether kube-scheduler says, in NodeResourcesFit's words, that Nodes lack what a job of
+    Slurm's may make room for by preempting others: CPUs, memory, GRES, or a place for one more Pod. No
+    job makes room for a resource that Slurm does not count."""
+    lacking = {name.rstrip(".,") for name in _INSUFFICIENT.findall(refusal)}
+    return _TOO_MANY_PODS in refusal or not lacking.isdisjoint((*_MANDATORY, *dialect.gres))
+
+
+def _false(status: Manifest, kind: str, reason: str | None) -> Manifest | None:
+    """Returns a condition that is False, for this reason or (None) for any."""
+    for condition in status.get("conditions") or ():
+        about = condition.get("type") == kind and condition.get("status") == "False"
+        if about and reason in (None, condition.get("reason")):
+            return dict(condition)
+    return None
+
+
+def is_retried(manifest: Manifest) -> bool:
+    """Tells whether a Pod's first attempt is over."""
+    return _attempt(manifest["metadata"].get("annotations") or {}) > 1
 
 
 def read_request(manifest: Manifest, dialect: Dialect) -> Request:
     """Returns what a Pod asks Slurm for, with every problem that makes it impossible."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     asked = read_annotations(metadata.get("annotations") or {}, dialect.annotation_prefix, dialect.page)
-    amounts, wrong = _amounts(spec)
+    too_much = too_much_asked(spec)
+    amounts, wrong = ({}, ()) if too_much else _amounts(spec)
     gres = gres_of(amounts, dialect)
     namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
     cpu = amounts.get("cpu", Decimal(0))
@@ -266,10 +366,11 @@ def read_request(manifest: Manifest, dialect: Dialect) -> Request:
         gres=gres,
         **{**_deadline(spec), **by_class, **asked.fields},
     )
-    return Request(
+    request = Request(
         job,
-        NodeConstraints.parse(spec),
+        ANYWHERE if too_much else NodeConstraints.parse(spec),
         (
+            *dialect.see("limits", *too_much),
             *dialect.see("scope", dialect.scope.problem(manifest)),
             *asked.problems,
             *dialect.see("requests", *wrong, *_too_many(cpu, dialect.cpu_unit)),
@@ -280,6 +381,21 @@ def read_request(manifest: Manifest, dialect: Dialect) -> Request:
         (*asked.warnings, *dialect.see("requests", rounding(cpu, dialect.cpu_unit))),
         {name: spec["priorityClassName"] for name in by_class if name not in asked.fields},
     )
+    return _small(request, dialect)
+
+
+def _small(request: Request, dialect: Dialect) -> Request:
+    """Returns a request that is small enough to be kept: any other is refused, and its texts go."""
+    job, told = request.job, (*request.problems, *request.warnings)
+    asked = [text for name in _TEXTS if (text := getattr(job, name))]
+    texts = (*asked, *job.excluded_nodes, *job.required_nodes, request.constraints.packed)
+    if too_much_kept((*texts, *told)) is None:
+        return request
+    too_much = too_much_kept(texts if request.problems else (*texts, *told))
+    without: dict[str, Any] = dict.fromkeys(_TEXTS)
+    job = replace(job, **without, excluded_nodes=(), required_nodes=())
+    problems = (*dialect.see("limits", too_much), *request.problems)
+    return replace(request, job=job, constraints=ANYWHERE, problems=problems)
 
 
 def _gang(spec: Manifest) -> str | None:

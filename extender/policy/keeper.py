@@ -47,20 +47,19 @@ class PolicyKeeper:
         while self._file is not None:
             await asyncio.sleep(_LOOK_S)
             self.look(self._file)
-            health.says("policy", self.trouble)
+            why = self.trouble and f"the last good policy counts: {self.trouble}"
+            health.says("policy", why, alarm=True)
             tell(self.trouble is None)
 
     def look(self, file: Path) -> None:
         """Reads the file where it has changed, once it has stayed the same between two looks: half of it
         may be a policy too."""
-        before, stamp = self.trouble, _stamp(file)
+        stamp = _stamp(file)
         if stamp is not None and stamp != self._read and stamp == self._seen:
             self._read = stamp
             self._take(file)
         self._seen = stamp
         self.trouble = self._wrong if stamp is not None else f"{file} is not there any more"
-        if self.trouble is not None and self.trouble != before:
-            log.error("the last good policy counts", why=self.trouble)
 
     def _take(self, file: Path) -> None:
         try:

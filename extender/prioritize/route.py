@@ -5,12 +5,11 @@ Wire format: k8s.io/kube-scheduler/extender/v1, HostPriorityList, a bare list.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from extender.wire import Verb
+from extender.wire import Items, Verb
 
 
 class PrioritizeArgs(BaseModel):
@@ -18,7 +17,7 @@ class PrioritizeArgs(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    NodeNames: Sequence[str] | None = None
+    NodeNames: Items[str] | None = None
 
 
 def verb() -> Verb:

@@ -155,6 +155,16 @@ def errors(error: SlurmError) -> Document:
     return {"errors": [told | {"source": "slurmctld"}]}
 
 
+def unspecified() -> Document:
+    """Of SLURM_ERROR, which says nothing."""
+    told = {
+        "description": "Batch job submission failed",
+        "error_number": -1,
+        "error": "Unspecified error",
+    }
+    return {"errors": [told | {"source": "slurm_submit_batch_job()"}]}
+
+
 def no_such_node(name: str) -> Document:
     """HTTP 200, and no number."""
     return {"nodes": [], "errors": [{"description": f"Failure to query node {name}", "source": "node"}]}

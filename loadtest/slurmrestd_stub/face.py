@@ -9,7 +9,7 @@ import orjson
 
 from loadtest.slurmrestd_stub import bodies, documents
 from loadtest.slurmrestd_stub.documents import Document
-from slurm_client.errors import InvalidRequest, OutcomeUnknown, SlurmError
+from slurm_client.errors import InvalidRequest, OtherJob, OutcomeUnknown, SlurmError, Unexplained
 from slurm_client.in_memory import InMemorySlurm
 from slurm_client.model import Job, Node
 
@@ -70,6 +70,7 @@ class Face:
             ("GET", "job/*"): ("job", self._job),
             ("POST", "job/*"): ("update", self._update),
             ("DELETE", "job/*"): ("cancel", self._cancel),
+            ("DELETE", "jobs"): ("cancel", self._cancel_named),
             ("GET", "resources/*"): ("resources", self._resources),
         }
 
@@ -92,7 +93,9 @@ class Face:
         return Answer(status, orjson.dumps(common | document), entries=entries)
 
     def _error(self, error: SlurmError) -> Answer:
-        if isinstance(error, OutcomeUnknown):
+        if isinstance(error, Unexplained) and error.number is None:
+            return self._says(documents.unspecified(), 500)
+        if isinstance(error, OutcomeUnknown) and not isinstance(error, Unexplained):
             return _LOST
         if error.number is None and not isinstance(error, InvalidRequest):
             return UNSPECIFIED
@@ -185,10 +188,24 @@ class Face:
         return self._says({"results": []})
 
     async def _cancel(self, text: str, _: Request) -> Answer:
-        job = await self._slurm.job(_job_id(text))
-        await self._slurm.cancel(_job_id(text))
+        return self._says(documents.cancelled(_job_id(text), *await self._end(_job_id(text), None)))
+
+    async def _cancel_named(self, _: str, request: Request) -> Answer:
+        """One job, which is all that is ever asked for at a time."""
+        body = _body(request)
+        (job_id,) = (_job_id(str(one)) for one in body["jobs"])
+        try:
+            said = await self._end(job_id, str(body["job_name"]))
+        except OtherJob as error:
+            said = error.number or 0, error.words
+        return self._says(documents.cancelled(job_id, *said))
+
+    async def _end(self, job_id: int, name: str | None) -> tuple[int, str]:
+        """Slurm's error number and words; 0 where the job is cancelled."""
+        job = await self._slurm.job(job_id)
+        await self._slurm.cancel(job_id, name)
         ended = _ALREADY_DONE if job and job.state.ended else (0, "")
-        return self._says(documents.cancelled(_job_id(text), *(ended if job else _NO_SUCH_JOB)))
+        return ended if job else _NO_SUCH_JOB
 
     async def _known(self, text: str) -> Job:
         job = await self._slurm.job(_job_id(text))

@@ -20,12 +20,15 @@ from slurm_client.in_memory.record import RUNNING, Record
 from slurm_client.model import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from slurm_client.in_memory.accounting import Accounting
     from slurm_client.in_memory.machines import Slot
     from slurm_client.model import Job, JobChanges, JobSpec, Node, Partition
 
+    Plugin = Callable[[JobSpec], int]
+    """Says to a job that is asked for, or as it is to be changed: 0, or the number of the error that it
+    is refused with; -1 is job_submit.lua's slurm.ERROR."""
 _DEFAULT_PRIORITY = 1
 # Why an immediate allocation is refused, by the reason for which a job would wait.
 _REFUSED = {
@@ -61,6 +64,8 @@ class Controller:
         self._origin = now
         self._changed_at: float | None = None
         self._arrivals = 0
+        self.plugin: Plugin | None = None
+        """A job_submit plugin."""
 
     def advance(self, now: float) -> None:
         """Up to `now`, one scheduling tick after the other; ticks with nothing to do are skipped."""
@@ -112,17 +117,23 @@ class Controller:
             raise refusals.missing_job()
         if record.state.ended:
             raise refusals.refusal(refusals.JOB_FINISHED)
+        self._ask_plugin(_changed(record, changes).spec)
         if record.held and changes.priority:
             raise refusals.still_held()
-        refusals.check_names(changes.excluded_nodes or (), self.machines)
+        if changes.excluded_nodes is not None:
+            named = refusals.named(changes.excluded_nodes, self.machines)
+            changes = replace(changes, excluded_nodes=named)
         self.jobs.put(_changed(record, changes), now)
         self.changed(now)
 
-    def cancel(self, job_id: int, now: float) -> None:
-        """End it; nothing to do for an unknown or an ended one."""
+    def cancel(self, job_id: int, now: float, name: str | None = None) -> None:
+        """End it, if that is its name; nothing to do for an unknown or an ended one."""
         record = self.jobs.get(job_id)
-        if record and not record.state.ended:
-            self.end(record, "CANCELLED", now)
+        if record is None or record.state.ended:
+            return
+        if name not in (None, record.spec.name):
+            raise refusals.other_job(record.spec.name, name)
+        self.end(record, "CANCELLED", now)
 
     def end(self, record: Record, base: str, now: float, *, reason: str = "") -> None:
         """To a terminal state; what it had is free."""
@@ -210,9 +221,10 @@ class Controller:
     def _record(self, spec: JobSpec, job_id: int, now: float, *, external: bool) -> Record:
         if job_id <= 0:
             raise refusals.refusal(refusals.INVALID_JOB_ID)
+        self._ask_plugin(spec)
         if job_id in self.jobs:
             raise refusals.refusal(refusals.DUPLICATE_JOB_ID)
-        refusals.check_spec(spec, self.machines)
+        spec = refusals.checked(spec, self.machines)
         partition = refusals.partition_of(spec, self.partitions)
         user_id = spec.user_id or 0
         account, qos = self._enforcement.charged(spec, user_id)
@@ -231,6 +243,11 @@ class Controller:
             submitted=now,
             external=external,
         )
+
+    def _ask_plugin(self, spec: JobSpec) -> None:
+        number = self.plugin(spec) if self.plugin is not None else 0
+        if number:
+            raise refusals.refusal(number)
 
     def machine(self, name: str) -> Machine:
         """A node. Refused: 2018."""

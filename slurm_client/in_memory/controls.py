@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from slurm_client.errors import SlurmError
-    from slurm_client.in_memory.controller import Controller
+    from slurm_client.in_memory.controller import Controller, Plugin
     from slurm_client.in_memory.record import Record
 
 
@@ -33,6 +33,10 @@ class Controls:
     def lose_reply_of_next(self, method: str) -> None:
         """The next call of that method ("submit") does its work and raises OutcomeUnknown."""
         self._lose_reply_of.append(method)
+
+    def ask_plugin(self, plugin: Plugin | None) -> None:
+        """From now on a job_submit plugin is asked about each new job, and each change of one."""
+        self._controller.plugin = plugin
 
     def admin_cancel(self, job_id: int) -> None:
         """scancel by an administrator."""

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slurm_client import wire
-from slurm_client.errors import CAUSES, InvalidRequest, NoRoomNow, SlurmError
+from slurm_client import hostlist, wire
+from slurm_client.errors import (
+    CAUSES,
+    InvalidRequest,
+    NoRoomNow,
+    OtherJob,
+    SlurmError,
+    Unexplained,
+)
 from slurm_client.in_memory import features
 
 if TYPE_CHECKING:
@@ -14,6 +22,7 @@ if TYPE_CHECKING:
     from slurm_client.in_memory.machines import Machine
     from slurm_client.model import JobSpec, Partition
 
+SLURM_ERROR = -1
 INVALID_PARTITION = 2000
 DEFAULT_PARTITION_NOT_SET = 2001
 DUPLICATE_JOB_ID = 2011
@@ -37,16 +46,26 @@ JOB_FINISHED = 2084
 PARTITION_DOWN = 2101
 INVALID_GRES_TYPE = 2119
 INVALID_PREFER = 2133
+JOB_SIGNAL_FAILED = 2172
 
 
 def refusal(number: int) -> SlurmError:
     """The error of that number, as `rest` would raise it."""
+    if number == SLURM_ERROR:  # it counts as no number
+        why = CAUSES[number].why
+        return Unexplained(f"Unspecified error: {why}", http_status=500)
     return _refusal(number, CAUSES[number].error)
 
 
 def _refusal(number: int, kind: type[SlurmError]) -> SlurmError:
     cause = CAUSES[number]
     return kind(f"{cause.name}: {cause.why}", number=number, http_status=422)
+
+
+def other_job(found: str, meant: str | None) -> SlurmError:
+    """Of a cancel that names another job; inside a reply of HTTP 200."""
+    words = f"Job name {found} != filter name {meant}: Cannot signal job"
+    return OtherJob(words, number=JOB_SIGNAL_FAILED, http_status=200)
 
 
 def partition_of(spec: JobSpec, partitions: Mapping[str, Partition]) -> Partition:
@@ -61,21 +80,28 @@ def partition_of(spec: JobSpec, partitions: Mapping[str, Partition]) -> Partitio
     return partitions[spec.partition]
 
 
-def check_names(names: Iterable[str], known: Collection[str]) -> None:
-    """Unknown nodes are refused, in required_nodes as in excluded_nodes."""
+def named(expressions: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    """The names that a list stands for. Unknown nodes are refused, in required_nodes as in
+    excluded_nodes."""
+    try:
+        names = hostlist.names(expressions)
+    except ValueError:
+        raise refusal(INVALID_NODE_NAME) from None
     if any(name not in known for name in names):
         raise refusal(INVALID_NODE_NAME)
+    return names
 
 
-def check_spec(spec: JobSpec, machines: Mapping[str, Machine]) -> None:
-    """What Slurm refuses before it makes a record."""
+def checked(spec: JobSpec, machines: Mapping[str, Machine]) -> JobSpec:
+    """The job with each node of its lists by name, after what Slurm refuses before it makes a record."""
     wire.check(spec)
-    check_names((*spec.required_nodes, *spec.excluded_nodes), machines)
+    required, excluded = named(spec.required_nodes, machines), named(spec.excluded_nodes, machines)
     if not _are_somewhere(spec.constraints, machines):
         raise refusal(INVALID_FEATURE)
     if not _are_somewhere(spec.prefer, machines):
         raise refusal(INVALID_PREFER)
     _check_gres(spec, machines)
+    return replace(spec, required_nodes=required, excluded_nodes=excluded)
 
 
 def _are_somewhere(expression: str | None, machines: Mapping[str, Machine]) -> bool:

@@ -138,8 +138,8 @@ class InMemorySlurm(Controls):
             self._controller.update(job_id, changes, now)
         self._answer("update")
 
-    async def cancel(self, job_id: int) -> None:
-        self._controller.cancel(job_id, self._begin())
+    async def cancel(self, job_id: int, name: str | None = None) -> None:
+        self._controller.cancel(job_id, self._begin(), name)
         self._answer("cancel")
 
     async def nodes(self) -> tuple[Node, ...]:

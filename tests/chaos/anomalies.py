@@ -15,13 +15,17 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.chaos.scene import CROWD, PROBES
+from tests.chaos.plan import Odd
+from tests.chaos.scene import CLOSED, CROWD, PROBES
 from tests.chaos.seen import SeenJob, SeenNode, SeenPod
 
 GRACE_S = 20.0
 WAITS_S = 75.0
 """Of a Pod whose job Slurm forgot and is asked for again, while a native job has got its cores: that one
 is refused by the gate after 45 s, and its node is back some 10 s later (README)."""
+RESTS_S = 150.0
+"""Of a Pod that kube-scheduler did not bind, in the disorder of a storm, up to three times in a row: it
+rests for 30 s, 1 and 2 minutes (README)."""
 SWEPT_S = 45.0
 """Of a job whose Pod is gone: a new leader knows no tombstones, and one that a rollback of slurmctld's
 brings back then is ended in the leader's first rounds, some 30 s after it began to lead."""
@@ -34,7 +38,18 @@ OVERCOMMITTED = "overcommitted"
 STUCK_NODES = "stuck_nodes"
 UNDONE = "undone"
 """A person's cordon, drain or DOWN."""
-KINDS = (DUPLICATES, LOST, WRONG_KILLS, UNBOUND_LEAKS, OVERCOMMITTED, STUCK_NODES, UNDONE)
+UNDERSIZED = "undersized"
+"""A Pod is bound by a job that has less than the Pod asks for."""
+KINDS = (DUPLICATES, LOST, WRONG_KILLS, UNBOUND_LEAKS, OVERCOMMITTED, STUCK_NODES, UNDONE, UNDERSIZED)
+
+_REFUSED, _RESTS = "Refused", "NotBindable"
+_TOLD: Mapping[str, str] = {
+    Odd.GREEDY: "InLine",
+    Odd.DENIED: _REFUSED,
+    Odd.CLAIM: "ClaimNotReady",
+    Odd.NOWHERE: _RESTS,
+}
+"""What Pods are told that are rightly without a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +112,21 @@ def _orphans(live: Mapping[str, list[SeenJob]], pods: Mapping[str, SeenPod]) -> 
 
 
 def _of_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
-    """A Pod runs on its job's node, or waits with a job that waits."""
+    """A Pod runs on its job's node, or waits with a job that waits. One that has none is told why."""
     if pod.node:
         if not any(job.running and job.node == pod.node for job in jobs):
             words = f"{pod.name} is bound to {pod.node} without a job there"
             waits = any(job.state == "PENDING" for job in jobs)
             yield Anomaly(UNBOUND_LEAKS, pod.uid, words, WAITS_S if waits else GRACE_S)
         return
-    if not jobs:
-        yield Anomaly(LOST, pod.uid, f"{pod.name} waits without a job")
+    if jobs and pod.told == _REFUSED:
+        yield Anomaly(UNBOUND_LEAKS, pod.uid, f"{pod.name} is refused, and has a job")
+    if not jobs and not (pod.told and pod.told == _TOLD.get(pod.odd)):
+        words = f"{pod.name} waits without a job"
+        rests = pod.told == _RESTS
+        yield Anomaly(LOST, pod.uid, words, RESTS_S if rests else GRACE_S, placing=rests)
     for job in jobs:
-        if job.running:
+        if job.running and pod.odd != Odd.NOWHERE:  # of that, `Judge.held_s` tells
             words = f"job {job.id} runs, {pod.name} is not bound"
             yield Anomaly(UNBOUND_LEAKS, pod.uid, words, placing=True)
 
@@ -128,7 +147,9 @@ def _stuck(
     for job in jobs:
         if job.running and job.node in free:
             free[job.node] -= job.cpus
-    waiting = [job for job in jobs if job.state == "PENDING" and job.partition not in (CROWD, PROBES)]
+    elsewhere = (CROWD, PROBES, CLOSED)
+    pending = (job for job in jobs if job.state == "PENDING" and not job.held)
+    waiting = [job for job in pending if job.partition not in elsewhere]
     room = max((cpus for node, cpus in free.items() if not node.startswith("external")), default=0)
     for job in waiting if all(job.cpus <= room for job in waiting) else ():
         if job.uid in pods and not pods[job.uid].node:

@@ -9,6 +9,7 @@ Not even once, while everything fails:
 - A Pod deleted, or a native job cancelled, though nobody outside the extender gave cause (I3, I5, I6).
   Causes are the workload's own deletions and cancellations, which are noted before they are sent, and
   what Slurm itself does to a job. A guest is deleted by nobody but its author.
+- A Pod bound by a job that has fewer CPUs or GPUs than the Pod asks for: its owner may shrink it.
 - A node that a person took out of service put back by somebody else, unless slurmctld forgot it.
 """
 
@@ -22,6 +23,7 @@ from math import inf
 from tests.chaos.anomalies import (
     DUPLICATES,
     UNBOUND_LEAKS,
+    UNDERSIZED,
     UNDONE,
     WRONG_KILLS,
     Anomaly,
@@ -68,6 +70,9 @@ class Causes:
     """The nodes that a person keeps out of service, how, and since when they surely are."""
     downed: list[tuple[float, str]] = field(default_factory=list)
     """Nodes, and when a person set them DOWN."""
+    mischief: list[tuple[float, str, str]] = field(default_factory=list)
+    """When something was done to a placeholder, its Pod's uid, and what. Nothing may come of it for a
+    Pod that runs: it is no cause."""
 
     def gave_cause(self, pod: SeenPod, bound_at: float, at: float) -> bool:
         """Whether a person did something by a moment for which a Pod may be deleted then. A guest is
@@ -124,6 +129,10 @@ class Judge:
         self.pods: dict[str, SeenPod] = {}
         self.names: dict[str, str] = {}
         """Every Pod ever seen: uid -> name."""
+        self.uids: dict[str, str] = {}
+        """The same by name."""
+        self.odd: dict[str, str] = {}
+        """Why those that are never to be bound are not, by uid."""
         self.adopted: set[str] = set()
         """The uids of the guests for whom a job ran."""
         self._causes = causes
@@ -152,7 +161,9 @@ class Judge:
     def pod_seen(self, now: float, pod: SeenPod) -> None:
         before = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
-        self.names[pod.uid] = pod.name
+        self.names[pod.uid], self.uids[pod.name] = pod.name, pod.uid
+        if pod.odd:
+            self.odd[pod.uid] = pod.odd
         if before is None or str(before) != str(pod):
             self._history[pod.uid].append((now, f"Pod {pod}"))
         if pod.node and not (before and before.node):
@@ -198,8 +209,10 @@ class Judge:
             self._named[job.name].add(job.id)
             self._job_seen(begin, end, job)
             pod = self.pods.get(job.uid)
-            if pod is not None and not pod.managed and job.running and job.node == pod.node:
-                self.adopted.add(job.uid)
+            if pod is not None and job.running and job.node == pod.node:
+                self._judge_size(pod, job)
+                if not pod.managed:
+                    self.adopted.add(job.uid)
         usable = {node: cpus for node, cpus in self._node_cpus.items() if node not in self._out}
         seen = anomalies(self.pods.values(), jobs, self._node_cpus, usable)
         self.violations += self._lasting.update(end, calm, seen)
@@ -215,7 +228,16 @@ class Judge:
 
     def history(self, uid: str) -> list[tuple[float, str]]:
         """Everything that was seen of a Pod and its jobs."""
-        return sorted(self._history[uid])
+        done = [(at, f"its job is {what}") for at, whose, what in self._causes.mischief if whose == uid]
+        return sorted([*self._history[uid], *done])
+
+    def placed_before(self, moment: float) -> set[str]:
+        """The uids of the Pods that were on their nodes by then, and are not over."""
+        return {
+            uid
+            for uid, pod in self.pods.items()
+            if self._bound_at.get(uid, inf) < moment and not pod.over
+        }
 
     @property
     def longest_s(self) -> Mapping[str, float]:
@@ -224,6 +246,15 @@ class Judge:
             kind: max(took, self._nodes_lasting.longest_s[kind])
             for kind, took in self._lasting.longest_s.items()
         }
+
+    @property
+    def held_s(self) -> float:
+        """For how long jobs of one Pod that cannot be bound held their node at most, all in all."""
+        return max((self._ran_s(uid) for uid in self.odd), default=0.0)
+
+    def _ran_s(self, uid: str) -> float:
+        stretches = (s for job in self._jobs_of[uid] for s in self._stretches[job] if s.job.running)
+        return sum(max(0.0, s.last - s.first) for s in stretches)
 
     @property
     def stays(self) -> Collection[Stay]:
@@ -290,6 +321,11 @@ class Judge:
         for uid, found in double.items():
             if not self._causes.rolled_back(self._last_single.get(uid, now), now):
                 self._violated(DUPLICATES, uid, f"{found.words}, without a rollback of slurmctld's")
+
+    def _judge_size(self, pod: SeenPod, job: SeenJob) -> None:
+        """A job that runs cannot be shrunk: it was too small when its Pod was bound."""
+        if pod.managed and pod.job_id == job.id and not pod.over and pod.exceeds(job):
+            self._violated(UNDERSIZED, pod.uid, f"{pod.name} of {pod.cpus} CPUs is bound by {job}")
 
     def _judge_binding(self, binding: Binding) -> None:
         """Only what was the same before and after the Binding is held against it."""

@@ -62,7 +62,7 @@ class Observer:
 
     def jobs(self) -> list[SeenJob]:
         """Asks slurmctld. Raises subprocess.SubprocessError where it does not answer."""
-        return read_jobs(self._scontrol("jobs"))
+        return read_jobs(self._scontrol("jobs"), lambda name: self._judge.uids.get(name, ""))
 
     def nodes(self) -> list[SeenNode]:
         """Asks both systems. Raises httpx.HTTPError, subprocess.SubprocessError."""
@@ -73,6 +73,11 @@ class Observer:
         """All Pods that there are, as far as is known."""
         with self._lock:
             return list(self._judge.pods.values())
+
+    def placed_before(self, moment: float) -> set[str]:
+        """The uids of the Pods that have been on their nodes since then, and stay."""
+        with self._lock:
+            return self._judge.placed_before(moment)
 
     def _scontrol(self, what: str) -> str:
         scontrol = [str(self._cluster.directory / "bin" / "scontrol"), "-o", "show", what]

@@ -10,7 +10,7 @@ from random import Random
 from deploy.local.links import TARGETS
 from deploy.local.proxy import FAULTS, HEALTHY
 from deploy.local.spec import ClusterSpec
-from tests.chaos.scene import GRACEFUL, HIGH, LOW, MAIN, MOST_GRACE_S
+from tests.chaos.scene import CLOSED, DENIED, GRACEFUL, HELD, HIGH, LOW, MAIN, MOST_GRACE_S, WINDOW
 
 STORM_S = 28.0
 _ATTACKS_A_SECOND = 1.4
@@ -21,6 +21,12 @@ _JOBS_A_SECOND = 0.4
 _MOST_STAYING = 6  # those would fill the nodes
 _GUESTS = 0.08
 _DRAINS_APART_S = 25.0
+_ALICES = 0.3
+"""Of the Pods: their jobs are hers, and she may change them."""
+_MISCHIEF_APART_S = 4.0
+_BURSTS_APART_S = 100.0
+_BURST_LASTS_S = 75.0  # most of a rest is in it
+_BURST = 2 * WINDOW
 
 KILL = "kill"
 PAUSE = "pause"
@@ -49,6 +55,8 @@ class Fate(StrEnum):
     DELETE = "its author deletes it"
     FINISH = "it ends by itself, and is deleted later"
     CANCEL = "an admin cancels its placeholder"
+    FORCE = "its author deletes it by force"
+    SLOWLY = "its author lets it leave slowly, and an admin cancels its placeholder meanwhile"
     STAY = "it stays"
 
 
@@ -64,6 +72,60 @@ class PodPlan:
     """Empty for a guest: a Pod that is none of Slurm's, whom Kubernetes places in what is left."""
     grace_s: int
     """All of which it takes to end."""
+    owner: str
+    """The user that its job is to be of."""
+
+
+class Odd(StrEnum):
+    """Why a Pod is never to be bound. Each is its label `scene.ODD`."""
+
+    GREEDY = "greedy"
+    """It is one of many of an owner's that cannot start. Some of them have jobs."""
+    MODEST = "modest"
+    """It is another owner's, beside those: it has a job."""
+    DENIED = "denied"
+    """job_submit.lua refuses its job."""
+    CLAIM = "claim"
+    """Its PersistentVolumeClaim is missing."""
+    NOWHERE = "nowhere"
+    """It wants to be beside a Pod that nobody has: kube-scheduler refuses every Node."""
+
+
+_SINGLE = (  # why, seconds between two, how long each lasts, and in which partition
+    (Odd.DENIED, 20.0, 50.0, MAIN),
+    (Odd.CLAIM, 60.0, 60.0, HIGH),
+    (Odd.NOWHERE, 100.0, 150.0, HIGH),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OddPlan:
+    at: float
+    name: str
+    why: Odd
+    owner: str
+    partition: str
+    comment: str
+    lasts: float
+
+
+class Mischief(StrEnum):
+    """What is done to a placeholder by somebody who may."""
+
+    REWRITE = "AdminComment overwritten"
+    """By an administrator, of a job whose Pod runs."""
+    SHRINK = "shrunk"
+    """By its owner, as the following, while it waits."""
+    MOVE = "moved"
+    RENAME = "renamed"
+
+
+@dataclass(frozen=True, slots=True)
+class MischiefPlan:
+    at: float
+    how: Mischief
+    choice: float
+    """Which of the placeholders that there are: from 0, the first, up to less than 1, the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,20 +197,21 @@ def _attack(random: Random, spec: ClusterSpec, at: float) -> Attack:
 
 
 def pods(seed: int, duration: float) -> Iterator[PodPlan]:
-    random = Random(f"pods {seed}")
+    random, owners = Random(f"pods {seed}"), Random(f"owners {seed}")
     at, number, staying = 0.0, 0, 0
     while (at := at + random.expovariate(_PODS_A_SECOND)) < duration:
         number += 1
-        fate = random.choices(list(Fate), (0.5, 0.25, 0.2, 0.05))[0]
+        fate = random.choices(list(Fate), (0.42, 0.23, 0.18, 0.06, 0.06, 0.05))[0]
         if fate is Fate.STAY and (staying := staying + 1) > _MOST_STAYING:
             fate = Fate.DELETE
         cpus = 1 if fate is Fate.STAY else random.choices((1, 2, 4), (0.7, 0.22, 0.08))[0]
-        gpus = random.choices((0, 1), (0.85, 0.15))[0]
+        gpus = random.choices((0, 1, 2), (0.85, 0.08, 0.07))[0]
         partition = random.choices((MAIN, LOW, GRACEFUL, HIGH), (0.3, 0.3, 0.25, 0.15))[0]
         if random.random() < _GUESTS:
             partition, cpus, gpus = "", 1, 0
         after, grace = random.uniform(2.0, 14.0), random.randint(1, MOST_GRACE_S)
-        yield PodPlan(at, f"p{number}", cpus, gpus, fate, after, partition, grace)
+        owner = "alice" if owners.random() < _ALICES else "root"
+        yield PodPlan(at, f"p{number}", cpus, gpus, fate, after, partition, grace, owner)
 
 
 def jobs(seed: int, duration: float) -> Iterator[JobPlan]:
@@ -170,3 +233,39 @@ def outages(seed: int, duration: float, spec: ClusterSpec) -> Iterator[OutagePla
         lasts = random.uniform(5.0, 45.0)
         yield OutagePlan(at, random.choice(spec.node_names), random.choice(list(Outage)), lasts)
         at += lasts + random.expovariate(1 / _DRAINS_APART_S)
+
+
+def odd_pods(seed: int, duration: float) -> Iterator[OddPlan]:
+    """Pods that are never to be bound: bursts of one owner's, and single ones."""
+    yield from _bursts(seed, duration)
+    for why, apart, lasts, partition in _SINGLE:
+        random = Random(f"{why} {seed}")
+        at, number = random.uniform(0.0, apart), 0
+        while at < duration:
+            number += 1
+            comment = DENIED if why is Odd.DENIED else ""
+            yield OddPlan(at, f"{why}-{number}", why, "root", partition, comment, lasts)
+            at += random.expovariate(1 / apart)
+
+
+def _bursts(seed: int, duration: float) -> Iterator[OddPlan]:
+    """By turns such as compete for nodes that never come, and such as are held."""
+    random = Random(f"bursts {seed}")
+    at, burst = random.uniform(5.0, 15.0), 0
+    while at < duration:
+        burst += 1
+        where, why = (CLOSED, "") if burst % 2 else (MAIN, HELD)
+        for number in range(_BURST):
+            name = f"greedy-{burst}-{number}"
+            yield OddPlan(at, name, Odd.GREEDY, "bob", where, why, _BURST_LASTS_S)
+        name, late = f"modest-{burst}", random.uniform(1.0, 5.0)
+        yield OddPlan(at + late, name, Odd.MODEST, "alice", CLOSED, "", _BURST_LASTS_S - late)
+        at += _BURSTS_APART_S * random.uniform(0.8, 1.2)
+
+
+def mischief(seed: int, duration: float) -> Iterator[MischiefPlan]:
+    random = Random(f"mischief {seed}")
+    at = 0.0
+    while (at := at + random.expovariate(1 / _MISCHIEF_APART_S)) < duration:
+        how = random.choices(list(Mischief), (0.35, 0.35, 0.15, 0.15))[0]
+        yield MischiefPlan(at, how, random.random())

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.chaos.anomalies import KINDS, Anomaly
+from tests.chaos.plan import Mischief, Odd
 from tests.chaos.signals import Kind
 
 _LINES_OF_HISTORY = 60
@@ -16,12 +17,19 @@ FAILOVER_LIMIT_S = 10.0
 LEAST_BOUND = 0.5
 """Of all Pods; many are deleted before they are bound."""
 EVICT_LIMIT_MS = 1000.0
+MOST_DENIALS = 60
+"""Of one Pod: six a leader, and some for each request that has no answer."""
+MOST_HELD_S = 120.0
+"""By such a Pod: the deadline of an allocation, twice where nobody saw why it failed, and what it takes
+to give it back while everything fails."""
+MISCHIEF_TAKES_S = 600.0
+"""A run that lasts as long has every kind of it."""
 LEAST_EVICTIONS = {Kind.CANCELLED: 50, Kind.PREEMPTED: 1, Kind.GRACE: 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """build/chaos.json. The first twelve are what a run is held to; of overlaps and evictions see
+    """build/chaos.json. The first thirteen are what a run is held to; of overlaps and evictions see
     `figures.Figures`."""
 
     kills: int
@@ -34,6 +42,7 @@ class Report:
     stuck_nodes: int
     undone: int
     """What a person did to a node."""
+    undersized: int
     overlap_seconds_max: float
     evict_ms_p99: float | None
     failover_s_max: float | None
@@ -62,7 +71,17 @@ class Report:
     outages: dict[str, int]
     """Of nodes, by how a person took them out of service."""
     pods_bound: int
+    unbindable_held_s: float
+    """For how long jobs of one Pod that can never be bound held a node at most."""
     native_jobs: int
+    deletions: dict[str, int]
+    """By force, and with a grace of a day, after which an admin cancels the placeholder."""
+    mischief: dict[str, int]
+    """What was done to placeholders by those who may (`plan.Mischief`), and how often."""
+    odd_pods: dict[str, int]
+    """How many Pods were never to be bound, by why (`plan.Odd`)."""
+    denials_max: int
+    """How often job_submit.lua refused one Pod's jobs at most."""
     audit_settled_s: float
     audit_bound: int
     audit_waiting: int
@@ -74,13 +93,22 @@ class Report:
         """Also where so little was bound, started, evicted or adopted that nothing was tried."""
         slow = _exceeds(self.failover_s_max, FAILOVER_LIMIT_S)
         slow |= _exceeds(self.evict_ms_p99, EVICT_LIMIT_MS) or self.overlap_seconds_max > 0
-        return bool(self.violations) or slow or not self._tried
+        insists = self.denials_max > MOST_DENIALS or self.unbindable_held_s > MOST_HELD_S
+        return bool(self.violations) or slow or insists or not self._tried
 
     @property
     def _tried(self) -> bool:
         measured = all(self.evictions.get(kind, 0) >= least for kind, least in LEAST_EVICTIONS.items())
-        bound = self.pods_bound >= self.pods * LEAST_BOUND
-        return measured and bound and bool(self.native_starts and self.guests_adopted)
+        to_be_bound = self.pods - sum(self.odd_pods.values())
+        bound = self.pods_bound >= to_be_bound * LEAST_BOUND
+        done = self.duration_s < MISCHIEF_TAKES_S or self._mischievous
+        return measured and bound and done and bool(self.native_starts and self.guests_adopted)
+
+    @property
+    def _mischievous(self) -> bool:
+        """Everything that tenants and admins do was done."""
+        done = self.mischief.keys() >= set(Mischief) and self.odd_pods.keys() >= set(Odd)
+        return done and all(self.deletions.values())
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,14 @@ from tests.chaos.failover import Failovers
 from tests.chaos.figures import Figures, figures, processes_of, signals_of
 from tests.chaos.judge import Causes, Judge
 from tests.chaos.kubernetes import Kubernetes
+from tests.chaos.mischief import Mischiefs, denials_max
 from tests.chaos.observer import Observer
 from tests.chaos.repair import Repair
 from tests.chaos.report import Report, count, story
 from tests.chaos.rush import rush
 from tests.chaos.scene import SPEC
 from tests.chaos.state_loss import StateLoss
-from tests.chaos.workload import Workload
+from tests.chaos.workload import BY_FORCE, SLOWLY, Workload
 
 _HEALED_WITHIN_S = 90.0
 _REST_S = GRACE_S + 2.0  # so that what lasts too long is seen to
@@ -54,6 +57,7 @@ class Run:
         self._canary = Canary(Kubernetes(cluster), self._placing, self._log)
         self._attacker = Attacker(cluster, self._calm, self._canary, self._causes, self._log)
         self._workload = Workload(cluster, self._causes)
+        self._mischiefs = Mischiefs(cluster, self._observer, self._causes)
         self._repair = Repair(cluster, self._causes, self._observer.latest_jobs)
         self._failovers = Failovers(cluster, self._attacker, self._workload, self._calm, self._log)
         self._crowd = Crowd(cluster, self._observer, self._workload, self._causes, self._log)
@@ -64,6 +68,10 @@ class Run:
     def carry_out(self) -> Report:
         for pod in plan.pods(self._seed, self._duration):
             self._workload.plan_pod(pod)
+        for odd in plan.odd_pods(self._seed, self._duration):
+            self._workload.plan_odd_pod(odd)
+        for mischief in plan.mischief(self._seed, self._duration):
+            self._workload.at(mischief.at, partial(self._mischiefs.do, mischief))
         for job in plan.jobs(self._seed, self._duration):
             self._workload.plan_job(job)
         for outage in plan.outages(self._seed, self._duration, self._cluster.spec):
@@ -139,6 +147,11 @@ class Run:
             repairs=dict(self._repair.done),
             longest_s={kind: round(took, 1) for kind, took in self.judge.longest_s.items()},
             pods_bound=self.judge.bound,
+            deletions={how: self._workload.done[how] for how in (BY_FORCE, SLOWLY)},
+            mischief=dict(self._mischiefs.done),
+            odd_pods=dict(Counter(self.judge.odd.values())),
+            denials_max=denials_max(self._cluster),
+            unbindable_held_s=round(self.judge.held_s, 1),
             native_jobs=self._workload.done["sbatch"],
             blind_s=round(self._canary.blind_s, 1),
             audit_settled_s=round(result.settled_s, 1),

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from extender.placement.identity import PlaceholderKey
 from extender.placement.nodes import CONDITION, PREFIX, TAINT
+from extender.placement.workload import CONDITION as PLACEHOLDER
 from extender.placement.workload import JOB_ID
+from tests.chaos.scene import ODD
 
+NAMESPACE = "default/"
+"""How the names of its Pods' jobs begin."""
+
+_GPUS = re.compile(r"gres[/:]gpu(?:[:][a-z]\w*)?[:=](\d+)")
 _ENDED = frozenset(
     {
         "COMPLETED",
@@ -37,13 +43,23 @@ class SeenPod:
     cpus: int
     gpus: int
     job_id: int | None
+    slowly: bool = False
+    """It is deleted with a longer grace than its own: it runs on for as long as its job does."""
+    odd: str = ""
+    """Why it is never to be bound (`plan.Odd`); empty: it is."""
+    told: str = ""
+    """The reason on its condition: why it waits."""
     managed: bool = True
     """Slurm is to place it; a guest is placed by Kubernetes, and only counted by Slurm."""
 
     @property
     def over(self) -> bool:
         """It will never run again, or is about to go."""
-        return self.deleting or self.ended
+        return (self.deleting and not self.slowly) or self.ended
+
+    def exceeds(self, job: SeenJob) -> bool:
+        """It asks for more than a job has."""
+        return self.cpus > job.cpus or self.gpus > job.gpus
 
     @property
     def ended(self) -> bool:
@@ -51,7 +67,8 @@ class SeenPod:
 
     def __str__(self) -> str:
         words = (self.phase, self.node and f"on {self.node}", self.job_id and f"job {self.job_id}")
-        return " ".join(str(word) for word in (*words, self.deleting and "deleting") if word)
+        more = (self.deleting and "deleting", not self.node and self.told)
+        return " ".join(str(word) for word in (*words, *more) if word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +103,10 @@ class SeenJob:
     uid: str
     """Of the Pod that it stands for; empty for a native job."""
     partition: str = ""
+    gpus: int = 0
+    """How many it asks for."""
+    held: bool = False
+    """Slurm is not to start it."""
 
     @property
     def live(self) -> bool:
@@ -101,25 +122,37 @@ class SeenJob:
         return self.state in ("RUNNING", "CONFIGURING", "COMPLETING")
 
     def __str__(self) -> str:
-        return f"job {self.id} {self.state} {self.node}".rstrip()
+        size = f"{self.cpus} CPUs" + (f", {self.gpus} GPUs" if self.gpus else "")
+        where = self.node or self.partition
+        return f"job {self.id} {self.state} {where}".rstrip() + f": {size}"
 
 
 def read_pod(manifest: Mapping[str, Any]) -> SeenPod:
     metadata, spec = manifest["metadata"], manifest["spec"]
-    job_id = (metadata.get("annotations") or {}).get(JOB_ID)
+    annotations = metadata.get("annotations") or {}
+    job_id, status = annotations.get(JOB_ID), manifest.get("status") or {}
     resources = spec["containers"][0]["resources"]
     requests, limits = resources["requests"], resources.get("limits") or {}
     return SeenPod(
         uid=metadata["uid"],
         name=metadata["name"],
         node=spec.get("nodeName") or "",
-        phase=(manifest.get("status") or {}).get("phase") or "Pending",
+        phase=status.get("phase") or "Pending",
         deleting="deletionTimestamp" in metadata,
         cpus=int(requests["cpu"]),
         gpus=int(limits.get("nvidia.com/gpu", 0)),
         job_id=int(job_id) if job_id else None,
+        slowly=metadata.get("deletionGracePeriodSeconds", 0) > spec["terminationGracePeriodSeconds"],
+        odd=(metadata.get("labels") or {}).get(ODD, ""),
+        told=_told(manifest),
         managed=spec.get("schedulerName") == "slurm-scheduler",
     )
+
+
+def _told(manifest: Mapping[str, Any]) -> str:
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    reasons = (each.get("reason") or "" for each in conditions if each["type"] == PLACEHOLDER)
+    return next(reasons, "")
 
 
 def read_nodes(shown: str, manifests: Iterable[Mapping[str, Any]]) -> list[SeenNode]:
@@ -147,22 +180,26 @@ def _read_node(line: str, manifest: Mapping[str, Any]) -> SeenNode:
     )
 
 
-def read_jobs(shown: str) -> list[SeenJob]:
-    """Reads what `scontrol -o show jobs` prints."""
-    return [_read_job(line) for line in shown.splitlines() if line.startswith("JobId=")]
+def read_jobs(shown: str, uid_of: Callable[[str], str] = lambda _: "") -> list[SeenJob]:
+    """Reads what `scontrol -o show jobs` prints. A job that has lost its key is the Pod's whose name it
+    has: `uid_of` gives the uids of all Pods that there were, empty for other names."""
+    return [_read_job(line, uid_of) for line in shown.splitlines() if line.startswith("JobId=")]
 
 
-def _read_job(line: str) -> SeenJob:
+def _read_job(line: str, uid_of: Callable[[str], str]) -> SeenJob:
     fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
     key = PlaceholderKey.parse(fields.get("AdminComment", ""))
-    node = fields.get("NodeList", "(null)")
+    node, name = fields.get("NodeList", "(null)"), fields.get("JobName", "")
+    named = uid_of(name.removeprefix(NAMESPACE)) if name.startswith(NAMESPACE) else ""
     return SeenJob(
         id=int(fields["JobId"]),
-        name=fields.get("JobName", ""),
+        name=name,
         user=fields.get("UserId", "").partition("(")[0],
         state=fields["JobState"],
         node="" if node == "(null)" else node,
         cpus=int(fields.get("NumCPUs", "0").partition("-")[0]),
-        uid=key.uid if key else "",
+        uid=key.uid if key else named,
         partition=fields.get("Partition", ""),
+        gpus=sum(int(count) for count in _GPUS.findall(fields.get("TresPerNode", ""))),
+        held=fields.get("Priority") == "0",
     )

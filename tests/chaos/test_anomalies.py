@@ -1,6 +1,7 @@
 """Each thing that may not last is found where it is, and not where it is not."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from tests.chaos.anomalies import (
     GRACE_S,
     LOST,
     OVERCOMMITTED,
+    RESTS_S,
     STUCK_NODES,
     UNBOUND_LEAKS,
     WAITS_S,
@@ -23,6 +25,7 @@ from tests.chaos.seen import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, 
 
 NODES = {"n1": 8, "n2": 8}
 WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
+REFUSED = replace(WAITING, job_id=None, odd="denied", told="Refused")
 BOUND = replace(WAITING, node="n1", phase="Running")
 JOB = SeenJob(1, "default/p", "root", "RUNNING", "n1", 2, "u")
 PENDING = replace(JOB, state="PENDING", node="")
@@ -44,13 +47,22 @@ def kinds(pods: list[SeenPod], jobs: list[SeenJob]) -> list[str]:
         ([BOUND], [JOB, replace(JOB, id=2, state="COMPLETING")]),
         ([replace(BOUND, phase="Succeeded")], []),
         ([replace(BOUND, deleting=True)], [replace(JOB, state="CANCELLED")]),
+        ([replace(BOUND, deleting=True, slowly=True)], [JOB]),
         ([BOUND], [JOB, NATIVE]),
         ([replace(BOUND, phase="Succeeded")], [replace(NATIVE, cpus=8)]),
         ([], [replace(NATIVE, state="PENDING", node="", cpus=99)]),
+        ([REFUSED], []),
     ],
 )
 def test_systems_that_agree_have_none(pods: list[SeenPod], jobs: list[SeenJob]) -> None:
     assert kinds(pods, jobs) == []
+
+
+def test_a_pod_that_is_refused_has_nothing_and_is_told_so_and_nobody_else_is() -> None:
+    assert kinds([REFUSED], [PENDING, *FULL]) == [UNBOUND_LEAKS]
+    assert kinds([replace(REFUSED, node="n1")], []) == [UNBOUND_LEAKS]
+    assert kinds([replace(REFUSED, told="")], []) == [LOST]
+    assert kinds([replace(REFUSED, odd="")], []) == [LOST]
 
 
 def test_two_live_jobs_of_a_pod() -> None:
@@ -68,6 +80,29 @@ def test_a_live_job_without_its_pod(state: str) -> None:
 )
 def test_a_live_job_whose_pod_is_over(over: SeenPod) -> None:
     assert kinds([over], [JOB]) == [LOST]
+
+
+def test_a_pod_that_leaves_slowly_without_a_job() -> None:
+    slow = replace(BOUND, deleting=True, slowly=True)
+    assert kinds([slow], [replace(JOB, state="CANCELLED")]) == [UNBOUND_LEAKS]
+
+
+def test_a_pod_that_is_rightly_without_a_job_is_told_so() -> None:
+    greedy, denied = replace(WAITING, odd="greedy"), replace(WAITING, odd="denied")
+    assert kinds([greedy], []) == [LOST]
+    assert kinds([replace(greedy, told="InLine")], []) == []
+    assert kinds([denied], []) == [LOST]
+    assert kinds([replace(denied, told="Refused")], []) == []
+    assert kinds([replace(WAITING, odd="claim", told="ClaimNotReady")], []) == []
+    assert kinds([replace(WAITING, odd="nowhere", told="NotBindable")], []) == []
+    for told in ("InLine", "Refused", "ClaimNotReady", "NotBindable"):
+        assert kinds([replace(WAITING, told=told)], []) == [LOST]
+        assert kinds([replace(WAITING, odd="modest", told=told)], []) == [LOST]
+
+
+def test_a_pod_that_kube_scheduler_did_not_bind_rests_for_a_while() -> None:
+    (found,) = anomalies([replace(WAITING, told="NotBindable")], [], NODES)
+    assert (found.kind, found.grace_s, found.placing) == (LOST, RESTS_S, True)
 
 
 def test_a_pod_that_waits_without_a_job() -> None:
@@ -234,6 +269,37 @@ def test_what_goes_and_comes_again_begins_anew() -> None:
     assert lasting.update(31.0, Since(0.0, 0.0), [TROUBLE])
 
 
+def test_a_job_that_is_held_does_not_wait_for_room() -> None:
+    assert kinds([WAITING], [PENDING]) == [LOST]
+    assert kinds([WAITING], [replace(PENDING, held=True)]) == []
+    assert kinds([WAITING], [replace(PENDING, partition="closed")]) == []
+
+
+def test_a_job_that_lost_its_key_is_the_pods_whose_name_it_has() -> None:
+    shown = "JobId=7 JobName={} UserId=root(0) JobState=RUNNING AdminComment=project 7 NodeList=n1\n"
+    uid_of = {"p": "u"}.get
+    names = ("default/p", "default/other", "p")
+    jobs = [read_jobs(shown.format(name), lambda name: uid_of(name, ""))[0] for name in names]
+    assert [job.uid for job in jobs] == ["u", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus"),
+    [
+        ("gres/gpu:2", 2),
+        ("gres/gpu:h100:2", 2),
+        ("gres/gpu:h100=4", 4),
+        ("gres/gpu:0", 0),
+        ("(null)", 0),
+    ],
+)
+def test_what_a_job_asks_for_is_read(asked: str, gpus: int) -> None:
+    shown = f"JobId=7 JobState=PENDING Priority=0 NumCPUs=2 TresPerNode={asked}\n"
+    assert read_jobs(shown) == [
+        SeenJob(7, "", "", "PENDING", "", 2, "", gpus=gpus, held=True),
+    ]
+
+
 def test_scontrols_words_are_read() -> None:
     key = "slurm-extender/c/default/p/u/1.0"
     shown = (
@@ -250,18 +316,33 @@ def test_scontrols_words_are_read() -> None:
 def test_a_pods_manifest_is_read() -> None:
     resources = {"requests": {"cpu": "2"}, "limits": {"nvidia.com/gpu": "1"}}
     annotations = {"slurm-extender.io/job-id": "7"}
-    manifest = {
-        "metadata": {"uid": "u", "name": "p", "annotations": annotations, "deletionTimestamp": "now"},
+    manifest: dict[str, Any] = {
+        "metadata": {
+            "uid": "u",
+            "name": "p",
+            "annotations": annotations,
+            "labels": {"odd": "greedy"},
+            "deletionTimestamp": "now",
+        },
         "spec": {
             "nodeName": "n1",
             "schedulerName": "slurm-scheduler",
+            "terminationGracePeriodSeconds": 8,
             "containers": [{"resources": resources}],
         },
-        "status": {"phase": "Running"},
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "slurm-extender.io/Placeholder", "reason": "InLine"}],
+        },
     }
-    assert read_pod(manifest) == SeenPod(
-        "u", "p", "n1", "Running", deleting=True, cpus=2, gpus=1, job_id=7
+    seen = SeenPod(
+        "u", "p", "n1", "Running", deleting=True, cpus=2, gpus=1, job_id=7, odd="greedy", told="InLine"
     )
+    assert read_pod(manifest) == seen
+    manifest["metadata"]["deletionGracePeriodSeconds"] = 8
+    assert read_pod(manifest) == seen
+    manifest["metadata"]["deletionGracePeriodSeconds"] = 86_400
+    assert read_pod(manifest) == replace(seen, slowly=True)
 
 
 def test_nodes_are_read_from_both_systems() -> None:

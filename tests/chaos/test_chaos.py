@@ -10,6 +10,7 @@ from tests.chaos.run import run
 
 
 @pytest.mark.real
+@pytest.mark.alone
 @pytest.mark.timeout(400)
 def test_a_minute_of_chaos_duplicates_loses_and_leaks_nothing(tmp_path: Path) -> None:
     report = run(seed=27, duration=50.0, directory=tmp_path / "chaos", log=print)

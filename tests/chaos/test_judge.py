@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from tests.chaos.anomalies import DUPLICATES, UNBOUND_LEAKS, UNDONE, WRONG_KILLS, Since
+from tests.chaos.anomalies import DUPLICATES, UNBOUND_LEAKS, UNDERSIZED, UNDONE, WRONG_KILLS, Since
 from tests.chaos.judge import Causes, Judge
 from tests.chaos.overlap import Stay
 from tests.chaos.plan import Outage
@@ -90,6 +90,57 @@ def test_what_slurmctld_was_asked_before_and_answered_after_a_binding_says_nothi
     judge.jobs_seen(7, 8, Since(None, None), [RUNNING])
     judge.conclude()
     assert judge.violations == []
+
+
+@pytest.mark.parametrize(("cpus", "gpus"), [(1, 2), (2, 1)])
+def test_a_pod_bound_by_a_job_that_was_shrunk_is_wrong(cpus: int, gpus: int) -> None:
+    pod = replace(BOUND, gpus=2)
+    job, small = replace(RUNNING, gpus=2), replace(RUNNING, cpus=cpus, gpus=gpus)
+    assert verdict([(1, pod), (2, [job])]) == []
+    assert verdict([(1, pod), (2, [small])]) == [UNDERSIZED]
+    assert verdict([(1, pod), (2, [small, replace(job, id=2)])])[0] == UNDERSIZED
+
+
+def test_a_job_that_was_shrunk_is_no_harm_where_its_pod_is_not_bound_by_it() -> None:
+    small = replace(RUNNING, cpus=1)
+    replaced = replace(BOUND, job_id=2)
+    assert verdict([(1, WAITING), (2, [small])]) == []
+    assert verdict([(1, replaced), (2, [replace(small, state="COMPLETING"), SECOND])]) == []
+    assert verdict([(1, replace(BOUND, deleting=True)), (2, [small])], Causes(deleted={"p": 0})) == []
+    assert verdict([(1, replace(BOUND, managed=False, job_id=None)), (2, [small])]) == []
+
+
+def test_what_is_done_to_a_job_is_no_cause_and_is_told_with_its_pod() -> None:
+    judge = Judge(Causes(mischief=[(2.5, "u", "AdminComment overwritten")]), {"n1": 8})
+    judge.pod_seen(1, BOUND)
+    judge.jobs_seen(2, 2, Since(None, None), [RUNNING])
+    judge.pod_seen(3, DELETED)
+    judge.conclude()
+    assert [violation.kind for violation in judge.violations] == [WRONG_KILLS]
+    assert (2.5, "its job is AdminComment overwritten") in judge.history("u")
+    assert judge.placed_before(2) == set()
+
+
+def test_the_time_is_counted_for_which_a_pod_that_cannot_be_bound_holds_a_node() -> None:
+    judge = Judge(Causes(), {"n1": 8})
+    judge.pod_seen(0, replace(WAITING, odd="nowhere"))
+    others = replace(RUNNING, id=8, uid="v")
+    for at in range(1, 40):
+        jobs = [RUNNING] if at < 31 else [CANCELLED]
+        judge.jobs_seen(at, at, Since(0.0, 0.0), [*jobs, others])
+    assert judge.held_s == 29.0
+    for at in range(40, 46):
+        judge.jobs_seen(at, at, Since(0.0, 0.0), [CANCELLED, SECOND])
+    assert judge.held_s == 34.0
+
+
+def test_pods_that_stay_on_their_nodes_are_told_from_others() -> None:
+    judge = Judge(Causes(), {"n1": 8})
+    judge.pod_seen(1, BOUND)
+    judge.pod_seen(1, replace(WAITING, uid="v", name="q"))
+    assert judge.placed_before(2) == {"u"}
+    assert judge.placed_before(1) == set()
+    assert judge.uids == {"p": "u", "q": "v"}
 
 
 def test_a_pod_bound_elsewhere_than_its_job_runs_is_wrong() -> None:
@@ -223,7 +274,7 @@ def test_the_history_of_a_pod_tells_both_systems_sides_in_order() -> None:
     words = [words for _, words in judge.history("u")]
     assert words == [
         "Pod Pending job 1",
-        "job 1 PENDING",
+        "job 1 PENDING: 2 CPUs",
         "Pod Running on n1 job 1",
         "Pod gone",
     ]

@@ -4,7 +4,22 @@ from itertools import islice
 
 from deploy.local.proxy import FAULTS
 from deploy.local.spec import ClusterSpec
-from tests.chaos.plan import KILL, PAUSE, STORM_S, Attack, Fate, jobs, pods, storms, victims
+from tests.chaos.plan import (
+    KILL,
+    PAUSE,
+    STORM_S,
+    Attack,
+    Fate,
+    Mischief,
+    Odd,
+    jobs,
+    mischief,
+    odd_pods,
+    pods,
+    storms,
+    victims,
+)
+from tests.chaos.scene import WINDOW
 
 SPEC = ClusterSpec(nodes=5, external_nodes=1, replicas=2, links=True)
 
@@ -17,6 +32,8 @@ def test_the_same_seed_makes_the_same_run() -> None:
     assert first(7, 20) == first(7, 20)
     assert list(pods(7, 100.0)) == list(pods(7, 100.0))
     assert list(jobs(7, 100.0)) == list(jobs(7, 100.0))
+    assert list(odd_pods(7, 100.0)) == list(odd_pods(7, 100.0))
+    assert list(mischief(7, 100.0)) == list(mischief(7, 100.0))
 
 
 def test_another_seed_makes_another_run() -> None:
@@ -57,3 +74,22 @@ def test_a_quarter_of_an_hour_has_the_pods_and_kills_that_it_is_held_to() -> Non
     assert 0 < sum(pod.fate is Fate.STAY for pod in planned) <= 6
     kills = sum(attack.how == KILL for storm in first(1, 14) for attack in storm)
     assert kills >= 130  # 14 failovers kill two each besides
+
+
+def test_a_short_run_has_all_that_tenants_and_admins_do() -> None:
+    assert {one.how for one in mischief(1, 100.0)} == set(Mischief)
+    planned = list(odd_pods(1, 100.0))
+    assert {one.why for one in planned} == set(Odd)
+    assert len({one.name for one in planned}) == len(planned)
+    assert any(one.owner == "alice" for one in pods(1, 100.0))
+
+
+def test_a_greedy_owner_has_more_than_may_wait_and_another_comes_later() -> None:
+    planned = [one for one in odd_pods(1, 60.0) if one.why in (Odd.GREEDY, Odd.MODEST)]
+    *greedy, modest = planned
+    assert len(greedy) > WINDOW
+    assert {(one.owner, one.partition) for one in greedy} == {("bob", modest.partition)}
+    assert modest.owner == "alice"
+    assert modest.at > max(one.at for one in greedy)
+    end = min(one.at + one.lasts for one in greedy)
+    assert abs(modest.at + modest.lasts - end) < 1

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from tests.chaos.anomalies import DUPLICATES, LOST, Anomaly
+from tests.chaos.plan import Mischief, Odd
 from tests.chaos.report import Report, count, story
 
 GOOD = Report(
@@ -18,6 +19,12 @@ GOOD = Report(
     overcommitted=0,
     stuck_nodes=0,
     undone=0,
+    undersized=0,
+    deletions={"delete by force": 2},
+    mischief={},
+    odd_pods={},
+    denials_max=6,
+    unbindable_held_s=31.0,
     overlap_seconds_max=0.0,
     evict_ms_p99=700.0,
     overlap_after_state_loss_s=3.0,
@@ -58,6 +65,22 @@ def test_a_run_fails_by_a_violation_a_slow_failover_or_for_want_of_pods() -> Non
     assert replace(GOOD, overlap_seconds_max=0.1).failed
     assert replace(GOOD, evict_ms_p99=1000.1).failed
     assert replace(GOOD, evict_ms_p99=None).failed
+    assert replace(GOOD, denials_max=100).failed
+    assert replace(GOOD, unbindable_held_s=150.0).failed
+
+
+def test_a_long_run_has_every_kind_of_mischief() -> None:
+    long = replace(GOOD, duration_s=900.0)
+    assert long.failed
+    mischief, odd = {str(how): 1 for how in Mischief}, {str(why): 1 for why in Odd}
+    assert not replace(long, mischief=mischief, odd_pods=odd).failed
+    assert replace(long, mischief=mischief, odd_pods={"greedy": 80}).failed
+    never = {"delete by force": 0, "delete slowly": 8}
+    assert replace(long, mischief=mischief, odd_pods=odd, deletions=never).failed
+
+
+def test_pods_that_are_never_to_be_bound_are_not_missed() -> None:
+    assert not replace(GOOD, pods_bound=45, odd_pods={"greedy": 20}).failed
 
 
 def test_repeated_trouble_of_a_pod_counts_once() -> None:

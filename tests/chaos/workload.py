@@ -6,7 +6,7 @@ import heapq
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from threading import Event, Thread
@@ -16,9 +16,11 @@ import httpx
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
+from deploy.local.users import JOB_USERS
 from tests.chaos.judge import Causes
 from tests.chaos.kubernetes import Kubernetes
-from tests.chaos.plan import Fate, JobPlan, Outage, OutagePlan, PodPlan
+from tests.chaos.plan import Fate, JobPlan, Odd, OddPlan, Outage, OutagePlan, PodPlan
+from tests.chaos.scene import ODD
 
 PREFIX = "sunk.coreweave.com/"
 _KWOK = "local.slurm-extender.io/"
@@ -28,6 +30,10 @@ PROCESSES = "processes"
 _PODS = "/api/v1/namespaces/default/pods"
 _PATIENCE_S = 60.0
 _CLEANED_UP_AFTER_S = 12.0
+_A_DAY_S = 86_400
+BY_FORCE, SLOWLY = "delete by force", "delete slowly"
+_DELETIONS: Mapping[int | None, str] = {0: BY_FORCE, _A_DAY_S: SLOWLY}
+_SLOWLY_S = 3.0  # after its deletion, all of which it would use
 _RESUMES = 20
 _NATIVE = """#!/bin/bash
 end=$((SECONDS + {seconds}))
@@ -37,6 +43,13 @@ while
 do sleep 0.4; done
 """
 _THREADS = 24
+_BESIDE_NOBODY = {"labelSelector": {"matchLabels": {"nobody": "this"}}, "topologyKey": "nobody"}
+_ODD_SPECS: Mapping[str, dict[str, Any]] = {
+    Odd.CLAIM: {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}]},
+    Odd.NOWHERE: {
+        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_BESIDE_NOBODY]}}
+    },
+}
 
 Task = Callable[[], None]
 
@@ -61,24 +74,39 @@ class Workload:
     def plan_pod(self, plan: PodPlan) -> None:
         manifest = _manifest(plan)
         end = plan.at + plan.after
-        self._at(plan.at, lambda: self.create(manifest))
+        self.at(plan.at, lambda: self.create(manifest))
         match plan.fate:
             case Fate.DELETE:
-                self._at(end, lambda: self.delete(plan.name))
+                self.at(end, lambda: self.delete(plan.name))
             case Fate.FINISH:
-                self._at(end + _CLEANED_UP_AFTER_S, lambda: self.delete(plan.name))
+                self.at(end + _CLEANED_UP_AFTER_S, lambda: self.delete(plan.name))
             case Fate.CANCEL:
-                self._at(end, lambda: self._cancel(plan.name))
-                self._at(end + _CLEANED_UP_AFTER_S, lambda: self.delete(plan.name))
+                self.at(end, lambda: self._cancel(plan.name))
+                self.at(end + _CLEANED_UP_AFTER_S, lambda: self.delete(plan.name))
+            case Fate.FORCE:
+                self.at(end, lambda: self.delete(plan.name, 0))
+            case Fate.SLOWLY:
+                self.at(end, lambda: self.delete(plan.name, _A_DAY_S))
+                self.at(end + _SLOWLY_S, lambda: self._cancel(plan.name))
+                self.at(end + _CLEANED_UP_AFTER_S, lambda: self.delete(plan.name, plan.grace_s))
+
+    def plan_odd_pod(self, plan: OddPlan) -> None:
+        manifest = _odd_manifest(plan)
+        self.at(plan.at, lambda: self.create(manifest))
+        self.at(plan.at + plan.lasts, lambda: self.delete(plan.name))
 
     def plan_job(self, plan: JobPlan) -> None:
-        self._at(plan.at, lambda: self.submit(plan))
+        self.at(plan.at, lambda: self.submit(plan))
         if plan.cancel_after is not None:
-            self._at(plan.at + plan.cancel_after, lambda: self._cancel_native(plan))
+            self.at(plan.at + plan.cancel_after, lambda: self._cancel_native(plan))
 
     def plan_outage(self, plan: OutagePlan) -> None:
-        self._at(plan.at, lambda: self._take_out(plan))
-        self._at(plan.at + plan.lasts, lambda: self._put_back(plan))
+        self.at(plan.at, lambda: self._take_out(plan))
+        self.at(plan.at + plan.lasts, lambda: self._put_back(plan))
+
+    def at(self, at: float, task: Task) -> None:
+        """Has something done so many seconds after the start."""
+        heapq.heappush(self._tasks, (at, next(self._numbers), task))
 
     def start(self) -> None:
         self._thread.start()
@@ -96,9 +124,14 @@ class Workload:
         """Creates a Pod, and tries again while nobody admits it."""
         self._insist("create", lambda: self._kubernetes.ask("POST", _PODS, manifest))
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, grace_s: int | None = None) -> None:
+        """Deletes a Pod, with its own grace (None) or another."""
         self._causes.deleted.setdefault(name, time.monotonic())
-        self._insist("delete", lambda: self._kubernetes.ask("DELETE", f"{_PODS}/{name}"))
+        how = "" if grace_s is None else f"?gracePeriodSeconds={grace_s}"
+        self._insist(
+            _DELETIONS.get(grace_s, "delete"),
+            lambda: self._kubernetes.ask("DELETE", f"{_PODS}/{name}{how}"),
+        )
 
     def _cancel(self, name: str) -> None:
         self._causes.cancelled.setdefault(name, time.monotonic())
@@ -178,9 +211,6 @@ class Workload:
             time.sleep(0.2)
         self.given_up[what] += 1
 
-    def _at(self, at: float, task: Task) -> None:
-        heapq.heappush(self._tasks, (at, next(self._numbers), task))
-
     def _run(self) -> None:
         begin = time.monotonic()
         while self._tasks and not self._over.is_set():
@@ -224,11 +254,13 @@ def pod(
 
 def _manifest(plan: PodPlan) -> dict[str, Any]:
     """kwok ends the Pod by what its annotations say."""
-    annotations = {_KWOK + "stop-after": str(plan.grace_s)}
+    takes = _A_DAY_S if plan.fate is Fate.SLOWLY else plan.grace_s
+    annotations = {_KWOK + "stop-after": str(takes)}
     if plan.fate is Fate.FINISH:
         annotations[_KWOK + "run-for"] = str(int(plan.after))
     if plan.partition:
         annotations[PREFIX + "partition"] = plan.partition
+        annotations |= _owned_by(plan.owner)
     return pod(
         plan.name,
         cpus=plan.cpus,
@@ -237,6 +269,19 @@ def _manifest(plan: PodPlan) -> dict[str, Any]:
         scheduler="slurm-scheduler" if plan.partition else "default-scheduler",
         terminationGracePeriodSeconds=plan.grace_s,
     )
+
+
+def _odd_manifest(plan: OddPlan) -> dict[str, Any]:
+    annotations = {PREFIX + "partition": plan.partition, **_owned_by(plan.owner)}
+    if plan.comment:
+        annotations[PREFIX + "comment"] = plan.comment
+    spec = {"terminationGracePeriodSeconds": 1, **_ODD_SPECS.get(plan.why, {})}
+    return pod(plan.name, annotations=annotations, labels={ODD: plan.why}, **spec)
+
+
+def _owned_by(user: str) -> dict[str, str]:
+    """Pods that name no user are root's."""
+    return {} if user == "root" else {PREFIX + "user-id": str(JOB_USERS[user])}
 
 
 def _update(node: str, state: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import ssl
 import subprocess
 import time
@@ -24,21 +25,26 @@ CONDITION = "slurm-extender.io/Placeholder"
 _ROUNDS = itertools.count(1)
 
 
+def _pause(began: float) -> None:
+    """The longer it has taken already, up to a tenth of a second: to look costs both systems CPU."""
+    time.sleep(min(0.1, max(0.03, (time.monotonic() - began) / 10)))
+
+
 def eventually(see: Callable[[], Result], what: str, within: float = 20.0) -> Result:
     """Returns the first true answer. Fails with the last one once the time is over."""
-    deadline = time.monotonic() + within
+    began = time.monotonic()
     while not (seen := see()):
-        assert time.monotonic() < deadline, f"{what}: not within {within} s, but {seen!r}"
-        time.sleep(0.03)
+        assert time.monotonic() < began + within, f"{what}: not within {within} s, but {seen!r}"
+        _pause(began)
     return seen
 
 
 def eventually_not(see: Callable[[], Any], what: str, within: float = 20.0) -> None:
     """Waits until the answer is false. Fails with the last one once the time is over."""
-    deadline = time.monotonic() + within
+    began = time.monotonic()
     while seen := see():
-        assert time.monotonic() < deadline, f"{what}: not within {within} s, but {seen!r}"
-        time.sleep(0.03)
+        assert time.monotonic() < began + within, f"{what}: not within {within} s, but {seen!r}"
+        _pause(began)
 
 
 @dataclass(frozen=True)
@@ -188,9 +194,17 @@ class People:
         answer = httpx.get(f"http://127.0.0.1:{self.cluster.ports['extender-health']}/readyz", timeout=5)
         return answer.status_code, answer.json()
 
+    def trouble(self, part: str) -> str:
+        """What the extender's log says of a part that /readyz names; blank where it names it not."""
+        if part not in self.ready()[1]["troubles"]:
+            return ""
+        lines = (self.cluster.logs / "extender.log").read_text().splitlines()
+        told = (json.loads(line) for line in lines if '"event":"trouble"' in line)
+        return next((each["error"] for each in reversed(list(told)) if each["part"] == part), "")
+
     def clean_up(self) -> None:
-        everything = ("--all", "--grace-period=1", "--wait=false")
-        self.cluster.kubectl("delete", "pods", "-n", self.namespace, *everything)
+        """Without kubectl: there are many tests, and it takes longer to start than to be answered."""
+        self._api.delete("/pods", params={"gracePeriodSeconds": 1}).raise_for_status()
         self.cluster.run_slurm("scancel", "-u", "alice")
         eventually(lambda: not self.pods(), "no Pods left", 30)
         eventually(self._no_jobs_are_left, "no jobs left", 30)

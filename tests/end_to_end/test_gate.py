@@ -22,6 +22,8 @@ pytestmark = pytest.mark.real
 GRACE = 6
 KILL_WAIT = GRACE + 6  # a Pod may have no more grace than that
 SLOW = {"local.slurm-extender.io/stop-after": str(GRACE)}
+HANGS = "local.slurm-extender.io/hangs"
+NEVER = {"local.slurm-extender.io/stop-after": "86400"}
 KINDS = ["batch", "srun", "salloc"]
 SETTINGS = (
     "PreemptType=preempt/partition_prio",
@@ -95,7 +97,7 @@ class Native:
 
 
 class Watched:
-    """When a Pod was last there."""
+    """When a Pod's containers were last there."""
 
     def __init__(self, people: People, name: str) -> None:
         self.seen = 0.0
@@ -106,7 +108,8 @@ class Watched:
     def _run(self, people: People, name: str) -> None:
         while not self._over.wait(0.02):
             now = time.time()
-            if people.see(name) is not None:
+            seen = people.see(name)
+            if seen is not None and seen["status"]["phase"] not in ("Succeeded", "Failed"):
                 self.seen = now
 
     def last_seen(self) -> float:
@@ -149,6 +152,74 @@ def test_a_native_job_that_preempts_a_pod_waits_for_it_too(people: People, kind:
     native = Native(people, kind, "urgent")
     assert overlap(native, watched, preempted) == 0
     assert people.see("p") is None
+
+
+def deletion_grace(people: People, name: str) -> int | None:
+    seen = people.see(name)
+    return seen["metadata"].get("deletionGracePeriodSeconds") if seen else None
+
+
+@pytest.mark.parametrize("seconds", [600, 86_400])
+def test_after_a_pod_that_somebody_lets_leave_slowly_a_native_job_waits_no_longer(
+    people: People, seconds: int
+) -> None:
+    """`kubectl drain --grace-period=600`, and a day; the Pod would use all of that."""
+    people.create("p", cpu="8", own_annotations=NEVER)
+    people.bound("p")
+    slowly = (f"--grace-period={seconds}", "--wait=false")
+    people.cluster.kubectl("delete", "pod", people.full("p"), *slowly)
+    eventually(lambda: deletion_grace(people, "p") == seconds, "it leaves slowly")
+    native = Native(people)
+    eventually(lambda: "native" in people.squeue(), "native job queued")
+    assert people.job_of("p") is not None  # for as long as the Pod may be there
+    people.scancel("p")
+    eventually(lambda: deletion_grace(people, "p") == GRACE, "it has its own grace")
+    people.gone("p", GRACE + 5)
+    native.starts()
+
+
+def deletes_by_force(people: People, name: str) -> float:
+    """Returns when. The Pod is gone at once; that its containers are not is its kubelet's to know."""
+    began = time.time()
+    people.cluster.kubectl("delete", "pod", people.full(name), "--force", "--grace-period=0")
+    assert people.see(name) is None
+    return began
+
+
+def test_what_a_pod_deleted_by_force_has_is_nobody_elses_for_all_of_its_grace(people: People) -> None:
+    people.create("p", cpu="8")
+    people.bound("p")
+    native = Native(people)
+    eventually(lambda: "native" in people.squeue(), "native job queued")
+    forced = deletes_by_force(people, "p")
+    held = f"Pod gone: its containers may run for another {GRACE + 5} s"
+    eventually(lambda: getattr(people.job_of("p"), "comment", "") == held, "it is said why")
+    assert native.starts() - forced > GRACE + 4
+    assert people.job_of("p") is None
+
+
+def test_a_pod_deleted_by_force_on_its_way_out_lets_nobody_in_before_its_grace_is_over(
+    people: People,
+) -> None:
+    slow_pod(people).last_seen()
+    native = Native(people)
+    eventually(lambda: "native" in people.squeue(), "native job queued")
+    people.scancel("p")
+    eventually(lambda: deletion_grace(people, "p") is not None, "it is evicted")
+    forced = deletes_by_force(people, "p")
+    assert native.starts() - forced > GRACE + 4
+
+
+def test_another_leader_holds_what_a_pod_deleted_by_force_has(people: People) -> None:
+    people.create("p", cpu="8")
+    people.bound("p")
+    native = Native(people)
+    eventually(lambda: "native" in people.squeue(), "native job queued")
+    forced = deletes_by_force(people, "p")
+    eventually(lambda: "Pod gone" in getattr(people.job_of("p"), "comment", ""), "it is said why")
+    people.cluster.kill("extender")
+    people.cluster.start("extender")
+    assert native.starts() - forced > GRACE + 4
 
 
 def test_while_a_pod_has_its_jobs_grace_time_what_gets_other_cores_starts(people: People) -> None:
@@ -209,12 +280,9 @@ def test_without_placeholders_native_jobs_start_while_no_extender_runs(gated: Cl
 
 def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(people: People) -> None:
     """Before the Prolog gives up: Slurm would drain the node then, for a person to resume."""
-    people.create("p", cpu="8")
+    people.create("p", cpu="8", own_annotations={HANGS: "true"})
     pod = people.full("p")
     people.bound("p")
-    people.cluster.kubectl(
-        "patch", "pod", pod, "-p", '{"metadata": {"finalizers": ["example.com/hold"]}}'
-    )
     reason = f"slurm-extender: Pod default/{pod} is still there though its job has ended"
     try:
         with gate_tries(people.cluster, KILL_WAIT + 8):
@@ -226,7 +294,7 @@ def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(people: Pe
         assert node_is(people) == f"drained|{reason}"
         assert native.started() is None
     finally:
-        people.cluster.kubectl("patch", "pod", pod, "-p", '{"metadata": {"finalizers": null}}')
+        people.cluster.kubectl("annotate", "pod", pod, f"{HANGS}-")
     eventually(lambda: not node_is(people).startswith("drain"), "resumed")
 
 

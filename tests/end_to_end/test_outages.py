@@ -64,8 +64,8 @@ def outage(cluster: Cluster, of: str, how: str) -> Iterator[None]:
             cluster.disturb(EXTENDER, of, HEALTHY)
 
 
-def troubles(people: People) -> dict[str, str]:
-    return dict(people.ready()[1]["troubles"])
+def troubles(people: People) -> list[str]:
+    return list(people.ready()[1]["troubles"])
 
 
 def troubled_by_metrics(people: People) -> set[str]:

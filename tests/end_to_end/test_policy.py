@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -274,12 +275,12 @@ def test_a_policy_that_changes_while_the_extender_is_down_counts_when_it_comes_b
 
 def test_a_bad_file_keeps_the_last_good_policy_and_alerts(people: People, policy: Policy) -> None:
     policy.spoil()
-    trouble = eventually(lambda: people.ready()[1]["troubles"].get("policy"), "/readyz tells")
+    trouble = eventually(lambda: people.trouble("policy"), "/readyz and the log tell")
     assert "policy.yaml:1: preset: must be restricted or open" in trouble
     assert people.ready()[0] == 200
     metrics = f"http://127.0.0.1:{people.cluster.ports['extender-metrics']}/metrics"
     assert "slurm_extender_policy_good 0.0" in httpx.get(metrics).text
-    assert '"event":"the last good policy counts"' in (people.cluster.logs / "extender.log").read_text()
+    assert "the last good policy counts" in trouble
     people.create("p")
     people.bound("p")
     assert owner(people, "p") == "alice"
@@ -344,6 +345,65 @@ def test_nobody_else_writes_the_bookkeeping(people: People) -> None:
     annotate(people, "p", "mine=yes")
     assert forged(people, "p") == before
     assert (people.see("p") or {})["metadata"]["annotations"]["mine"] == "yes"
+
+
+def test_nobody_else_writes_the_bookkeeping_by_a_pods_status(people: People) -> None:
+    people.create("p")
+    people.bound("p")
+    guarded(people, "p")
+    before = forged(people, "p")
+    pod = people.full("p")
+    for numbers in ({"job-id": "7"}, {"job-id": None}, {"attempt": "900"}):
+        annotations = {f"slurm-extender.io/{key}": value for key, value in numbers.items()}
+        patch = json.dumps({"metadata": {"annotations": annotations}})
+        refused = people.kubectl("patch", "pod", pod, "--subresource=status", "-p", patch)
+        assert "the extender's to write" in refused.stderr
+    told = json.dumps({"metadata": {"annotations": {"mine": "yes"}}, "status": {"message": "fine"}})
+    people.cluster.kubectl("patch", "pod", pod, "--subresource=status", "-p", told)
+    assert forged(people, "p") == before
+    assert (people.see("p") or {})["metadata"]["annotations"]["mine"] == "yes"
+
+
+def test_nobody_else_writes_the_bookkeeping_by_a_binding(people: People) -> None:
+    pod = people.full("p")
+    people.create("p", scheduler="nobody")
+    annotations = {"slurm-extender.io/job-id": "7", "slurm-extender.io/node": "node-1"}
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod, "annotations": annotations},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"},
+    }
+    path = f"/api/v1/namespaces/{people.namespace}/pods/{pod}/binding"
+    refused = people.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
+    assert "the extender's to write" in refused.stderr
+    assert people.node_of("p") is None
+
+
+@pytest.mark.usefixtures("policy", "unguarded")
+def test_what_is_forged_on_a_pod_does_not_save_it_from_its_eviction(people: People) -> None:
+    """It is forged again and again, so that the eviction meets with conflicts too."""
+    people.create("p")
+    people.bound("p")
+    pod, over = people.full("p"), threading.Event()
+
+    def forge() -> None:
+        attempt = 2
+        while not over.is_set():
+            numbers = (f"slurm-extender.io/attempt={attempt}", f"slurm-extender.io/job-id={1 << 25}")
+            people.kubectl("annotate", "pod", pod, "--overwrite", *numbers)
+            attempt += 1
+
+    forger = threading.Thread(target=forge)
+    forger.start()
+    try:
+        people.scancel("p")
+        people.gone("p")
+    finally:
+        over.set()
+        forger.join()
+    assert "SlurmJobCancelled" in people.events("p")
+    eventually(lambda: people.job_of("p") is None, "no other job")
 
 
 @pytest.mark.usefixtures("policy", "unguarded")

@@ -88,6 +88,35 @@ def test_places_in_slurms_queue_are_refilled_by_priority_then_by_age(narrow: Peo
         narrow.bound(name, within=40)
 
 
+GREEDY, OTHER = {"user-id": "2001", "priority": "0"}, {"user-id": "2002"}
+"""A user whose jobs are held, and another one."""
+
+
+def test_an_owner_whose_jobs_are_held_keeps_nobody_else_from_slurm(narrow: People) -> None:
+    names = [f"held-{number}" for number in range(10)]
+    for name in names:
+        narrow.create(name, annotations=PARTITION | GREEDY)
+    eventually(lambda: len(waiting(narrow)) == WINDOW, "the window full of held jobs")
+    narrow.create("other", annotations=PARTITION | OTHER)
+    narrow.bound("other", within=3)
+
+    def why(reason: str) -> list[str]:
+        return [name for name in names if narrow.condition(name).get("reason") == reason]
+
+    eventually(lambda: len(why("JobHeldUser")) == WINDOW, "those in Slurm told that they are held")
+    eventually(
+        lambda: len(why("InLine")) == len(names) - WINDOW, "the others told that they are in line"
+    )
+    (first, *_) = why("InLine")
+    assert "user, account, QOS and reservation" in narrow.condition(first)["message"]
+    for number in range(4):  # on the nodes that the held ones leave idle, and more than the window is
+        narrow.create(f"all-{number}", cpu="8", annotations=PARTITION | OTHER)
+    narrow.delete("other")
+    for number in range(4):
+        narrow.bound(f"all-{number}")
+    assert waiting(narrow) == {narrow.full(name) for name in why("JobHeldUser")}
+
+
 @pytest.fixture(params=list(DEBIAN_SUITES))
 def limited(request: pytest.FixtureRequest) -> Iterator[People]:
     """The people of a cluster whose Slurm takes few jobs, counting those that it still remembers."""

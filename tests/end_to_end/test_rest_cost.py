@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from slurm_client.rest import SlurmRest
 from tests.end_to_end.people import People, eventually
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 
 NATIVE = 5000
 ARRAY = 1000  # Slurm's own MaxArraySize

@@ -15,6 +15,7 @@ KINDS = list(budgets(BUDGETS, 50))
 
 
 @pytest.mark.real
+@pytest.mark.alone
 def test_twenty_seconds_of_load_at_50_nodes(tmp_path: Path) -> None:
     """The machine may be busy: less than two seconds is quick enough here; but nothing may fail."""
     wide = "{ p50_ms = 2000, p99_ms = 2000 }"

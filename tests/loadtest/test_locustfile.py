@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from aiohttp import web
 
 from deploy.local.layout import CHECKOUT
 from loadtest.stock import Kind, Stock, StockedPod
+
+pytestmark = pytest.mark.alone  # locust has so many seconds, its start included
 
 LOCUSTFILE = CHECKOUT / "loadtest/locustfile.py"
 _HANGS_S = 12

@@ -17,6 +17,7 @@ from deploy.local.spec import ClusterSpec
 @pytest.fixture
 def _nothing_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("SLURM_TREES", raising=False)
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *tools: str) -> None:

@@ -66,6 +66,12 @@ def test_accounting_is_there_for_those_who_ask_only() -> None:
     assert f"AccountingStoragePort={port}" in conf
 
 
+def test_a_script_that_is_asked_about_submissions_is_there_for_those_who_give_one_only() -> None:
+    assert not starting(slurm_conf(ClusterSpec()), "JobSubmitPlugins")
+    conf = slurm_conf(ClusterSpec(job_submit_lua="function slurm_job_submit() end"))
+    assert starting(conf, "JobSubmitPlugins") == ["JobSubmitPlugins=lua"]
+
+
 def test_a_callers_line_replaces_the_parameter_of_the_same_name() -> None:
     conf = replace_parameters("KillWait=40\nMinJobAge=60\n", ("killwait=5", "Prolog=/p"))
     assert conf.splitlines() == ["MinJobAge=60", "killwait=5", "Prolog=/p"]

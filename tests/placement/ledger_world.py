@@ -6,10 +6,15 @@ itself keeps the books on what must never happen.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
 
 from extender.bind.binder import NotBound, verified
+from extender.filter.route import to_tell
+from extender.occupancy_view import TAKEN
 from extender.placement.audit import may_have_no_job
 from extender.placement.cluster import ClusterView
 from extender.placement.events import (
@@ -21,6 +26,7 @@ from extender.placement.events import (
     ExcludeNodes,
     Failure,
     GraceStarted,
+    HoldJob,
     JobsPolled,
     LookAtNode,
     NoteJob,
@@ -38,12 +44,15 @@ from extender.placement.events import (
 )
 from extender.placement.identity import PlaceholderKey
 from extender.placement.ledger import Ledger
-from extender.placement.node_constraints import Node, NodeConstraints
+from extender.placement.node_constraints import ANYWHERE, Node
+from extender.placement.ownership import key_of
 from extender.placement.placeholder import State
-from extender.placement.recovery import to_read
+from extender.placement.recovery import to_read, with_their_pods
 from extender.placement.rules import Rules
-from extender.placement.workload import GATE, Allocation, Offer, Pod, Request
+from extender.placement.workload import GATE, Allocation, Offer, Pod, Request, lacks_room
+from slurm_client import hostlist
 from slurm_client.model import Grant, Job, JobSpec, JobState, Partition
+from tests.builders import DIALECT
 
 NODES = ("n1", "n2")
 VIEW = ClusterView(
@@ -52,8 +61,17 @@ VIEW = ClusterView(
     partitions={"main": Partition("main", NODES, default=True)},
     preemption=False,
 )
-REQUEST = Request(JobSpec("default/p", 1, 1), NodeConstraints({}, None, ()))
+REQUEST = Request(JobSpec("default/p", 1, 1), ANYWHERE)
+
+
+def of_user(user: int | None) -> Request:
+    """What a Pod of a Slurm user asks for."""
+    return replace(REQUEST, job=replace(REQUEST.job, user_id=user))
+
+
 LOST = Failure(Remedy.AGAIN, "the reply was lost")
+REFUSAL = '0/2 nodes are available: persistentvolumeclaim "data" not found'
+NO_CLAIM = 'PersistentVolumeClaim "data" not found; no job is asked for until it exists'
 
 
 def job_state(base: str) -> JobState:
@@ -74,7 +92,7 @@ class Replica:
 class World:
     """Kubernetes, Slurm, a kube-scheduler, and one ledger between them."""
 
-    rules: Rules = field(default_factory=lambda: Rules(avoid=20.0, offer=10.0))
+    rules: Rules = field(default_factory=lambda: Rules(avoid=20.0, offer=10.0, unbindable=(5.0, 20.0)))
     now: float = 0.0
     pods: dict[str, Pod] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
@@ -94,16 +112,42 @@ class World:
     """Another one that believes that it leads."""
     bindings: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Bindings that are on their way: the Pod's version and the Node, by uid."""
+    leaving: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Pods that use all of their grace, by uid: when they were deleted, and with how long a one."""
+    containers: dict[str, tuple[Pod, float]] = field(default_factory=dict)
+    """Pods that were deleted by force, by uid, and until when their containers run on."""
     vacated_in: dict[str, float] = field(default_factory=dict)
     """Nodes that Pods are leaving, and how long that takes."""
     max_jobs: int | None = None
     """Slurm's limit on jobs."""
+    denied: set[str] = field(default_factory=set)
+    """Pods whose jobs a job_submit plugin refuses, with slurm.ERROR: Slurm says no more, and is asked
+    before it looks for a duplicate. Until their authors ask for something else."""
     tells_grants: bool = True
     """Whether what was granted at once is known at once too."""
+    may_run: dict[int, int] = field(default_factory=dict)
+    """Slurm's limit on the running jobs of each user (QOS MaxJobsPerUser); a user without one may run
+    any number."""
     gives_to: tuple[int, int] | None = None
     """The user and group that Slurm gives every queued job to, whatever it is asked."""
+    overwrites_keys: bool = False
+    """A job_submit plugin sets the AdminComment of every job that comes."""
+    rewrites: dict[str, Any] = field(default_factory=dict)
+    """What else it sets."""
+    lost_keys: str | None = None
+    """What /readyz says of jobs without their keys."""
+    unbindable: set[str] = field(default_factory=set)
+    """Pods that kube-scheduler refuses everywhere, for ever, before it asks any extender."""
+    taken: set[str] = field(default_factory=set)
+    """Nodes where Pods that Slurm does not count have all room."""
+    held_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """For how long jobs ran, by Pod, while it could not be bound."""
+    started: Counter[str] = field(default_factory=Counter)
+    """How many jobs of each Pod were started: each may have preempted somebody."""
     made: int = 0
     version: int = 0
+    submitted: dict[int, str] = field(default_factory=dict)
+    """Which workload each job was asked for: what the world knows, whatever becomes of a job's key."""
 
     def __post_init__(self) -> None:
         self.restart()
@@ -146,17 +190,19 @@ class World:
 
     def restart(self) -> None:
         """A new extender, which knows nothing, reads both systems."""
-        self.acting, self.saved = Replica(Ledger(self.rules)), None
+        self.lost_keys = None
+        self.acting, self.saved = Replica(Ledger(self.rules, unsigned=self._hear_of_keys)), None
+        self.forget_containers()
         self.tell(ClusterObserved(VIEW))
-        keys = {job.id: PlaceholderKey.parse(job.admin_comment) for job in self.jobs.values()}
+        keys = {job.id: key_of(job) for job in self.jobs.values()}
         states = {job.id: job.state for job in self.jobs.values()}
-        read = set(to_read(self.pods.values(), states, self.rules))
+        wanted = set(to_read(self.pods.values(), states, self.rules))
+        read = [job for job in self.jobs.values() if job.id in wanted]
+        without = [job for job in read if keys[job.id] is None]
+        lost = {job.id: uid for uid, job in with_their_pods(without, self.pods.values(), self.rules)}
         for pod in tuple(self.pods.values()):
-            mine = (
-                j
-                for j in self.jobs.values()
-                if (key := keys[j.id]) and key.uid == pod.uid and j.id in read
-            )
+            mine = [job for job in read if (key := keys[job.id]) is not None and key.uid == pod.uid]
+            mine += [job for job in without if lost.get(job.id) == pod.uid]
             self.tell(Recovered(pod, tuple(mine)))
         for job in tuple(self.jobs.values()):
             key = keys[job.id]
@@ -164,11 +210,20 @@ class World:
                 self.tell(OrphanFound(key, job.id))
         self.tell(ClusterObserved(VIEW))
 
+    def _hear_of_keys(self, words: str | None) -> None:
+        self.lost_keys = words
+
+    def forget_containers(self) -> None:
+        """Of those that outlive their Pod a new leader knows what their job says."""
+        for uid in tuple(self.containers):
+            if not any("may run for another" in (job.comment or "") for job in self.live_jobs(uid)):
+                del self.containers[uid]
+
     def sweep(self) -> None:
         """Live jobs that the ledger does not know, of Pods that are gone or have moved on, are ended."""
         known = {p.job_id for p in self.ledger.placeholders}
         for job in tuple(self.jobs.values()):
-            key = PlaceholderKey.parse(job.admin_comment)
+            key = key_of(job)
             if key is None or job.state.ended or job.id in known:
                 continue
             pod = self.pods.get(key.uid)
@@ -177,16 +232,38 @@ class World:
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
+        self.end_graces()
+        for uid in self.pods:
+            if self.cannot_be_bound(uid):
+                self.held_s[uid] += seconds * sum(job.state.running for job in self.live_jobs(uid))
         self.tell(Tick())
 
     # Kubernetes
 
-    def create_pod(self, priority: int = 0, request: Request = REQUEST) -> str:
+    def create_pod(
+        self, priority: int = 0, request: Request = REQUEST, *, obstacle: str | None = None
+    ) -> str:
         self.made += 1
         uid = f"u{self.made}"
-        pod = Pod(uid, "default", f"p{self.made}", "0", request, f"{self.made:04}", priority, (GATE,))
-        self.write(pod)
+        name, created = f"p{self.made}", f"{datetime.fromtimestamp(self.made, UTC):%FT%TZ}"
+        named = replace(request, job=replace(request.job, name=f"default/{name}"))
+        pod = Pod(uid, "default", name, "0", named, created, priority, (GATE,))
+        self.write(replace(pod, obstacle=obstacle))
         return uid
+
+    def bind_at_once(self) -> str:
+        """A Pod that is bound, when all is heard and done."""
+        uid = self.create_pod()
+        self.settle()
+        self.bind(uid)
+        self.settle()
+        assert self.pods[uid].node
+        return uid
+
+    def claim(self, uid: str, *, missing: bool) -> None:
+        """What a Pod refers to goes, or comes."""
+        pod = self.pods[uid]
+        self.write(replace(pod, obstacle=NO_CLAIM if missing else None))
 
     def write(self, pod: Pod) -> None:
         self.version += 1
@@ -195,8 +272,49 @@ class World:
         self._announce(PodObserved(pod))
 
     def remove_pod(self, uid: str, *, seen: bool = True) -> None:
-        if self.pods.pop(uid, None) is not None:
-            self._announce(PodVanished(uid, seen))
+        """Its containers have ended, as its kubelet says first, and it is dropped."""
+        pod = self.pods.pop(uid, None)
+        if pod is not None:
+            self.leaving.pop(uid, None)
+            last = replace(pod, deleting=True, finished=pod.node is not None)
+            self._announce(PodVanished(uid, seen, last if seen else None))
+
+    def force_delete(self, uid: str, *, seen: bool = True) -> None:
+        """It is dropped at once; its kubelet ends its containers when it hears of that."""
+        pod = self.pods.pop(uid, None)
+        if pod is not None:
+            self.leaving.pop(uid, None)
+            if seen:  # otherwise nobody can know
+                self.containers[uid] = pod, self.now + pod.grace
+            last = replace(pod, deleting=True)
+            self._announce(PodVanished(uid, seen, last if seen else None))
+
+    def delete_pod(self, uid: str, grace: int) -> None:
+        """Somebody deletes a Pod with a grace of his choice, all of which it uses; one that is nowhere
+        is gone at once. A grace may be shortened, and no more (rest.BeforeDelete)."""
+        pod = self.pods[uid]
+        deleted, before = self.leaving.get(uid, (self.now, grace + 1))
+        if pod.node is None:
+            self.remove_pod(uid)
+        elif grace < before:
+            self.leaving[uid] = deleted, grace
+            self.write(replace(pod, deleting=True, deletion_grace=grace))
+            self.end_graces()
+
+    def end_graces(self) -> None:
+        for uid, (deleted, grace) in tuple(self.leaving.items()):
+            if self.now >= deleted + grace:
+                del self.leaving[uid]
+                self.remove_pod(uid)
+
+    def outwrite(self) -> None:
+        """Somebody else writes to a Pod a moment before we do, as often as we try now."""
+        versioned = (WriteAllocation, WriteAttempt, EvictPod)
+        for effect in [each for each in self.effects if isinstance(each, versioned)]:
+            if effect.uid in self.pods:
+                self.write(self.pods[effect.uid])
+            self.effects.remove(effect)
+            self.finish(effect, self.do(effect))
 
     def hear(self) -> None:
         """The watch delivers its oldest undelivered change."""
@@ -204,7 +322,10 @@ class World:
             self.tell(self.news.pop(0))
 
     def bind(self, uid: str) -> None:
-        """kube-scheduler binds, through what /bind checks."""
+        """kube-scheduler binds, through what /bind checks, or refuses every Node, or finds some."""
+        if self.cannot_be_bound(uid):
+            self.refuse(uid, offers=False)
+        self.look(uid)
         self.begin_binding(uid)
         self.finish_binding(uid)
 
@@ -213,12 +334,24 @@ class World:
         pod = self.pods.get(uid)
         if pod is None or pod.gated or pod.node or pod.allocation is None:
             return
-        job = self.jobs.get(pod.allocation.job_id)
+        if self.cannot_be_bound(uid) or pod.allocation.node in self.taken:
+            return
+        job, known = self.jobs.get(pod.allocation.job_id), self.ledger.allocated(uid)
+        if known is not None and known.immediate and known.pod.resource_version == pod.resource_version:
+            # The leader asks no more of what was granted at once (Binder._still_granted).
+            if job is not None and job.state.running:
+                self.bindings[uid] = pod.resource_version, pod.allocation.node
+            return
         try:
-            granted = verified(pod, job, pod.allocation.node, VIEW)
+            granted = verified(pod, job, pod.allocation.node, VIEW, self.rules.ids)
         except NotBound:
             return
         self.bindings[uid] = pod.resource_version, granted.node
+
+    def cannot_be_bound(self, uid: str) -> bool:
+        """Whether kube-scheduler refuses a Pod everywhere before it asks any extender."""
+        pod = self.pods.get(uid)
+        return uid in self.unbindable or (pod is not None and pod.obstacle is not None)
 
     def finish_binding(self, uid: str) -> None:
         """The Binding arrives: it counts for that version of the Pod only."""
@@ -233,6 +366,9 @@ class World:
             version, node = self.bindings.get(pod.uid, ("", ""))
             if pod.node or version == pod.resource_version:
                 yield pod, pod.node or node
+        for pod, until in self.containers.values():
+            if pod.node and self.now < until:
+                yield pod, pod.node
 
     def refuse(self, uid: str, *, offers: bool) -> None:
         """kube-scheduler will not have the allocated Node, and has another to offer or none."""
@@ -241,27 +377,77 @@ class World:
             return
         others = tuple(name for name in NODES if name != pod.allocation.node)
         offered = Offer(pod.allocation.job_id, others) if offers else None
-        self.write(replace(pod, looked_at=True, unschedulable=True, offered=offered))
+        self.say(uid, REFUSAL, offered)
+
+    def say(self, uid: str, refusal: str, offered: Offer | None = None) -> None:
+        """kube-scheduler says why it finds no Node for a Pod."""
+        pod, room = self.pods[uid], lacks_room(refusal, DIALECT)
+        refused = replace(pod, looked_at=True, refusal=refusal, lacks_room=room, offered=offered)
+        if refused != pod:  # it writes the same condition once
+            self.write(refused)
+
+    def look(self, uid: str) -> None:
+        """kube-scheduler looks at a Pod again that it has not bound: if it finds Nodes, it asks /filter
+        about them, which notes that once for each attempt and each job. Where others have what Slurm
+        allocated, as /bind has found out, /filter refuses every Node."""
+        pod = self.pods[uid]
+        granted = pod.allocation
+        if pod.gates or pod.node or self.cannot_be_bound(uid):
+            return
+        taken = granted is not None and granted.node in self.taken
+        job_id = 0 if granted is None else granted.job_id
+        names = to_tell(granted, NODES, retried=pod.attempt > 1, taken=taken)
+        noted = pod.offered is not None and pod.offered.job_id == job_id
+        told = replace(pod, offered=Offer(job_id, tuple(names))) if names and not noted else pod
+        told = replace(told, looked_at=True, refusal=TAKEN) if taken else told
+        if told != pod:
+            self.write(told)
 
     def edit(self, uid: str, user: int | None = None, *, forbidden: bool = False) -> None:
         """The Pod's author asks for something else, or the policy has become another."""
+        self.denied.discard(uid)
         pod, problems = self.pods[uid], ("forbidden",) if forbidden else ()
         job = replace(pod.request.job, comment=f"edited {self.version}", user_id=user)
         self.write(replace(pod, request=replace(pod.request, job=job, problems=problems)))
 
+    def forge(self, uid: str, attempt: int) -> None:
+        """Somebody numbers another attempt on a Pod, and a job under the id that would be that one's:
+        whoever reads the code can compute it."""
+        pod = self.pods[uid]
+        key = PlaceholderKey(self.rules.cluster, pod.namespace, pod.name, uid, attempt)
+        job_id = key.job_id(self.rules.ids)
+        allocation = pod.allocation and replace(pod.allocation, job_id=job_id)
+        self.write(replace(pod, attempt=attempt, job_id=job_id, allocation=allocation))
+
     # Slurm
 
     def schedule(self) -> None:
-        """Slurm starts what fits: one job a node."""
+        """Slurm starts what fits: one job a node. A job over its owner's limit holds up no other job."""
         for job in sorted(self.jobs.values(), key=lambda j: j.submit_time or 0):
-            free = self.free_nodes(job)
-            if job.state.pending and free:
+            if not job.state.pending:
+                continue
+            if self._over_its_limit(job):
+                self.jobs[job.id] = replace(job, reason="QOSMaxJobsPerUserLimit")
+            elif free := self.free_nodes(job):
+                self._note_start(job)
                 self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=(free[0],))
+            else:
+                self.jobs[job.id] = replace(job, reason="Resources")
+
+    def _over_its_limit(self, wanted: Job) -> bool:
+        own = (j for j in self.jobs.values() if j.user_id == wanted.user_id and j.state.running)
+        return wanted.user_id in self.may_run and sum(1 for _ in own) >= self.may_run[wanted.user_id]
+
+    def _note_start(self, job: Job) -> None:
+        key = PlaceholderKey.parse(job.admin_comment)
+        if key is not None:
+            self.started[key.uid] += 1
 
     def free_nodes(self, wanted: Job) -> list[str]:
         used = {job.nodes[0] for job in self.jobs.values() if not job.state.ended and job.nodes}
         allowed = wanted.required_nodes or NODES
-        return [name for name in allowed if name not in used and name not in wanted.excluded_nodes]
+        used.update(wanted.excluded_nodes)
+        return [name for name in allowed if name not in used]
 
     def end_job(self, job_id: int, base: str) -> None:
         job = self.jobs.get(job_id)
@@ -288,9 +474,23 @@ class World:
                 self.tell(GraceStarted(record.pod.uid, job))
 
     def _blame(self, job: Job) -> None:
-        key = PlaceholderKey.parse(job.admin_comment)
-        if key is not None:
-            self.disturbed.add(key.uid)
+        if job.id in self.submitted:
+            self.disturbed.add(self.workload_of(job))
+
+    def workload_of(self, job: Job) -> str:
+        """The uid of the Pod that a job was asked for, empty where that was somebody else."""
+        key = key_of(job)
+        return key.uid if key else self.submitted.get(job.id, "").partition("#")[0]
+
+    def overwrite_key(self, job_id: int, text: str = "") -> None:
+        """An administrator's `scontrol update JobId=... AdminComment=...`."""
+        self.jobs[job_id] = replace(self.jobs[job_id], admin_comment=text)
+
+    def change_job(self, job_id: int, **changes: Any) -> None:
+        """What the owner of a job that waits may do to it by `scontrol update`."""
+        job = self.jobs[job_id]
+        if job.state.pending:
+            self.jobs[job_id] = replace(job, **changes)
 
     def running(self) -> list[int]:
         return sorted(job.id for job in self.jobs.values() if job.state.running)
@@ -331,17 +531,18 @@ class World:
     def do(self, effect: Effect) -> object:
         """Carries an effect out and returns its result, as the dispatcher would."""
         match effect:
-            case Submit() | ReadJob() | ExcludeNodes() | CancelJob():
+            case Submit() | ReadJob() | ExcludeNodes() | HoldJob() | CancelJob():
                 return self._on_slurm(effect)
             case WriteAllocation():
                 return self._patch(effect.pod, self._granted(effect.pod, effect.allocation))
             case WriteAttempt():
                 anew = replace(effect.pod, attempt=effect.attempt, allocation=None, job_id=None)
-                return self._patch(effect.pod, replace(anew, offered=None, unschedulable=False))
+                return self._patch(effect.pod, replace(anew, offered=None))
             case NoteJob():
                 self.note_job(effect)
             case LookAtNode():
-                return self.vacated_in.get(effect.node, 0.0)
+                seconds = self.vacated_in.get(effect.node, 0.0)
+                return seconds if seconds <= self.rules.leaves_within + 5.0 else 0.0
             case EvictPod():
                 return self._evict(effect)
         return None
@@ -350,18 +551,22 @@ class World:
         pod = self.pods.get(effect.uid)
         if pod is not None:
             named = pod.allocation and replace(pod.allocation, job_id=effect.job_id)
-            self.write(replace(pod, job_id=effect.job_id, allocation=named))
+            self.write(replace(pod, job_id=effect.job_id, attempt=effect.attempt, allocation=named))
 
     def _evict(self, effect: EvictPod) -> object:
         current = self.pods.get(effect.uid)
-        if current is not None and current.resource_version != effect.pod.resource_version:
+        old = current is not None and current.resource_version != effect.pod.resource_version
+        if old and not effect.in_any_version:
             return Failure(Remedy.FRESHER, "the object has been modified")
         if current is not None:
             assert effect.uid in self.disturbed, f"{effect.uid} is evicted without a cause"
-        self.remove_pod(effect.uid)
+        if effect.uid in self.leaving:
+            self.delete_pod(effect.uid, effect.pod.eviction_grace)
+        else:
+            self.remove_pod(effect.uid)
         return None
 
-    def _on_slurm(self, effect: Submit | ReadJob | ExcludeNodes | CancelJob) -> object:
+    def _on_slurm(self, effect: Submit | ReadJob | ExcludeNodes | HoldJob | CancelJob) -> object:
         match effect:
             case Submit():
                 return self._submit(effect)
@@ -369,47 +574,71 @@ class World:
                 return self.jobs.get(effect.job_id)
             case ExcludeNodes():
                 return self._exclude(effect)
+            case HoldJob():
+                return self._comment(effect)
             case CancelJob():
-                self._cancel(effect)
+                return self._cancel(effect)
+
+    def _comment(self, effect: HoldJob) -> object:
+        job = self.jobs.get(effect.job_id)
+        if job is None or job.state.ended:
+            return Failure(Remedy.CHANGE, "no such job")
+        self.jobs[job.id] = replace(job, comment=effect.comment)
         return None
 
-    def _cancel(self, effect: CancelJob) -> None:
+    def _cancel(self, effect: CancelJob) -> object:
         job = self.jobs.get(effect.job_id)
-        if job is not None:
-            key = PlaceholderKey.parse(job.admin_comment)
-            whose = key.uid if key else "somebody else"
-            assert whose == effect.uid.partition("#")[0], f"job {job.id} of {whose} is cancelled"
-            self.jobs[job.id] = replace(job, comment=effect.comment)
+        if job is None or job.state.ended:
+            return None
+        if effect.name not in (None, job.name):
+            return Failure(Remedy.OTHER_JOB, f"Job name {job.name} != filter name {effect.name}")
+        whose = self.workload_of(job)
+        assert whose == effect.uid.partition("#")[0], f"job {job.id} of {whose} is cancelled"
+        self.jobs[job.id] = replace(job, comment=effect.comment)
         self.end_job(effect.job_id, "CANCELLED")
+        return None
 
     def _exclude(self, effect: ExcludeNodes) -> object:
         job = self.jobs.get(effect.job_id)
         if job is None or job.state.ended:
             return Failure(Remedy.CHANGE, "no such job")
-        self.jobs[job.id] = replace(job, excluded_nodes=effect.nodes)
+        self.jobs[job.id] = replace(job, excluded_nodes=hostlist.names(effect.nodes))
         return None
 
     def _submit(self, effect: Submit) -> object:
+        if effect.uid in self.denied:
+            return Failure(Remedy.UNEXPLAINED, "Unspecified error")
         live = sum(not job.state.ended for job in self.jobs.values())
         if self.max_jobs is not None and live >= self.max_jobs:  # also for a duplicate
             return Failure(Remedy.LATER, "MaxJobCount limit reached")
         if effect.job_id in self.jobs:
             return Failure(Remedy.ID_TAKEN, "duplicate job id")
+        self.submitted[effect.job_id] = effect.uid
+        asked = effect.job
         job = Job(
             effect.job_id,
             job_state("PENDING"),
+            name=asked.name,
+            partition=asked.partition or "main",
+            cpus_per_node=asked.cpus,
+            cpus_allocated=asked.cpus,
+            memory_mb=asked.memory_mb,
+            tres_per_node=",".join(f"gres/{name}:{count}" for name, count in asked.gres),
+            node_count=asked.nodes,
+            time_limit_minutes=asked.time_limit_minutes,
             user_id=self._owner(effect.job)[0],
             group_id=self._owner(effect.job)[1],
             comment=effect.job.comment or "",
-            admin_comment=effect.job.admin_comment,
-            required_nodes=effect.job.required_nodes,
-            excluded_nodes=effect.job.excluded_nodes,
+            admin_comment="" if self.overwrites_keys else effect.job.admin_comment,
+            required_nodes=hostlist.names(effect.job.required_nodes),
+            excluded_nodes=hostlist.names(effect.job.excluded_nodes),
             reason="Resources",
             submit_time=self.version,
         )
+        job = replace(job, **self.rewrites)
         self.version += 1
-        key, pod = PlaceholderKey.parse(job.admin_comment), self.pods.get(effect.uid)
-        if key is not None and pod is not None and self.other is not None and pod.request.problems:
+        pod = self.pods.get(effect.uid)
+        if pod is not None and self.other is not None and pod.request.problems:
             self.late.add(job.id)
         if not effect.immediate:
             self.jobs[job.id] = job
@@ -418,8 +647,10 @@ class World:
         if not free or any(j.state.pending for j in self.jobs.values()):
             self.jobs[job.id] = replace(job, state=job_state("FAILED"))
             return Failure(Remedy.NO_ROOM, "no room")
+        self._note_start(job)
         self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=(free[0],))
-        return Grant((free[0],)) if self.tells_grants else None
+        devices = tuple(f"{name}:{count}" for name, count in asked.gres)
+        return Grant((free[0],), devices) if self.tells_grants else None
 
     def _owner(self, asked: JobSpec) -> tuple[int, int]:
         user = asked.user_id or 0
@@ -427,7 +658,7 @@ class World:
 
     def _granted(self, pod: Pod, allocation: Allocation) -> Pod:
         """The refusal of an earlier allocation is taken off the Pod with it."""
-        fresh = replace(pod, offered=None, looked_at=False, unschedulable=False)
+        fresh = replace(pod, offered=None, looked_at=False, refusal="", lacks_room=False)
         return replace(fresh, gates=pod.other_gates, allocation=allocation, job_id=allocation.job_id)
 
     def _patch(self, seen: Pod, wanted: Pod) -> object:
@@ -468,8 +699,7 @@ class World:
     # What must hold
 
     def live_jobs(self, uid: str) -> list[Job]:
-        keyed = ((PlaceholderKey.parse(j.admin_comment), j) for j in self.jobs.values())
-        return [j for key, j in keyed if key and key.uid == uid and not j.state.ended]
+        return [j for j in self.jobs.values() if self.workload_of(j) == uid and not j.state.ended]
 
     def nothing_forbidden_is_asked(self, effects: Iterable[Effect]) -> None:
         """Only for a Pod that runs, by what was allowed when it was bound."""
@@ -479,8 +709,7 @@ class World:
                 assert not record.pod.request.problems, f"{record.pod.uid} is submitted"
 
     def uids(self) -> set[str]:
-        keys = (PlaceholderKey.parse(j.admin_comment) for j in self.jobs.values())
-        return {key.uid for key in keys if key}
+        return {self.workload_of(job) for job in self.jobs.values()} - {""}
 
     def no_two_live_jobs(self) -> None:
         for uid in self.uids():
@@ -490,7 +719,7 @@ class World:
     def _will_be_swept(self, job: Job) -> bool:
         """What a killed slurmctld brings back, and what one of two replicas asked for when the other
         was at another attempt: it is ended as soon as it is heard of, or by the next sweep."""
-        key = PlaceholderKey.parse(job.admin_comment)
+        key = key_of(job)
         pod = self.pods.get(key.uid) if key else None
         over = self.shared and key is not None and (pod is None or key.attempt < pod.attempt)
         return over or job.id in self.revived | self.late
@@ -514,6 +743,8 @@ class World:
 def calm_down(world: World, rounds: int = 120) -> None:
     """Nothing is lost any more, everybody is quick, and Slurm takes everything."""
     world.max_jobs = None
+    world.may_run.clear()
+    world.overwrites_keys, world.rewrites = False, {}
     for number in range(rounds):
         if number % 30 == 0:
             world.sweep()
@@ -526,25 +757,45 @@ def calm_down(world: World, rounds: int = 120) -> None:
         world.pass_time(1.0)
 
 
-def ends_well(world: World) -> None:
+def nothing_is_held_in_vain(world: World) -> None:
     for pod in world.pods.values():
-        live = world.live_jobs(pod.uid)
-        if pod.node is None and pod.request.problems:
-            assert not live, f"{pod.name} has a job that is forbidden"
-            continue
-        if pod.request.problems and not live:  # a later leader has only what nobody may ask for
-            continue
-        assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"
-        known = [p.job_id for p in world.ledger.placeholders if p.pod.uid == pod.uid]
-        assert known == [live[0].id], f"{pod.name} is not watched: {known}"
-        if pod.node is not None and live[0].state.pending:  # lost, and its room is taken meanwhile
-            assert live[0].required_nodes == (pod.node,), f"{pod.name} may be given another Node"
-        elif pod.node is not None:
-            assert live[0].nodes == (pod.node,), f"{pod.name} is bound elsewhere"
-            assert live[0].state.running
-        else:
-            assert live[0].state.pending, f"{pod.name} is not bound though its job runs"
-            owner = pod.request.job.user_id
-            assert owner in (None, live[0].user_id), f"{pod.name} waits as another's"
+        if pod.node is None and world.cannot_be_bound(pod.uid):
+            live = world.live_jobs(pod.uid)
+            useless = [job for job in live if pod.obstacle or job.state.running]
+            assert not useless, f"{pod.name} has a job and cannot be bound"
+
+
+def ends_well(world: World) -> None:
+    nothing_is_held_in_vain(world)
+    for pod in world.pods.values():
+        if pod.node or not world.cannot_be_bound(pod.uid):
+            has_one_job(world, pod)
     for uid in world.uids() - set(world.pods):
-        assert not world.live_jobs(uid), f"the job of {uid} outlived its Pod"
+        left = [job for job in world.live_jobs(uid) if key_of(job) is not None]  # else: whose is it?
+        assert not left, f"the job of {uid} outlived its Pod"
+
+
+def has_one_job(world: World, pod: Pod) -> None:
+    live = world.live_jobs(pod.uid)
+    if pod.node is None and pod.request.problems:
+        assert not live, f"{pod.name} has a job that is forbidden"
+        return
+    if pod.request.problems and not live:  # a later leader has only what nobody may ask for
+        return
+    if pod.uid in world.denied and not live:
+        of_pod = (p for p in world.ledger.placeholders if p.pod.uid == pod.uid)
+        told = [p for p in of_pod if p.state is State.REFUSED or p.forgotten]
+        assert told or pod.node, f"{pod.name} is not told that Slurm refuses it"
+        return
+    assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"
+    known = [p.job_id for p in world.ledger.placeholders if p.pod.uid == pod.uid]
+    assert known == [live[0].id], f"{pod.name} is not watched: {known}"
+    if pod.node is not None and live[0].state.pending:  # lost, and its room is taken meanwhile
+        assert live[0].required_nodes == (pod.node,), f"{pod.name} may be given another Node"
+    elif pod.node is not None:
+        assert live[0].nodes == (pod.node,), f"{pod.name} is bound elsewhere"
+        assert live[0].state.running
+    else:
+        assert live[0].state.pending, f"{pod.name} is not bound though its job runs"
+        owner = pod.request.job.user_id
+        assert owner in (None, live[0].user_id), f"{pod.name} waits as another's"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -18,7 +19,7 @@ from extender.placement.workload import ADOPTED, Dialect
 from extender.telemetry import Telemetry
 from slurm_client.errors import InvalidRequest, NeedsOperator
 from slurm_client.in_memory import InMemorySlurm, node, partition
-from slurm_client.model import Job, JobSpec
+from slurm_client.model import Job, JobChanges, JobSpec
 from slurm_client.protocol import Slurm
 from tests.builders import RULES, Manifest, kube_node, pod_manifest, view
 
@@ -363,6 +364,20 @@ async def test_a_leader_goes_on_with_the_jobs_that_it_found_whatever_their_tries
     world.lead((key, job))
     assert not [effect for effect in await world.rounds() if isinstance(effect, Submit)]
     assert (await world.job()).id == job.id
+
+
+async def test_a_job_that_lost_its_key_is_the_guests_still_for_the_next_leader() -> None:
+    world = World()
+    world.add()
+    await world.rounds()
+    job = await world.job()
+    await world.slurm.update(job.id, JobChanges(admin_comment="by a plugin"))
+    world.lead()
+    await world.rounds()
+    assert await world.jobs() == {job.id: replace(job, admin_comment="by a plugin")}
+    world.pods.clear()
+    await world.rounds()
+    assert await world.jobs() == {}
 
 
 async def test_of_two_jobs_the_one_that_runs_stays() -> None:

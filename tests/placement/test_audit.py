@@ -230,6 +230,14 @@ def test_a_pod_on_another_node_than_its_job_is_on_the_wrong_node() -> None:
     assert not found.mended
 
 
+def test_a_job_that_has_lost_its_key_is_told_and_stays_its_pods() -> None:
+    submitted = int(datetime.fromisoformat(PLAIN.created).timestamp())
+    unsigned = replace(JOB, admin_comment="by hand", submit_time=submitted)
+    found = the_one(*audited([bound(None)], unsigned))
+    assert (found.kind, found.job_id, found.mended) == (Kind.FOREIGN_KEY, JOB.id, False)
+    assert "AdminComment" in found.cause
+
+
 def test_a_pod_that_names_the_job_of_another_is_told_and_the_other_is_not() -> None:
     victim = bound()
     forger = pod(name="forger", gates=(), node="n1", annotations={JOB_ID: str(JOB.id), NODE: "n1"})

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import count
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.placement.breaker import Breaker
 from extender.placement.events import (
@@ -28,7 +32,7 @@ from extender.placement.events import (
 )
 from extender.placement.identity import PlaceholderKey
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import Cause, Placeholder
+from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.rules import Rules
 from extender.placement.workload import JOB_ID, NODE, Pod
 from slurm_client.model import Job
@@ -53,23 +57,28 @@ class Story:
     def tell(self, *events: Event) -> list[Effect]:
         return [effect for event in events for effect in self.ledger.apply(event, self.now)]
 
-    def lose_jobs_of(self, *numbers: int) -> list[str]:
-        """Their jobs are cancelled; returns whose Pods are to be deleted at once."""
-        return deleted(self.tell(*(Recovered(bound(n), (ended(bound(n)),)) for n in numbers)))
+    def lose_jobs_of(
+        self, *numbers: int, namespace: str = "default", to: str = "CANCELLED"
+    ) -> list[str]:
+        """Their jobs end, by scancel if nothing else is said; returns whose Pods are to be deleted at
+        once."""
+        pods = [bound(n, namespace) for n in numbers]
+        return deleted(self.tell(*(Recovered(each, (ended(each, to),)) for each in pods)))
 
     def pass_time(self, seconds: float) -> list[str]:
         self.now += seconds
         return deleted(self.tell(Tick()))
 
 
-def bound(number: int) -> Pod:
-    blank = pod(name=f"p{number}", uid=f"u{number}", gates=(), node="n1")
+def bound(number: int, namespace: str = "default") -> Pod:
+    named = {"name": f"p{number}", "uid": f"u{number}", "namespace": namespace}
+    blank = pod(**named, gates=(), node="n1")
     told = {JOB_ID: str(placeholder_job(blank).id), NODE: "n1"}
-    return pod(name=f"p{number}", uid=f"u{number}", gates=(), node="n1", annotations=told)
+    return pod(**named, gates=(), node="n1", annotations=told)
 
 
-def ended(of: Pod) -> Job:
-    return placeholder_job(of, "CANCELLED", node="n1")
+def ended(of: Pod, base: str = "CANCELLED") -> Job:
+    return placeholder_job(of, base, node="n1")
 
 
 def deleted(effects: list[Effect]) -> list[str]:
@@ -120,9 +129,11 @@ def test_it_says_how_many_are_held_back_and_why_and_when_none_is_any_more() -> N
     assert story.told[-1] is None
 
 
-def test_a_limit_of_none_holds_everything() -> None:
+@pytest.mark.parametrize("end", ["CANCELLED", "PREEMPTED", "TIMEOUT"])
+def test_a_limit_of_none_holds_everything(end: str) -> None:
+    """A person has said so, who knows of a mistake that is not to be seen from here."""
     story = Story(limit=0)
-    assert story.lose_jobs_of(0, 1) == []
+    assert story.lose_jobs_of(0, 1, to=end) == []
     assert story.pass_time(3600.0) == []
     assert "2 are held back" in (story.told[-1] or "")
 
@@ -271,3 +282,150 @@ def test_orphan_jobs_count_and_jobs_of_pods_that_were_seen_to_go_do_not() -> Non
     story.tell(*running)
     gone = story.tell(*(PodVanished(f"u{n}") for n in range(5)))
     assert len([effect for effect in gone if isinstance(effect, CancelJob)]) == 5
+
+
+# What counts, and whose turn it is
+
+
+@pytest.mark.parametrize("end", ["TIMEOUT", "DEADLINE", "COMPLETED"])
+def test_ends_that_are_nobodys_mistake_neither_wait_nor_count(end: str) -> None:
+    story = Story(limit=1)
+    assert story.lose_jobs_of(*range(100), to=end) == names(0, 100)
+    assert story.told == []
+    assert story.lose_jobs_of(100, 101) == names(100, 101)
+    assert story.lose_jobs_of(102, to=end) == names(102, 103)
+    assert "1 are held back (1 SlurmJobCancelled)" in (story.told[-1] or "")
+
+
+@pytest.mark.parametrize("end", ["CANCELLED", "NODE_FAIL", "PREEMPTED", "FAILED", "OUT_OF_MEMORY"])
+def test_whatever_may_be_a_mistake_counts(end: str) -> None:
+    """slurmctld does not tell an owner's scancel from an administrator's."""
+    story = Story(limit=3)
+    assert story.lose_jobs_of(*range(5), to=end) == names(0, 3)
+    assert "2 are held back" in (story.told[-1] or "")
+
+
+def test_a_preemption_passes_beside_a_namespace_that_ends_all_its_jobs() -> None:
+    """Slurm has given the node away: the gate holds up whoever got it."""
+    story = Story(RULES.deletions_a_minute)
+    assert len(story.lose_jobs_of(*range(2000), namespace="greedy")) == 375
+    story.now += 1.0
+    preempted = story.lose_jobs_of(*range(2000, 2100), namespace="served", to="PREEMPTED")
+    assert preempted == names(2000, 2100)
+    assert len(story.pass_time(59.0)) == 300  # a quarter of what is left is kept again
+
+
+def test_a_namespace_that_ends_all_its_jobs_leaves_the_others_something() -> None:
+    story = Story(RULES.deletions_a_minute)
+    story.lose_jobs_of(*range(2000), namespace="greedy")
+    story.now += 1.0
+    assert story.lose_jobs_of(*range(2000, 2020), namespace="modest") == names(2000, 2020)
+    story.now += 1.0
+    assert story.lose_jobs_of(2020, namespace="late") == names(2020, 2021)
+
+
+def test_preemptions_that_wait_go_before_others() -> None:
+    story = Story(limit=2)
+    story.lose_jobs_of(0, 1, 2, 3)
+    story.lose_jobs_of(4, 5, 6, to="PREEMPTED")
+    assert story.pass_time(60.0) == names(4, 6)
+    assert story.pass_time(60.0) == ["p6", "p2"]
+    assert story.pass_time(60.0) == names(3, 4)
+
+
+def test_those_that_wait_go_by_turns_over_their_namespaces() -> None:
+    story = Story(limit=3)
+    story.lose_jobs_of(*range(10), namespace="a")
+    story.lose_jobs_of(*range(10, 12), namespace="b")
+    story.lose_jobs_of(12, namespace="c")
+    assert story.pass_time(60.0) == ["p3", "p10", "p12"]
+    assert story.pass_time(60.0) == ["p4", "p11", "p5"]
+    assert story.pass_time(60.0) == names(6, 9)
+
+
+def test_an_old_list_of_pods_trips_it_as_a_cancellation_of_everything_does() -> None:
+    story = Story(limit=4)
+    run(story, 100)
+    assert len(ended_jobs(story.tell(*missing(*range(100))))) == 3
+    assert "97 are held back (97 OrphanJob)" in (story.told[-1] or "")
+
+
+class Queue:
+    """A breaker by itself, and the books on what passes: nothing before its turn."""
+
+    def __init__(self, limit: int) -> None:
+        self.now = 0.0
+        self.limit = limit
+        self.breaker = Breaker(limit)
+        self.waiting: dict[str, Placeholder] = {}
+        self.passed: list[tuple[float, str]] = []
+        """When, and of which namespace."""
+        self.overtaken: Counter[tuple[str, str]] = Counter()
+        """How often a namespace that waits was, and by which other, since its own last turn."""
+        self._numbers = count()
+
+    def ask(self, namespace: str, reason: str) -> None:
+        number = next(self._numbers)
+        evicting = Placeholder(bound(number, namespace), State.EVICTING, cause=Cause(reason, ""))
+        self.waiting[evicting.pod.uid] = evicting
+        self._try(evicting)
+
+    def look(self) -> None:
+        for uid in self.breaker.turns(self.now):
+            assert self._try(self.waiting[uid]), "a turn is used"
+
+    def _try(self, record: Placeholder) -> bool:
+        if not self.breaker.passes(record, self.now):
+            return False
+        del self.waiting[record.pod.uid]
+        if not is_foreseen(record):
+            self._it_was_its_turn(record)
+            self.passed.append((self.now, record.pod.namespace))
+        return True
+
+    def _it_was_its_turn(self, record: Placeholder) -> None:
+        of_minute = [namespace for at, namespace in self.passed if self.now < at + 60.0]
+        assert len(of_minute) < self.limit, "more than may be in a minute"
+        if is_preempted(record):
+            return
+        assert not any(map(is_preempted, self.waiting.values())), "a preemption is overtaken"
+        taken, own = Counter(of_minute), record.pod.namespace
+        for other in {each.pod.namespace for each in self.waiting.values()} - {own}:
+            if taken[other] < 3 * (self.limit - len(of_minute)):
+                self.overtaken[other, own] += 1
+                assert self.overtaken[other, own] <= 1, f"{own} had two turns, and {other} none"
+        for pair in [pair for pair in self.overtaken if pair[0] == own]:
+            del self.overtaken[pair]
+
+
+def is_preempted(record: Placeholder) -> bool:
+    return record.cause is not None and record.cause.reason == "SlurmJobPreempted"
+
+
+def is_foreseen(record: Placeholder) -> bool:
+    return record.cause is not None and record.cause.reason == "SlurmJobTimeout"
+
+
+_ENDS = st.tuples(
+    st.sampled_from("abcd"),
+    st.sampled_from([*["SlurmJobCancelled"] * 3, "SlurmJobPreempted", "SlurmJobTimeout"]),
+)
+_MOMENTS = st.lists(st.tuples(st.lists(_ENDS, max_size=12), st.floats(0.0, 40.0)), max_size=25)
+
+
+@given(limit=st.integers(1, 9), moments=_MOMENTS)
+def test_the_rate_holds_and_preemptions_go_first_and_namespaces_take_turns(
+    limit: int, moments: list[tuple[list[tuple[str, str]], float]]
+) -> None:
+    queue = Queue(limit)
+    for ends, pause in moments:
+        for namespace, reason in ends:
+            queue.ask(namespace, reason)
+        queue.look()
+        assert not any(map(is_foreseen, queue.waiting.values()))
+        queue.now += pause
+    while queue.waiting:
+        queue.look()
+        if queue.waiting:
+            assert queue.now < queue.breaker.opens <= queue.now + 60.0, "nobody is forgotten"
+            queue.now = queue.breaker.opens

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from extender.placement.cluster import ClusterView
+from extender.placement.cluster import ClusterView, Wish
 from extender.placement.node_constraints import NodeConstraints
+from slurm_client import hostlist
 from slurm_client.model import JobSpec, Partition
 from tests.builders import kube_node, view
+from tests.memory import kept
 
 ANY = NodeConstraints.parse({})
 ZONE_A = NodeConstraints.parse({"nodeSelector": {"zone": "a"}})
+
+
+def excluded(
+    cluster: ClusterView, constraints: NodeConstraints, partition: str, avoid: Iterable[str] = ()
+) -> tuple[str, ...]:
+    wish = Wish(constraints, partition, avoid=frozenset(avoid))
+    return hostlist.names(cluster.exclusion(wish).nodes)
 
 
 # Names
@@ -76,6 +89,17 @@ def test_a_lower_tier_elsewhere_cannot() -> None:
     assert not tiers(2, 1, shared=False)
 
 
+@pytest.mark.alone
+def test_whether_a_partition_may_preempt_is_worked_out_once() -> None:
+    names = tuple(f"n{n}" for n in range(5_000))
+    known = view(partitions=[Partition(f"p{n}", names) for n in range(10)])
+    assert not known.may_preempt("p0")
+    began = time.process_time()
+    for _ in range(1_000):
+        assert not known.may_preempt("p0")
+    assert time.process_time() - began < 0.05, "it took a millisecond each time"
+
+
 def test_nothing_is_preempted_where_slurm_never_does() -> None:
     assert not tiers(2, 1, preemption=False)
     assert not view(preemption=False).may_preempt("unheard-of")
@@ -132,20 +156,18 @@ def test_where_nothing_has_a_grace_time_nobody_has_one() -> None:
 
 def test_nodes_that_the_pod_may_not_use_are_excluded() -> None:
     cluster = view(kube_node("n1", labels={"zone": "a"}), kube_node("n2", labels={"zone": "b"}))
-    assert cluster.excluded_nodes(ZONE_A, "main", frozenset()) == ("n2",)
-    assert cluster.excluded_nodes(ANY, "main", frozenset()) == ()
+    assert excluded(cluster, ZONE_A, "main") == ("n2",)
+    assert excluded(cluster, ANY, "main") == ()
 
 
 def test_nodes_that_refused_the_pod_are_excluded_by_their_own_names() -> None:
     cluster = view(kube_node("n1", labels={"slurm": "s1"}), kube_node("n2", labels={"slurm": "s2"}))
-    assert cluster.excluded_nodes(ANY, "main", frozenset({"n2"})) == ("s2",)
+    assert excluded(cluster, ANY, "main", avoid={"n2"}) == ("s2",)
 
 
 def test_slurm_nodes_without_a_node_are_excluded() -> None:
     main = Partition("main", ("native-01", "n1"))
-    assert view(kube_node("n1"), partitions=[main]).excluded_nodes(ANY, "main", frozenset()) == (
-        "native-01",
-    )
+    assert excluded(view(kube_node("n1"), partitions=[main]), ANY, "main") == ("native-01",)
 
 
 def test_only_nodes_that_slurm_knows_in_the_partition_are_named() -> None:
@@ -155,11 +177,11 @@ def test_only_nodes_that_slurm_knows_in_the_partition_are_named() -> None:
         kube_node("unknown", labels={"zone": "b"}),
         partitions=[Partition("main", ("n1",)), Partition("other", ("n2",))],
     )
-    assert cluster.excluded_nodes(ZONE_A, "main", frozenset({"unknown"})) == ("n1",)
+    assert excluded(cluster, ZONE_A, "main", avoid={"unknown"}) == ("n1",)
 
 
 def test_nothing_is_excluded_of_a_partition_that_is_not_known() -> None:
-    assert view(kube_node("n1")).excluded_nodes(ZONE_A, "unheard-of", frozenset()) == ()
+    assert excluded(view(kube_node("n1")), ZONE_A, "unheard-of") == ()
 
 
 def test_a_list_of_partitions_excludes_from_each() -> None:
@@ -168,10 +190,50 @@ def test_a_list_of_partitions_excludes_from_each() -> None:
         kube_node("n1", labels={"zone": "a"}),
         partitions=[Partition("a", ("n1", "native-01")), Partition("b", ("native-02",))],
     )
-    assert set(cluster.excluded_nodes(ZONE_A, "a,b", frozenset())) == {"native-01", "native-02"}
+    assert set(excluded(cluster, ZONE_A, "a,b")) == {"native-01", "native-02"}
 
 
 def test_a_cordoned_or_tainted_node_is_excluded() -> None:
     taint = {"key": "x", "effect": "NoSchedule"}
     cluster = view(kube_node("n1", unschedulable=True), kube_node("n2", taints=[taint]), kube_node("n3"))
-    assert cluster.excluded_nodes(ANY, "main", frozenset()) == ("n1", "n2")
+    assert excluded(cluster, ANY, "main") == ("n1", "n2")
+
+
+# Answers
+
+
+@given(
+    st.sets(st.sampled_from(["n1", "n2", "n3", "unknown"])),
+    st.sampled_from(["main", "small", "main,small", "empty", "unheard-of"]),
+    st.sets(st.sampled_from(["s1", "s2", "native", "unknown"])),
+    st.sets(st.sampled_from(["s1", "s2", "native", "unknown"])),
+    st.sampled_from([ANY, ZONE_A]),
+)
+def test_nodes_are_left_as_if_only_they_counted(
+    offered: set[str],
+    partition: str,
+    excluded: set[str],
+    required: set[str],
+    constraints: NodeConstraints,
+) -> None:
+    zones = {"s1": "a", "s2": "b", "s3": "a"}
+    nodes = (kube_node(f"n{s[1]}", labels={"slurm": s, "zone": zone}) for s, zone in zones.items())
+    partitions = Partition("main", ("s1", "s2", "native")), Partition("small", ("s3",))
+    cluster = view(*nodes, partitions=[*partitions, Partition("empty", ())])
+    wish = Wish(constraints, partition, tuple(sorted(excluded)), tuple(sorted(required)))
+    alone = cluster.exclusion(wish._replace(offered=tuple(offered)))
+    assert cluster.leaves_any_of(offered, wish) is not alone.leaves_none
+
+
+def test_lists_of_partitions_are_kept_by_the_partitions_that_exist() -> None:
+    cluster = view(kube_node("n1"))
+    assert all(
+        cluster.slurm_nodes(f"zz{n},main,main") is cluster.slurm_nodes("main") for n in range(100)
+    )
+
+
+def test_no_more_than_so_many_lists_of_partitions_are_kept() -> None:
+    partitions = [Partition(f"p{p}", tuple(f"n{p}-{n}" for n in range(200))) for p in range(10)]
+    cluster = view(partitions=partitions)
+    lists = [",".join(f"p{p}" for p in range(10) if n >> p & 1) for n in range(1, 1 << 10)]
+    assert kept(lambda: [len(cluster.slurm_nodes(each)) for each in lists]) < 2_000_000

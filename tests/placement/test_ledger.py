@@ -35,7 +35,7 @@ from extender.placement.rules import Moment, Rules
 from extender.placement.workload import GATE, Offer, Request
 from slurm_client.model import Job, JobState
 from tests.builders import placeholder_job, pod
-from tests.placement.ledger_world import NODES, REQUEST, VIEW, World, calm_down
+from tests.placement.ledger_world import NODES, REFUSAL, REQUEST, VIEW, World, calm_down
 
 
 def settle(world: World) -> list[Effect]:
@@ -89,11 +89,14 @@ def test_an_idle_cluster_is_asked_at_once_and_the_grant_written(tells_grants: bo
     world = World(tells_grants=tells_grants)
     uid = world.create_pod()
     done = settle(world)
-    assert kinds(done) == [Submit, *([] if tells_grants else [ReadJob]), WriteAllocation]
+    # The first of a partition is read in any case: is its key there?
+    assert kinds(done) == [Submit, ReadJob, WriteAllocation]
     assert isinstance(done[0], Submit)
     assert done[0].immediate
     assert world.pods[uid].allocation is not None
     assert not world.pods[uid].gated
+    world.create_pod()
+    assert kinds(settle(world)) == [Submit, *([] if tells_grants else [ReadJob]), WriteAllocation]
 
 
 def test_what_was_written_is_known_before_the_watch_shows_it() -> None:
@@ -215,13 +218,18 @@ def test_a_repeated_submission_finds_its_own_job() -> None:
     assert len(world.live_jobs(uid)) == 1
 
 
+def stranger_of(effect: Submit) -> Job:
+    """Another's job, under the id of ours."""
+    return replace(world_job(effect), name="theirs", admin_comment="somebody else's")
+
+
 def test_another_jobs_id_is_left_to_it() -> None:
     world = World()
     uid = world.create_pod()
     world.hear()
     effect = world.effects[0]
     assert isinstance(effect, Submit)
-    stranger = replace(world_job(effect), admin_comment="somebody else's")
+    stranger = stranger_of(effect)
     world.jobs[effect.job_id] = stranger
     settle(world)
     assert world.jobs[effect.job_id] == stranger
@@ -236,8 +244,7 @@ def test_another_jobs_id_sends_nobody_into_the_queue(state: str) -> None:
     world.hear()
     effect = world.effects[0]
     assert isinstance(effect, Submit)
-    comment, state_now = "somebody else's", JobState(state)
-    job = replace(world_job(effect), admin_comment=comment, state=state_now, nodes=())
+    job = replace(stranger_of(effect), state=JobState(state), nodes=())
     world.jobs[effect.job_id] = job
     submitted = [e for e in settle(world) if isinstance(e, Submit)]
     assert [e.immediate for e in submitted] == [True, True]
@@ -257,7 +264,7 @@ def test_who_asks_again_overtakes_nobody_who_waits_by_then(trouble: Remedy) -> N
     settle(world)
     assert state_of(world, other) is State.QUEUED
     if trouble is Remedy.ID_TAKEN:
-        stranger = replace(world_job(first), admin_comment="somebody else's")
+        stranger = stranger_of(first)
         world.jobs[first.job_id] = stranger
     world.finish(first, Failure(trouble, "for whatever reason"))
     world.pass_time(10.0)
@@ -287,7 +294,7 @@ def test_another_jobs_id_is_left_to_it_when_the_pod_is_deleted() -> None:
     world = World()
     uid = world.create_pod()
     effect = submit_and_lose_the_answer(world, uid)
-    stranger = replace(world_job(effect), admin_comment="somebody else's")
+    stranger = stranger_of(effect)
     world.jobs[effect.job_id] = stranger
     world.remove_pod(uid)
     outlast(world, 20)
@@ -302,7 +309,7 @@ def test_another_jobs_id_is_left_to_it_when_the_pod_is_edited() -> None:
     world = World()
     uid = world.create_pod()
     effect = submit_and_lose_the_answer(world, uid)
-    stranger = replace(world_job(effect), admin_comment="somebody else's")
+    stranger = stranger_of(effect)
     world.jobs[effect.job_id] = stranger
     world.edit(uid)
     outlast(world, 10)
@@ -383,13 +390,14 @@ def test_a_refused_pod_that_is_changed_is_tried_again() -> None:
     assert state_of(world, uid) is State.ALLOCATED
 
 
-def test_a_pod_whose_node_kube_scheduler_refuses_tries_another_at_once() -> None:
+def test_a_pod_whose_node_kube_scheduler_refuses_tries_another_at_once_if_that_is_offered() -> None:
     world = World()
     uid = world.create_pod()
     settle(world)
     first = world.pods[uid].allocation
     assert first is not None
-    assert kinds(settle_refused(world, uid))[:3] == [LookAtNode, WriteAttempt, CancelJob]
+    world.refuse(uid, offers=True)
+    assert kinds(settle(world))[:3] == [LookAtNode, WriteAttempt, CancelJob]
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == (first.node,)
     assert world.pods[uid].attempt == 2
@@ -408,10 +416,10 @@ def test_only_the_nodes_that_kube_scheduler_offered_are_asked_for_after_a_refusa
     world.write(replace(world.pods[uid], offered=Offer(granted.job_id, ("n3",))))
     settle(world)
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
-    assert submitted.job.excluded_nodes == ("n1", "n2", "n4")
+    assert submitted.job.excluded_nodes == ("n[1-2,4]",)
 
 
-def test_an_offer_without_a_node_of_the_partition_counts_for_seconds() -> None:
+def test_an_offer_without_a_node_of_the_partition_is_none() -> None:
     world = World()
     elsewhere = {name: Node(name, name, {}) for name in ("n1", "n2", "other")}
     world.tell(ClusterObserved(replace(VIEW, nodes=elsewhere)))
@@ -422,9 +430,11 @@ def test_an_offer_without_a_node_of_the_partition_counts_for_seconds() -> None:
     world.write(replace(world.pods[uid], offered=Offer(first.job_id, ("other",))))
     settle(world)
     assert not any(isinstance(effect, Submit) for effect in poll(world))
-    world.pass_time(5.0)
-    submitted = next(e for e in (*poll(world), *settle(world)) if isinstance(e, Submit))
-    assert submitted.job.excluded_nodes == (first.node,)
+    world.pass_time(world.rules.unbindable[0])
+    assert not any(isinstance(effect, Submit) for effect in poll(world))
+    world.write(replace(world.pods[uid], offered=Offer(0, ("n2",))))
+    (submitted,) = (e for e in settle(world) if isinstance(e, Submit))
+    assert submitted.job.excluded_nodes == ("n1",)
 
 
 def test_an_offer_instead_of_an_earlier_jobs_node_says_nothing_of_this_ones() -> None:
@@ -445,6 +455,17 @@ def test_a_node_that_pods_are_leaving_is_waited_for() -> None:
     world.bind(uid)
     settle(world)
     assert state_of(world, uid) is State.BOUND
+
+
+def test_a_node_that_another_pod_leaves_within_a_day_is_given_back() -> None:
+    world = World(vacated_in={"n1": 86_405.0})
+    uid = world.create_pod()
+    settle(world)
+    (job,) = world.live_jobs(uid)
+    assert job.nodes == ("n1",)
+    settle_refused(world, uid)
+    assert world.jobs[job.id].state.ended
+    assert not world.ledger.holding("n1")
 
 
 def test_a_node_that_is_refused_when_it_is_clear_too_is_given_back() -> None:
@@ -499,7 +520,7 @@ def test_an_attempt_that_another_replica_has_numbered_is_not_numbered_again() ->
     (write,) = world.effects
     assert isinstance(write, WriteAttempt)
     world.acting.effects = []
-    world.write(replace(world.pods[uid], attempt=2, offered=None, unschedulable=False))
+    world.write(replace(world.pods[uid], attempt=2, offered=None))
     world.finish(write, Failure(Remedy.FRESHER, "the object has been modified"))
     assert WriteAttempt not in kinds(settle(world))
 
@@ -508,10 +529,14 @@ def test_an_offer_that_names_another_job_is_not_gone_by() -> None:
     world = World()
     uid = world.create_pod()
     settle(world)
-    world.write(replace(world.pods[uid], unschedulable=True, offered=Offer(4711, ("n9",))))
+    world.write(replace(world.pods[uid], refusal=REFUSAL, offered=Offer(4711, ("n9",))))
     settle(world)
     world.pass_time(0.3)
     settle(world)
+    poll(world)
+    world.write(replace(world.pods[uid], offered=Offer(0)))
+    settle(world)
+    world.pass_time(world.rules.unbindable[0])
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n1",)
 
@@ -559,12 +584,43 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever() -> None:
     settle(world)
     settle_refused(world, uid)
     poll(world)
+    world.write(replace(world.pods[uid], offered=Offer(0)))
+    settle(world)
+    world.pass_time(world.rules.unbindable[0])
+    settle(world)
     assert state_of(world, uid) is State.SUBMITTING
     assert not world.live_jobs(uid)
     world.pass_time(world.rules.avoid + 1)
     world.pass_time(60.0)
     settle(world)
     assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_a_pod_that_is_bound_does_not_wait_for_others_to_leave_nodes() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.refuse(uid, offers=True)
+    settle(world)
+    poll(world)
+    poll(world)
+    assert world.ledger._avoiding == {uid}
+    world.bind(uid)
+    settle(world)
+    assert (state_of(world, uid), world.ledger._avoiding) == (State.BOUND, set())
+
+
+def test_a_node_that_was_avoided_long_ago_is_not_waited_for() -> None:
+    world = World()
+    other, uid = bound_pod(world), world.create_pod()
+    settle(world)
+    settle_refused(world, uid)
+    poll(world)
+    world.pass_time(world.rules.avoid + 1)
+    settle(world)
+    world.remove_pod(other)
+    settle(world)
+    assert (state_of(world, uid), world.ledger._avoiding) == (State.SEEN, set())
 
 
 def test_a_node_that_another_pod_has_left_is_not_avoided_any_more() -> None:
@@ -578,8 +634,11 @@ def test_a_node_that_another_pod_has_left_is_not_avoided_any_more() -> None:
     settle(world)
     settle_refused(world, uid)
     poll(world)
-    assert state_of(world, uid) is State.SUBMITTING
+    assert state_of(world, uid) is State.SEEN
     world.remove_pod(blocking)
+    settle(world)
+    assert state_of(world, uid) is State.SEEN
+    world.look(uid)
     settle(world)
     assert state_of(world, uid) is State.ALLOCATED
 
@@ -611,6 +670,8 @@ def test_a_cancellation_that_is_confirmed_late_does_not_hold_up_the_next_attempt
     world.ask()
     world.answer()
     world.finish(cancel, None)
+    settle(world)
+    world.look(uid)
     settle(world)
     assert state_of(world, uid) is State.ALLOCATED
 
@@ -792,7 +853,9 @@ def test_a_node_that_kube_scheduler_never_looked_at_is_not_blamed() -> None:
     settle(world)
     world.pass_time(world.rules.unbound_deadline + 1)
     settle(world)
-    submitted = next(e for e in poll(world) if isinstance(e, Submit))
+    poll(world)
+    world.look(uid)
+    submitted = next(e for e in settle(world) if isinstance(e, Submit))
     assert (submitted.uid, submitted.job.excluded_nodes) == (uid, ())
 
 
@@ -1245,7 +1308,7 @@ def test_an_illegal_move_raises() -> None:
 
 def test_an_outcome_of_a_pod_that_is_long_gone_is_no_news() -> None:
     world = World()
-    world.tell(Outcome(CancelJob("nobody", 1, ""), None))
+    world.tell(Outcome(CancelJob("nobody", 1, "default/p", ""), None))
     assert world.effects == []
 
 

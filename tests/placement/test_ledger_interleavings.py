@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from extender.placement.events import Event
+from extender.placement.ownership import key_of
 from extender.placement.rules import Rules
-from tests.placement.ledger_world import LOST, World, calm_down, ends_well
+from tests.placement.ledger_world import LOST, World, calm_down, ends_well, of_user
 
 _INDEX = st.integers(0, 7)
+_OWNER = st.sampled_from([None, 2001, 2002])
 
 
 class Interleavings(RuleBasedStateMachine):
@@ -18,23 +20,59 @@ class Interleavings(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(Rules(avoid=20.0, offer=10.0, window=4))
+        rules = Rules(avoid=20.0, offer=10.0, unbindable=(5.0, 20.0), window=4, mend=20.0)
+        self.world = World(rules)
         self.leader = self.world.acting
         self.last_of_the_deposed: Event | None = None
         """The leader has heard what a deposed one did when it has heard this."""
 
     # Users and kube-scheduler
 
-    @rule(priority=st.integers(0, 1))
-    def create(self, priority: int) -> None:
+    @rule(priority=st.integers(0, 1), user=_OWNER)
+    def create(self, priority: int, user: int | None) -> None:
         if self.world.made < 6:
-            self.world.create_pod(priority)
+            self.world.create_pod(priority, of_user(user))
+
+    @rule(index=_INDEX, missing=st.booleans())
+    def claim(self, index: int, missing: bool) -> None:
+        pods = sorted(self.world.pods)
+        if pods:
+            self.world.claim(pods[index % len(pods)], missing=missing)
+
+    @rule(index=_INDEX, never=st.booleans())
+    def refuse_for_ever(self, index: int, never: bool) -> None:
+        pods = sorted(self.world.pods)
+        if pods:
+            change = self.world.unbindable.add if never else self.world.unbindable.discard
+            change(pods[index % len(pods)])
 
     @rule(index=_INDEX, seen=st.booleans())
     def delete(self, index: int, seen: bool) -> None:
         pods = sorted(self.world.pods)
         if pods:
             self.world.remove_pod(pods[index % len(pods)], seen=seen)
+
+    @rule(index=_INDEX, grace=st.sampled_from([20, 86_400]))
+    def delete_slowly(self, index: int, grace: int) -> None:
+        pods = sorted(self.world.pods)
+        if pods:
+            self.world.delete_pod(pods[index % len(pods)], grace)
+
+    @rule(index=_INDEX, seen=st.booleans(), told=st.booleans())
+    def delete_by_force(self, index: int, seen: bool, told: bool) -> None:
+        """One that is bound, if there is one. Perhaps what follows is done at once."""
+        pods = self.world.pods
+        there = sorted(uid for uid in pods if pods[uid].node) or sorted(pods)
+        if there:
+            self.world.force_delete(there[index % len(there)], seen=seen)
+        if told:
+            self.world.settle()
+
+    @rule(index=_INDEX, attempt=st.integers(2, 9))
+    def forge(self, index: int, attempt: int) -> None:
+        pods = sorted(uid for uid, pod in self.world.pods.items() if pod.node)
+        if pods:
+            self.world.forge(pods[index % len(pods)], attempt)
 
     @rule(index=_INDEX)
     def bind(self, index: int) -> None:
@@ -60,7 +98,7 @@ class Interleavings(RuleBasedStateMachine):
         if pods:
             self.world.refuse(pods[index % len(pods)], offers=offers)
 
-    @rule(index=_INDEX, user=st.sampled_from([None, 2001, 2002]), forbidden=st.booleans())
+    @rule(index=_INDEX, user=_OWNER, forbidden=st.booleans())
     def edit(self, index: int, user: int | None, forbidden: bool) -> None:
         pods = sorted(self.world.pods)
         if pods:
@@ -75,6 +113,14 @@ class Interleavings(RuleBasedStateMachine):
         effect = world.effects.pop(index % len(world.effects))
         result = LOST if fate == "lost" else world.do(effect)
         world.finish(effect, LOST if fate == "reply lost" else result)
+
+    @rule(times=st.integers(1, 5))
+    def somebody_else_is_faster(self, times: int) -> None:
+        """A controller, or a user who wants to keep what he has, writes to Pods."""
+        for _ in range(times):
+            self.world.outwrite()
+            while self.world.news:
+                self.world.hear()
 
     # News, in order but late
 
@@ -124,6 +170,16 @@ class Interleavings(RuleBasedStateMachine):
     def limit_jobs(self, limit: int | None) -> None:
         self.world.max_jobs = limit
 
+    @rule(user=_OWNER, limit=st.integers(0, 1))
+    def limit_an_owner(self, user: int | None, limit: int) -> None:
+        self.world.may_run[user or 0] = limit
+
+    @rule(index=_INDEX)
+    def deny(self, index: int) -> None:
+        pods = sorted(self.world.pods)
+        if pods:
+            self.world.denied.add(pods[index % len(pods)])
+
     @rule(index=_INDEX, base=st.sampled_from(["CANCELLED", "PREEMPTED", "TIMEOUT", "NODE_FAIL"]))
     def end_job(self, index: int, base: str) -> None:
         jobs = sorted(self.world.jobs)
@@ -139,6 +195,31 @@ class Interleavings(RuleBasedStateMachine):
     @rule()
     def read_graces(self) -> None:
         self.world.read_graces()
+
+    @rule(overwrites=st.booleans())
+    def a_job_submit_plugin_overwrites_keys(self, overwrites: bool) -> None:
+        self.world.overwrites_keys = overwrites
+
+    # Of a job that has lost its key and its name nothing is left to say whose it is.
+
+    @rule(index=_INDEX)
+    def overwrite_key(self, index: int) -> None:
+        jobs = sorted(job.id for job in self.world.jobs.values() if job.name != "mine")
+        if jobs:
+            self.world.overwrite_key(jobs[index % len(jobs)], "by hand")
+
+    @rule(index=_INDEX)
+    def rename_job(self, index: int) -> None:
+        """Its owner does."""
+        jobs = sorted(job.id for job in self.world.jobs.values() if key_of(job) is not None)
+        if jobs:
+            self.world.change_job(jobs[index % len(jobs)], name="mine")
+
+    @rule(index=_INDEX)
+    def shrink_job(self, index: int) -> None:
+        jobs = sorted(self.world.jobs)
+        if jobs:
+            self.world.change_job(jobs[index % len(jobs)], cpus_allocated=0)
 
     # Crashes
 

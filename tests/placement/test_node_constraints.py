@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from extender.placement.node_constraints import Node, NodeConstraints
+from extender.placement.node_index import Nodes
 from tests.builders import kube_node, node_manifest
 
 NO_SCHEDULE = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
 
 def admits(spec: dict[str, Any], node: Node) -> bool:
-    return NodeConstraints.parse(spec).admit(node)
+    return Nodes({node.name: node}).open_to(NodeConstraints.parse(spec)) != 0
 
 
 def required(*terms: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -18,12 +19,12 @@ from extender.placement.events import (
     Submit,
     WriteAllocation,
 )
-from extender.placement.ledger import IN_LINE
 from extender.placement.node_constraints import Node
 from extender.placement.placeholder import State
 from extender.placement.rules import Rules
+from extender.placement.window import IN_LINE, NO_PLACE
 from slurm_client.model import JobState
-from tests.placement.ledger_world import LOST, NODES, VIEW, World, calm_down, ends_well
+from tests.placement.ledger_world import LOST, NODES, VIEW, World, calm_down, ends_well, of_user
 from tests.placement.test_ledger import settle, settle_news, state_of
 
 FULL = Failure(Remedy.LATER, "MaxJobCount limit reached")
@@ -313,3 +314,146 @@ def test_a_failure_to_ask_why_a_job_waits_is_made_up_for_later() -> None:
     assert world.effects == []
     world.pass_time(world.rules.delay(LOST.remedy, 1))
     assert [type(e) for e in settle(world)] == [ReadJob, ShowCause]
+
+
+# Owners who share one window
+
+
+def greedy(world: World, user: int = 1, pods: int = 1000) -> None:
+    """A user with very many Pods, none of whose jobs may start."""
+    world.may_run[user] = 0
+    for _ in range(pods):
+        world.create_pod(request=of_user(user))
+    world.catch_up()
+
+
+def in_slurm(world: World, user: int) -> int:
+    return sum(job.user_id == user and job.state.pending for job in world.jobs.values())
+
+
+def passes(world: World, seconds: float) -> None:
+    world.pass_time(seconds)
+    world.catch_up()
+
+
+@pytest.mark.parametrize("after", [0.0, 30.0], ids=["reason not known", "reason known"])
+def test_the_pod_of_another_owner_is_in_slurm_within_a_second(after: float) -> None:
+    world = of_window(20)
+    greedy(world)
+    if after:
+        passes(world, after)
+    other = world.create_pod(request=of_user(2))
+    settle(world)
+    world.pass_time(1.0)
+    settle(world)
+    assert state_of(world, other) is State.QUEUED
+    assert in_slurm(world, 1) == 20
+
+
+def test_one_owner_after_the_other_gets_a_place_at_once_beside_many_that_are_greedy() -> None:
+    world = of_window(20)
+    for user in range(1, 11):
+        greedy(world, user, 50)
+    for user in range(11, 21):
+        uid = world.create_pod(request=of_user(user))
+        settle(world)
+        assert state_of(world, uid) is State.QUEUED
+
+
+def test_jobs_that_wait_for_their_owners_limit_leave_the_whole_window_to_others() -> None:
+    world = of_window(20)
+    greedy(world)
+    passes(world, 2.0)
+    for _ in range(100):
+        world.create_pod(request=of_user(2))
+    world.settle()
+    assert in_slurm(world, 2) == 20
+
+
+def test_an_owner_whose_jobs_wait_for_its_limit_sends_no_more_of_them() -> None:
+    world = of_window(20)
+    greedy(world)
+    for _ in range(5):
+        passes(world, 12.0)
+        assert in_slurm(world, 1) == 20
+
+
+def test_a_pod_is_told_that_others_of_its_owner_wait() -> None:
+    world = of_window(1)
+    greedy(world, pods=2)
+    world.pass_time(world.rules.settle + 0.1)
+    (word,) = (e for e in settle(world) if isinstance(e, ShowCause) and e.cause.reason == "InLine")
+    assert "Slurm user, account, QOS and reservation" in word.cause.message
+
+
+def test_half_of_slurms_max_job_count_waits_at_most_and_who_waits_for_that_is_told() -> None:
+    world = of_window(20)
+    world.tell(ClusterObserved(replace(VIEW, max_job_count=16)))
+    for user in range(1, 31):
+        greedy(world, user, 3)
+    assert len(pending(world)) == 8
+    done: list[Effect] = []
+    for _ in range(200):
+        world.pass_time(0.1)
+        done += settle(world)
+    assert sum(isinstance(e, ShowCause) and e.cause == NO_PLACE for e in done) == 82
+    world.tell(ClusterObserved(replace(VIEW, max_job_count=18)))
+    settle(world)
+    assert len(pending(world)) == 9, "an administrator has raised it"
+
+
+def test_the_pods_of_owners_who_share_a_window_are_all_placed() -> None:
+    world = of_window(3)
+    uids = [world.create_pod(request=of_user(number % 5)) for number in range(40)]
+    for _ in range(400):
+        passes(world, 1.0)
+        for uid in [uid for uid, pod in world.pods.items() if pod.node]:
+            world.remove_pod(uid)
+    assert not world.pods, f"of {len(uids)} Pods some were left in line"
+
+
+def sizes(world: World, number: int) -> None:
+    """Pods of one owner, each of another size."""
+    for memory in range(1, number + 1):
+        request = of_user(1)
+        world.create_pod(request=replace(request, job=replace(request.job, memory_mb=memory)))
+
+
+def test_an_owner_of_many_sizes_does_not_ask_all_the_time_while_slurm_takes_none() -> None:
+    world = of_window(1000)
+    world.max_jobs = 0
+    sizes(world, 1000)
+    settle(world)
+    tries = 0
+    for _ in range(600):
+        world.pass_time(0.1)
+        tries += sum(isinstance(e, Submit) for e in settle(world))
+    assert tries < 700, "it was 15,000 when each size tried by itself"
+
+
+@pytest.mark.alone
+def test_a_node_s_change_does_not_look_at_all_that_wait_without_an_open_node() -> None:
+    world = of_window(1000)
+    world.no_two_live_jobs = lambda: None  # type: ignore[method-assign]  # its own time counts
+    closed = replace(VIEW, nodes={n: Node(n, n, {}, unschedulable=True) for n in NODES})
+    world.tell(ClusterObserved(closed))
+    sizes(world, 5000)
+    settle(world)
+    began = time.process_time()
+    world.tell(ClusterObserved(closed))
+    assert time.process_time() - began < 0.03, "it took 160 ms"
+
+
+def test_a_leader_that_begins_lets_others_have_their_say_between_its_submissions() -> None:
+    world = of_window(1000)
+    world.create_pod()
+    settle(world)
+    for _ in range(600):
+        world.create_pod()
+    world.news.clear()
+    world.restart()
+    asked = sum(isinstance(e, Submit) for e in world.effects)
+    assert 0 < asked <= 400, "200 each time that the nodes are told"
+    while world.ledger.next_wake() <= world.now:
+        world.pass_time(0.0)
+    assert sum(isinstance(e, Submit) for e in world.effects) == 600

@@ -260,6 +260,30 @@ def test_a_changed_node_annotation_does_not_hide_a_running_pods_job() -> None:
     assert (record.state, record.job_id) == (State.BOUND, job.id)
 
 
+ENDED_BEFORE = placeholder_job(GATED, "CANCELLED", node="n2")
+
+
+def test_a_bound_pod_that_names_a_job_that_has_ended_keeps_the_one_that_runs_where_it_is() -> None:
+    runs = placeholder_job(SECOND, attempt=2, node="n1")
+    for first in (ENDED_BEFORE, placeholder_job(GATED, "CANCELLED", node="n1")):
+        record = record_of(bound(first, attempt=2), first, runs)
+        assert (record.state, record.job_id) == (State.BOUND, runs.id)
+
+
+def test_a_bound_pod_that_names_a_job_that_was_elsewhere_is_evicted_when_its_own_has_ended() -> None:
+    own = placeholder_job(SECOND, "TIMEOUT", attempt=2, node="n1")
+    record = record_of(bound(ENDED_BEFORE, attempt=2), ENDED_BEFORE, own)
+    assert (record.state, record.job_id) == (State.EVICTING, own.id)
+
+
+def test_a_bound_pod_whose_job_slurm_forgot_is_not_evicted_for_an_earlier_one() -> None:
+    forgotten = placeholder_job(SECOND, attempt=2, node="n1")
+    for node in ("n1", "n2", None):
+        earlier = placeholder_job(GATED, "CANCELLED", node=node)
+        record = record_of(bound(forgotten, attempt=2), earlier)
+        assert (record.state, record.job_id) == (State.BOUND, forgotten.id)
+
+
 # Pods that are over
 
 

@@ -19,6 +19,7 @@ from extender.placement.resources import (
     whole,
 )
 from tests.builders import container
+from tests.hostile import least
 
 KUBERNETES_LARGEST = 2**63 - 1
 GI = 1 << 30
@@ -192,6 +193,16 @@ def test_init_containers_run_one_after_another() -> None:
 def test_an_init_container_may_ask_for_what_no_app_does() -> None:
     spec = {"containers": [app("1")], "initContainers": [container({"nvidia.com/gpu": "1"})]}
     assert effective_requests(spec) == {"cpu": 1, "nvidia.com/gpu": 1}
+
+
+@pytest.mark.alone
+def test_thousands_of_sidecars_with_resources_of_their_own_are_soon_added_up() -> None:
+    """Any Pod on a Node is read so, whoever placed it."""
+    holders = [container({f"example.com/{n}": "1"}, sidecar=True) for n in range(5_000)]
+    amounts: list[dict[str, Decimal]] = []
+    took = least(lambda: amounts.append(effective_requests({"initContainers": holders})), 0.1)
+    assert took < 0.1
+    assert amounts[0] == {f"example.com/{n}": 1 for n in range(5_000)}
 
 
 def test_sidecars_run_beside_the_apps() -> None:

@@ -18,6 +18,7 @@ from extender.placement.workload import (
     GRES,
     JOB_ID,
     NODE,
+    WAITING,
     Allocation,
     Dialect,
     Request,
@@ -271,6 +272,27 @@ def test_a_deadline_longer_than_slurm_plans_for_leaves_the_job_without_a_limit()
     assert pod(activeDeadlineSeconds=31_536_001).request.job.time_limit_minutes is None
 
 
+@pytest.mark.parametrize(
+    ("kill_wait", "own", "evicted"),
+    [(30, 10, 10), (30, 24, 24), (30, None, 24), (30, 600, 24), (60, 30, 30), (30, 0, 1), (5, 3, 1)],
+)
+def test_a_pod_is_evicted_with_its_own_grace_and_no_longer_than_slurm_waits(
+    kill_wait: int, own: int | None, evicted: int
+) -> None:
+    dialect = Dialect(grace=GraceRule(kill_wait))
+    manifest = pod_manifest(node="n1", gates=(), terminationGracePeriodSeconds=own)
+    assert parse_pod(manifest, dialect).eviction_grace == evicted
+
+
+@pytest.mark.parametrize(("grace", "leaves"), [(None, True), (24, True), (25, False), (86_400, False)])
+def test_a_pod_leaves_that_is_deleted_with_no_longer_grace_than_its_eviction_has(
+    grace: int | None, leaves: bool
+) -> None:
+    manifest = pod_manifest(node="n1", gates=(), deleting=True)
+    manifest["metadata"]["deletionGracePeriodSeconds"] = grace
+    assert parse_pod(manifest, Dialect()).leaving is leaves
+
+
 @given(st.integers(6, 10**5), st.none() | st.integers(-1, 10**5))
 def test_no_pod_outlives_slurms_patience(kill_wait: int, grace: int | None) -> None:
     """What is refused, and what is lowered, leaves a grace below KillWait - 5 s."""
@@ -383,3 +405,45 @@ def test_a_priority_class_stands_for_what_the_installation_says_unless_an_annota
     assert asked("high", {}) == ("urgent", "fast")
     assert asked("high", {"partition": "main"}) == ("main", "fast")
     assert asked("low", {}) == asked(None, {}) == (None, None)
+
+
+# What kube-scheduler says
+
+
+@pytest.mark.parametrize(
+    ("message", "refusal"),
+    [
+        ("0/4 nodes are available: 4 Insufficient cpu.", "0/4 nodes are available: 4 Insufficient cpu."),
+        (f"0/4 nodes are available: 4 {WAITING}.", ""),
+        ("", "kube-scheduler finds no Node"),
+        ("x" * 5000, "x" * 400),
+    ],
+)
+def test_a_refusal_by_kube_schedulers_own_rules_is_kept_in_its_words(message: str, refusal: str) -> None:
+    manifest = pod_manifest()
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    manifest["status"]["conditions"] = [said]
+    read = parse_pod(manifest, DIALECT)
+    assert (read.refusal, read.unschedulable, read.looked_at) == (refusal, bool(refusal), True)
+
+
+@pytest.mark.parametrize(
+    ("reason", "room"),
+    [
+        ("4 Insufficient cpu", True),
+        ("1 Insufficient example.com/fpga, 3 Insufficient memory", True),
+        ("4 Insufficient nvidia.com/gpu", True),
+        ("4 Too many pods", True),
+        ("x" * 5000 + ", 4 Insufficient cpu", True),
+        ("4 Insufficient example.com/fpga", False),
+        ("4 Insufficient cpus.example.com/fast", False),
+        ("4 Insufficient ephemeral-storage", False),
+        ("4 node(s) didn't match pod affinity rules", False),
+    ],
+)
+def test_jobs_make_room_for_what_slurm_counts_and_for_nothing_else(reason: str, room: bool) -> None:
+    manifest = pod_manifest()
+    message = f"0/4 nodes are available: {reason}. preemption: 0/4 nodes are available: 4 no victims."
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    manifest["status"]["conditions"] = [said]
+    assert parse_pod(manifest, DIALECT).lacks_room is room

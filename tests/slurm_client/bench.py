@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,18 @@ EXTRA_CONF = (
     # How long slurmrestd tries to reach a slurmctld that is down, in seconds.
     "MessageTimeout=3",
 )
+# What slurmctld is to say to a submission or a change: a comment "plugin says -1" has it say that.
+JOB_SUBMIT_LUA = """
+local function answer(job)
+    local number = string.match(job.comment or "", "^plugin says (%-?%d+)")
+    if number == nil then return slurm.SUCCESS end
+    slurm.log_user("the plugin says %s", number)
+    return tonumber(number)
+end
+function slurm_job_submit(job, partitions, uid) return answer(job) end
+function slurm_job_modify(job, record, partitions, uid) return answer(job) end
+return slurm.SUCCESS
+"""
 ALICE, BOB, NOBODY = JOB_USERS["alice"], JOB_USERS["bob"], 2005
 # Each QOS by what it limits to one job, or to two CPUs a job.
 ACCOUNTING = Accounting(
@@ -158,6 +171,7 @@ class InMemoryBench(Bench):
             external_jobs=external_jobs,
             accounting=accounting,
         )
+        self.controls.ask_plugin(_plugin)
         super().__init__(self.controls)
 
     async def drain(self, name: str) -> None:
@@ -198,6 +212,12 @@ class RealBench(Bench):
 
     def _scontrol(self, *arguments: str) -> None:
         self.cluster.run_slurm("scontrol", *arguments)
+
+
+def _plugin(job: JobSpec) -> int:
+    """As JOB_SUBMIT_LUA."""
+    said = re.match(r"plugin says (-?\d+)", job.comment or "")
+    return int(said[1]) if said else 0
 
 
 def declare(cluster: Cluster, accounting: Accounting) -> None:

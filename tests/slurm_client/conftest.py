@@ -19,6 +19,7 @@ from tests.slurm_client.bench import (
     EXTRA_CONF,
     FEATURES,
     GPUS,
+    JOB_SUBMIT_LUA,
     MEMORY_MB,
     NODES,
     Bench,
@@ -75,7 +76,9 @@ async def real_bench(cluster: Cluster) -> AsyncIterator[RealBench]:
 @pytest.fixture(
     params=[*IN_MEMORY, "stub", *(pytest.param(one, marks=pytest.mark.real) for one in RELEASES)]
 )
-async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+async def bench(
+    request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]
+) -> AsyncIterator[Bench]:
     if request.param in IN_MEMORY:
         yield InMemoryBench(external_jobs=IN_MEMORY[request.param])
         return
@@ -83,15 +86,16 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
         async with _through_the_stub(InMemoryBench()) as stubbed:
             yield stubbed
         return
-    cluster = request.getfixturevalue("cluster_of")(request.param, False)
-    async with _real_bench(cluster) as found:
+    async with _real_bench(cluster_of(request.param, False)) as found:
         yield found
 
 
 @pytest.fixture(
     params=["in_memory", "stub", *(pytest.param(one, marks=pytest.mark.real) for one in RELEASES)]
 )
-async def office(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+async def office(
+    request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]
+) -> AsyncIterator[Bench]:
     """A bench with accounting."""
     if request.param == "in_memory":
         yield InMemoryBench(accounting=ACCOUNTING)
@@ -100,8 +104,7 @@ async def office(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
         async with _through_the_stub(InMemoryBench(accounting=ACCOUNTING)) as stubbed:
             yield stubbed
         return
-    cluster = request.getfixturevalue("cluster_of")(request.param, True)
-    async with _real_bench(cluster) as found:
+    async with _real_bench(cluster_of(request.param, True)) as found:
         yield found
 
 
@@ -149,6 +152,7 @@ def _spec(release: str, accounting: bool) -> ClusterSpec:
         extender=False,
         kill_wait=5,
         slurm_conf=EXTRA_CONF,
+        job_submit_lua=JOB_SUBMIT_LUA,
     )
 
 

@@ -18,6 +18,7 @@ from slurm_client.errors import (
     OutcomeUnknown,
     RetryLater,
     SlurmError,
+    Unexplained,
 )
 from slurm_client.rest import SlurmRest
 from slurm_client.tokens import StaticToken
@@ -194,7 +195,9 @@ async def test_a_200_that_is_not_slurmrestds_says_nothing(call: str) -> None:
     [
         (reply(502, b"Bad gateway"), OutcomeUnknown),
         (reply(500, b"Unspecified error"), OutcomeUnknown),
-        (reply(500, slurm_error(-1, "Unspecified error")), OutcomeUnknown),
+        (reply(500, slurm_error(-1, "Unspecified error")), Unexplained),
+        (reply(403, slurm_error(1, "Operation not permitted")), Unexplained),
+        (reply(200, slurm_error(-1, "Failure to query node")), OutcomeUnknown),
         (reply(200, b"not JSON"), OutcomeUnknown),
         (reply(200, {"errors": []}), OutcomeUnknown),
         (reply(304, b""), OutcomeUnknown),

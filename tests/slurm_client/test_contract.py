@@ -252,6 +252,16 @@ async def test_every_field_of_a_spec_can_be_read_back(bench: Bench) -> None:
     assert job.state.pending
 
 
+async def test_nodes_may_be_given_as_hostlist_expressions(bench: Bench) -> None:
+    await bench.fill()
+    asked = await bench.submit(gres=(("gpu", 1),), required_nodes=("node-[1-2]",))
+    assert set((await bench.read(asked)).required_nodes) == {"node-1", "node-2"}
+    barred = await bench.submit(gres=(("gpu", 1),), excluded_nodes=("node-[1]",))
+    assert (await bench.read(barred)).excluded_nodes == ("node-1",)
+    await bench.slurm.update(barred, JobChanges(excluded_nodes=("node-[2]",)))
+    assert (await bench.read(barred)).excluded_nodes == ("node-2",)
+
+
 async def test_the_group_is_the_users_number_unless_said(bench: Bench) -> None:
     job = await bench.read(await bench.submit(user_id=2001))
     assert (job.user_id, job.group_id) == (2001, 2001)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slurm_client.errors import InvalidRequest
+from slurm_client.errors import InvalidRequest, OtherJob
 from slurm_client.model import Grant, JobChanges
 from tests.slurm_client.bench import GPUS, eventually
 
@@ -136,7 +136,8 @@ async def test_a_cancelled_job_ends_and_its_node_is_free(bench: Bench) -> None:
     assert (await bench.state(held[0])).base == "CANCELLED"
 
     async def free() -> bool:
-        return any("IDLE" in node.states for node in await bench.slurm.nodes())
+        nodes = await bench.slurm.nodes()  # 24.11 takes no job at once on IDLE+COMPLETING
+        return any("IDLE" in one.states and "COMPLETING" not in one.states for one in nodes)
 
     await eventually(free)
     assert (await bench.allocate(gres=(("gpu", GPUS),))).state.running
@@ -155,6 +156,17 @@ async def test_cancelling_again_or_what_never_was_is_success(bench: Bench) -> No
     for _ in range(2):
         await bench.slurm.cancel(job.id)
     await bench.slurm.cancel(next(bench.ids))
+
+
+async def test_a_cancel_that_names_its_job_ends_no_other(bench: Bench) -> None:
+    job = await bench.allocate(name="default/mine")
+    with pytest.raises(OtherJob, match="default/mine"):
+        await bench.slurm.cancel(job.id, "default/another")
+    assert (await bench.read(job.id)).state.running
+    for _ in range(2):
+        await bench.slurm.cancel(job.id, "default/mine")
+    assert (await bench.state(job.id)).base == "CANCELLED"
+    await bench.slurm.cancel(next(bench.ids), "default/mine")
 
 
 async def test_an_ended_job_says_when_and_has_no_gpus(bench: Bench) -> None:

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow
-from slurm_client.model import MOST_MINUTES
+from slurm_client.errors import (
+    InvalidRequest,
+    JobIdTaken,
+    NeedsOperator,
+    NoRoomNow,
+    RetryLater,
+    SlurmError,
+    Unexplained,
+)
+from slurm_client.model import MOST_MINUTES, JobChanges
 from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, spec
 
 if TYPE_CHECKING:
@@ -152,3 +160,47 @@ async def test_a_job_for_a_drained_node_waits_for_it(bench: Bench) -> None:
     finally:
         await bench.resume("node-1")
     await bench.until_running(job_id)
+
+
+# -- what a job_submit plugin refuses
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (-1, Unexplained),  # slurm.ERROR and slurm.FAILURE
+        (1, Unexplained),
+        (11, RetryLater),
+        (2000, InvalidRequest),
+        (2002, NeedsOperator),
+        (2011, JobIdTaken),
+    ],
+)
+async def test_what_a_plugin_refuses_is_not_made(
+    bench: Bench, number: int, error: type[SlurmError]
+) -> None:
+    for create in (bench.slurm.submit, bench.slurm.allocate):
+        job_id = next(bench.ids)
+        with pytest.raises(error) as refused:
+            await create(spec(comment=f"plugin says {number}"), job_id)
+        assert type(refused.value) is error
+        assert await bench.slurm.job(job_id) is None
+
+
+async def test_a_plugin_without_words_is_named_with_where_its_words_are(bench: Bench) -> None:
+    with pytest.raises(Unexplained, match=r"perhaps a plugin of Slurm's .* slurmrestd's log"):
+        await bench.submit(comment="plugin says -1")
+
+
+async def test_a_plugin_is_asked_before_slurm_looks_for_a_duplicate(bench: Bench) -> None:
+    job = await bench.allocate()
+    with pytest.raises(Unexplained):
+        await bench.slurm.submit(spec(comment="plugin says -1"), job.id)
+    assert (await bench.read(job.id)).state.running
+
+
+async def test_a_change_that_a_plugin_refuses_is_not_made(bench: Bench) -> None:
+    job = await bench.allocate(comment="as it was")
+    with pytest.raises(Unexplained):
+        await bench.slurm.update(job.id, JobChanges(comment="plugin says -1"))
+    assert (await bench.read(job.id)).comment == "as it was"

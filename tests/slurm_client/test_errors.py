@@ -13,6 +13,7 @@ from slurm_client.errors import (
     OutcomeUnknown,
     RetryLater,
     SlurmError,
+    Unexplained,
     Unreachable,
     classify,
 )
@@ -71,6 +72,14 @@ def test_an_error_reads_with_its_number_and_status() -> None:
     error = InvalidRequest("Invalid partition", number=2000, http_status=422)
     assert str(error) == "Invalid partition (Slurm error 2000, HTTP 422)"
     assert str(RetryLater("busy")) == "busy"
+
+
+def test_an_error_without_words_says_where_they_may_be() -> None:
+    reply = {"errors": [{"error_number": -1, "error": "Unspecified error"}]}
+    error = problem(500, b"", reply)
+    assert type(error) is Unexplained
+    assert str(error).startswith("Unspecified error: perhaps a plugin of Slurm's refuses it")
+    assert "slurmrestd's log" in error.words
 
 
 def test_what_slurm_says_too_briefly_is_explained() -> None:

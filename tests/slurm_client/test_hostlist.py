@@ -62,6 +62,31 @@ def test_more_names_than_are_taken_are_refused_before_they_are_made(expression: 
 
 
 @pytest.mark.parametrize(
+    ("expression", "number"),
+    [
+        ("", 0),
+        ("a,b,a", 3),
+        ("gpu[01-03,07],x5", 5),
+        ("r[1-20]n[1-30]", 600),
+        ("n[1-999999999999]", 999_999_999_999),
+    ],
+)
+def test_names_are_counted_without_being_made(expression: str, number: int) -> None:
+    assert hostlist.count(expression, most=10**12) == number
+
+
+@pytest.mark.parametrize("expression", ["a," * 10, "n[" + "1," * 10 + "1]", "n[1-9],x[", "n[1-9,x]"])
+def test_names_are_counted_no_further_than_is_asked(expression: str) -> None:
+    assert hostlist.count(expression, most=5) > 5
+
+
+@pytest.mark.parametrize("expression", ["a b", "n[1", "n[x]", "n[]", "n[3-1]", "n[1]" * 256])
+def test_of_what_is_no_hostlist_nothing_is_counted(expression: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        hostlist.count(expression)
+
+
+@pytest.mark.parametrize(
     ("names", "expression"),
     [
         ((), ""),
@@ -70,6 +95,7 @@ def test_more_names_than_are_taken_are_refused_before_they_are_made(expression: 
         (("a", "b"), "a,b"),
         (("n1", "n1"), "n1"),
         (("a1.org", "a2.org"), "a1.org,a2.org"),
+        (("n" + "1" * 19, "n" + "2" * 19), "n" + "1" * 19 + ",n" + "2" * 19),
     ],
 )
 def test_names_are_compressed(names: tuple[str, ...], expression: str) -> None:

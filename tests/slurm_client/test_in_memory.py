@@ -126,6 +126,7 @@ async def test_a_job_of_two_nodes_has_the_required_one_wherever_it_stands() -> N
         await slurm.allocate(spec(nodes=2, required_nodes=("n4",)), 3)
 
 
+@pytest.mark.alone
 async def test_a_job_among_thousands_of_nodes_and_jobs_costs_little() -> None:
     """Load tests are to measure something else."""
     names = [f"n{number}" for number in range(5000)]

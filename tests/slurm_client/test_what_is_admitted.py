@@ -156,8 +156,8 @@ def expected(spec: JobSpec) -> dict[str, Any]:
         "comment": spec.comment or "",
         "features": (spec.constraints or "").replace(",", "&"),  # sbatch(1): a comma is an and
         "prefer": (spec.prefer or "").replace(",", "&"),
-        "required_nodes": set(spec.required_nodes),
-        "excluded_nodes": set(spec.excluded_nodes),
+        "required_nodes": set(hostlist.names(spec.required_nodes)),
+        "excluded_nodes": set(hostlist.names(spec.excluded_nodes)),
         "user_id": user,
         "group_id": user if spec.group_id is None else spec.group_id,
         "admin_comment": spec.admin_comment,
@@ -182,11 +182,13 @@ def known(spec: JobSpec, number: int) -> bool:
         case 2014:
             fits = spec.cpus <= CPUS and spec.memory_mb <= MEMORY_MB
             anywhere = not (spec.constraints or spec.prefer or spec.required_nodes)
-            some = set(spec.excluded_nodes) != set(NODES)
+            some = set(hostlist.names(spec.excluded_nodes)) != set(NODES)
             return fits and anywhere and some and all(count <= GPUS for _, count in spec.gres)
         case 2018:
-            named = {*spec.required_nodes, *spec.excluded_nodes}
-            return named <= set(NODES) and not {*spec.required_nodes} & {*spec.excluded_nodes}
+            required, excluded = map(
+                set, (hostlist.names(spec.required_nodes), hostlist.names(spec.excluded_nodes))
+            )
+            return required | excluded <= set(NODES) and not required & excluded
         case 2045:
             own = ACCOUNTS.get(user, ())
             return bool(own) and (spec.account or own[0]).lower() in own

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, cast
 
 import pytest
@@ -60,7 +62,7 @@ class Cluster:
 
 def check(job: Job | None, node: str = "n4", attempt: int = 1) -> Allocation:
     numbered = pod(name=NAME, uid=UID, annotations={ATTEMPT: str(attempt), JOB_ID: str(JOB.id)})
-    return verified(numbered, job, node, VIEW)
+    return verified(numbered, job, node, VIEW, RULES.ids)
 
 
 def test_a_running_job_on_the_node_is_the_allocation() -> None:
@@ -99,7 +101,22 @@ def test_a_job_that_slurm_does_not_know_grants_nothing() -> None:
 )
 def test_a_job_without_this_pods_key_grants_nothing(comment: str) -> None:
     with pytest.raises(NotBound, match="is not this Pod's placeholder"):
-        check(placeholder_job(POD, node="gpu-04", admin_comment=comment))
+        check(placeholder_job(POD, node="gpu-04", admin_comment=comment, name="default/another"))
+
+
+def test_a_job_that_has_lost_its_key_and_nothing_else_is_its_pods_still() -> None:
+    """See `ownership`."""
+    submitted = int(datetime.fromisoformat(POD.created).timestamp())
+    unsigned = placeholder_job(POD, node="gpu-04", admin_comment="by hand", submit_time=submitted)
+    assert check(unsigned).job_id == JOB.id
+    with pytest.raises(NotBound, match="is not this Pod's placeholder"):
+        check(replace(unsigned, id=7))
+
+
+@pytest.mark.parametrize("less", [{"cpus_allocated": 0}, {"node_count": 2}, {"memory_mb": 1}])
+def test_a_job_that_its_owner_has_made_smaller_grants_nothing(less: dict[str, Any]) -> None:
+    with pytest.raises(NotBound, match="is not what the Pod asks for: it"):
+        check(placeholder_job(POD, node="gpu-04", **less))
 
 
 @pytest.mark.parametrize("slurm_node", ["n5", "n4", "native-01", None])

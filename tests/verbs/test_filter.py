@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from extender.filter.route import ELSEWHERE, NO_NAMES
-from extender.placement.workload import JOB_ID, NODE, WAITING, Offer
+from extender.placement.workload import ATTEMPT, JOB_ID, NODE, WAITING, Offer
 from extender.placement.workload import OFFERED as OFFER
-from tests.builders import PREFIX, Manifest
+from slurm_client.model import Partition
+from tests.builders import PREFIX, Manifest, kube_node, view
 from tests.verbs.callers import Listeners, body
 
 OFFERED = body("filter")["NodeNames"]
@@ -146,3 +148,47 @@ async def test_a_pod_whose_node_is_offered_or_that_has_none_was_refused_nothing(
     await listeners.ask("filter", refused_call(7, node=OFFERED[0]))
     await listeners.ask("filter", call())
     assert listeners.refusals == []
+
+
+# A Pod whose last attempt was in vain
+
+
+def retried_call(attempt: str = "2", offer: str | None = None, **asked: str) -> Manifest:
+    sent = call(**asked)
+    annotations = {ATTEMPT: attempt} | ({OFFER: offer} if offer else {})
+    sent["Pod"]["metadata"].setdefault("annotations", {}).update(annotations)
+    return sent
+
+
+async def test_the_nodes_found_for_a_pod_whose_attempt_was_in_vain_are_told_once() -> None:
+    listeners = Listeners()
+    assert await listeners.ask("filter", retried_call()) == NONE_YET
+    ((_, offer),) = listeners.refusals
+    assert offer == Offer(0, tuple(OFFERED))
+    listeners = Listeners()
+    await listeners.ask("filter", retried_call(offer="0 n1"))
+    assert listeners.refusals == []
+    await listeners.ask("filter", retried_call(offer="7 n1"))
+    assert len(listeners.refusals) == 1
+
+
+async def test_nodes_that_slurm_would_not_choose_are_not_told() -> None:
+    partition = Partition("main", ("gpu-1",), default=True)
+    seen = view(kube_node(OFFERED[0]), kube_node("gpu-1"), partitions=[partition])
+    listeners = Listeners(view=seen)
+    await listeners.ask("filter", retried_call())
+    assert listeners.refusals == []
+    await listeners.ask("filter", retried_call() | {"NodeNames": [*OFFERED, "gpu-1"]})
+    assert len(listeners.refusals) == 1
+
+
+async def test_the_partition_that_the_policy_gives_a_pod_is_the_one_that_counts(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules: [{namespaces: [default], default: {user: 1000, partition: gpu}}]")
+    partitions = Partition("cpu", ("c1",), default=True), Partition("gpu", ("g1",))
+    seen = view(kube_node("c1"), kube_node("g1"), partitions=partitions)
+    listeners = Listeners(view=seen, policy_file=policy)
+    await listeners.ask("filter", retried_call() | {"NodeNames": ["c1"]})
+    assert listeners.refusals == []
+    await listeners.ask("filter", retried_call() | {"NodeNames": ["g1"]})
+    assert len(listeners.refusals) == 1

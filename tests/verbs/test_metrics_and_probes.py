@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.health import Health
 from tests.verbs.callers import Listeners, body
 
 
@@ -28,7 +34,7 @@ async def test_the_program_is_alive_before_it_is_ready() -> None:
     assert (await listeners.probes.get("/healthz")).status_code == 200
     ready = await listeners.probes.get("/readyz")
     assert ready.status_code == 503
-    assert ready.json() == {"ready": False, "troubles": {"Slurm": "slurmctld was not reached"}}
+    assert ready.json() == {"ready": False, "troubles": ["Slurm"]}
 
 
 async def test_once_recovered_trouble_is_told_and_takes_nobody_out_of_service() -> None:
@@ -36,9 +42,65 @@ async def test_once_recovered_trouble_is_told_and_takes_nobody_out_of_service() 
     listeners.health.ready = True
     listeners.health.says("Slurm", "slurmctld was not reached")
     ready = await listeners.probes.get("/readyz")
-    assert (ready.status_code, ready.json()["troubles"]) == (200, {"Slurm": "slurmctld was not reached"})
+    assert (ready.status_code, ready.json()["troubles"]) == (200, ["Slurm"])
     listeners.health.says("Slurm", None)
-    assert (await listeners.probes.get("/readyz")).json() == {"ready": True, "troubles": {}}
+    assert (await listeners.probes.get("/readyz")).json() == {"ready": True, "troubles": []}
+
+
+async def test_strangers_read_which_parts_are_in_trouble_and_people_read_why() -> None:
+    listeners, why = Listeners(), "/run/secrets/token is over since 10:00: slurmctld on ctl1 refuses it"
+    with capture_logs() as logs:
+        listeners.health.says("Slurm", why)
+        listeners.health.says("Slurm", why)
+        for number in range(100):
+            listeners.health.says("breaker", f"{number} are held back")
+        listeners.health.says("Slurm", None)
+    assert (await listeners.probes.get("/readyz")).json() == {"ready": False, "troubles": ["breaker"]}
+    page = (await listeners.metrics.get("/metrics")).text
+    assert 'slurm_extender_trouble{part="Slurm"} 0.0' in page
+    assert 'slurm_extender_trouble{part="breaker"} 1.0' in page
+    assert "ctl1" not in page
+    assert [(entry["event"], entry["part"], entry.get("error")) for entry in logs] == [
+        ("trouble", "Slurm", why),
+        ("trouble", "breaker", "0 are held back"),
+        ("trouble over", "Slurm", None),
+    ]
+
+
+def test_words_that_came_too_soon_to_be_logged_are_logged_later() -> None:
+    now = [0.0]
+    health = Health(lambda: now[0])
+    with capture_logs() as logs:
+        for words in ("line 1", "line 2", "line 3", "line 3"):
+            health.says("policy", words, alarm=True)
+        for second in range(60):
+            now[0] = float(second)
+            health.make_up()
+    assert [(line["log_level"], line["error"]) for line in logs] == [
+        ("error", "line 1"),
+        ("error", "line 3"),
+    ]
+
+
+async def test_they_are_logged_though_their_part_says_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, now = asyncio.Event(), [0.0]
+    health = Health(lambda: now[0])
+
+    def make_up() -> None:
+        Health.make_up(health)
+        looked.set()
+
+    monkeypatch.setattr("extender.health._LOOK_S", 0.001)
+    monkeypatch.setattr(health, "make_up", make_up)
+    with capture_logs() as logs:
+        health.says("breaker", "1 is held back")
+        health.says("breaker", "2 are held back")
+        now[0] = 30.0
+        looks = asyncio.create_task(health.run())
+        async with asyncio.timeout(5):
+            await looked.wait()
+        looks.cancel()
+    assert [line["error"] for line in logs] == ["1 is held back", "2 are held back"]
 
 
 async def test_no_listener_answers_for_another() -> None:

@@ -115,6 +115,7 @@ async def test_where_unmanaged_pods_are_ignored_they_may_go_anywhere() -> None:
     assert cluster.kubernetes.calls == ["read Pod", "bind"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("names", "within_ms"), [(50, 0.5), (5000, 6.0)])
 async def test_the_verdict_is_cheap(names: int, within_ms: float) -> None:
     """CPU time, with air for a slower machine: measured were 0.05 and 1.4 ms."""
@@ -243,6 +244,11 @@ async def test_what_slurm_granted_is_not_bound_where_unmanaged_pods_have_it() ->
     assert await cluster.bind(granted, "n1") == TAKEN
     answer = await cluster.filter(granted, "n1")
     assert answer["FailedAndUnresolvableNodes"] == {"n1": TAKEN}, "so that it is placed elsewhere"
+    assert cluster.listeners.refusals == [], "nowhere else"
+    answer = await cluster.filter(granted, "n1", "n2", "n3")
+    assert set(answer["FailedAndUnresolvableNodes"].values()) == {TAKEN}
+    ((_, told),) = cluster.listeners.refusals
+    assert told.names == ("n2", "n3")
     another = ours(cluster, attempt=2)
     assert (await cluster.filter(another, "n1"))["NodeNames"] == ["n1"]
 
@@ -343,6 +349,9 @@ async def test_what_slurm_granted_is_given_back_where_it_forgot_who_stays_there(
     stays = cluster.kubernetes.pods["default", "leaving"]
     stays["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z"
     assert await cluster.bind(manifest, "n1") == LEAVING
+    slowly = {"deletionTimestamp": "2999-11-22T00:00:00Z", "deletionGracePeriodSeconds": 86_400}
+    stays["metadata"] |= slowly
+    assert await cluster.bind(manifest, "n1") == TAKEN
 
 
 async def test_a_pod_whose_job_is_known_to_be_over_counts_whatever_slurm_says_of_its_id() -> None:

@@ -130,10 +130,10 @@ async def test_an_author_is_warned_of_what_is_allowed_all_the_same() -> None:
 
 
 async def test_a_message_has_an_end() -> None:
-    holders = [container({f"example.com/{n}": "lots"}) for n in range(10_000)]
+    holders = [container({f"example.com/{n}": "lots"}) for n in range(400)]
     message = await refusal(pod_manifest(containers=holders))
     assert len(message) < 10_000
-    assert message.endswith("- and 9950 more")
+    assert message.endswith("- and 350 more")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""Follows the claims that Pods may refer to: PersistentVolumeClaims, their volumes and classes, and
+ResourceClaims, where the API server has them.
+
+Of each object only the few fields are kept that `placement.claims` goes by. What cannot be read, or is
+not served, is looked for again now and then; nothing is concluded from it meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from extender.health import Health
+from extender.kubernetes_api import KubernetesApi, KubernetesError, Manifest
+from extender.placement.claims import (
+    RESOURCE_CLAIM,
+    VOLUME_CLAIM,
+    Claims,
+    Key,
+    ResourceClaim,
+    Volume,
+    VolumeClaim,
+    waits_for_consumer,
+)
+from extender.resource_watch import Change, ResourceWatch
+
+_AGAIN_S = 60.0
+_KINDS = ("persistentvolumeclaims", "persistentvolumes", "storageclasses", "resourceclaims")
+PARTS = tuple(f"watch of {kind}" for kind in _KINDS)
+"""What health has of this."""
+
+Changed = Callable[[Iterable[Key] | None], Awaitable[object]]
+"""Hears of claims that are not as they were; None: any may be meant. It hears of no more of that kind
+until it is done."""
+
+
+class ClaimWatch:
+    """`claims` is what is known now."""
+
+    def __init__(self, kubernetes: KubernetesApi, health: Health) -> None:
+        self.claims = Claims()
+        self._kubernetes = kubernetes
+        self._health = health
+        self._watches = {kind: self._watch(kind) for kind in _KINDS}
+
+    async def load(self) -> None:
+        """Lists all objects, once; `run` goes on from there. What cannot be listed keeps nobody waiting:
+        it stays unknown."""
+        await asyncio.gather(*map(self._list, _KINDS))
+
+    async def run(self, changed: Changed) -> None:
+        """Follows them for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind in _KINDS:
+                tasks.create_task(self._follow(kind, changed))
+
+    def _watch(self, kind: str) -> ResourceWatch:
+        part = f"watch of {kind}"
+        return ResourceWatch(
+            self._kubernetes, kind, None, lambda trouble: self._health.says(part, trouble)
+        )
+
+    async def _follow(self, kind: str, changed: Changed) -> None:
+        while not self._is_known(kind):
+            await asyncio.sleep(_AGAIN_S)
+            await self._list(kind)
+            if self._is_known(kind):
+                await changed(None)
+        async for change in self._watches[kind].changes():
+            await changed(self._note(kind, change))
+
+    def _is_known(self, kind: str) -> bool:
+        return self._all(kind) is not None
+
+    async def _list(self, kind: str) -> None:
+        """Where that fails, for whatever reason, the kind stays unknown."""
+        if self._is_known(kind):
+            return
+        try:
+            if await self._kubernetes.serves(kind):
+                listed = await self._watches[kind].list_as(lambda manifest: _read(kind, manifest))
+                self._keep(kind, dict(listed))
+        except KubernetesError as error:
+            self._health.says(f"watch of {kind}", f"Pods' claims are not checked: {error}")
+        else:
+            self._health.says(f"watch of {kind}", None)
+
+    def _all(self, kind: str) -> dict[Any, Any] | None:
+        claims = self.claims
+        return {
+            "persistentvolumeclaims": claims.volume_claims,
+            "persistentvolumes": claims.volumes,
+            "storageclasses": claims.waits,
+            "resourceclaims": claims.resource_claims,
+        }[kind]
+
+    def _keep(self, kind: str, known: dict[Any, Any]) -> None:
+        match kind:
+            case "persistentvolumeclaims":
+                self.claims.volume_claims = known
+            case "persistentvolumes":
+                self.claims.volumes = known
+            case "storageclasses":
+                self.claims.waits = known
+            case _:
+                self.claims.resource_claims = known
+
+    def _note(self, kind: str, change: Change) -> Iterable[Key] | None:
+        """Returns the claims that a change is about."""
+        known = self._all(kind)
+        assert known is not None  # or nobody follows them
+        name, after = _read(kind, change.manifest)
+        before = known.pop(name, None)
+        if not change.gone:
+            known[name] = after
+        if before == after and not change.gone:
+            return ()
+        match kind:
+            case "persistentvolumes":
+                return {each.claim for each in (before, after) if each is not None}
+            case "storageclasses":
+                return None
+        return (name,)
+
+
+def _read(kind: str, manifest: Manifest) -> tuple[Any, Any]:
+    """Returns what an object is known by, and what is kept of it."""
+    metadata = manifest["metadata"]
+    names = metadata.get("namespace") or "", metadata["name"]
+    match kind:
+        case "persistentvolumeclaims":
+            return Key(VOLUME_CLAIM, *names), VolumeClaim.parse(manifest)
+        case "persistentvolumes":
+            return metadata["name"], Volume.parse(manifest)
+        case "storageclasses":
+            return metadata["name"], waits_for_consumer(manifest)
+    return Key(RESOURCE_CLAIM, *names), ResourceClaim.parse(manifest)

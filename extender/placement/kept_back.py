@@ -1,0 +1,138 @@
+"""What keeps a Pod out of line though nothing is wrong with what it asks for: it could not use a job.
+
+A job holds its node, and may have preempted somebody for it, from the moment that Slurm starts it. So
+none is asked for while it is known that kube-scheduler would bind the Pod nowhere: other scheduling
+gates hold it back, or an object is missing that it refers to (`claims`). Whatever else makes
+kube-scheduler refuse every Node is known by its having done so: a PreFilter plugin that fails asks no
+extender at all. Such a Pod has no gate any more, and kube-scheduler looks at it whenever what it failed
+for may have changed. Where it finds Nodes then, it asks /filter about them, which notes that on the Pod
+(`Offer`): only then Slurm is asked again, so that nobody is preempted for another attempt as vain as
+the last. Or it says that Nodes lack room (`workload.lacks_room`): then all plugins' PreFilter has passed
+(each Node is told the reason of the first plugin alone that refuses it), and Slurm may make room where
+Kubernetes may not.
+What comes after these may still refuse: each attempt is followed by a longer rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from extender.placement.cluster import ClusterView, Wish
+from extender.placement.placeholder import Cause, Placeholder
+from extender.placement.rules import Moment
+from extender.placement.workload import Request
+
+OTHER_GATES = "OtherGates"
+NOT_READY = "ClaimNotReady"
+NOT_BINDABLE = "NotBindable"
+_A_FEW, _NAMED = 5, 3
+REASONS = frozenset({OTHER_GATES, NOT_READY, NOT_BINDABLE})
+"""Of the causes that `kept_back` gives."""
+
+
+class InVain:
+    """The Pods for which no job is asked since kube-scheduler refuses every Node; `heard` is told of
+    every change."""
+
+    def __init__(self, heard: Callable[[InVain], object] = lambda _: None) -> None:
+        self._heard = heard
+        self._names: dict[str, str] = {}
+
+    def note(self, placeholder: Placeholder, why: Cause | None) -> None:
+        """Takes note of why a Pod is kept back, if it is."""
+        uid, belongs = placeholder.pod.uid, why is not None and why.reason == NOT_BINDABLE
+        if belongs is (uid in self._names):
+            return
+        if belongs:
+            self._names[uid] = f"{placeholder.pod.namespace}/{placeholder.pod.name}"
+        else:
+            del self._names[uid]
+        self._heard(self)
+
+    def forget(self, placeholder: Placeholder) -> None:
+        """The Pod is gone."""
+        self.note(placeholder, None)
+
+    @property
+    def words(self) -> str | None:
+        """What is in vain, for a person; None where that is not more than a few."""
+        if len(self._names) <= _A_FEW:
+            return None
+        names = ", ".join(name for name, _ in zip(self._names.values(), range(_NAMED), strict=False))
+        return (
+            f"kube-scheduler bound {len(self._names)} Pods to no Node that Slurm chose, and finds none"
+            f" for them (first {names}): no jobs are asked for; each Pod's condition says why"
+        )
+
+
+def kept_back(placeholder: Placeholder, now: float) -> Cause | None:
+    """Returns why a Pod is not to be in line yet; None where it may be."""
+    pod = placeholder.pod
+    gates = ", ".join(pod.other_gates)
+    if gates:
+        return Cause(OTHER_GATES, f"held back by other scheduling gates: {gates}")
+    if pod.obstacle is not None:
+        return Cause(NOT_READY, pod.obstacle)
+    if now < placeholder.rests_until or (placeholder.asks_first and not _may_ask(placeholder)):
+        return Cause(NOT_BINDABLE, _words(placeholder))
+    return None
+
+
+def rested(placeholder: Placeholder, at: Moment) -> Placeholder:
+    """Returns the record of an attempt that is over since kube-scheduler did not bind the Pod, and
+    offered no other Node. It was asked and refused, or (the first time: kube-scheduler may have been
+    down) has said nothing."""
+    unbindable = placeholder.unbindable + 1
+    in_a_row = unbindable if placeholder.refused else unbindable - 1
+    until = at.now + at.rules.rest_unbindable(in_a_row)
+    return placeholder._replace(unbindable=unbindable, asks_first=True, rests_until=until)
+
+
+def awake(placeholder: Placeholder) -> Placeholder:
+    """Returns the record of a Pod one of whose Nodes another Pod has left: that may have been all that
+    was wrong. Where it was refused several times in a row, it was not, and Pods leave all the time."""
+    return placeholder._replace(rests_until=0.0) if placeholder.unbindable <= 1 else placeholder
+
+
+def asking_first(placeholder: Placeholder) -> Placeholder:
+    """Returns the record of a Pod of which it is not known why its last attempt was in vain: another
+    replica made it, or this one before it was started anew."""
+    vain = placeholder.pod.attempt > 1 and not placeholder.pod.gated
+    return placeholder._replace(asks_first=True, unbindable=1) if vain else placeholder
+
+
+def as_found(placeholder: Placeholder, at: Moment) -> Placeholder:
+    """Returns the record of a Pod whose turn it is: for a while only those Nodes count that
+    kube-scheduler has found for it, where it was asked first."""
+    found = placeholder.pod.offered
+    if found is None or not found.nodes or not placeholder.asks_first:
+        return placeholder
+    nodes = frozenset(found.names)
+    avoid = tuple((name, until) for name, until in placeholder.avoid if name not in nodes)
+    return placeholder._replace(avoid=avoid, offered=(found.taken, at.now + at.rules.offer))
+
+
+def may_be_given(request: Request, nodes: Iterable[str], view: ClusterView) -> bool:
+    """Tells whether Slurm might choose one of the Nodes that kube-scheduler has found for a Pod: only
+    then it is worth asking. True where nothing is known of the partition."""
+    job, partition = request.job, view.partition_name(request.job.partition)
+    wish = Wish(request.constraints, partition, job.excluded_nodes, job.required_nodes)
+    return view.leaves_any_of(nodes, wish)
+
+
+def _may_ask(placeholder: Placeholder) -> bool:
+    """Tells whether kube-scheduler has found Nodes since this attempt was numbered (that takes what it
+    found before off the Pod), or would if there were room."""
+    pod = placeholder.pod
+    if pod.attempt < placeholder.attempt:
+        return False
+    return pod.lacks_room or (pod.offered is not None and not pod.offered.job_id)
+
+
+def _words(placeholder: Placeholder) -> str:
+    said = placeholder.pod.refusal or "it has not said why"
+    times = "" if placeholder.unbindable <= 1 else f", {placeholder.unbindable} times in a row"
+    return (
+        f"kube-scheduler did not bind it to the Node that Slurm chose{times}: {said}; no job is asked"
+        " for until kube-scheduler finds a Node, nor for a while after several attempts"
+    )

@@ -1,0 +1,121 @@
+"""How much a Pod may ask: the most of everything that costs the extender time or memory.
+
+One Pod must not stop the others. What it demands of Nodes is evaluated in the event loop, against all
+Nodes, and a snapshot of each Pod is kept. The limits are far beyond what anybody writes; a Pod beyond
+one is refused in words that name what it has too much of, how much, and the limit: at admission, and
+where it is parsed, since it may be older than the webhook. docs/annotations.md has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from sys import getsizeof
+from typing import Any
+
+import orjson
+
+Manifest = Mapping[str, Any]
+
+MOST_NAMES = 1_000
+"""Node names in one annotation: a few bytes stand for any number of them."""
+MOST_BRACKETS = 2_000
+"""Lists of numbers in one of these annotations: each takes 2 us to read, and one name may have many
+(`n[1][1]`)."""
+MOST_TERMS = 100
+"""Terms of the required node affinity."""
+MOST_EXPRESSIONS = 500
+"""Labels of the node selector, and expressions of all of those terms."""
+MOST_TOLERATIONS = 200
+MOST_DEMAND_BYTES = 64 * 1024
+"""Of the node selector, the required node affinity and the tolerations, as JSON."""
+MOST_CONTAINERS = 500
+"""With the init containers."""
+MOST_AMOUNTS = 2_000
+"""Requests and limits, of all containers and of the Pod itself."""
+MOST_CLAIMS = 64
+"""PersistentVolumeClaims, those of generic ephemeral volumes too, and ResourceClaims."""
+MOST_KEPT_BYTES = 9 * 1024
+"""Of memory, for what a Pod asks Slurm and demands of Nodes; the latter compressed."""
+
+_CLAIMING = frozenset({"persistentVolumeClaim", "ephemeral"})
+_REQUIRED = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+_DEMANDS = "nodeSelector, required node affinity and tolerations"
+
+
+class BeyondLimitError(ValueError):
+    """A value has more of something than is taken: "10000 node names, and at most 1000 are taken"."""
+
+
+def beyond(things: str, many: int | str, most: int) -> str:
+    """Returns the words for too many of something."""
+    return f"{many} {things}, and at most {most} are taken"
+
+
+def required_terms(spec: Manifest) -> list[Any] | None:
+    """Returns the terms of a Pod's required node affinity; None where it has none."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return None if required is None else _list(required.get("nodeSelectorTerms"))
+
+
+def demands(spec: Manifest) -> bytes:
+    """Returns what a Pod demands of Nodes as JSON: its selector, its terms, its tolerations."""
+    wanted = spec.get("nodeSelector") or {}, required_terms(spec), spec.get("tolerations") or ()
+    try:
+        return orjson.dumps(wanted)
+    except TypeError:  # a number that Kubernetes has not: it will refuse the Pod
+        return b"[{},[],[]]"
+
+
+def too_much_asked(spec: Manifest) -> tuple[str, ...]:
+    """Returns what is beyond the limits in a Pod's spec, in words."""
+    return tuple(
+        f"{where}: {beyond(things, many, most)}"
+        for where, things, many, most in _counted(spec)
+        if many > most
+    )
+
+
+def _counted(spec: Manifest) -> Iterator[tuple[str, str, int, int]]:
+    selector, terms = spec.get("nodeSelector") or {}, required_terms(spec) or []
+    expressions = len(selector) + sum(map(_expressions, terms))
+    yield _REQUIRED, "terms", len(terms), MOST_TERMS
+    yield "spec.nodeSelector and " + _REQUIRED, "expressions", expressions, MOST_EXPRESSIONS
+    yield "spec.tolerations", "tolerations", len(spec.get("tolerations") or ()), MOST_TOLERATIONS
+    yield _DEMANDS, "bytes", len(demands(spec)), MOST_DEMAND_BYTES
+    holders = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    yield "spec.containers and spec.initContainers", "containers", len(holders), MOST_CONTAINERS
+    few = holders if len(holders) <= MOST_CONTAINERS else ()
+    amounts = len(spec.get("overhead") or ()) + sum(map(_amounts, (spec, *few)))
+    claimed = sum(map(_is_claim, _list(spec.get("volumes")))) + len(_list(spec.get("resourceClaims")))
+    yield "spec.volumes and spec.resourceClaims", "claims", claimed, MOST_CLAIMS
+    yield "the Pod's requests and limits", "amounts", amounts, MOST_AMOUNTS
+
+
+def _expressions(term: Any) -> int:
+    if not isinstance(term, Mapping):
+        return 0
+    return len(_list(term.get("matchExpressions"))) + len(_list(term.get("matchFields")))
+
+
+def _is_claim(volume: Any) -> bool:
+    return isinstance(volume, Mapping) and not volume.keys().isdisjoint(_CLAIMING)
+
+
+def _amounts(holder: Manifest) -> int:
+    resources = holder.get("resources") or {}
+    return len(resources.get("requests") or ()) + len(resources.get("limits") or ())
+
+
+def _list(value: Any) -> list[Any]:
+    """Mutation comes before validation: it may be anything, and a missing list is null in Go."""
+    return value if isinstance(value, list) else []
+
+
+def too_much_kept(texts: Iterable[str | bytes]) -> str | None:
+    """Returns what is wrong with what would be kept of a Pod, None where it is little enough. A text
+    takes up to four bytes a character."""
+    weight = sum(map(getsizeof, texts))
+    if weight <= MOST_KEPT_BYTES:
+        return None
+    return f"annotations, {_DEMANDS}: {beyond('bytes of memory', weight, MOST_KEPT_BYTES)}"

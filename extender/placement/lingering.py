@@ -1,0 +1,61 @@
+"""Containers that may outlive their Pod: it was deleted by force (`kubectl delete --force`).
+
+kube-apiserver drops such a Pod at once, and its kubelet ends the containers within the Pod's own grace.
+Until then the job holds what it has: it is ended when that time is over. Where it ends before that, the
+Node's gate waits, and so do the Pods that are placed there next (invariant I4). How long is left in the
+job's comment, for people and for the next leader. What is deleted by force while nobody leads or
+watches cannot be known, nor for the next leader what lingers without a job.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import ceil
+
+from extender.placement.endings import SEPARATOR, after_words
+from extender.placement.events import HoldJob
+from extender.placement.placeholder import Placeholder
+from extender.placement.rules import Moment
+from extender.placement.workload import Pod
+from slurm_client.model import Job
+
+_WORDS = "Pod gone: its containers may run for another {} s"
+_SAID = re.compile(_WORDS.format(r"(\d{1,4})") + rf"(?:{SEPARATOR}|\Z)")
+
+
+def lingering(placeholder: Placeholder, last: Pod, now: float) -> Placeholder:
+    """Returns the record of a Pod that is gone; `last` is its last version."""
+    seconds = last.lingers_s
+    if not seconds or placeholder.job_id is None:
+        return placeholder
+    pod = replace(last, request=placeholder.pod.request)
+    return placeholder._replace(pod=pod, lingers_until=now + seconds)
+
+
+def hold(placeholder: Placeholder, job_id: int, now: float) -> HoldJob:
+    """Returns the effect that leaves the words on its job: before those of the Pod's author, who could
+    leave no room for them."""
+    words = _WORDS.format(ceil(placeholder.lingers_until - now))
+    return HoldJob(placeholder.pod.uid, job_id, after_words(words, placeholder.pod.request.job.comment))
+
+
+def still_held(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
+    """Returns the record of a job whose Pod nobody has seen, after the job was read: for as long as an
+    earlier leader said, once more. Whoever owns a job, or asked for it, may have written its comment: no
+    Pod's containers may run for longer than the rule of its grace lets them."""
+    said = _SAID.match(job.comment)
+    node = at.view.node_of(job.nodes[0]) if said and job.state.running and job.nodes else None
+    if said is None or node is None:
+        return placeholder
+    until = at.now + min(float(said[1]), at.rules.leaves_within)
+    request = placeholder.pod.request
+    own = replace(request.job, comment=job.comment[said.end() :] or None)
+    pod = replace(placeholder.pod, node=node.name, request=replace(request, job=own))
+    return placeholder._replace(pod=pod, lingers_until=until, written=True)
+
+
+def over(placeholder: Placeholder, now: float) -> Placeholder:
+    """Returns the record, without the time that its containers had where that is over."""
+    past = 0.0 < placeholder.lingers_until <= now
+    return placeholder._replace(lingers_until=0.0, not_before=0.0) if past else placeholder

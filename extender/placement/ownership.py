@@ -1,0 +1,122 @@
+"""Whether a job in Slurm is a workload's own: whatever ends, adopts or believes a job asks here.
+
+The key in a job's AdminComment proves it: only root and SlurmUser can write that. But a job_submit
+plugin, or an administrator's `scontrol update`, can overwrite it. Such a job still has the id that
+follows from its Pod's uid, which users cannot choose. With its Pod's name, and submitted after its Pod
+was created, it is the Pod's, too: asking for another would give the Pod two (invariant I1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+from typing import NamedTuple
+
+from extender.placement.cluster import ClusterView
+from extender.placement.identity import PlaceholderKey
+from extender.placement.workload import Pod
+from slurm_client.model import Job
+
+_CLOCKS_DIFFER_S = 300
+"""Slurm's own authentication takes no message that is older: clocks differ by less."""
+
+
+class Whose(Enum):
+    """Whose a job is, seen from one workload."""
+
+    OURS = auto()
+    """It has the workload's key."""
+    UNSIGNED = auto()
+    """It is the workload's, and has lost its key."""
+    FOREIGN = auto()
+    """It is somebody else's, or nobody can tell."""
+
+
+class Identity(NamedTuple):
+    """Names one job for ever. An id may stand for another job after slurmctld lost its last seconds."""
+
+    job_id: int
+    sluid: str
+    submit_time: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What is known of a workload, for a job to be compared with."""
+
+    cluster: str
+    uid: str
+    job_name: str
+    """What its jobs are called: namespace/name."""
+    ids: Container[int]
+    """The ids that its jobs can have."""
+    created: str = ""
+    """The Pod's creationTimestamp; empty where it is not known."""
+    attempt: int | None = None
+    """The only attempt that counts; None: each does."""
+    slurm_node: str = ""
+    """The Slurm node of the Node that its Pod is bound to."""
+    taken: bool = False
+    """Slurm has accepted a submission under the id (HTTP 200), and has not been heard to lose it."""
+    known: Identity | None = None
+    """The workload's job, as it was when it was first read."""
+
+
+def claim_of(pod: Pod, cluster: str, ids: Container[int], view: ClusterView) -> Claim:
+    """Returns the claim of a Pod of this Kubernetes cluster; `ids` are those that its jobs can have."""
+    node = view.nodes.get(pod.node or "")
+    return Claim(
+        cluster=cluster,
+        uid=pod.uid.partition("#")[0],
+        job_name=f"{pod.namespace}/{pod.name}",
+        ids=ids,
+        created=pod.created,
+        slurm_node=node.slurm_name if node is not None else "",
+    )
+
+
+def key_of(job: Job) -> PlaceholderKey | None:
+    """Returns the key that a job has; None: none of ours."""
+    return PlaceholderKey.parse(job.admin_comment)
+
+
+def identity_of(job: Job) -> Identity:
+    """Returns what names this very job."""
+    return Identity(job.id, job.sluid, job.submit_time)
+
+
+def whose(job: Job, claim: Claim) -> Whose:
+    """Returns whose a job is."""
+    key = key_of(job)
+    if key is not None:
+        same = (key.cluster, key.uid) == (claim.cluster, claim.uid)
+        return Whose.OURS if same and claim.attempt in (None, key.attempt) else Whose.FOREIGN
+    if job.id not in claim.ids:
+        return Whose.FOREIGN
+    taken = claim.taken if claim.known is None else claim.known == identity_of(job)
+    mine = taken or _is_named(job, claim) or _runs_at_its_pod(job, claim)
+    return Whose.UNSIGNED if mine else Whose.FOREIGN
+
+
+def is_own(job: Job, claim: Claim) -> bool:
+    """Tells whether a job is the workload's, with or without its key."""
+    return whose(job, claim) is not Whose.FOREIGN
+
+
+def _is_named(job: Job, claim: Claim) -> bool:
+    return job.name == claim.job_name and not _is_older(job, claim.created)
+
+
+def _is_older(job: Job, created: str) -> bool:
+    """Tells whether a job was there before its Pod: then it was an earlier Pod's of that name."""
+    if not created:
+        return False
+    at = datetime.fromisoformat(created).timestamp()
+    return job.submit_time is None or job.submit_time + _CLOCKS_DIFFER_S < at
+
+
+def _runs_at_its_pod(job: Job, claim: Claim) -> bool:
+    """Tells whether it holds what the Pod uses: its owner may have renamed it, too."""
+    return bool(claim.slurm_node) and job.state.running and job.nodes == (claim.slurm_node,)

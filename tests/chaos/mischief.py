@@ -1,0 +1,82 @@
+"""What is done to placeholders by those who may: an administrator overwrites AdminComment, which proves
+whose a job is, and a job's owner changes it while it waits."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from contextlib import suppress
+
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError
+from tests.chaos.judge import Causes
+from tests.chaos.observer import Observer
+from tests.chaos.plan import Mischief, MischiefPlan
+from tests.chaos.scene import HIGH, LOW
+from tests.chaos.seen import NAMESPACE, SeenJob
+
+SETTLED_S = 5.0
+"""A job has been read for so long, with its key. One that loses it before rightly counts for nothing."""
+_WAITS_S = 10.0
+_LOOKS_EVERY_S = 0.2
+_OWNER = "alice"
+_DENIAL = re.compile(r"refuses (default/\S+)")
+
+
+class Mischiefs:
+    """Carries plans out, from any thread."""
+
+    def __init__(self, cluster: Cluster, observer: Observer, causes: Causes) -> None:
+        self._cluster = cluster
+        self._observer = observer
+        self._causes = causes
+        self.done: Counter[str] = Counter()
+
+    def do(self, plan: MischiefPlan) -> None:
+        """Does it to one of the jobs to which it can be done, as soon as there is one; not at all where
+        there is none for a while."""
+        deadline = time.monotonic() + _WAITS_S
+        while not (found := self._within_reach(plan.how)):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_LOOKS_EVERY_S)
+        job = found[int(plan.choice * len(found))]
+        self._causes.mischief.append((time.monotonic(), job.uid, plan.how))
+        user = "root" if plan.how is Mischief.REWRITE else _OWNER
+        with suppress(ClusterError):
+            changes = _changes(plan.how, job)
+            self._cluster.run_slurm("scontrol", "update", f"JobId={job.id}", *changes, user=user)
+            self.done[plan.how] += 1
+
+    def _within_reach(self, how: Mischief) -> list[SeenJob]:
+        jobs = self._observer.latest_jobs()
+        if how is Mischief.REWRITE:
+            settled = self._observer.placed_before(time.monotonic() - SETTLED_S)
+            mine = (job for job in jobs if job.running and job.uid in settled)
+            return [job for job in mine if job.name.startswith(NAMESPACE)]  # else nothing would tell
+        placed = self._observer.placed_before(time.monotonic())
+        hers = (job for job in jobs if job.uid and job.user == _OWNER and job.uid not in placed)
+        wanted = [job for job in hers if job.state == "PENDING"]
+        return [job for job in wanted if _changes(how, job)]
+
+
+def _changes(how: Mischief, job: SeenJob) -> tuple[str, ...]:
+    """Returns what is changed of a job, for scontrol(1); nothing where it is as small as can be."""
+    match how:
+        case Mischief.REWRITE:
+            return ("AdminComment=belongs to project 7",)
+        case Mischief.RENAME:
+            return ("JobName=mine",)
+        case Mischief.MOVE:
+            return (f"Partition={HIGH if job.partition == LOW else LOW}",)
+        case Mischief.SHRINK:
+            gpus = ("TresPerNode=gres/gpu:1",) if job.gpus > 1 else ()
+            return gpus or (("NumCPUs=1",) if job.cpus > 1 else ())
+
+
+def denials_max(cluster: Cluster) -> int:
+    """How often slurmctld says in its log that job_submit.lua refused one job name at most."""
+    with (cluster.logs / "slurmctld.log").open(errors="replace") as log:
+        denied = Counter(found[1] for line in log if (found := _DENIAL.search(line)))
+    return max(denied.values(), default=0)

@@ -1,0 +1,48 @@
+"""kube-scheduler and kube-apiserver show certificates, and nobody else is listened to."""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from tests.end_to_end.people import People
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[People]:
+    """A cluster of its own, whose extender asks its callers for certificates."""
+    with (
+        tempfile.TemporaryDirectory(prefix="e2e-") as directory,
+        Cluster.up(ClusterSpec(nodes=1, client_certificates=True), Path(directory)) as running,
+    ):
+        people = People(running)
+        yield people
+        people.close()
+
+
+def test_those_who_show_a_certificate_are_served(alone: People) -> None:
+    """The gate comes by /mutate, the Node by /filter and /bind."""
+    alone.create("p")
+    alone.bound("p")
+    assert alone.job_of("p") is not None
+
+
+@pytest.mark.parametrize(
+    ("listener", "path"), [("scheduler", "/scheduler/bind"), ("admission", "/mutate")]
+)
+def test_those_who_show_none_are_not(alone: People, listener: str, path: str) -> None:
+    address = f"127.0.0.1:{alone.cluster.ports[f'extender-{listener}']}"
+    stranger = ssl.create_default_context()
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+    for url in (f"https://{address}{path}", f"http://{address}{path}"):
+        with pytest.raises(httpx.TransportError):
+            httpx.post(url, json={}, verify=stranger)

@@ -1,0 +1,103 @@
+"""A site's job_submit.lua that refuses jobs: their Pods are refused, and their authors are told."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from tests.end_to_end.people import PREFIX, People, eventually
+
+pytestmark = pytest.mark.real
+
+SCRIPT = """
+function slurm_job_submit(job, partitions, uid)
+    if job.comment == "no project" then
+        slurm.log_user("the comment must name a project")
+        return slurm.ERROR
+    end
+    if job.comment == "no account" then return 2045 end
+    if job.comment == "no key" then job.admin_comment = "the site's" end
+    return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, uid) return slurm.SUCCESS end
+return slurm.SUCCESS
+"""
+
+
+@pytest.fixture(scope="module")
+def site(slurm_release: str) -> Iterator[Cluster]:
+    spec = ClusterSpec(nodes=2, release=slurm_release, job_submit_lua=SCRIPT)
+    with (
+        tempfile.TemporaryDirectory(prefix="site-") as directory,
+        Cluster.up(spec, Path(directory)) as running,
+    ):
+        yield running
+
+
+@pytest.fixture
+def people(site: Cluster) -> Iterator[People]:
+    there = People(site)
+    yield there
+    there.clean_up()
+    there.close()
+
+
+def refused(people: People, name: str) -> str:
+    """Waits until its author is told that a Pod is refused, and returns the words."""
+    eventually(lambda: people.condition(name).get("reason") == "Refused", f"{name} refused", 30)
+    eventually(lambda: "Refused" in people.events(name), "event")
+    words = people.condition(name)["message"]
+    assert people.events(name)["Refused"] == words
+    assert people.job_of(name) is None
+    return words
+
+
+@pytest.mark.parametrize("nodes_are_busy", [False, True], ids=["job/allocate", "job/submit"])
+def test_a_pod_that_job_submit_lua_refuses_is_told_and_asks_again_once_it_is_changed(
+    people: People, nodes_are_busy: bool
+) -> None:
+    for number in range(3 if nodes_are_busy else 0):
+        people.create(f"busy-{number}", cpu="8")
+    if nodes_are_busy:
+        eventually(lambda: len(people.squeue()) == 3, "one waits")
+    people.create("p", annotations={"comment": "no project"})
+    words = refused(people, "p")
+    assert "Slurm refuses the job" in words
+    assert "Unspecified error: perhaps a plugin of Slurm's refuses it (job_submit.lua)" in words
+    # The script's own words, where Slurm leaves them.
+    log = (people.cluster.logs / "slurmrestd.log").read_text()
+    assert "error: the comment must name a project" in log
+    asked = log.count("the comment must name a project")
+    people.create("other")  # meanwhile others are placed
+    eventually(lambda: people.job_of("other"), "the other one has a job")
+    assert (people.cluster.logs / "slurmrestd.log").read_text().count(
+        "the comment must name a project"
+    ) == asked
+    told = f"{PREFIX}comment=of the project x"
+    people.cluster.kubectl("annotate", "pod", people.full("p"), told, "--overwrite")
+    eventually(lambda: people.job_of("p"), "asked for again")
+    if not nodes_are_busy:
+        people.bound("p")
+
+
+def test_a_number_that_job_submit_lua_returns_is_told_in_slurms_words_at_once(people: People) -> None:
+    people.create("p", annotations={"comment": "no account"})
+    assert "Invalid account or account/partition combination specified" in refused(people, "p")
+
+
+def test_a_script_that_overwrites_admin_comment_is_told_and_leaves_no_job(people: People) -> None:
+    """Whose such a job is nobody could tell later."""
+    people.create("p", annotations={"comment": "no key", "user-id": "2001"})
+    words = refused(people, "p")
+    assert "AdminComment" in words
+    assert "job_submit plugin" in words
+    eventually(lambda: "AdminComment" in people.ready()[1]["troubles"], "/readyz tells")
+    people.create("other")  # meanwhile others are placed
+    people.bound("other")
+    people.delete("p")
+    eventually(lambda: "AdminComment" not in people.ready()[1]["troubles"], "trouble over")

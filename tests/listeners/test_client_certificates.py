@@ -1,0 +1,226 @@
+"""Who has to show a certificate, and what becomes of those who do not: by handshakes with the listeners
+that the program serves."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from asyncio import IncompleteReadError
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trustme
+
+from extender.app import Extender
+from extender.kubernetes_api import KubernetesApi
+from extender.policy.keeper import PolicyKeeper
+from extender.settings import Settings
+from slurm_client.rest import SlurmRest
+from tests.listeners.test_limits import LIMITS, Site, head, site, until
+from tests.verbs.callers import FakeKubernetes, FakeSlurm
+
+MUTATE = b'{"request": {"uid": "u", "kind": {"kind": "Pod"}, "object": {"metadata": {}, "spec": {}}}}'
+PREEMPT = b"{}"
+
+
+class Authorities:
+    """Who signs the listeners' certificate, and who signs their callers'."""
+
+    def __init__(self, folder: Path) -> None:
+        self.servers, self.callers = trustme.CA(), trustme.CA()
+        self.clients_file = folder / "clients.pem"
+        self.trusts(self.callers)
+        own = self.servers.issue_cert("127.0.0.1")
+        own.private_key_pem.write_to_path(folder / "tls.key")
+        own.cert_chain_pems[0].write_to_path(folder / "tls.crt")
+        self.files: dict[str, Any] = {
+            "tls_cert_file": folder / "tls.crt",
+            "tls_key_file": folder / "tls.key",
+        }
+
+    def trusts(self, callers: trustme.CA) -> None:
+        callers.cert_pem.write_to_path(self.clients_file)
+
+    def caller(self, signed_by: trustme.CA | None) -> ssl.SSLContext:
+        """Whoever calls with a certificate, or (None) without."""
+        context = ssl.create_default_context(cadata=self.servers.cert_pem.bytes().decode())
+        if signed_by is not None:
+            signed_by.issue_cert("caller.example.org").configure_cert(context)
+        return context
+
+
+class Program:
+    """The extender's listener of that number, and its certificate."""
+
+    def __init__(self, authorities: Authorities, number: int, **given: Any) -> None:
+        settings = Settings(
+            slurm_token_file=Path("token"),
+            policy="open",
+            listen_address="127.0.0.1",
+            **authorities.files,
+            **given,
+        )
+        kubernetes, slurm = cast(KubernetesApi, FakeKubernetes()), cast(SlurmRest, FakeSlurm())
+        extender = Extender(settings, kubernetes, slurm, PolicyKeeper(None, "open"))
+        self.server = extender.servers()[number]
+        self.server.config.port = 0
+        assert extender._certificate is not None
+        self.certificate = extender._certificate
+        self.health = extender._health
+        self.extender = extender
+
+
+@asynccontextmanager
+async def program(authorities: Authorities, number: int, **given: Any) -> AsyncIterator[Any]:
+    running = Program(authorities, number, **given)
+    await running.certificate.look()
+    async with site(server=running.server) as there:
+        yield running, there
+
+
+async def answer(there: Site, context: ssl.SSLContext | None, path: str, body: bytes) -> int | None:
+    """The status; None where there is none."""
+    try:
+        peer = await there.opens(context)
+        return (await peer.asks(body, path))[0]
+    except (ConnectionError, IncompleteReadError, ssl.SSLError):
+        return None
+
+
+async def test_kube_scheduler_shows_a_certificate_where_an_authority_is_set(tmp_path: Path) -> None:
+    own = Authorities(tmp_path)
+    async with program(own, 0, scheduler_client_ca_file=own.clients_file) as (_, there):
+        called = [own.caller(own.callers), own.caller(None), own.caller(trustme.CA()), None]
+        answers = [await answer(there, context, "/scheduler/preempt", PREEMPT) for context in called]
+        assert answers == [200, None, None, None]
+
+
+async def test_so_does_kube_apiserver(tmp_path: Path) -> None:
+    own = Authorities(tmp_path)
+    async with program(own, 3, admission_client_ca_file=own.clients_file) as (_, there):
+        called = [own.caller(own.callers), own.caller(None), own.caller(trustme.CA()), None]
+        assert [await answer(there, c, "/mutate", MUTATE) for c in called] == [200, None, None, None]
+
+
+async def test_without_an_authority_kube_apiserver_need_not(tmp_path: Path) -> None:
+    own = Authorities(tmp_path)
+    async with program(own, 3) as (_, there):
+        assert await answer(there, own.caller(None), "/mutate", MUTATE) == 200
+
+
+async def test_an_authority_that_is_replaced_is_forgotten(tmp_path: Path) -> None:
+    own, others = Authorities(tmp_path), trustme.CA()
+    async with program(own, 3, admission_client_ca_file=own.clients_file) as (running, there):
+        own.trusts(others)
+        await running.certificate.look()
+        called = [own.caller(own.callers), own.caller(others)]
+        assert [await answer(there, context, "/mutate", MUTATE) for context in called] == [None, 200]
+
+
+async def test_a_file_of_authorities_that_is_broken_changes_nothing_and_is_told(tmp_path: Path) -> None:
+    own = Authorities(tmp_path)
+    async with program(own, 3, admission_client_ca_file=own.clients_file) as (running, there):
+        own.clients_file.write_text("")
+        await running.certificate.look()
+        called = [own.caller(own.callers), own.caller(None)]
+        assert [await answer(there, context, "/mutate", MUTATE) for context in called] == [200, None]
+        assert running.health.parts() == {"webhook certificate": True}
+
+
+async def test_nobody_is_served_while_it_is_not_known_who_may_be(tmp_path: Path) -> None:
+    own = Authorities(tmp_path)
+    own.clients_file.unlink()
+    async with program(own, 3, admission_client_ca_file=own.clients_file) as (running, there):
+        assert await answer(there, own.caller(own.callers), "/mutate", MUTATE) is None
+        own.trusts(own.callers)
+        await running.certificate.look()
+        await running.certificate.usable()
+        assert await answer(there, own.caller(own.callers), "/mutate", MUTATE) == 200
+
+
+@pytest.mark.parametrize("listener", ["scheduler", "admission"])
+async def test_a_replica_that_starts_with_a_broken_file_waits_for_a_good_one(
+    tmp_path: Path, listener: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not lead either: its callers could not reach it."""
+    own, goes_on = Authorities(tmp_path), asyncio.Event()
+
+    async def follow(_: Extender) -> None:
+        goes_on.set()
+        raise asyncio.CancelledError  # far enough
+
+    monkeypatch.setattr(Extender, "_follow", follow)
+    own.clients_file.write_text("")
+    running = Program(own, 0, **{f"{listener}_client_ca_file": own.clients_file})
+    replica = asyncio.ensure_future(running.extender.run())
+    try:
+        await until(running.health.parts)
+        assert (running.health.ready, goes_on.is_set()) == (False, False)
+        own.trusts(own.callers)
+        async with asyncio.timeout(5):
+            await goes_on.wait()
+    finally:
+        replica.cancel()
+        await asyncio.gather(replica, return_exceptions=True)
+
+
+async def test_a_certificate_that_is_renewed_is_shown_to_the_next_connection(tmp_path: Path) -> None:
+    own, later = Authorities(tmp_path), tmp_path / "later"
+    async with program(own, 3, admission_client_ca_file=own.clients_file) as (running, there):
+        earlier = await there.opens(own.caller(own.callers))
+        assert (await earlier.asks(MUTATE, "/mutate"))[0] == 200
+        later.mkdir()
+        renewed = Authorities(later)
+        for name, path in renewed.files.items():
+            own.files[name].write_bytes(path.read_bytes())
+        await running.certificate.look()
+        assert await answer(there, renewed.caller(own.callers), "/mutate", MUTATE) == 200
+        assert (await earlier.asks(MUTATE, "/mutate"))[0] == 200
+
+
+# Before and during the handshake
+
+
+def tls(folder: Path) -> Any:
+    own = Authorities(folder)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own.files["tls_cert_file"], own.files["tls_key_file"])
+    return own, lambda: context
+
+
+async def test_a_handshake_that_does_not_go_on_is_ended_in_time(tmp_path: Path) -> None:
+    _, serves = tls(tmp_path)
+    async with site(tls=serves) as there:
+        silent, noisy = await there.opens(), await there.opens()
+        noisy.sends(b"\x16\x03\x01\x02\x00")  # as a ClientHello begins
+        assert [await peer.all_of_it() for peer in (silent, noisy)] == [b"", b""]
+        assert there.refused == ["too slow", "too slow"]
+
+
+async def test_what_is_no_tls_is_refused(tmp_path: Path) -> None:
+    _, serves = tls(tmp_path)
+    async with site(tls=serves, owes_s=30.0) as there:
+        peer = await there.opens()
+        peer.sends(head(length=0))
+        await peer.all_of_it()
+        assert there.refused == ["TLS handshake failed"]
+
+
+async def test_handshakes_that_do_not_go_on_are_in_nobodys_way(tmp_path: Path) -> None:
+    own, serves = tls(tmp_path)
+    async with site(tls=serves, connections=10, owes_s=30.0) as there:
+        for _ in range(40):
+            await there.opens()
+        async with asyncio.timeout(5):
+            assert await answer(there, own.caller(None), "/length", b"x") == 200
+        assert set(there.refused) == {"too many connections"}
+
+
+async def test_a_request_over_tls_is_bounded_alike(tmp_path: Path) -> None:
+    own, serves = tls(tmp_path)
+    async with site(tls=serves) as there:
+        assert await answer(there, own.caller(None), "/length", b"x" * LIMITS.body()) == 200
+        assert await answer(there, own.caller(None), "/length", b"x" * (1 << 20)) == 413

@@ -1,0 +1,568 @@
+"""What a stranger may take of a listener, tried on real sockets.
+
+Nobody here is polite: bodies are too large or never end, heads neither, replies are not read, and who
+connects first says nothing. Those who do as kube-scheduler does are served meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import socket
+import ssl
+import tracemalloc
+from asyncio import IncompleteReadError, StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from fastapi import FastAPI
+
+from extender.app import Extender, open_many_files
+from extender.connections import Limits
+from extender.kubernetes_api import KubernetesApi
+from extender.listener import Server
+from extender.policy.keeper import PolicyKeeper
+from extender.settings import Settings
+from extender.wire import Verbs
+from slurm_client.rest import SlurmRest
+from tests.verbs.callers import FakeKubernetes, FakeSlurm
+
+MOST = 1000
+MB = 1 << 20
+CLOSED = b""
+
+
+class Site:
+    """A listener of a verb that tells how long its body is, and of one that waits to be let go."""
+
+    def __init__(self) -> None:
+        self.refused: list[str] = []
+        self.go_on = asyncio.Event()
+        self.under_way = 0
+        self.port = 0
+        self.server: Server
+        self.peers: list[Peer] = []
+
+    async def _length(self, body: bytes) -> int:
+        return len(body)
+
+    async def _slow(self, body: bytes) -> int:
+        self.under_way += 1
+        await self.go_on.wait()
+        return len(body)
+
+    async def _large(self, _: bytes) -> str:
+        return "x" * (8 * MB)
+
+    @property
+    def application(self) -> Verbs:
+        verbs = {"/length": self._length, "/slow": self._slow, "/large": self._large}
+        return Verbs(verbs, lambda *_: None)
+
+    async def opens(self, tls: ssl.SSLContext | None = None) -> Peer:
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls))
+        self.peers.append(peer)
+        return peer
+
+    async def is_answered(self) -> bool:
+        """By a connection of its own, as the kubelet's probes."""
+        peer = await self.opens()
+        try:
+            return await peer.asks(b"ten bytes.") == (200, b"10")
+        except (IncompleteReadError, ConnectionError):
+            return False
+        finally:
+            await peer.leaves()
+
+
+class Peer:
+    """The other side of a connection."""
+
+    def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def sends(self, *pieces: bytes) -> None:
+        self._writer.write(b"".join(pieces))
+
+    async def pours(self, piece: bytes, times: int) -> None:
+        """Sends a piece again and again, as long as anybody reads."""
+        with suppress(ConnectionError):
+            for _ in range(times):
+                self._writer.write(piece)
+                await self._writer.drain()
+
+    async def asks(self, body: bytes, path: str = "/length") -> tuple[int, bytes]:
+        self.sends(head(path, length=len(body)), body)
+        return await self.reply()
+
+    async def reply(self) -> tuple[int, bytes]:
+        """The status and the body."""
+        async with asyncio.timeout(5):
+            start = await self._reader.readuntil(b"\r\n\r\n")
+            length = int(start.lower().partition(b"content-length: ")[2].split(b"\r")[0])
+            return int(start.split()[1]), await self._reader.readexactly(length)
+
+    async def all_of_it(self) -> bytes:
+        """Whatever comes until the connection is closed."""
+        async with asyncio.timeout(5):
+            try:
+                return await self._reader.read()
+            except ConnectionError:
+                return CLOSED
+
+    def is_closed(self) -> bool:
+        return self._reader.at_eof() or self._reader.exception() is not None
+
+    async def leaves(self) -> None:
+        self._writer.transport.abort()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+
+def head(path: str = "/length", *, length: int | None = None, more: bytes = b"") -> bytes:
+    said = b"Transfer-Encoding: chunked" if length is None else b"Content-Length: %d" % length
+    return b"POST %s HTTP/1.1\r\nHost: x\r\n%s\r\n%s\r\n" % (path.encode(), said, more)
+
+
+def chunk(piece: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(piece), piece)
+
+
+LIMITS = Limits(connections=50, body=lambda: MOST, owes_s=0.3, rests_s=30.0)
+
+
+@asynccontextmanager
+async def site(
+    application: Any = None, *, server: Server | None = None, tls: Any = None, **given: Any
+) -> AsyncIterator[Site]:
+    own = Site()
+    application = application or own.application
+    limits = replace(LIMITS, **given)
+    server = server or Server(application, ("127.0.0.1", 0), limits, own.refused.append, tls)
+    serving = asyncio.ensure_future(server.serve())
+    await until(lambda: server.started or serving.done())
+    own.server = server
+    own.port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield own
+    finally:
+        own.go_on.set()
+        for peer in own.peers:
+            await peer.leaves()
+        server.should_exit = True
+        await serving
+
+
+async def until(happens: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not happens():  # noqa: ASYNC110 -- what strangers cause sets no event
+            await asyncio.sleep(0.01)
+
+
+# Bodies
+
+
+async def test_a_body_of_the_longest_length_is_read() -> None:
+    async with site() as there:
+        peer = await there.opens()
+        assert await peer.asks(b"x" * MOST) == (200, b"1000")
+        peer.sends(head(), chunk(b"x" * 999), chunk(b"x"), chunk(b""))
+        assert await peer.reply() == (200, b"1000")
+        assert there.refused == []
+
+
+async def test_a_body_that_is_said_to_be_longer_is_refused_before_it_is_sent() -> None:
+    async with site() as there:
+        peer = await there.opens()
+        peer.sends(head(length=MOST + 1, more=b"Expect: 100-continue\r\n"))
+        status, said = await peer.reply()
+        assert (status, said) == (413, b'{"Error":"body too large"}')
+        assert await peer.all_of_it() == CLOSED
+        assert there.refused[0] == "body too large"
+
+
+async def test_a_body_in_chunks_is_refused_as_soon_as_it_is_too_long() -> None:
+    async with site() as there:
+        peer = await there.opens()
+        peer.sends(head(), chunk(b"x" * MOST), chunk(b"x"))
+        assert (await peer.reply())[0] == 413
+        assert await there.is_answered()
+
+
+async def test_whoever_still_sends_gets_to_read_the_refusal() -> None:
+    async with site() as there:
+        peer = await there.opens()
+        peer.sends(head(length=4 * MB), b"x" * (4 * MB))
+        assert (await peer.reply())[0] == 413
+
+
+@pytest.mark.parametrize("piece", [b"x" * 65536, chunk(b"x" * 65536), chunk(b"x")])
+async def test_memory_stays_flat_whatever_is_poured_in(piece: bytes) -> None:
+    """150 MB, or as much as anybody reads."""
+    async with site(body=lambda: 4 * MB) as there:
+        peer = await there.opens()
+        chunked = piece[:1] != b"x"
+        tracemalloc.start()
+        try:
+            peer.sends(head(length=None if chunked else 150 * MB))
+            await peer.pours(piece, min(150 * MB // len(piece), 100_000))
+            assert tracemalloc.get_traced_memory()[1] < 16 * MB
+        finally:
+            tracemalloc.stop()
+        await peer.leaves()
+        assert await there.is_answered()
+
+
+async def test_a_body_that_nobody_asked_for_is_bounded_too() -> None:
+    """FastAPI's routes answer before they read."""
+    application = FastAPI()
+
+    @application.get("/")
+    async def root() -> None:
+        pass
+
+    async with site(application) as there:
+        peer = await there.opens()
+        peer.sends(b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert (await peer.reply())[0] == 200
+        peer.sends(*[chunk(b"x" * 100)] * 11)
+        assert await peer.all_of_it() == CLOSED
+        assert there.refused[0] == "body too large"
+
+
+async def test_unfinished_bodies_are_bounded_together_and_the_oldest_makes_way() -> None:
+    async with site(bodies=3000, owes_s=30.0) as there:
+        peers = []
+        for _ in range(6):  # of which four have room: 3000 bytes, and one body
+            peers.append(await there.opens())
+            peers[-1].sends(head(length=MOST), b"x" * 990)
+            await asyncio.sleep(0.02)
+        await until(lambda: len(there.refused) == 2)
+        assert [peer.is_closed() for peer in peers] == [True, True, False, False, False, False]
+        assert await there.is_answered()
+        peers[2].sends(b"x" * 10)
+        assert await peers[2].reply() == (200, b"1000")
+
+
+# One request at a time
+
+
+def many_at_once(first: bytes) -> bytes:
+    return first + (head(length=0) + head(length=3) + b"abc") * 2000
+
+
+async def test_a_request_before_the_reply_to_the_last_one_is_refused_with_all_that_follow() -> None:
+    """The first one is answered, and then the connection is closed."""
+    async with site() as there:
+        peer = await there.opens()
+        peer.sends(many_at_once(head(length=2) + b"ab"))
+        assert await peer.reply() == (200, b"2")
+        assert await peer.all_of_it() == CLOSED
+        assert there.refused == ["malformed"]
+        assert there.server.server_state.total_requests == 1
+
+
+async def test_nothing_is_kept_of_requests_that_come_while_one_is_answered() -> None:
+    async with site(connections=1) as there:
+        peer = await there.opens()
+        peer.sends(head("/slow", length=1), b"x")
+        await until(lambda: there.under_way == 1)
+        tracemalloc.start()
+        try:
+            peer.sends(many_at_once(b""))
+            await until(lambda: there.refused)
+            await peer.pours(b"x" * 65536, 100)
+            assert tracemalloc.get_traced_memory()[1] < 4 * MB
+        finally:
+            tracemalloc.stop()
+        there.go_on.set()
+        assert await peer.reply() == (200, b"1")
+        assert there.refused == ["malformed"]
+
+
+async def test_a_connection_with_such_requests_makes_way() -> None:
+    async with site(connections=1) as there:
+        peer = await there.opens()
+        peer.sends(many_at_once(head("/slow", length=0)))
+        await until(lambda: there.under_way == 1)
+        assert await there.is_answered()
+        assert await peer.all_of_it() == CLOSED
+        assert there.refused == ["malformed", "too many connections"]
+
+
+ASKED = {
+    "scheduler": head("/scheduler/preempt", length=2) + b"{}",
+    "metrics": b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+    "health": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "hooks": b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("listener", ASKED)
+async def test_whoever_has_read_the_reply_may_ask_again_at_once(listener: str) -> None:
+    """From a thread, which sees a reply before the event loop's next turn."""
+
+    def asks(port: int, asked: bytes) -> int:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
+            replies = peer.makefile("rb")
+            for number in range(300):
+                peer.sendall(asked)
+                if not replies.readline():
+                    return number
+                length = 0
+                while (line := replies.readline().lower()) != b"\r\n":
+                    length += int(line.partition(b"content-length: ")[2] or 0)
+                replies.read(length)
+        return 300
+
+    _, servers = extender()
+    async with site(server=servers[list(ASKED).index(listener)]) as there:
+        assert await asyncio.to_thread(asks, there.port, ASKED[listener]) == 300
+
+
+# Heads
+
+
+@pytest.mark.parametrize("sent", [b"A: " + b"x" * 100_000, b"A: x\r\n" * 20_000])
+async def test_a_head_is_bounded(sent: bytes) -> None:
+    async with site() as there:
+        peer = await there.opens()
+        peer.sends(head(length=0)[:-2], sent)
+        assert (await peer.reply())[0] == 431
+        await peer.leaves()
+        assert there.refused[0] == "head too large"
+
+
+async def test_what_follows_the_last_chunk_is_bounded_likewise() -> None:
+    async with site() as there:
+        peer = await there.opens()
+        peer.sends(head(), b"0\r\n", b"A: x\r\n" * 20_000)
+        assert (await peer.reply())[0] == 431
+
+
+async def test_what_is_not_http_is_refused_in_one_word() -> None:
+    async with site() as there:
+        peer = await there.opens()
+        peer.sends(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 100)
+        assert await peer.reply() == (400, b'{"Error":"malformed"}')
+        assert await peer.all_of_it() == CLOSED
+        assert there.refused[0] == "malformed"
+
+
+# Time
+
+
+SLOW = {
+    "silent": (b"", b""),
+    "a head by bytes": (b"POST /length HTTP/1.1\r\n", b"A"),
+    "a body by bytes": (head(length=MOST), b"x"),
+    "chunks by bytes": (head(), chunk(b"x")),
+}
+
+
+@pytest.mark.parametrize(("first", "then"), SLOW.values(), ids=SLOW)
+async def test_a_request_has_to_come_in_time(first: bytes, then: bytes) -> None:
+    async with site() as there:
+        peer = await there.opens()
+        peer.sends(first)
+        for _ in range(100):
+            if peer.is_closed():
+                break
+            peer.sends(then)
+            await asyncio.sleep(0.02)
+        assert await peer.all_of_it() == CLOSED
+        assert there.refused == ["too slow"]
+
+
+async def test_so_has_the_next_one_on_its_connection() -> None:
+    async with site() as there:
+        peer = await there.opens()
+        assert (await peer.asks(b"x"))[0] == 200
+        await asyncio.sleep(0.5)  # it rests, which it may
+        assert (await peer.asks(b"x"))[0] == 200
+        peer.sends(b"POST")
+        assert await peer.all_of_it() == CLOSED
+        assert there.refused == ["too slow"]
+
+
+async def test_a_reply_that_nobody_reads_is_given_up() -> None:
+    async with site() as there:
+        peer = await there.opens()
+        peer._reader._transport.pause_reading()  # type: ignore[attr-defined]
+        peer.sends(head("/large", length=0))
+        await until(lambda: there.refused == ["too slow"])
+
+
+async def test_an_answer_of_ours_may_take_its_time() -> None:
+    async with site() as there:
+        peer = await there.opens()
+        peer.sends(head("/slow", length=1), b"x")
+        await asyncio.sleep(0.6)
+        there.go_on.set()
+        assert await peer.reply() == (200, b"1")
+        assert there.refused == []
+
+
+@pytest.mark.parametrize("between", [b"", b"\r\n"])
+async def test_a_connection_does_not_rest_for_ever(between: bytes) -> None:
+    async with site(rests_s=0.3) as there:
+        peer = await there.opens()
+        assert (await peer.asks(b"x"))[0] == 200
+        peer.sends(between)
+        assert await peer.all_of_it() == CLOSED
+        assert there.refused == []
+
+
+# Numbers
+
+
+async def test_whoever_connects_too_often_is_in_nobodys_way() -> None:
+    async with site(connections=20, owes_s=30.0) as there:
+        regular = await there.opens()
+        assert (await regular.asks(b"x"))[0] == 200
+        strangers = [await there.opens() for _ in range(60)]
+        await until(lambda: len(there.refused) == 41)
+        assert await there.is_answered()
+        assert (await regular.asks(b"x"))[0] == 200
+        assert [peer.is_closed() for peer in strangers] == [True] * 42 + [False] * 18
+
+
+async def test_connections_that_rest_make_way_when_all_others_are_answered() -> None:
+    async with site(connections=4, owes_s=30.0) as there:
+        busy = [await there.opens() for _ in range(2)]
+        for peer in busy:
+            peer.sends(head("/slow", length=1), b"x")
+        await until(lambda: there.under_way == 2)
+        resting = [await there.opens() for _ in range(2)]
+        for peer in resting:
+            assert (await peer.asks(b"x"))[0] == 200
+        assert await there.is_answered()
+        assert [peer.is_closed() for peer in resting] == [True, False]
+        there.go_on.set()
+        assert [await peer.reply() for peer in busy] == [(200, b"1")] * 2
+
+
+async def test_where_all_are_being_answered_a_new_one_is_closed() -> None:
+    async with site(connections=2) as there:
+        busy = [await there.opens() for _ in range(2)]
+        for peer in busy:
+            peer.sends(head("/slow", length=1), b"x")
+        await until(lambda: there.under_way == 2)
+        assert not await there.is_answered()
+        there.go_on.set()
+        assert [await peer.reply() for peer in busy] == [(200, b"1")] * 2
+        assert await there.is_answered()
+
+
+async def test_connections_that_end_leave_nothing() -> None:
+    async with site(connections=2) as there:
+        for _ in range(10):
+            assert await there.is_answered()
+        assert there.refused == []
+
+
+PIECES = (
+    head(length=5) + b"abcde",
+    head("/slow", length=1) + b"x",
+    head(length=MOST + 1),
+    head(length=MOST) + b"x" * 500,
+    head("/none", length=0),
+    head(),
+    chunk(b"x" * 600),
+    b"0\r\n\r\n",
+    b"GET /length HTTP/1.0\r\n\r\n",
+    b"POST /length HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 1\r\n\r\nx",
+    b"CONNECT x:1 HTTP/1.1\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    head(length=2, more=b"Expect: 100-continue\r\n"),
+    b"\r\n",
+    b"A: " + b"x" * 9000,
+    b"\x00",
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_is_sent_in_whichever_pieces_nothing_is_left_of_it(seed: int) -> None:
+    chance, unforeseen = random.Random(seed), list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unforeseen.append(context))
+    async with site(connections=30, bodies=5000) as there:
+        for _ in range(100):
+            peer = await there.opens()
+            sent = b"".join(chance.choices(PIECES, k=chance.randint(1, 6)))
+            cut = chance.randrange(len(sent))
+            peer.sends(sent[:cut])
+            await asyncio.sleep(chance.choice((0, 0, 0.001, 0.01)))
+            peer.sends(sent[cut:])
+            if chance.random() < 0.3:
+                await peer.leaves()
+            if chance.random() < 0.1:
+                there.go_on.set()
+        there.go_on.set()
+        assert await there.is_answered()
+        for peer in there.peers:
+            await peer.leaves()
+        connections = there.server._listener._connections
+        await until(lambda: not connections._open)
+        assert (connections._held, connections._owing, connections._resting) == (0, {}, {})
+    assert unforeseen == []
+
+
+# What the program serves
+
+
+def test_connections_leave_files_for_the_program_itself() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    try:
+        open_many_files()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert (soft, hard) == (min(before[1], 16_384), before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def extender(nodes: int = 0) -> tuple[Extender, list[Server]]:
+    settings = Settings(
+        slurm_token_file=Path("token"),
+        policy="open",
+        hooks_token_file=Path("token"),
+        listen_address="127.0.0.1",
+    )
+    kubernetes, slurm = cast(KubernetesApi, FakeKubernetes()), cast(SlurmRest, FakeSlurm())
+    program = Extender(settings, kubernetes, slurm, PolicyKeeper(None, "open"))
+    program._keeper.view = cast(Any, SimpleNamespace(nodes=dict.fromkeys(range(nodes))))
+    servers = program.servers()
+    for server in servers:
+        server.config.port = 0
+    return program, servers
+
+
+@pytest.mark.parametrize("number", range(4))
+async def test_every_listener_has_limits(number: int) -> None:
+    program, servers = extender()
+    async with site(server=servers[number]) as there:
+        peer = await there.opens()
+        peer.sends(head("/scheduler/filter", length=150 * MB))
+        assert (await peer.reply())[0] == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    page = program._telemetry.router().routes[0]
+    answer = await cast(Any, page).endpoint()
+    assert b'slurm_extender_refusals_total{listener="' in answer.body
+
+
+async def test_a_filter_of_all_whole_nodes_is_told_what_is_missing() -> None:
+    """5,000 Nodes of 12 kB, from a kube-scheduler that lacks `nodeCacheCapable`."""
+    _, servers = extender(nodes=5000)
+    async with site(server=servers[0]) as there:
+        peer = await there.opens()
+        nodes = b",".join([b'{"metadata": {"name": "%s"}}' % (b"x" * 12_000)] * 5000)
+        sent = b'{"Pod": {"metadata": {}, "spec": {}}, "Nodes": {"items": [' + nodes + b"]}}"
+        status, said = await peer.asks(sent, "/scheduler/filter")
+        assert (status, b"nodeCacheCapable" in said) == (200, True)

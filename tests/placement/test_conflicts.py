@@ -1,0 +1,191 @@
+"""Pods that others write to: what is to be written or deleted is neither late nor put off for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.placement.events import CancelJob, EvictPod, WriteAllocation, WriteAttempt
+from extender.placement.placeholder import State
+from tests.placement.ledger_world import LOST, World
+from tests.placement.test_ledger import bound_pod, job_id_of, settle, settle_news, state_of
+from tests.placement.test_lost_keys import big
+
+VERSIONED = (EvictPod, WriteAllocation, WriteAttempt)
+
+
+def outwritten(world: World, uid: str, seconds: float = 60.0) -> None:
+    """Somebody annotates the Pod just before each of our writes, and is never late."""
+    assert uid in world.pods
+    end = world.now + seconds
+    while world.now < end and uid in world.pods:
+        for _ in range(10):
+            world.outwrite()
+            settle_news(world)
+            others = [effect for effect in world.effects if not isinstance(effect, VERSIONED)]
+            for effect in others:
+                world.effects.remove(effect)
+                world.finish(effect, world.do(effect))
+                settle_news(world)
+        world.pass_time(1.0)
+        world.schedule()
+        poll_alone(world)
+
+
+def poll_alone(world: World) -> None:
+    world.ask()
+    world.answer()
+
+
+def without_its_job(world: World) -> str:
+    uid = bound_pod(world)
+    world.disturb(job_id_of(world, uid), "PREEMPTED")
+    world.ask()
+    world.answer()
+    return uid
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_one_write_in_between_costs_an_eviction_no_second(heard: bool) -> None:
+    """A kubelet's, or that of a controller; heard before the conflict or after it."""
+    world = World()
+    uid = without_its_job(world)
+    if heard:
+        world.write(world.pods[uid])
+        settle_news(world)
+    else:
+        world.outwrite()
+    settle(world)
+    assert uid not in world.pods
+
+
+def test_whoever_keeps_writing_to_a_bound_pod_does_not_put_its_eviction_off() -> None:
+    world = World()
+    uid = without_its_job(world)
+    outwritten(world, uid)
+    assert uid not in world.pods
+    assert world.now < 5.0
+
+
+def test_a_requeued_job_is_no_way_round_that() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job = world.jobs[job_id_of(world, uid)]
+    world.disturb(job.id, "PENDING")
+    world.jobs[job.id] = replace(world.jobs[job.id], restart_count=1, nodes=())
+    world.ask()
+    world.answer()
+    outwritten(world, uid)
+    assert uid not in world.pods
+
+
+def test_a_pod_is_evicted_as_it_was_seen_as_long_as_few_write_to_it() -> None:
+    """What a replica decided that has heard nothing for a while is not to be done."""
+    world = World()
+    without_its_job(world)
+    for _ in range(2):
+        (eviction,) = [effect for effect in world.effects if isinstance(effect, EvictPod)]
+        assert not eviction.in_any_version
+        world.outwrite()
+        settle_news(world)
+
+
+def test_one_version_that_is_late_in_coming_is_one_conflict() -> None:
+    world = World()
+    uid = without_its_job(world)
+    world.outwrite()
+    for _ in range(10):  # the watch hangs
+        world.pass_time(1.0)
+        (eviction,) = [effect for effect in world.effects if isinstance(effect, EvictPod)]
+        assert not eviction.in_any_version
+        world.effects.remove(eviction)
+        world.finish(eviction, world.do(eviction))
+    settle(world)
+    assert uid not in world.pods
+
+
+def wrong_job(world: World) -> tuple[str, int]:
+    """A Pod that waits, whose job was made smaller by its owner, and can start."""
+    bound_pod(world)
+    bound_pod(world)
+    uid = big(world)
+    settle(world)
+    job_id = job_id_of(world, uid)
+    world.change_job(job_id, cpus_allocated=1)
+    world.remove_pod("u1")
+    settle(world)
+    return uid, job_id
+
+
+def test_whoever_keeps_writing_to_a_pod_with_a_gate_keeps_no_job_that_is_to_be_replaced() -> None:
+    world = World()
+    uid, job_id = wrong_job(world)
+    outwritten(world, uid)
+    assert world.jobs[job_id].state.ended
+    assert not list(world.ledger.holding("n1"))  # Slurm may give the node to others
+    settle(world)
+    assert state_of(world, uid) is not State.REPLACING
+
+
+def test_slurm_is_not_asked_for_an_end_at_every_write() -> None:
+    world = World()
+    uid, job_id = wrong_job(world)
+    world.schedule()
+    world.ask()
+    world.answer()
+    asked = 0
+    for _ in range(50):
+        world.outwrite()
+        settle_news(world)
+        for effect in tuple(world.effects):
+            if not isinstance(effect, VERSIONED):
+                asked += isinstance(effect, CancelJob)
+                world.effects.remove(effect)
+                cancels = isinstance(effect, CancelJob)  # without effect
+                world.finish(effect, None if cancels else world.do(effect))
+        world.write(world.pods[uid])
+    assert (asked, state_of(world, uid)) == (1, State.REPLACING)
+    assert world.jobs[job_id].state.running
+
+
+def test_the_job_of_a_pod_without_a_gate_is_not_ended_before_its_next_attempt_is_written() -> None:
+    """A Binding may be under way."""
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    job_id = job_id_of(world, uid)
+    world.refuse(uid, offers=True)
+    outwritten(world, uid, 3.0)
+    world.begin_binding(uid)
+    world.finish_binding(uid)
+    settle(world)
+    assert world.pods[uid].node
+    assert world.jobs[job_id].state.running
+    assert state_of(world, uid) is State.BOUND
+
+
+def test_an_allocation_that_others_keep_us_from_writing_is_given_back() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle_news(world)
+    outwritten(world, uid, world.rules.unbound_deadline - 1.0)
+    (job,) = world.live_jobs(uid)
+    assert job.state.running
+    assert state_of(world, uid) is State.ALLOCATED
+    outwritten(world, uid, 10.0)
+    assert world.jobs[job.id].state.ended
+    assert not list(world.ledger.holding(job.nodes[0]))
+
+
+def test_a_kubernetes_that_does_not_answer_is_no_conflict() -> None:
+    """Its Pods keep what Slurm gave them until it is back."""
+    world = World()
+    uid = world.create_pod()
+    settle_news(world)
+    for _ in range(300):
+        for effect in tuple(world.effects):
+            world.effects.remove(effect)
+            world.finish(effect, LOST if isinstance(effect, VERSIONED) else world.do(effect))
+        world.pass_time(1.0)
+    assert state_of(world, uid) is State.ALLOCATED

@@ -1,0 +1,129 @@
+"""Evictions that the Pod's author, or whoever deletes it by hand, cannot put off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.placement.events import EvictPod
+from extender.placement.identity import PlaceholderKey
+from extender.placement.placeholder import State
+from extender.placement.workload import Allocation
+from tests.placement.ledger_world import World, calm_down
+from tests.placement.test_ledger import bound_pod, job_id_of, poll, settle, settle_news, state_of
+
+A_DAY = 86_400
+
+
+def evictions(world: World) -> list[EvictPod]:
+    return [effect for effect in world.effects if isinstance(effect, EvictPod)]
+
+
+# A long grace
+
+
+@pytest.mark.parametrize("grace", [600, A_DAY])
+def test_a_pod_that_leaves_slowly_is_made_to_leave_in_time_when_its_job_ends(grace: int) -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.delete_pod(uid, grace)
+    settle(world)
+    assert state_of(world, uid) is State.BOUND  # its job is its own until then
+    world.disturb(job_id_of(world, uid), "PREEMPTED")
+    poll(world)
+    assert world.pods[uid].deletion_grace == world.pods[uid].eviction_grace
+    world.pass_time(world.pods[uid].eviction_grace)
+    assert uid not in world.pods
+
+
+def test_an_eviction_is_repeated_while_the_pod_has_a_longer_grace() -> None:
+    """Its deletion by us had not begun when somebody else deleted it."""
+    world = World()
+    uid = bound_pod(world)
+    world.disturb(job_id_of(world, uid), "CANCELLED")
+    world.ask()
+    world.answer()
+    (eviction,) = evictions(world)
+    world.effects.remove(eviction)
+    world.finish(eviction, None)  # it is said to be done
+    world.delete_pod(uid, A_DAY)
+    settle(world)
+    world.pass_time(world.rules.reevict)
+    settle(world)
+    assert world.pods.get(uid) is None or world.pods[uid].leaving
+
+
+def test_a_pod_that_leaves_slowly_leaves_at_the_start_of_its_jobs_grace_time() -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.delete_pod(uid, A_DAY)
+    settle(world)
+    world.begin_grace(job_id_of(world, uid))
+    world.read_graces()
+    settle(world)
+    assert state_of(world, uid) is State.EVICTING
+    assert world.pods[uid].leaving
+
+
+def test_the_lost_job_of_a_pod_that_leaves_slowly_is_asked_for_again() -> None:
+    """It runs for a day without one otherwise, and Slurm would give its place to others."""
+    world = World()
+    uid = bound_pod(world)
+    world.delete_pod(uid, A_DAY)
+    settle(world)
+    world.jobs.clear()
+    calm_down(world, 10)
+    assert world.live_jobs(uid)
+
+
+# Forged numbers
+
+
+@pytest.mark.parametrize("attempt", [2, 900])
+def test_a_forged_attempt_saves_no_bound_pod_from_its_eviction(attempt: int) -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.disturb(job_id_of(world, uid), "CANCELLED")
+    world.ask()
+    world.answer()
+    world.forge(uid, attempt)  # hence the eviction conflicts
+    calm_down(world, 5)
+    assert uid not in world.pods
+
+
+def test_a_forged_attempt_on_a_pod_that_goes_at_a_grace_time_ends_no_job_before_the_pod() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.begin_grace(job_id)
+    world.read_graces()
+    world.forge(uid, 2)
+    settle_news(world)
+    assert state_of(world, uid) is State.EVICTING
+    calm_down(world, 5)
+    assert uid not in world.pods
+    assert not world.live_jobs(uid)
+
+
+def test_while_a_pod_is_evicted_that_waited_no_number_on_it_is_believed() -> None:
+    """It says that it has an allocation by then; nothing is cancelled or watched for that."""
+    world = World()
+    *_, uid = world.create_pod(), world.create_pod(), world.create_pod()
+    settle(world)
+    (job,) = world.live_jobs(uid)
+    assert job.state.pending
+    world.disturb(job.id, "CANCELLED")
+    world.ask()
+    world.answer()
+    assert state_of(world, uid) is State.EVICTING
+    pod = world.pods[uid]
+    key = PlaceholderKey(world.rules.cluster, pod.namespace, pod.name, pod.uid, 1, 1)
+    forged = key.job_id(world.rules.ids)
+    world.write(replace(pod, job_id=forged, allocation=Allocation(forged, "n1")))
+    settle_news(world)
+    record = next(each for each in world.ledger.placeholders if each.pod.uid == uid)
+    assert record.job_id == job.id
+    assert record.holds == "n1"  # another replica may have written it, and be binding the Pod there
+    calm_down(world, 5)
+    assert uid not in world.pods

@@ -1,0 +1,100 @@
+"""Whether a job has what its Pod asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.placement.fit import ends_earlier, misfit
+from slurm_client.model import Job, JobSpec, JobState
+
+ASKED = JobSpec(
+    "default/p",
+    cpus=4,
+    memory_mb=4000,
+    gres=(("gpu:h100", 2),),
+    partition="main,spare",
+    user_id=2001,
+    time_limit_minutes=60,
+)
+GIVEN = Job(
+    1,
+    JobState("RUNNING"),
+    partition="spare",
+    user_id=2001,
+    group_id=2001,
+    gres=("gpu:h100:2(IDX:0-1)",),
+    cpus_allocated=4,
+    cpus_per_node=4,
+    memory_mb=4000,
+    tres_per_node="gres/gpu:h100:2",
+    node_count=1,
+    time_limit_minutes=60,
+)
+
+
+def test_what_was_asked_for_fits() -> None:
+    assert misfit(ASKED, GIVEN) is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"cpus_allocated": 8},  # whole cores, or the whole node
+        {"memory_mb": 8000},
+        {"memory_mb": 0},  # all of the node's
+        {"memory_mb": None, "memory_per_cpu_mb": 1000},
+        {"time_limit_minutes": None},  # without limit
+        {"time_limit_minutes": 90},  # an administrator's present
+        {"partition": "main,spare", "state": JobState("PENDING"), "gres": ()},
+        {"tres_per_node": "gres:gpu:h100:2, gres/shard:4"},
+        {"gres": ("gpu:h100:4(IDX:0-3)",), "tres_per_node": "gres/gpu:h100:4"},
+        {"cpus_per_node": None, "node_count": None},  # not told
+        {"cpus_per_node": 1},  # of a task: it has what it has
+        {"tres_per_node": "gres/gpu:h100=2"},
+    ],
+)
+def test_more_than_that_fits_too(more: dict[str, Any]) -> None:
+    assert misfit(ASKED, replace(GIVEN, **more)) is None
+
+
+@pytest.mark.parametrize(
+    ("less", "words"),
+    [
+        ({"cpus_allocated": 1}, "it has 1 CPUs instead of 4"),
+        ({"cpus_per_node": 1, "state": JobState("PENDING")}, "it has 1 CPUs instead of 4"),
+        ({"memory_mb": 1}, "it has 1 MiB of memory instead of 4000"),
+        ({"memory_mb": None, "memory_per_cpu_mb": 1}, "it has 4 MiB of memory instead of 4000"),
+        ({"tres_per_node": "gres/gpu:h100:1"}, "it has 1 of GRES gpu:h100 instead of 2"),
+        ({"tres_per_node": ""}, "it has 0 of GRES gpu:h100 instead of 2"),
+        ({"tres_per_node": "gres/gpu:a100:2"}, "it has 0 of GRES gpu:h100 instead of 2"),
+        ({"gres": ("gpu:h100:1(IDX:0)",)}, "it has 1 of GRES gpu:h100 instead of 2"),
+        ({"node_count": 2}, "it is for 2 nodes instead of 1"),
+        ({"partition": "high"}, "it is in partition high instead of main,spare"),
+        ({"partition": "main,high"}, "it is in partition main,high instead of main,spare"),
+        ({"user_id": 2002}, "it is of user 2002 and group 2001 instead of 2001 and 2001"),
+        ({"group_id": 0}, "it is of user 2001 and group 0 instead of 2001 and 2001"),
+    ],
+)
+def test_less_does_not_and_the_author_is_told_what_is_missing(less: dict[str, Any], words: str) -> None:
+    assert misfit(ASKED, replace(GIVEN, **less)) == words
+
+
+def test_a_shorter_time_limit_is_no_misfit_and_can_be_told() -> None:
+    shorter = replace(GIVEN, time_limit_minutes=1)
+    assert misfit(ASKED, shorter) is None
+    assert ends_earlier(ASKED, shorter) == "its time limit is 1 minutes instead of 60"
+    for enough in (60, 90, None):
+        assert ends_earlier(ASKED, replace(GIVEN, time_limit_minutes=enough)) is None
+    assert ends_earlier(replace(ASKED, time_limit_minutes=None), shorter) is None
+
+
+def test_all_that_is_missing_is_told() -> None:
+    given = replace(GIVEN, cpus_allocated=1, memory_mb=1)
+    assert misfit(ASKED, given) == "it has 1 CPUs instead of 4; it has 1 MiB of memory instead of 4000"
+
+
+def test_where_no_partition_was_asked_for_slurm_chooses_one() -> None:
+    assert misfit(replace(ASKED, partition=None), replace(GIVEN, partition="routed")) is None

@@ -1,0 +1,58 @@
+"""Bound Pods on which somebody has written the id of another job of theirs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.placement.events import NoteJob
+from tests.placement.ledger_world import World
+from tests.placement.test_ledger import bound_pod, job_id_of, settle
+from tests.placement.test_lost_keys import outlast
+
+
+def bound_at_the_second_attempt(world: World) -> tuple[str, int, int]:
+    """A Pod, its first job, which kube-scheduler refused and which has ended, and the one by which it
+    was bound on another Node."""
+    uid = world.create_pod()
+    settle(world)
+    first = job_id_of(world, uid)
+    world.refuse(uid, offers=True)
+    settle(world)
+    while not world.pods[uid].node:
+        world.pass_time(1.0)
+        world.catch_up()
+    second = job_id_of(world, uid)
+    assert world.pods[uid].node == world.jobs[second].nodes[0] != world.jobs[first].nodes[0]
+    return uid, first, second
+
+
+def name(world: World, uid: str, job_id: int) -> None:
+    pod = world.pods[uid]
+    assert pod.allocation is not None
+    world.write(replace(pod, job_id=job_id, allocation=replace(pod.allocation, job_id=job_id)))
+
+
+def test_the_next_leader_believes_no_forged_job_id() -> None:
+    world = World()
+    uid, first, second = bound_at_the_second_attempt(world)
+    name(world, uid, first)
+    world.news.clear()  # nobody led then
+    world.restart()
+    outlast(world, 70)
+    assert world.jobs[second].state.running
+    assert job_id_of(world, uid) == second
+    assert world.pods[uid].job_id == second
+
+
+def test_a_forged_job_id_is_corrected_again_and_again_but_not_at_once() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    written = 0
+    for _ in range(100):
+        name(world, uid, job_id + 1)
+        written += sum(isinstance(effect, NoteJob) for effect in settle(world))
+        world.pass_time(world.rules.renote / 10)
+    assert 9 <= written <= 11
+    outlast(world, 2 * int(world.rules.renote))
+    assert world.pods[uid].job_id == job_id

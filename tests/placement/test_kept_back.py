@@ -1,0 +1,351 @@
+"""Pods that could not use a job get none: what that holds and costs others is bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.placement.events import CancelJob, ClusterObserved, ShowCause, Submit
+from extender.placement.kept_back import may_be_given
+from extender.placement.ledger import Ledger
+from extender.placement.node_constraints import Node
+from extender.placement.placeholder import State
+from extender.placement.rules import Rules
+from extender.placement.workload import GATE, Offer
+from tests.memory import kept
+from tests.placement.ledger_world import (
+    NO_CLAIM,
+    NODES,
+    REFUSAL,
+    REQUEST,
+    VIEW,
+    World,
+    calm_down,
+    ends_well,
+)
+
+HOUR = 3600
+
+
+def state_of(world: World, uid: str) -> State:
+    return next(p.state for p in world.ledger.placeholders if p.pod.uid == uid)
+
+
+def told(world: World, uid: str) -> str:
+    """What the Pod's condition says."""
+    (shown,) = [p.shown for p in world.ledger.placeholders if p.pod.uid == uid]
+    return shown.message if shown else ""
+
+
+def live_on(world: World, seconds: int, uid: str) -> None:
+    """Everybody is quick, and kube-scheduler looks at the Pod every second."""
+    for _ in range(seconds):
+        world.catch_up()
+        world.pass_time(1.0)
+    world.settle()
+
+
+def never_bound(seconds: int = HOUR) -> tuple[World, str]:
+    """A Pod that kube-scheduler refuses before it asks any extender, some time later."""
+    world = World(Rules())
+    uid = world.create_pod()
+    world.unbindable.add(uid)
+    live_on(world, seconds, uid)
+    return world, uid
+
+
+# An object that it refers to is not ready
+
+
+def test_no_job_is_asked_for_while_a_claim_is_missing() -> None:
+    world = World()
+    uid = world.create_pod(obstacle=NO_CLAIM)
+    live_on(world, 60, uid)
+    assert (world.jobs, world.held_s[uid], state_of(world, uid)) == ({}, 0, State.SEEN)
+    assert told(world, uid) == NO_CLAIM
+
+
+def test_a_claim_that_appears_wakes_its_pod() -> None:
+    world = World()
+    uid = world.create_pod(obstacle=NO_CLAIM)
+    live_on(world, 60, uid)
+    world.claim(uid, missing=False)
+    world.settle()
+    assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_a_claim_that_is_made_a_moment_after_its_pod_is_not_worth_a_word() -> None:
+    world = World()
+    uid = world.create_pod(obstacle=NO_CLAIM)
+    done = world.settle()
+    world.pass_time(0.5)
+    world.claim(uid, missing=False)
+    assert not any(isinstance(effect, ShowCause) for effect in (*done, *world.settle()))
+
+
+def test_a_job_that_waits_is_cancelled_when_its_pods_claim_goes() -> None:
+    world = World()
+    for _ in range(2):
+        world.bind_at_once()
+    uid = world.create_pod()
+    world.settle()
+    world.claim(uid, missing=True)
+    assert any(isinstance(effect, CancelJob) for effect in world.settle())
+    live_on(world, 5, uid)
+    assert (world.live_jobs(uid), told(world, uid)) == ([], NO_CLAIM)
+
+
+def test_a_leader_that_begins_anew_cancels_the_job_of_a_pod_whose_claim_is_missing() -> None:
+    world = World()
+    for _ in range(2):
+        world.bind_at_once()
+    uid = world.create_pod()
+    world.settle()
+    world.acting.effects.clear()
+    world.pods[uid] = replace(world.pods[uid], obstacle=NO_CLAIM)
+    world.restart()
+    live_on(world, 5, uid)
+    assert (world.live_jobs(uid), told(world, uid)) == ([], NO_CLAIM)
+
+
+def test_a_pod_that_others_keep_back_is_told_of_them_first() -> None:
+    world = World()
+    uid = world.create_pod(obstacle=NO_CLAIM)
+    gates = (GATE, "kueue.x-k8s.io/admission")
+    world.write(replace(world.pods[uid], gates=gates))
+    live_on(world, 3, uid)
+    assert "kueue" in told(world, uid)
+    world.write(replace(world.pods[uid], gates=(GATE,)))
+    live_on(world, 3, uid)
+    assert told(world, uid) == NO_CLAIM
+
+
+# kube-scheduler refuses every Node
+
+
+def test_a_pod_that_is_refused_before_any_extender_is_asked_has_one_job_ever() -> None:
+    world, uid = never_bound()
+    assert world.started[uid] == 1
+    assert world.held_s[uid] <= 2
+    assert REFUSAL in told(world, uid)
+
+
+def test_neither_has_one_that_kube_scheduler_says_nothing_of() -> None:
+    """It is never tried while a ResourceClaim is missing."""
+    world = World(Rules())
+    uid = world.create_pod()
+    for _ in range(HOUR):
+        world.settle()
+        world.ask()
+        world.answer()
+        world.unbindable.add(uid)
+        world.pass_time(1.0)
+    world.settle()
+    assert world.started[uid] == 1
+    assert world.held_s[uid] <= world.rules.unbound_deadline + 2
+    assert "it has not said why" in told(world, uid)
+
+
+def test_a_pod_is_placed_as_soon_as_kube_scheduler_finds_nodes_for_it() -> None:
+    world, uid = never_bound(60)
+    world.unbindable.clear()
+    live_on(world, 3, uid)
+    assert world.pods[uid].node
+
+
+def test_a_leader_that_begins_anew_asks_kube_scheduler_first_too() -> None:
+    world, uid = never_bound(60)
+    for _ in range(5):
+        world.restart()
+        live_on(world, 60, uid)
+    assert world.started[uid] == 1
+    world.unbindable.clear()
+    live_on(world, 3, uid)
+    assert world.pods[uid].node
+
+
+def test_what_kube_scheduler_found_for_an_earlier_attempt_says_nothing_of_the_next() -> None:
+    world, uid = never_bound(60)
+    world.unbindable.clear()
+    world.look(uid)
+    world.unbindable.add(uid)
+    live_on(world, HOUR, uid)
+    assert world.started[uid] == 2
+
+
+@pytest.mark.parametrize(("lasts", "most"), [(35, 2), (95, 3), (215, 4), (24 * HOUR, 52)])
+def test_a_pod_that_is_refused_only_after_filter_rests_longer_and_longer(lasts: int, most: int) -> None:
+    """A plugin that refuses in Reserve or Permit: Nodes are found each time."""
+    world = World(Rules())
+    uid = world.create_pod()
+    step = 1.0 if lasts < HOUR else 30.0
+    for _ in range(int(lasts / step)):
+        world.settle()
+        if not world.pods[uid].allocation:
+            world.look(uid)
+        world.refuse(uid, offers=False)
+        world.settle()
+        world.pass_time(0.3)
+        world.settle()
+        world.ask()
+        world.answer()
+        world.pass_time(step - 0.3)
+    assert most - 1 <= world.started[uid] <= most
+
+
+def test_pods_that_leave_nodes_end_no_rest_that_follows_several_refusals() -> None:
+    """Where some Nodes are full kube-scheduler says so too, whatever else it has against the others."""
+    world = World(Rules())
+    world.unbindable.add(uid := world.create_pod())
+    full = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod affinity rules."
+    for _ in range(120):
+        live_on(world, 2, uid)
+        world.say(uid, full)
+        other = world.create_pod()
+        live_on(world, 2, uid)
+        world.remove_pod(other)
+        live_on(world, 1, uid)
+    assert 2 <= world.started[uid] <= 6  # in ten minutes
+
+
+@pytest.mark.parametrize("lacking", ["Insufficient cpu", "Insufficient nvidia.com/gpu", "Too many pods"])
+def test_a_pod_for_which_there_is_only_no_room_may_preempt_after_a_rest(lacking: str) -> None:
+    world, uid = never_bound(10)
+    world.say(uid, f"0/2 nodes are available: 2 {lacking}.")
+    live_on(world, 15, uid)
+    assert world.started[uid] == 1
+    live_on(world, 10, uid)
+    assert world.started[uid] == 2
+
+
+def test_a_pod_that_lacks_what_no_job_makes_room_for_has_one_job_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever else comes and goes on the Nodes."""
+    lacking = "0/2 nodes are available: 2 Insufficient example.com/license."
+    monkeypatch.setattr("tests.placement.ledger_world.REFUSAL", lacking)
+    world = World(Rules())
+    world.unbindable.add(uid := world.create_pod())
+    for _ in range(20):
+        live_on(world, 1, uid)
+        other = world.create_pod()
+        live_on(world, 2, uid)
+        world.remove_pod(other)
+        live_on(world, 1, uid)
+    assert world.started[uid] == 1
+
+
+def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at() -> None:
+    world, uid = never_bound(10)
+    (resting,) = [p for p in world.ledger.placeholders if p.pod.uid == uid]
+    assert world.now < resting.rests_until
+    for number in range(50):
+        world.write(replace(world.pods[uid], end=f"{number}"))
+        world.settle()
+    noted = [due for due, who in world.ledger._wakes if who == uid]
+    assert noted.count(resting.rests_until) == 1
+    assert len(noted) < 10
+
+
+def test_a_forged_offer_of_a_gated_pod_changes_nothing() -> None:
+    world = World()
+    uid = world.create_pod(obstacle=NO_CLAIM)
+    world.write(replace(world.pods[uid], attempt=7, offered=Offer(0, ("n1",))))
+    live_on(world, 60, uid)
+    assert not world.started[uid]
+
+
+def test_the_pods_of_such_a_world_end_well() -> None:
+    world, uid = never_bound(60)
+    missing = world.create_pod(obstacle=NO_CLAIM)
+    world.create_pod()
+    calm_down(world)
+    ends_well(world)
+    assert not any(isinstance(effect, Submit) for effect in world.effects)
+    assert (world.started[uid], world.started[missing]) == (1, 0)
+
+
+def test_only_the_nodes_that_kube_scheduler_found_are_asked_for() -> None:
+    world, uid = never_bound(60)
+    world.unbindable.clear()
+    refused = next(iter(job.nodes[0] for job in world.jobs.values()))
+    world.write(replace(world.pods[uid], offered=Offer(0, (refused,))))
+    (asked,) = (effect for effect in world.settle() if isinstance(effect, Submit))
+    assert asked.job.excluded_nodes == tuple(name for name in NODES if name != refused)
+
+
+@pytest.mark.parametrize(
+    ("asks", "found", "worth"),
+    [
+        ({}, ("n1",), True),
+        ({}, ("elsewhere",), False),
+        ({}, ("nowhere",), False),
+        ({"required_nodes": ("n2",)}, ("n1",), False),
+        ({"excluded_nodes": ("n1",)}, ("n1",), False),
+        ({"excluded_nodes": ("n1",)}, ("n1", "n2"), True),
+        ({"partition": "unknown"}, ("elsewhere",), True),
+    ],
+)
+def test_nodes_that_slurm_would_not_choose_are_not_worth_asking(
+    asks: dict[str, Any], found: tuple[str, ...], worth: bool
+) -> None:
+    view = replace(VIEW, nodes={**VIEW.nodes, "elsewhere": Node("elsewhere", "elsewhere", {})})
+    request = replace(REQUEST, job=replace(REQUEST.job, **asks))
+    assert may_be_given(request, found, view) is worth
+
+
+def test_nothing_is_kept_of_the_nodes_that_kube_scheduler_has_found() -> None:
+    view = replace(VIEW)
+
+    def ask() -> None:
+        for which in range(20):
+            others = (f"elsewhere-{which}-{n}" for n in range(1_000))
+            assert may_be_given(REQUEST, ("n1", *others), view)
+
+    assert kept(ask) < 100_000
+
+
+def test_more_than_a_few_pods_that_kube_scheduler_binds_nowhere_are_trouble() -> None:
+    told = list[str | None]()
+    world = World(Rules())
+    world.acting.ledger = Ledger(world.rules, in_vain=lambda pods: told.append(pods.words))
+    world.tell(ClusterObserved(VIEW))
+    for _ in range(6):
+        uid = world.create_pod()
+        world.unbindable.add(uid)
+        live_on(world, 5, uid)
+    assert told[-2:] != [None, None]
+    assert "6 Pods" in (told[-1] or "")
+    world.remove_pod("u1")
+    world.settle()
+    assert told[-1] is None
+
+
+# Our own refusal of what Slurm chose
+
+
+def test_a_pod_whose_room_others_have_waits_in_slurms_queue_for_the_other_nodes() -> None:
+    """kube-scheduler would bind it there: that it is refused says nothing against the Pod."""
+    world = World(Rules())
+    blocking = world.bind_at_once()
+    (elsewhere,) = set(NODES) - {world.pods[blocking].node}
+    world.taken.add(elsewhere)
+    uid = world.create_pod()
+    live_on(world, 5, uid)
+    assert (state_of(world, uid), world.started[uid]) == (State.QUEUED, 1)
+    (waits,) = world.live_jobs(uid)
+    assert waits.excluded_nodes == (elsewhere,)
+    free = world.pods[blocking].node
+    world.remove_pod(blocking)
+    live_on(world, 5, uid)
+    assert (world.pods[uid].node, world.started[uid]) == (free, 2)
+
+
+def test_a_pod_whose_room_others_have_on_every_node_rests() -> None:
+    world = World(Rules())
+    world.taken |= set(NODES)
+    uid = world.create_pod()
+    live_on(world, HOUR, uid)
+    assert world.started[uid] <= 14  # in an hour

@@ -1,0 +1,179 @@
+"""Containers that outlive a Pod that is deleted by force: their place is nobody else's meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.placement.events import CancelJob, HoldJob, WriteAllocation
+from extender.placement.placeholder import State
+from slurm_client.model import MOST_BYTES
+from tests.placement.ledger_world import REQUEST, World
+from tests.placement.test_ledger import bound_pod, job_id_of, kinds, poll, settle, settle_news, state_of
+
+WORDS = "Pod gone: its containers may run for another 35 s"
+LINGERS_S = 35.0  # the default grace, and what its kubelet needs besides
+
+
+def job_of_a_pod_deleted_by_force(world: World) -> int:
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.force_delete(uid)
+    settle(world)
+    return job_id
+
+
+def ended_at_last(world: World, job_id: int) -> None:
+    assert world.jobs[job_id].state.base == "CANCELLED"
+    assert not list(world.ledger.holding("n1"))
+
+
+def test_the_job_of_a_pod_deleted_by_force_is_held_until_its_containers_have_ended() -> None:
+    world = World()
+    job_id = job_of_a_pod_deleted_by_force(world)
+    assert world.jobs[job_id].comment == WORDS
+    world.pass_time(LINGERS_S - 0.1)
+    settle(world)
+    assert world.jobs[job_id].state.running
+    world.pass_time(0.2)
+    settle(world)
+    ended_at_last(world, job_id)
+    assert "containers" not in world.jobs[job_id].comment
+
+
+def test_the_job_of_a_pod_whose_containers_have_ended_is_cancelled_at_once() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.remove_pod(uid)
+    assert kinds(settle(world)) == [CancelJob]
+    ended_at_last(world, job_id)
+
+
+def test_a_pod_that_was_nowhere_had_no_containers() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    job_id = job_id_of(world, uid)
+    world.force_delete(uid)
+    settle(world)
+    ended_at_last(world, job_id)
+
+
+def test_a_pod_that_finished_before_it_was_deleted_has_no_containers() -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.write(replace(world.pods[uid], finished=True))
+    settle(world)
+    world.force_delete(uid)
+    settle(world)
+    assert not world.live_jobs(uid)
+    assert not list(world.ledger.holding("n1"))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_while_containers_run_whose_job_is_over_their_node_is_held(when: str) -> None:
+    """Slurm gives it to others: their Prolog waits, and a Pod of theirs too."""
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    if when == "before":
+        world.disturb(job_id, "PREEMPTED")
+        world.ask()
+        world.answer()
+        world.effects.clear()  # it is deleted before its eviction
+    world.force_delete(uid)
+    settle_news(world)
+    world.disturb(job_id, "PREEMPTED")
+    poll(world)
+    (held,) = world.ledger.holding("n1")
+    assert (held.pod.uid, held.state) == (uid, State.RELEASING)
+    other = world.create_pod()
+    assert WriteAllocation not in kinds(settle(world))
+    assert state_of(world, other) is State.ALLOCATED
+    world.pass_time(LINGERS_S)
+    assert WriteAllocation in kinds(settle(world))
+    assert not world.ledger.holding("n1") or world.ledger.holding("n1")[0].pod.uid == other
+
+
+def test_the_next_leader_holds_what_its_job_says() -> None:
+    world = World()
+    job_id = job_of_a_pod_deleted_by_force(world)
+    world.pass_time(10.0)
+    world.restart()
+    settle(world)
+    world.pass_time(LINGERS_S - 0.1)
+    settle(world)
+    assert world.jobs[job_id].state.running
+    (held,) = world.ledger.holding("n1")
+    assert held.job_id == job_id
+    world.pass_time(0.2)
+    settle(world)
+    ended_at_last(world, job_id)
+
+
+FOR_LONG = WORDS.replace("35", "3600")
+
+
+def commented(world: World, comment: str) -> str:
+    """A Pod that is bound, with a comment of its author's."""
+    request = replace(REQUEST, job=replace(REQUEST.job, comment=comment))
+    uid = world.create_pod(request=request)
+    settle(world)
+    world.bind(uid)
+    settle(world)
+    assert world.pods[uid].node
+    return uid
+
+
+@pytest.mark.parametrize("author", ["of its Pod", "of the job's change"])
+def test_no_comment_has_a_job_held_for_longer_than_containers_may_run(author: str) -> None:
+    """Whoever owns a job can write its comment, and whoever makes a Pod the job's first."""
+    world = World()
+    uid = commented(world, FOR_LONG if author == "of its Pod" else "mine")
+    job_id = job_id_of(world, uid)
+    if author != "of its Pod":
+        world.jobs[job_id] = replace(world.jobs[job_id], comment=FOR_LONG)
+    world.remove_pod(uid)
+    world.news.clear()  # nobody led then
+    world.restart()
+    settle(world)
+    world.pass_time(world.rules.leaves_within + 0.1)
+    settle(world)
+    ended_at_last(world, job_id)
+
+
+def test_a_full_comment_leaves_room_for_the_words() -> None:
+    world = World()
+    own = "é" * (MOST_BYTES // 2 - 5)
+    uid = commented(world, own)
+    job_id = job_id_of(world, uid)
+    world.force_delete(uid)
+    settle(world)
+    said = world.jobs[job_id].comment
+    assert said.startswith(WORDS)
+    assert len(said.encode()) <= MOST_BYTES
+    world.restart()
+    settle(world)
+    world.pass_time(LINGERS_S - 0.1)
+    settle(world)
+    assert world.jobs[job_id].state.running
+    world.pass_time(0.2)
+    settle(world)
+    ended_at_last(world, job_id)
+    assert "containers" not in world.jobs[job_id].comment
+
+
+def test_words_that_cannot_be_left_do_not_keep_the_job() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.force_delete(uid)
+    settle_news(world)
+    (words,) = world.effects
+    assert isinstance(words, HoldJob)
+    world.pass_time(LINGERS_S)  # it is under way all the time
+    world.finish(world.effects.pop(), None)
+    settle(world)
+    ended_at_last(world, job_id)

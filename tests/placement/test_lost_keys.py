@@ -1,0 +1,440 @@
+"""Whose a job is where its AdminComment was overwritten, and where a cancel meets another job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.placement.events import CancelJob, ReadJob, ShowCause, Submit
+from extender.placement.identity import PlaceholderKey
+from extender.placement.ownership import Claim, Identity, Whose, identity_of, whose
+from extender.placement.placeholder import State
+from slurm_client.model import Job, JobState
+from tests.builders import placeholder_job, pod
+from tests.placement.ledger_world import REQUEST, World, calm_down, ends_well
+from tests.placement.test_ledger import bound_pod, job_id_of, poll, settle, state_of
+
+CREATED = 1_000_000
+KEY = PlaceholderKey("here", "default", "p", "u1", 2)
+CLAIM = Claim(
+    cluster="here", uid="u1", job_name="default/p", ids=(40_000_001,), created="1970-01-12T13:46:40Z"
+)
+JOB = Job(
+    40_000_001,
+    JobState("RUNNING"),
+    name="default/p",
+    admin_comment=str(KEY),
+    submit_time=CREATED,
+    sluid="s1",
+    nodes=("n1",),
+)
+WITHOUT = replace(JOB, admin_comment="")
+RENAMED = replace(WITHOUT, name="mine")
+
+
+@pytest.mark.parametrize(
+    ("job", "changes", "expected"),
+    [
+        (JOB, {}, Whose.OURS),
+        (replace(JOB, id=7, name="x", submit_time=None), {}, Whose.OURS),
+        (JOB, {"attempt": 2}, Whose.OURS),
+        (JOB, {"attempt": 3}, Whose.FOREIGN),
+        (JOB, {"uid": "u2"}, Whose.FOREIGN),
+        (JOB, {"cluster": "there"}, Whose.FOREIGN),
+        (JOB, {"uid": "u2", "known": identity_of(JOB), "taken": True}, Whose.FOREIGN),
+        # without its key
+        (WITHOUT, {}, Whose.UNSIGNED),
+        (replace(WITHOUT, admin_comment="by a plugin"), {}, Whose.UNSIGNED),
+        (replace(WITHOUT, submit_time=CREATED - 299), {}, Whose.UNSIGNED),
+        (replace(WITHOUT, submit_time=CREATED - 301), {}, Whose.FOREIGN),
+        (replace(WITHOUT, submit_time=None), {}, Whose.FOREIGN),
+        (replace(WITHOUT, submit_time=None), {"created": ""}, Whose.UNSIGNED),
+        (WITHOUT, {"ids": (40_000_002,)}, Whose.FOREIGN),
+        # and without its name
+        (RENAMED, {}, Whose.FOREIGN),
+        (RENAMED, {"taken": True}, Whose.UNSIGNED),
+        (RENAMED, {"known": identity_of(JOB)}, Whose.UNSIGNED),
+        (RENAMED, {"known": Identity(JOB.id, "s2", CREATED), "taken": True}, Whose.FOREIGN),
+        (RENAMED, {"slurm_node": "n1"}, Whose.UNSIGNED),
+        (RENAMED, {"slurm_node": "n2"}, Whose.FOREIGN),
+        (replace(RENAMED, state=JobState("PENDING")), {"slurm_node": "n1"}, Whose.FOREIGN),
+        (RENAMED, {"slurm_node": "n1", "ids": (7,)}, Whose.FOREIGN),
+    ],
+)
+def test_whose_a_job_is(job: Job, changes: dict[str, object], expected: Whose) -> None:
+    assert whose(job, replace(CLAIM, **changes)) is expected  # type: ignore[arg-type]
+
+
+def refusal_of(world: World, uid: str) -> str:
+    told = [e for e in settle(world) + poll(world) if isinstance(e, ShowCause) and e.uid == uid]
+    assert state_of(world, uid) is State.REFUSED
+    return told[-1].cause.message
+
+
+def outlast(world: World, seconds: int) -> None:
+    for _ in range(seconds):
+        world.pass_time(1.0)
+        poll(world)
+        world.schedule()
+
+
+def live_on(world: World, seconds: int) -> None:
+    """As `outlast`; and kube-scheduler binds."""
+    for _ in range(seconds):
+        outlast(world, 1)
+        for uid in world.pods:
+            world.bind(uid)
+        settle(world)
+
+
+@pytest.mark.parametrize("fast_path", [True, False])
+def test_a_job_submit_plugin_that_overwrites_the_key_leaves_no_job_behind(fast_path: bool) -> None:
+    world = World(overwrites_keys=True)
+    world.rules = replace(world.rules, fast_path=fast_path)
+    world.restart()
+    uid = world.create_pod()
+    settle(world)
+    outlast(world, 30)
+    assert world.live_jobs(uid) == []
+    assert len(world.jobs) == 1
+    assert state_of(world, uid) is State.REFUSED
+
+
+def test_the_author_is_told_that_a_plugin_overwrites_the_key() -> None:
+    world = World(overwrites_keys=True)
+    uid = world.create_pod()
+    words = refusal_of(world, uid)
+    assert "job_submit plugin" in words
+    assert "AdminComment" in words
+
+
+def test_a_pod_that_was_refused_for_a_plugin_is_tried_again_when_it_may_be_mended() -> None:
+    world = World(overwrites_keys=True)
+    uid = world.create_pod()
+    refusal_of(world, uid)
+    world.overwrites_keys = False
+    outlast(world, int(world.rules.mend) + 5)
+    assert len(world.live_jobs(uid)) == 1
+    calm_down(world, rounds=5)
+    ends_well(world)
+
+
+def test_of_many_that_are_granted_at_once_the_first_of_a_partition_is_read() -> None:
+    world = World()
+    first = bound_pod(world)
+    second = world.create_pod()
+    assert not any(isinstance(effect, ReadJob) for effect in settle(world))
+    assert world.pods[second].allocation is not None
+    assert state_of(world, first) is State.BOUND
+
+
+def test_a_new_leader_asks_for_no_second_job_where_the_key_of_a_bound_pods_job_is_lost() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.overwrite_key(job_id, "by hand")
+    world.restart()
+    outlast(world, int(world.rules.verified) + 5)
+    assert [job.id for job in world.live_jobs(uid)] == [job_id]
+    assert state_of(world, uid) is State.BOUND
+
+
+@pytest.mark.parametrize("name", ["default/p1", "renamed"])
+def test_a_bound_pods_job_without_its_key_ends_with_its_pod(name: str) -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.jobs[job_id] = replace(world.jobs[job_id], name=name, admin_comment="")
+    world.restart()
+    outlast(world, int(world.rules.verified) + 5)
+    world.remove_pod(uid)
+    settle(world)
+    outlast(world, 20)
+    assert world.jobs[job_id].state.base == "CANCELLED"
+
+
+def test_a_job_that_waits_and_loses_its_key_under_a_leader_that_knows_it_is_kept() -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    outlast(world, 3)
+    world.overwrite_key(job_id_of(world, uid))
+    outlast(world, 30)
+    assert state_of(world, uid) is State.QUEUED
+    assert len(world.live_jobs(uid)) == 1
+
+
+def test_what_readyz_says_of_lost_keys() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    assert not world.lost_keys
+    world.overwrite_key(job_id)
+    world.restart()
+    outlast(world, int(world.rules.verified) + 5)
+    assert world.lost_keys is not None
+    assert "job_submit plugin" in world.lost_keys
+    assert str(job_id) in world.lost_keys
+    world.remove_pod(uid)
+    settle(world)
+    outlast(world, 100)
+    assert world.lost_keys is None
+
+
+# Cancels that name what they mean
+
+
+def test_a_job_that_its_owner_renamed_is_read_and_then_cancelled() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.jobs[job_id] = replace(world.jobs[job_id], name="mine")
+    world.remove_pod(uid)
+    done = [e for e in settle(world) if isinstance(e, CancelJob | ReadJob)]
+    assert [type(e) for e in done] == [CancelJob, ReadJob, CancelJob]
+    assert world.jobs[job_id].state.base == "CANCELLED"
+
+
+def test_an_id_that_came_to_stand_for_another_job_is_never_cancelled() -> None:
+    """slurmctld was killed, and has given the id to somebody else before anybody looked."""
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    others = Job(job_id, JobState("RUNNING"), name="train", nodes=("n2",), submit_time=999)
+    world.jobs[job_id] = others
+    world.submitted.pop(job_id)
+    world.remove_pod(uid)
+    settle(world)
+    outlast(world, 200)
+    assert world.jobs[job_id] == others
+    assert list(world.ledger.placeholders) == []
+
+
+def test_a_cancel_that_another_name_met_and_whose_job_is_gone_is_over() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.jobs[job_id] = replace(world.jobs[job_id], name="mine")
+    world.remove_pod(uid)
+    world.hear()
+    effect = world.effects.pop(0)
+    assert isinstance(effect, CancelJob)
+    world.finish(effect, world.do(effect))
+    del world.jobs[job_id]
+    assert len(settle(world)) < 5
+    outlast(world, 100)
+    assert list(world.ledger.placeholders) == []
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_job_that_its_owner_goes_on_renaming_is_ended_all_the_same(goes_on: bool) -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.bind(uid)
+    job_id = job_id_of(world, uid)
+    world.remove_pod(uid)
+    renamed = 0
+    for _ in range(600):
+        while world.news:
+            world.hear()
+        for effect in [world.effects.pop(0) for _ in range(len(world.effects))]:
+            lives = world.jobs[job_id].state.running
+            if isinstance(effect, CancelJob) and lives and (goes_on or not renamed):
+                renamed += 1
+                world.jobs[job_id] = replace(world.jobs[job_id], name=f"mine {renamed}")
+            world.finish(effect, world.do(effect))
+        world.pass_time(0.1)
+    assert renamed < 10
+    assert world.jobs[job_id].state.base == "CANCELLED"
+
+
+def test_a_job_that_has_no_name_any_more_is_cancelled_by_that() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.jobs[job_id] = replace(world.jobs[job_id], name="")
+    world.remove_pod(uid)
+    assert len(settle(world)) < 6
+    assert world.jobs[job_id].state.base == "CANCELLED"
+
+
+def test_a_queued_job_whose_id_is_anothers_by_now_is_asked_for_under_the_next() -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    outlast(world, 3)
+    job_id = job_id_of(world, uid)
+    others = replace(placeholder_job(pod(uid="else")), id=job_id, state=JobState("PENDING"))
+    world.jobs[job_id] = others
+    outlast(world, 15)
+    assert world.jobs[job_id].state.pending
+    assert state_of(world, uid) is State.QUEUED
+    assert job_id_of(world, uid) != job_id
+
+
+# Jobs that are not, or no longer, what their Pods ask for
+
+
+SHRUNK = [
+    {"cpus_allocated": 0},
+    {"memory_mb": 0, "memory_per_cpu_mb": 0, "node_count": 2},
+    {"partition": "cheap"},
+]
+
+
+def big(world: World) -> str:
+    job = replace(
+        REQUEST.job, cpus=4, memory_mb=100, partition="main", time_limit_minutes=60, gres=(("gpu", 2),)
+    )
+    return world.create_pod(request=replace(REQUEST, job=job))
+
+
+@pytest.mark.parametrize("changes", [*SHRUNK, {"tres_per_node": "gres/gpu:1"}, {"memory_mb": 99}])
+def test_a_job_that_waits_and_is_shrunk_is_replaced(changes: dict[str, object]) -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    uid = big(world)
+    settle(world)
+    (submitted,) = (job for job in world.live_jobs(uid))
+    world.change_job(submitted.id, **changes)
+    outlast(world, 15)
+    assert world.jobs[submitted.id].state.base == "CANCELLED"
+    assert job_id_of(world, uid) != submitted.id
+
+
+def test_a_job_that_waits_may_get_less_time_but_none_from_before_its_pod_was_changed() -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    uid = big(world)
+    settle(world)
+    job_id = job_id_of(world, uid)
+    world.change_job(job_id, time_limit_minutes=1)
+    outlast(world, 15)
+    assert job_id_of(world, uid) == job_id
+    world.restart()
+    outlast(world, 15)
+    assert job_id_of(world, uid) != job_id
+
+
+def test_a_job_that_was_shrunk_and_started_is_never_granted_and_the_author_told() -> None:
+    world = World()
+    first = bound_pod(world)
+    bound_pod(world)
+    uid = big(world)
+    settle(world)
+    job_id = job_id_of(world, uid)
+    world.change_job(job_id, cpus_allocated=1)
+    world.remove_pod(first)
+    settle(world)
+    world.schedule()
+    assert world.jobs[job_id].state.running
+    done = poll(world)
+    told = [e.cause.message for e in done if isinstance(e, ShowCause) and e.uid == uid]
+    assert any("1 CPUs instead of 4" in words for words in told), told
+    assert world.jobs[job_id].state.base == "CANCELLED"
+    assert [e.job.cpus for e in poll(world) if isinstance(e, Submit)] == [4]
+
+
+def test_a_pod_that_changed_while_nobody_led_is_not_placed_by_the_old_job() -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    uid = big(world)
+    settle(world)
+    before = job_id_of(world, uid)
+    pod = world.pods[uid]
+    job = replace(pod.request.job, partition="other")
+    world.write(replace(pod, request=replace(pod.request, job=job)))
+    world.news.clear()
+    world.restart()
+    settle(world)
+    outlast(world, 5)
+    assert world.jobs[before].state.base == "CANCELLED"
+    assert world.jobs[job_id_of(world, uid)].partition == "other"
+
+
+REWRITTEN: list[dict[str, object]] = [
+    {"partition": "routed"},
+    {"cpus_allocated": 1, "cpus_per_node": 1},
+    {"memory_mb": 99},
+    {"tres_per_node": ""},
+    {"node_count": 2},
+]
+
+
+@pytest.mark.parametrize("rewrites", REWRITTEN)
+@pytest.mark.parametrize("fast_path", [True, False])
+def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
+    rewrites: dict[str, object], fast_path: bool
+) -> None:
+    """Each is started, and may preempt somebody."""
+    world = World(rewrites=rewrites)
+    world.rules = replace(world.rules, fast_path=fast_path)
+    world.restart()
+    uid = big(world)
+    live_on(world, 1800)
+    assert len(world.jobs) <= 2 + 1800 // world.rules.mend
+    assert world.pods[uid].node is None
+    assert state_of(world, uid) is State.REFUSED
+    told = next(p.cause for p in world.ledger.placeholders if p.pod.uid == uid)
+    assert told is not None
+    assert "job_submit plugin" in told.message
+    assert "instead of" in told.message
+    world.rewrites = {}
+    live_on(world, int(world.rules.mend) + 5)
+    assert state_of(world, uid) is State.BOUND
+
+
+def test_an_owner_who_shrinks_a_job_now_and_then_is_no_plugin() -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    uid = big(world)
+    settle(world)
+    for _ in range(3):
+        world.change_job(job_id_of(world, uid), cpus_allocated=1)  # before it was read
+        outlast(world, 15)
+        assert state_of(world, uid) is State.QUEUED
+        before = job_id_of(world, uid)
+        world.change_job(before, cpus_allocated=1)  # and one that was read as it was asked for
+        for _ in range(200):
+            world.pass_time(0.1)
+            poll(world)
+            if [job.id for job in world.live_jobs(uid)] not in ([], [before]):
+                break
+
+
+def test_of_a_partition_whose_jobs_are_changed_none_is_trusted_unread() -> None:
+    world = World(rewrites={"cpus_allocated": 1})
+    first = big(world)
+    live_on(world, 10)
+    second = big(world)
+    live_on(world, 10)
+    assert [world.pods[uid].node for uid in (first, second)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "rewrites",
+    [
+        {"qos": "routed", "account": "routed"},
+        {"cpus_allocated": 8},
+        {"memory_mb": None, "memory_per_cpu_mb": 25},
+        {"tres_per_node": "gres/gpu:h100=2"},
+        {"time_limit_minutes": 30},
+    ],
+)
+def test_a_plugin_may_change_what_takes_nothing_from_the_pod(rewrites: dict[str, object]) -> None:
+    world = World(rewrites=rewrites)
+    uid = big(world)
+    settle(world)
+    world.bind(uid)
+    settle(world)
+    assert state_of(world, uid) is State.BOUND
+    assert len(world.jobs) == 1

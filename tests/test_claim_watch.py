@@ -1,0 +1,306 @@
+"""Claims that come and go, and what the Pods that refer to them are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from extender.claim_watch import ClaimWatch
+from extender.dispatcher import Dispatcher
+from extender.health import Health
+from extender.kubernetes_api import KubernetesApi, KubernetesError, Rejected
+from extender.placement.claims import Claims, Need, Verdict
+from extender.placement.events import PodObserved
+from extender.placement.node_constraints import NodeConstraints
+from extender.placement.workload import Dialect
+from extender.pod_watch import PodWatch
+from extender.policy.keeper import PolicyKeeper
+from tests.builders import PREFIX, Manifest, pod_manifest
+
+LATE: Manifest = {
+    "metadata": {"name": "late", "uid": "c1", "resourceVersion": "6"},
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+VOLUMES = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+MISSING = 'PersistentVolumeClaim "data" not found; no job is asked for until it exists'
+FORBIDDEN = Rejected(403, "persistentvolumeclaims is forbidden")
+
+
+def claim(name: str = "data", storage_class: str = "late", **metadata: Any) -> Manifest:
+    named = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7"}
+    return {"metadata": named | metadata, "spec": {"storageClassName": storage_class}}
+
+
+def on_a_volume() -> tuple[Manifest, Manifest]:
+    """The claim, bound, and its volume, which some Nodes reach."""
+    bound = claim(annotations={"pv.kubernetes.io/bind-completed": "yes"})
+    bound["spec"] |= {"volumeName": "pv"}
+    terms = [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]
+    spec = {
+        "claimRef": {"namespace": "default", "name": "data"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+    }
+    return bound, {"metadata": {"name": "pv", "uid": "pv", "resourceVersion": "8"}, "spec": spec}
+
+
+class Api:
+    """Serves lists by kind, and watches that tell what is `said` and then stay open."""
+
+    def __init__(self, **lists: list[Manifest] | Exception) -> None:
+        self.lists = {"pods": [], "storageclasses": [LATE], **lists}
+        self.groups = dict[str, Exception | None]()
+        self.failures: asyncio.Queue[Exception] = asyncio.Queue()
+        self.asked = list[str]()
+        self.streams: defaultdict[str, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
+
+    def fail(self, at: str, kind: str, error: Exception | None) -> None:
+        """Its "lists" or its "groups" fail, or (None) no longer do."""
+        if at == "groups":
+            self.groups[kind] = error
+        elif error is not None:
+            self.lists[kind] = error
+
+    async def failed(self, error: Exception, times: int) -> None:
+        """Waits until so many requests have ended in this error."""
+        async with asyncio.timeout(5):
+            while times:
+                times -= await self.failures.get() is error
+
+    async def serves(self, kind: str) -> bool:
+        if (error := self.groups.get(kind)) is not None:
+            self.failures.put_nowait(error)
+            raise error
+        return kind != "resourceclaims"
+
+    async def pages(self, kind: str, _selector: str | None) -> AsyncIterator[Manifest]:
+        self.asked.append(kind)
+        listed = self.lists.get(kind, [])
+        if isinstance(listed, Exception):
+            self.failures.put_nowait(listed)
+            raise listed
+        yield {"items": listed, "metadata": {"resourceVersion": "5"}}
+
+    @asynccontextmanager
+    async def watch(self, kind: str, *_: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+        yield self._pieces(self.streams[kind])
+
+    async def _pieces(self, stream: asyncio.Queue[bytes]) -> AsyncIterator[bytes]:
+        while True:
+            yield await stream.get()
+
+    def say(self, kind: str, event: str, manifest: Manifest) -> None:
+        self.streams[kind].put_nowait(orjson.dumps({"type": event, "object": manifest}) + b"\n")
+
+
+class Site:
+    """A Pod that refers to the claim "data", and what the ledger is told of it."""
+
+    def __init__(self, api: Api, *pods: Manifest) -> None:
+        self.api, self.health = api, Health()
+        api.lists["pods"] = list(pods or (pod_manifest(volumes=VOLUMES),))
+        kubernetes = cast(KubernetesApi, api)
+        claims = ClaimWatch(kubernetes, self.health)
+        policy = PolicyKeeper(None, "open")
+        dialect = Dialect()
+        self.pods = PodWatch(kubernetes, lambda: dialect, self.health, policy, claims)
+        self.told: asyncio.Queue[PodObserved] = asyncio.Queue()
+
+    async def obstacle(self) -> str | None:
+        """What is said of the Pod when all is listed."""
+        (pod,) = await self.pods.list()
+        return pod.obstacle
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        dispatcher = cast(Dispatcher, SimpleNamespace(feed=self.told.put_nowait))
+        running = asyncio.create_task(self.pods.run(dispatcher))
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def next_obstacle(self) -> str | None:
+        return (await self.told.get()).pod.obstacle
+
+
+async def test_a_missing_claim_is_told_and_its_appearance_wakes_the_pod() -> None:
+    site = Site(Api())
+    assert await site.obstacle() == MISSING
+    async with site.following():
+        site.api.say("persistentvolumeclaims", "ADDED", claim("another"))
+        site.api.say("persistentvolumeclaims", "ADDED", claim())
+        assert await site.next_obstacle() is None
+        site.api.say("persistentvolumeclaims", "DELETED", claim())
+        assert await site.next_obstacle() == MISSING
+    assert site.told.empty()
+
+
+async def test_a_class_that_appears_wakes_the_pods_of_its_claims() -> None:
+    site = Site(Api(persistentvolumeclaims=[claim()], storageclasses=[]))
+    assert "does not exist" in (await site.obstacle() or "")
+    async with site.following():
+        site.api.say("storageclasses", "ADDED", LATE)
+        assert await site.next_obstacle() is None
+
+
+async def test_a_volume_that_appears_wakes_the_pod_and_says_where_it_is() -> None:
+    bound, volume = on_a_volume()
+    site = Site(Api(persistentvolumeclaims=[bound]))
+    assert '"pv", not found' in (await site.obstacle() or "")
+    terms = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    async with site.following():
+        site.api.say("persistentvolumes", "ADDED", volume)
+        told = (await site.told.get()).pod
+    assert (told.obstacle, told.request.constraints.demands.claimed) == (None, [terms])
+
+
+class Looks:
+    """How often the claims of a Pod are looked at, and how often without a turn for others; how often
+    constraints are made anew from them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = self.in_a_row = self.most_in_a_row = self.made = 0
+        verdict, with_claimed = Claims.verdict, NodeConstraints.with_claimed
+
+        def look(claims: Claims, uid: str, needs: tuple[Need, ...]) -> Verdict:
+            self.number += 1
+            self.in_a_row += 1
+            self.most_in_a_row = max(self.most_in_a_row, self.in_a_row)
+            return verdict(claims, uid, needs)
+
+        def make(constraints: NodeConstraints, terms: Any) -> NodeConstraints:
+            self.made += 1
+            return with_claimed(constraints, terms)
+
+        monkeypatch.setattr(Claims, "verdict", look)
+        monkeypatch.setattr(NodeConstraints, "with_claimed", make)
+
+    async def reach(self, number: int) -> None:
+        while self.number < number:
+            await asyncio.sleep(0)
+            self.in_a_row = 0
+
+
+async def test_a_claim_that_means_the_same_for_very_many_pods_as_before_costs_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bound, volume = on_a_volume()
+    many = [pod_manifest(name=f"p{n}", volumes=VOLUMES) for n in range(5_000)]
+    site = Site(Api(persistentvolumeclaims=[bound], persistentvolumes=[volume]), *many)
+    await site.pods.list()
+    looks = Looks(monkeypatch)
+    async with site.following():
+        owned = bound["metadata"] | {"ownerReferences": [{"uid": "x", "controller": True}]}
+        site.api.say("persistentvolumeclaims", "MODIFIED", bound | {"metadata": owned})
+        await looks.reach(len(many))
+        await asyncio.sleep(0)
+    assert (looks.number, looks.made) == (len(many), 0)
+    assert looks.most_in_a_row < len(many)
+    assert site.told.empty()
+
+
+async def test_no_pod_is_looked_at_again_while_a_kind_stays_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.claim_watch._AGAIN_S", 0.001)
+    site = Site(Api(persistentvolumes=FORBIDDEN))
+    await site.pods.list()
+    looks = Looks(monkeypatch)
+    async with site.following():
+        await site.api.failed(FORBIDDEN, times=5)
+    assert looks.number == 0
+
+
+async def test_a_pod_that_is_bound_is_told_nothing_of_its_claims() -> None:
+    site = Site(Api(), pod_manifest(volumes=VOLUMES, node="n1", gates=()))
+    assert await site.obstacle() is None
+    async with site.following():
+        site.api.say("persistentvolumeclaims", "ADDED", claim())
+        site.api.say("persistentvolumeclaims", "DELETED", claim())
+        await asyncio.sleep(0.01)
+    assert site.told.empty()
+
+
+async def test_a_pod_that_is_bound_as_it_is_read_anew_refers_to_no_claim_any_more() -> None:
+    site = Site(Api(persistentvolumeclaims=[claim()]))
+    await site.pods.list()
+    changed = {PREFIX + "comment": "new"}
+    site.api.lists["pods"] = [pod_manifest(volumes=VOLUMES, annotations=changed, node="n1", gates=())]
+    await site.pods.list()
+    assert not site.pods._needing
+
+
+async def test_claims_that_may_not_be_read_are_not_checked_and_that_is_said() -> None:
+    site = Site(Api(persistentvolumeclaims=FORBIDDEN))
+    assert await site.obstacle() is None
+    troubles = site.health.report()["troubles"]
+    assert "forbidden" in str(troubles)
+    assert "watch of persistentvolumeclaims" in str(troubles)
+
+
+async def test_claims_that_may_be_read_later_are_checked_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.claim_watch._AGAIN_S", 0.001)
+    site = Site(Api(persistentvolumeclaims=FORBIDDEN))
+    assert await site.obstacle() is None
+    async with site.following():
+        site.api.lists["persistentvolumeclaims"] = []
+        assert await site.next_obstacle() == MISSING
+    assert site.health.report()["troubles"] == {}
+
+
+@pytest.mark.parametrize("status", [0, 410, 429, 503])
+@pytest.mark.parametrize("at", ["lists", "groups"])
+async def test_a_transient_error_while_a_kind_is_looked_for_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, at: str, status: int
+) -> None:
+    monkeypatch.setattr("extender.claim_watch._AGAIN_S", 0.001)
+    site = Site(Api(persistentvolumeclaims=FORBIDDEN))
+    assert await site.obstacle() is None
+    async with site.following():
+        error = KubernetesError(status, "not now")
+        site.api.fail(at, "persistentvolumeclaims", error)
+        await site.api.failed(error, times=2)
+        assert "not now" in str(site.health.report()["troubles"])
+        site.api.fail(at, "persistentvolumeclaims", None)
+        site.api.lists["persistentvolumeclaims"] = []
+        assert await asyncio.wait_for(site.next_obstacle(), 5) == MISSING
+    assert site.health.report()["troubles"] == {}
+
+
+async def test_a_group_that_is_found_to_be_missing_is_no_trouble_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.claim_watch._AGAIN_S", 0.001)
+    site = Site(Api())
+    site.api.fail("groups", "resourceclaims", KubernetesError(503, "not now"))
+    await site.obstacle()
+    assert "not now" in str(site.health.report()["troubles"])
+    async with site.following():
+        site.api.fail("groups", "resourceclaims", None)
+        await asyncio.sleep(0.01)
+    assert site.health.report()["troubles"] == {}
+
+
+async def test_claims_that_cannot_be_listed_keep_no_pod_from_being_placed() -> None:
+    site = Site(Api(persistentvolumes=KubernetesError(503, "not now")))
+    assert await site.obstacle() == MISSING
+    assert "not now" in str(site.health.report()["troubles"])
+
+
+async def test_kinds_that_the_api_server_lacks_are_neither_asked_for_nor_missed() -> None:
+    api = Api(persistentvolumeclaims=[claim()])
+    entry = {"name": "gpus", "resourceClaimName": "devices"}
+    site = Site(api, pod_manifest(volumes=VOLUMES, resourceClaims=[entry]))
+    assert await site.obstacle() is None
+    assert "resourceclaims" not in api.asked
+    assert site.health.report()["troubles"] == {}
