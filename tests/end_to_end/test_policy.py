@@ -73,6 +73,11 @@ def policy(people: People) -> Iterator[Policy]:
     given.restore()
 
 
+def is_leaving(people: People, name: str) -> bool:
+    seen = people.see(name)
+    return seen is None or "deletionTimestamp" in seen["metadata"]
+
+
 def owner(people: People, name: str) -> str | None:
     """Whose job squeue shows for a Pod."""
     lines = people.cluster.run_slurm("squeue", "-h", "-o", "%j %u").stdout.splitlines()
@@ -398,10 +403,11 @@ def test_what_is_forged_on_a_pod_does_not_save_it_from_its_eviction(people: Peop
     forger.start()
     try:
         people.scancel("p")
-        people.gone("p")
+        eventually(lambda: is_leaving(people, "p"), "p told to leave")
     finally:
         over.set()
         forger.join()
+    people.gone("p")  # forging on would hold up kwok, which begins anew whenever a Pod is changed
     assert "SlurmJobCancelled" in people.events("p")
     eventually(lambda: people.job_of("p") is None, "no other job")
 
