@@ -101,8 +101,12 @@ class Guarded(WholeReplies):
             return
         self._beside_body += len(data)
         super().data_received(data)
-        if self._unfinished and self._beside_body > self._limits.head and not self._deaf:
+        if self._deaf:
+            return
+        if self._unfinished and self._beside_body > self._limits.head:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        else:
+            self._waits_or_works()
 
     def on_message_begin(self) -> None:
         self._taken = False
@@ -110,7 +114,6 @@ class Guarded(WholeReplies):
             self._stop(HTTPStatus.BAD_REQUEST)
         super().on_message_begin()
         self._unfinished, self._body = True, 0
-        self._connections.owes(self)
 
     def on_headers_complete(self) -> None:
         self._most = self._limits.body()
@@ -132,7 +135,6 @@ class Guarded(WholeReplies):
     def on_message_complete(self) -> None:
         self._unfinished, self._beside_body = False, 0
         super().on_message_complete()
-        self._waits_or_works()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -305,12 +305,14 @@ class Ledger:
 
     def _catch_up(self) -> None:
         self._put_off = False
-        for uid in self._some(self._reviews()):
-            record = self._records.get(uid)
-            if record is not None:
-                self._review(record)
-        for partition, uid in self._some(self._windows.turns(self._now)):
-            self._settle(self._begin(self._records[uid], partition))
+        if self._to_review:
+            for uid in self._some(self._reviews()):
+                record = self._records.get(uid)
+                if record is not None:
+                    self._review(record)
+        if self._windows.stirred(self._now):
+            for partition, uid in self._some(self._windows.turns(self._now)):
+                self._settle(self._begin(self._records[uid], partition))
 
     def _reviews(self) -> Iterator[str]:
         while self._to_review:

@@ -65,6 +65,10 @@ class Windows:
         partition = self._of.get(uid)
         return IN_LINE if partition is None else self[partition].why(uid)
 
+    def stirred(self, now: float) -> bool:
+        """Tells whether it may be anybody's turn: after most events it is nobody's."""
+        return bool(self._stirred) or self.opens <= now
+
     def turns(self, now: float) -> Iterator[tuple[str, str]]:
         """Yields the partitions and uids whose turn it is: some of them, where there are very many, and
         the others as soon as it is asked again."""

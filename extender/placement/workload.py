@@ -271,7 +271,10 @@ def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = No
     it asks for, where that has been read already."""
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
     annotations = metadata.get("annotations") or {}
-    refusal = _refusal(status)
+    false = _false(status)
+    waiting, scheduled = false.get(CONDITION), false.get("PodScheduled") or {}
+    looked_at = scheduled.get("reason") == "Unschedulable"
+    refusal = _refusal(scheduled) if looked_at else ""
     return Pod(
         uid=metadata.get("uid") or "",
         namespace=metadata.get("namespace") or "default",
@@ -292,10 +295,10 @@ def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = No
         eviction_grace=dialect.grace.of_eviction(spec),
         finished=status.get("phase") in ("Succeeded", "Failed"),
         end=end_in_words(manifest),
-        doomed=_has(status, CONDITION, HELD_BACK),
-        told_to_wait=_has(status, CONDITION, None),
+        doomed=waiting is not None and waiting.get("reason") == HELD_BACK,
+        told_to_wait=waiting is not None,
         offered=Offer.parse(annotations),
-        looked_at=_has(status, "PodScheduled", "Unschedulable"),
+        looked_at=looked_at,
         refusal=refusal[:_LONGEST_REFUSAL],
         lacks_room=lacks_room(refusal, dialect),
     )
@@ -314,16 +317,14 @@ def _attempt(annotations: Mapping[str, str]) -> int:
     return number if number < _MOST_ATTEMPTS else 1
 
 
-def _has(status: Manifest, kind: str, reason: str | None) -> bool:
-    """Tells whether a condition is False, for this reason or (None) for any."""
-    return _false(status, kind, reason) is not None
+def _false(status: Manifest) -> Mapping[str, Manifest]:
+    """Returns the conditions that are False, by type."""
+    conditions = status.get("conditions") or ()
+    return {each.get("type"): each for each in conditions if each.get("status") == "False"}
 
 
-def _refusal(status: Manifest) -> str:
-    found = _false(status, "PodScheduled", "Unschedulable")
-    if found is None:
-        return ""
-    words = (found.get("message") or "").strip() or "kube-scheduler finds no Node"
+def _refusal(unschedulable: Manifest) -> str:
+    words = (unschedulable.get("message") or "").strip() or "kube-scheduler finds no Node"
     return "" if WAITING in words else words
 
 
@@ -331,17 +332,10 @@ def lacks_room(refusal: str, dialect: Dialect) -> bool:
     """Tells whether kube-scheduler says, in NodeResourcesFit's words, that Nodes lack what a job of
     Slurm's may make room for by preempting others: CPUs, memory, GRES, or a place for one more Pod. No
     job makes room for a resource that Slurm does not count."""
+    if not refusal:  # as nearly always
+        return False
     lacking = {name.rstrip(".,") for name in _INSUFFICIENT.findall(refusal)}
     return _TOO_MANY_PODS in refusal or not lacking.isdisjoint((*_MANDATORY, *dialect.gres))
-
-
-def _false(status: Manifest, kind: str, reason: str | None) -> Manifest | None:
-    """Returns a condition that is False, for this reason or (None) for any."""
-    for condition in status.get("conditions") or ():
-        about = condition.get("type") == kind and condition.get("status") == "False"
-        if about and reason in (None, condition.get("reason")):
-            return dict(condition)
-    return None
 
 
 def is_retried(manifest: Manifest) -> bool:
