@@ -417,7 +417,8 @@ class Extender:
         few = Limits(connections=64, body=lambda: _SMALL)
         return {
             "scheduler": Limits(1024, lambda: _LARGE + _NODE * len(self._keeper.view.nodes)),
-            "admission": Limits(1024, lambda: _LARGE),
+            # Each of three kube-apiservers may have 1,000 reviews under way (its limit on writes).
+            "admission": Limits(4096, lambda: _LARGE),
             "hooks": Limits(4096, lambda: _SMALL),  # a job's gates ask from each of its nodes at once
         }.get(name, few)
 

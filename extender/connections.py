@@ -1,8 +1,9 @@
 """The connections of a listener: how many there are, whose turn it is, and which of them makes way.
 
 A connection *owes* while something is its other side's to do: the TLS handshake, the rest of a request,
-to read a reply. That has a deadline. It *rests* between two requests, and is neither while we answer. No
-I/O here: the clock is passed in, and a connection is told to end by `cut`.
+to read a reply. That has a deadline. It is *silent* before its first byte: clients written in Go open
+more connections than they use, and keep the others. It *rests* between two requests, and is nothing of
+all that while we answer. No I/O here: the clock is passed in, and a connection is told to end by `cut`.
 
 Not uvicorn's limit_concurrency: while too many connections are open, idle ones included, it refuses the
 requests of all of them, so that whoever opens that many silences everybody.
@@ -10,8 +11,9 @@ requests of all of them, so that whoever opens that many silences everybody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import takewhile
 from typing import Protocol
 
@@ -28,10 +30,10 @@ class Limits:
     bodies: int = 64 << 20
     """Bytes of all bodies that are not answered yet; one of the longest fits besides."""
     owes_s: float = 10.0
-    """From a request's first byte to its last, or from the connection to its first request."""
+    """For a TLS handshake, from a request's first byte to its last, and to read a reply."""
     rests_s: float = 120.0
-    """Between two requests. Go's clients, which kube-scheduler and kube-apiserver are, leave after 90 s:
-    before us, or they would send a request into a connection that we end."""
+    """Before the first request, and between two. Go's clients, which kube-scheduler and kube-apiserver
+    are, leave after 90 s: before us, or they would send a request into a connection that we end."""
 
 
 class Connection(Protocol):
@@ -40,6 +42,14 @@ class Connection(Protocol):
     def cut(self) -> None:
         """Ends it at once."""
         ...
+
+
+class _Waits(Enum):
+    """For what a connection that is not being answered waits; the first make way first."""
+
+    OWES = auto()
+    SILENT = auto()
+    RESTS = auto()
 
 
 class Connections:
@@ -53,19 +63,16 @@ class Connections:
         self._clock = clock
         self._open: dict[Connection, int] = {}
         """All of them, and the bytes of each one's body."""
-        self._owing: dict[Connection, float] = {}
+        self._waiting: dict[_Waits, dict[Connection, float]] = {each: {} for each in _Waits}
         """Since when, the longest first."""
-        self._resting: dict[Connection, float] = {}
-        """Likewise."""
         self._held = 0
 
     def admits(self, connection: Connection) -> bool:
-        """Takes a new connection, which owes its first request. Where there are too many, the one makes
-        way that has owed longest, else the one that has rested longest; False where all are being
-        answered."""
+        """Takes a new connection, which owes its handshake. Where there are too many, the one makes way
+        that has owed longest, else been silent, else rested; False where all are being answered."""
         if len(self._open) >= self.limits.connections:
             self.refused("too many connections")
-            oldest = next(iter(self._owing or self._resting), None)
+            oldest = next((one for waiting in self._waiting.values() for one in waiting), None)
             if oldest is None:
                 return False
             self._end(oldest)
@@ -75,19 +82,26 @@ class Connections:
 
     def owes(self, connection: Connection) -> None:
         """Something is the other side's to do. Where that was so before, nothing changes."""
-        self._resting.pop(connection, None)
-        if connection in self._open:
-            self._owing.setdefault(connection, self._clock())
+        self._waits(connection, _Waits.OWES)
+
+    def is_silent(self, connection: Connection) -> None:
+        """It can be spoken on, and has not been."""
+        self._waits(connection, _Waits.SILENT)
 
     def works(self, connection: Connection) -> None:
         """Its request is here, and we are about to answer."""
-        self._owing.pop(connection, None)
+        self._waits(connection, None)
 
     def rests(self, connection: Connection) -> None:
         """Its request is answered, and the next one has not begun."""
-        self._owing.pop(connection, None)
-        if connection in self._open:
-            self._resting.setdefault(connection, self._clock())
+        self._waits(connection, _Waits.RESTS)
+
+    def _waits(self, connection: Connection, now: _Waits | None) -> None:
+        for each, waiting in self._waiting.items():
+            if each is not now:
+                waiting.pop(connection, None)
+        if now is not None and connection in self._open:
+            self._waiting[now].setdefault(connection, self._clock())
 
     def holds(self, connection: Connection, more: int) -> bool:
         """Takes note of so many bytes of its body. Where all bodies are too large together, the
@@ -100,7 +114,8 @@ class Connections:
             return True
         most = self.limits.bodies + self.limits.body()
         while self._held > most:
-            oldest = next((each for each in self._owing if self._open[each]), connection)
+            owing = self._waiting[_Waits.OWES]
+            oldest = next((each for each in owing if self._open[each]), connection)
             if oldest is connection:
                 return False
             self.refused("too many bodies")
@@ -116,21 +131,21 @@ class Connections:
     def gone(self, connection: Connection) -> bool:
         """It has ended. Tells whether that is news."""
         self.lets_go(connection)
-        self._owing.pop(connection, None)
-        self._resting.pop(connection, None)
+        self._waits(connection, None)
         return self._open.pop(connection, None) is not None
 
     def end_overdue(self) -> None:
-        """Ends those that owe, or rest, for too long."""
-        for connection in self._overdue(self._owing, self.limits.owes_s):
+        """Ends those that owe, are silent or rest for too long."""
+        for connection in self._overdue(_Waits.OWES, self.limits.owes_s):
             self.refused("too slow")
             self._end(connection)
-        for connection in self._overdue(self._resting, self.limits.rests_s):
-            self._end(connection)
+        for waits in (_Waits.SILENT, _Waits.RESTS):
+            for connection in self._overdue(waits, self.limits.rests_s):
+                self._end(connection)
 
-    def _overdue(self, since: Mapping[Connection, float], longest_s: float) -> list[Connection]:
-        before = self._clock() - longest_s
-        return [each for each, _ in takewhile(lambda item: item[1] <= before, since.items())]
+    def _overdue(self, waits: _Waits, longest_s: float) -> list[Connection]:
+        before, since = self._clock() - longest_s, self._waiting[waits].items()
+        return [each for each, _ in takewhile(lambda item: item[1] <= before, since)]
 
     def _end(self, connection: Connection) -> None:
         self.gone(connection)

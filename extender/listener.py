@@ -61,7 +61,8 @@ class Guarded(WholeReplies):
         self._peer = peer
         self._connected = False
         self._unfinished = True
-        """Whether a request is still to come, or to end: of a new connection the first one."""
+        """Whether a request is still to come, or to end: of a new connection the first one. Its bytes
+        need not be many for that: an empty line will do."""
         self._taken = False
         """Whether uvicorn has the head of the request that is being read."""
         self._beside_body = self._body = self._most = 0
@@ -73,6 +74,7 @@ class Guarded(WholeReplies):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._connected = True
+        self._connections.is_silent(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -101,8 +103,10 @@ class Guarded(WholeReplies):
             return
         self._beside_body += len(data)
         super().data_received(data)
-        if self._deaf:
-            return
+        if not self._deaf:  # the parser may have refused it
+            self._has_come()
+
+    def _has_come(self) -> None:
         if self._unfinished and self._beside_body > self._limits.head:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         else:

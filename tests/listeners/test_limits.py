@@ -361,7 +361,7 @@ async def test_what_is_not_http_is_refused_in_one_word() -> None:
 
 
 SLOW = {
-    "silent": (b"", b""),
+    "an empty line": (b"\r\n", b""),
     "a head by bytes": (b"POST /length HTTP/1.1\r\n", b"A"),
     "a body by bytes": (head(length=MOST), b"x"),
     "chunks by bytes": (head(), chunk(b"x")),
@@ -409,6 +409,29 @@ async def test_an_answer_of_ours_may_take_its_time() -> None:
         there.go_on.set()
         assert await peer.reply() == (200, b"1")
         assert there.refused == []
+
+
+async def test_who_has_said_nothing_yet_may_wait_but_not_for_ever() -> None:
+    """Go's clients keep connections that they opened and did not need."""
+    async with site(rests_s=1.6) as there:
+        peers = [await there.opens() for _ in range(2)]
+        await asyncio.sleep(0.8)
+        assert (await peers[0].asks(b"x"))[0] == 200
+        assert await peers[1].all_of_it() == CLOSED
+        assert (await peers[0].asks(b"x"))[0] == 200
+        assert there.refused == []
+
+
+async def test_a_connection_that_is_used_has_not_rested_since_its_first_request() -> None:
+    async with site(rests_s=0.8) as there:
+        peer = await there.opens()
+        for _ in range(6):
+            assert (await peer.asks(b"x"))[0] == 200
+            await asyncio.sleep(0.2)
+        peer.sends(head("/slow", length=1), b"x")
+        await asyncio.sleep(1.2)
+        there.go_on.set()
+        assert await peer.reply() == (200, b"1")
 
 
 @pytest.mark.parametrize("between", [b"", b"\r\n"])
@@ -511,7 +534,7 @@ async def test_whatever_is_sent_in_whichever_pieces_nothing_is_left_of_it(seed: 
             await peer.leaves()
         connections = there.server._listener._connections
         await until(lambda: not connections._open)
-        assert (connections._held, connections._owing, connections._resting) == (0, {}, {})
+        assert (connections._held, [*filter(None, connections._waiting.values())]) == (0, [])
     assert unforeseen == []
 
 
