@@ -1,14 +1,15 @@
 """Follows the claims that Pods may refer to: PersistentVolumeClaims, their volumes and classes, and
 ResourceClaims, where the API server has them.
 
-Of each object only the few fields are kept that `placement.claims` goes by. What cannot be read, or is
-not served, is looked for again now and then; nothing is concluded from it meanwhile.
+Of each object only the few fields are kept that `placement.claims` goes by. A kind that cannot be listed
+or watched, or is not served, is looked for again now and then; nothing is concluded from it meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from extender.health import Health
@@ -26,6 +27,8 @@ from extender.placement.claims import (
 from extender.resource_watch import Change, ResourceWatch
 
 _AGAIN_S = 60.0
+_BROKEN_S = 30.0
+"""A kind whose watch has not been open for so long is unknown: it may have changed unseen."""
 _KINDS = ("persistentvolumeclaims", "persistentvolumes", "storageclasses", "resourceclaims")
 PARTS = tuple(f"watch of {kind}" for kind in _KINDS)
 """What health has of this."""
@@ -43,6 +46,8 @@ class ClaimWatch:
         self._kubernetes = kubernetes
         self._health = health
         self._watches = {kind: self._watch(kind) for kind in _KINDS}
+        self._broken = dict[str, asyncio.Timeout]()
+        """Of each kind that is followed: runs out when its watch has not been open for too long."""
 
     async def load(self) -> None:
         """Lists all objects, once; `run` goes on from there. What cannot be listed keeps nobody waiting:
@@ -56,29 +61,50 @@ class ClaimWatch:
                 tasks.create_task(self._follow(kind, changed))
 
     def _watch(self, kind: str) -> ResourceWatch:
-        part = f"watch of {kind}"
         return ResourceWatch(
-            self._kubernetes, kind, None, lambda trouble: self._health.says(part, trouble)
+            self._kubernetes, kind, None, lambda trouble: self._on_trouble(kind, trouble)
         )
 
+    def _on_trouble(self, kind: str, trouble: str | None) -> None:
+        self._health.says(f"watch of {kind}", trouble)
+        broken = self._broken[kind]
+        if trouble is None:
+            broken.reschedule(None)
+        elif broken.when() is None:
+            broken.reschedule(asyncio.get_running_loop().time() + _BROKEN_S)
+
     async def _follow(self, kind: str, changed: Changed) -> None:
-        while not self._is_known(kind):
-            await asyncio.sleep(_AGAIN_S)
-            await self._list(kind)
-            if self._is_known(kind):
-                await changed(None)
-        async for change in self._watches[kind].changes():
-            await changed(self._note(kind, change))
+        while True:
+            while not self._is_known(kind):
+                await asyncio.sleep(_AGAIN_S)
+                await self._list(kind, if_watched=True)
+                if self._is_known(kind):
+                    await changed(None)
+            await self._follow_known(kind, changed)
+            self._keep(kind, None)
+            trouble = f"Pods' claims are not checked: there was no watch for {_BROKEN_S:.0f} s"
+            self._health.says(f"watch of {kind}", trouble)
+            await changed(None)
+
+    async def _follow_known(self, kind: str, changed: Changed) -> None:
+        """Ends when the watch has not been open for too long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BROKEN_S) as self._broken[kind]:
+                async for change in self._watches[kind].changes():
+                    await changed(self._note(kind, change))
 
     def _is_known(self, kind: str) -> bool:
         return self._all(kind) is not None
 
-    async def _list(self, kind: str) -> None:
-        """Where that fails, for whatever reason, the kind stays unknown."""
+    async def _list(self, kind: str, *, if_watched: bool = False) -> None:
+        """Where that fails, for whatever reason, the kind stays unknown. `if_watched`: nor is it listed
+        before it can be watched."""
         if self._is_known(kind):
             return
         try:
             if await self._kubernetes.serves(kind):
+                if if_watched:
+                    await self._watches[kind].try_watch()
                 listed = await self._watches[kind].list_as(lambda manifest: _read(kind, manifest))
                 self._keep(kind, dict(listed))
         except KubernetesError as error:
@@ -95,7 +121,7 @@ class ClaimWatch:
             "resourceclaims": claims.resource_claims,
         }[kind]
 
-    def _keep(self, kind: str, known: dict[Any, Any]) -> None:
+    def _keep(self, kind: str, known: dict[Any, Any] | None) -> None:
         match kind:
             case "persistentvolumeclaims":
                 self.claims.volume_claims = known

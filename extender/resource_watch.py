@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from sys import intern
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from extender.kubernetes_api import Expired, KubernetesApi, KubernetesError, Man
 from extender.turns import by_turns
 
 _WATCH_S = 290
+_TRIAL_S = 1
 _SILENCE_S = 100.0  # bookmarks come about once a minute: longer silence is a dead connection
 _BACKOFF_S = (0.1, 5.0)
 
@@ -70,6 +72,13 @@ class ResourceWatch:
             items.append(read(manifest))
         self._known = known
         return tuple(items)
+
+    async def try_watch(self) -> None:
+        """Opens a watch and closes it, to see whether the API server gives one. Raises KubernetesError;
+        that our version has expired is no error here: a list is to come."""
+        with suppress(Expired):
+            async with self._api.watch(self._kind, self._selector, self._version, _TRIAL_S):
+                pass
 
     async def changes(self) -> AsyncIterator[Change]:
         """Yields changes for ever, after a `list`."""

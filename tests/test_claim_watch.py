@@ -31,6 +31,7 @@ LATE: Manifest = {
 VOLUMES = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
 MISSING = 'PersistentVolumeClaim "data" not found; no job is asked for until it exists'
 FORBIDDEN = Rejected(403, "persistentvolumeclaims is forbidden")
+NO_WATCH = Rejected(403, "persistentvolumeclaims cannot be watched")
 
 
 def claim(name: str = "data", storage_class: str = "late", **metadata: Any) -> Manifest:
@@ -56,14 +57,21 @@ class Api:
     def __init__(self, **lists: list[Manifest] | Exception) -> None:
         self.lists = {"pods": [], "storageclasses": [LATE], **lists}
         self.groups = dict[str, Exception | None]()
+        self.watches = dict[str, Exception | None]()
         self.failures: asyncio.Queue[Exception] = asyncio.Queue()
         self.asked = list[str]()
-        self.streams: defaultdict[str, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
+        self.streams: defaultdict[str, asyncio.Queue[bytes | Exception]] = defaultdict(asyncio.Queue)
+        self.opened: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        """A watch of the kind is open."""
 
     def fail(self, at: str, kind: str, error: Exception | None) -> None:
-        """Its "lists" or its "groups" fail, or (None) no longer do."""
+        """Its "lists", its "groups" or its "watches" fail, or (None) no longer do."""
         if at == "groups":
             self.groups[kind] = error
+        elif at == "watches":
+            self.watches[kind] = error
+            if error is not None and self.opened[kind].is_set():
+                self.streams[kind].put_nowait(error)
         elif error is not None:
             self.lists[kind] = error
 
@@ -89,11 +97,21 @@ class Api:
 
     @asynccontextmanager
     async def watch(self, kind: str, *_: Any) -> AsyncIterator[AsyncIterator[bytes]]:
-        yield self._pieces(self.streams[kind])
+        if (error := self.watches.get(kind)) is not None:
+            self.failures.put_nowait(error)
+            raise error
+        self.opened[kind].set()
+        try:
+            yield self._pieces(self.streams[kind])
+        finally:
+            self.opened[kind].clear()
 
-    async def _pieces(self, stream: asyncio.Queue[bytes]) -> AsyncIterator[bytes]:
+    async def _pieces(self, stream: asyncio.Queue[bytes | Exception]) -> AsyncIterator[bytes]:
         while True:
-            yield await stream.get()
+            piece = await stream.get()
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
 
     def say(self, kind: str, event: str, manifest: Manifest) -> None:
         self.streams[kind].put_nowait(orjson.dumps({"type": event, "object": manifest}) + b"\n")
@@ -295,6 +313,74 @@ async def test_claims_that_cannot_be_listed_keep_no_pod_from_being_placed() -> N
     site = Site(Api(persistentvolumes=KubernetesError(503, "not now")))
     assert await site.obstacle() == MISSING
     assert "not now" in str(site.health.report()["troubles"])
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.resource_watch._BACKOFF_S", (0.001, 0.002))
+    monkeypatch.setattr("extender.claim_watch._AGAIN_S", 0.001)
+    monkeypatch.setattr("extender.claim_watch._BROKEN_S", 0.02)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("from_the_start", [True, False])
+async def test_nothing_is_concluded_from_claims_that_cannot_be_watched_until_they_are_listed_anew(
+    from_the_start: bool,
+) -> None:
+    kind, site = "persistentvolumeclaims", Site(Api())
+    if from_the_start:
+        site.api.fail("watches", kind, NO_WATCH)
+    assert await site.obstacle() == MISSING
+    async with site.following(), asyncio.timeout(5):
+        if not from_the_start:
+            await site.api.opened[kind].wait()
+            site.api.fail("watches", kind, NO_WATCH)
+        assert await site.next_obstacle() is None
+        await site.api.failed(NO_WATCH, times=100)
+        assert "not checked" in str(site.health.report()["troubles"])
+        assert site.api.asked.count(kind) == 1
+        site.api.fail("watches", kind, None)
+        assert await site.next_obstacle() == MISSING
+        assert site.api.asked.count(kind) == 2
+        await site.api.opened[kind].wait()
+    assert site.told.empty()
+    assert site.health.report()["troubles"] == {}
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_claim_that_is_made_while_claims_cannot_be_watched_is_found_afterwards() -> None:
+    kind, site = "persistentvolumeclaims", Site(Api())
+    site.api.fail("watches", kind, NO_WATCH)
+    assert await site.obstacle() == MISSING
+    async with site.following(), asyncio.timeout(5):
+        assert await site.next_obstacle() is None
+        site.api.lists[kind] = [claim()]
+        site.api.fail("watches", kind, None)
+        site.api.say(kind, "MODIFIED", claim(deletionTimestamp="2026-01-01T00:00:00Z"))
+        assert "is being deleted" in (await site.next_obstacle() or "")
+    assert site.told.empty()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_watch_that_is_broken_for_a_short_time_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long it is silent afterwards."""
+    monkeypatch.setattr("extender.claim_watch._BROKEN_S", 0.5)
+    kind, site = "persistentvolumeclaims", Site(Api())
+    assert await site.obstacle() == MISSING
+    async with site.following(), asyncio.timeout(5):
+        await site.api.opened[kind].wait()
+        site.api.fail("watches", kind, NO_WATCH)
+        await site.api.failed(NO_WATCH, times=5)
+        site.api.fail("watches", kind, None)
+        await site.api.opened[kind].wait()
+        await asyncio.sleep(0.6)
+        assert site.told.empty()
+        assert site.api.asked.count(kind) == 1
+        site.api.say(kind, "ADDED", claim())
+        assert await site.next_obstacle() is None
+    assert site.health.report()["troubles"] == {}
 
 
 async def test_kinds_that_the_api_server_lacks_are_neither_asked_for_nor_missed() -> None:

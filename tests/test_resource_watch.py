@@ -275,6 +275,24 @@ async def test_watches_that_end_at_once_are_not_opened_in_a_rush(
     assert [seconds > 0 for seconds in pauses] == [True] * 3
 
 
+# A trial
+
+
+@pytest.mark.parametrize("answer", [[], [EXPIRED]], ids=["opened", "expired"])
+async def test_a_watch_that_is_given_or_has_expired_can_be_had(answer: Sequence[Step]) -> None:
+    api = FakeApi([EMPTY], answer)
+    watch = ResourceWatch(cast(KubernetesApi, api), "pods")
+    await watch.list()
+    await watch.try_watch()
+    assert api.since == ["5"]
+
+
+async def test_a_watch_that_is_refused_cannot_be_had() -> None:
+    watch = ResourceWatch(cast(KubernetesApi, FakeApi([EMPTY], [DOWN])), "pods")
+    with pytest.raises(Unavailable):
+        await watch.try_watch()
+
+
 # Expired, and listed again
 
 EXPIRIES: list[Sequence[Step]] = [[error(410)], [EXPIRED]]
