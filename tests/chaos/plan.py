@@ -259,7 +259,7 @@ def _bursts(seed: int, duration: float) -> Iterator[OddPlan]:
             name = f"greedy-{burst}-{number}"
             yield OddPlan(at, name, Odd.GREEDY, "bob", where, why, _BURST_LASTS_S)
         name, late = f"modest-{burst}", random.uniform(1.0, 5.0)
-        yield OddPlan(at + late, name, Odd.MODEST, "alice", CLOSED, "", _BURST_LASTS_S - late)
+        yield OddPlan(at + late, name, Odd.MODEST, "alice", where, why, _BURST_LASTS_S - late)
         at += _BURSTS_APART_S * random.uniform(0.8, 1.2)
 
 

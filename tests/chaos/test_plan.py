@@ -19,7 +19,7 @@ from tests.chaos.plan import (
     storms,
     victims,
 )
-from tests.chaos.scene import WINDOW
+from tests.chaos.scene import CLOSED, HELD, MAIN, WINDOW
 
 SPEC = ClusterSpec(nodes=5, external_nodes=1, replicas=2, links=True)
 
@@ -82,6 +82,14 @@ def test_a_short_run_has_all_that_tenants_and_admins_do() -> None:
     assert {one.why for one in planned} == set(Odd)
     assert len({one.name for one in planned}) == len(planned)
     assert any(one.owner == "alice" for one in pods(1, 100.0))
+
+
+def test_who_is_modest_waits_in_the_partition_of_the_greedy_and_as_they_do() -> None:
+    bursts: dict[str, set[tuple[str, str]]] = {}
+    for one in odd_pods(1, 500.0):
+        if one.why in (Odd.GREEDY, Odd.MODEST):
+            bursts.setdefault(one.name.split("-")[1], set()).add((one.partition, one.comment))
+    assert {tuple(where) for where in bursts.values()} == {((CLOSED, ""),), ((MAIN, HELD),)}
 
 
 def test_a_greedy_owner_has_more_than_may_wait_and_another_comes_later() -> None:
