@@ -33,7 +33,7 @@ from tests.chaos.anomalies import (
     of_nodes,
 )
 from tests.chaos.overlap import Stay
-from tests.chaos.plan import Outage
+from tests.chaos.plan import Odd, Outage
 from tests.chaos.seen import SeenJob, SeenNode, SeenPod
 from tests.chaos.signals import Kind, Signal
 
@@ -251,6 +251,11 @@ class Judge:
     def held_s(self) -> float:
         """For how long jobs of one Pod that cannot be bound held their node at most, all in all."""
         return max((self._ran_s(uid) for uid in self.odd), default=0.0)
+
+    @property
+    def nowhere_held_s(self) -> list[float]:
+        """The same of each Pod that kube-scheduler refuses every Node."""
+        return [self._ran_s(uid) for uid, why in self.odd.items() if why == Odd.NOWHERE]
 
     def _ran_s(self, uid: str) -> float:
         stretches = (s for job in self._jobs_of[uid] for s in self._stretches[job] if s.job.running)

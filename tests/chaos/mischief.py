@@ -75,8 +75,8 @@ def _changes(how: Mischief, job: SeenJob) -> tuple[str, ...]:
             return gpus or (("NumCPUs=1",) if job.cpus > 1 else ())
 
 
-def denials_max(cluster: Cluster) -> int:
-    """How often slurmctld says in its log that job_submit.lua refused one job name at most."""
+def denials(cluster: Cluster) -> list[int]:
+    """How often slurmctld says in its log that job_submit.lua refused each job name."""
     with (cluster.logs / "slurmctld.log").open(errors="replace") as log:
         denied = Counter(found[1] for line in log if (found := _DENIAL.search(line)))
-    return max(denied.values(), default=0)
+    return list(denied.values())

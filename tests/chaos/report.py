@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.chaos.anomalies import KINDS, Anomaly
+from tests.chaos.evictions import percentile
 from tests.chaos.plan import Mischief, Odd
 from tests.chaos.signals import Kind
 
@@ -22,6 +23,12 @@ MOST_DENIALS = 60
 MOST_HELD_S = 120.0
 """By such a Pod: the deadline of an allocation, twice where nobody saw why it failed, and what it takes
 to give it back while everything fails."""
+USUAL_DENIALS = 16
+"""Of half of those Pods: a request every 5 s for ever makes more of most Pods, whoever leads."""
+USUALLY_HELD_S = 75.0
+"""By half of those Pods: the deadline of an allocation, twice where nobody saw why it failed. A job
+without end, or one after the other, makes twice as much."""
+_FEW = 3
 MISCHIEF_TAKES_S = 600.0
 """A run that lasts as long has every kind of it."""
 LEAST_EVICTIONS = {Kind.CANCELLED: 50, Kind.PREEMPTED: 1, Kind.GRACE: 1}
@@ -73,6 +80,8 @@ class Report:
     pods_bound: int
     unbindable_held_s: float
     """For how long jobs of one Pod that can never be bound held a node at most."""
+    unbindable_held_s_p50: float | None
+    """The same of half of those that kube-scheduler refuses every Node."""
     native_jobs: int
     deletions: dict[str, int]
     """By force, and with a grace of a day, after which an admin cancels the placeholder."""
@@ -82,6 +91,8 @@ class Report:
     """How many Pods were never to be bound, by why (`plan.Odd`)."""
     denials_max: int
     """How often job_submit.lua refused one Pod's jobs at most."""
+    denials_p50: float | None
+    """The same of half of the Pods that it always refuses."""
     audit_settled_s: float
     audit_bound: int
     audit_waiting: int
@@ -93,8 +104,14 @@ class Report:
         """Also where so little was bound, started, evicted or adopted that nothing was tried."""
         slow = _exceeds(self.failover_s_max, FAILOVER_LIMIT_S)
         slow |= _exceeds(self.evict_ms_p99, EVICT_LIMIT_MS) or self.overlap_seconds_max > 0
-        insists = self.denials_max > MOST_DENIALS or self.unbindable_held_s > MOST_HELD_S
-        return bool(self.violations) or slow or insists or not self._tried
+        return bool(self.violations) or slow or self._insists or not self._tried
+
+    @property
+    def _insists(self) -> bool:
+        """Slurm was asked again and again for what it had refused, or for what was of no use."""
+        at_most = self.denials_max > MOST_DENIALS or self.unbindable_held_s > MOST_HELD_S
+        usually = (self.denials_p50 or 0) > USUAL_DENIALS
+        return at_most or usually or (self.unbindable_held_s_p50 or 0) > USUALLY_HELD_S
 
     @property
     def _tried(self) -> bool:
@@ -117,6 +134,11 @@ class Report:
 def _exceeds(measured: float | None, limit: float) -> bool:
     """Also where nothing was measured."""
     return measured is None or measured > limit
+
+
+def usual(measured: Collection[float]) -> float | None:
+    """Half of the Pods have at most that; None of a few, who may all have lived amid a storm."""
+    return percentile(measured, 0.5) if len(measured) >= _FEW else None
 
 
 def count(violations: Iterable[Anomaly]) -> dict[str, int]:

@@ -24,10 +24,10 @@ from tests.chaos.failover import Failovers
 from tests.chaos.figures import Figures, figures, processes_of, signals_of
 from tests.chaos.judge import Causes, Judge
 from tests.chaos.kubernetes import Kubernetes
-from tests.chaos.mischief import Mischiefs, denials_max
+from tests.chaos.mischief import Mischiefs, denials
 from tests.chaos.observer import Observer
 from tests.chaos.repair import Repair
-from tests.chaos.report import Report, count, story
+from tests.chaos.report import Report, count, story, usual
 from tests.chaos.rush import rush
 from tests.chaos.scene import SPEC
 from tests.chaos.state_loss import StateLoss
@@ -128,6 +128,7 @@ class Run:
             for line in story(violation, self.judge.history, self.begin):
                 self._log(line)
         counted: dict[str, Any] = {**count(violations), **asdict(measured)}
+        denied, held = denials(self._cluster), [round(each, 1) for each in self.judge.nowhere_held_s]
         failovers = [round(took, 2) for took in self._failovers.took_s]
         return Report(
             **counted,
@@ -150,8 +151,10 @@ class Run:
             deletions={how: self._workload.done[how] for how in (BY_FORCE, SLOWLY)},
             mischief=dict(self._mischiefs.done),
             odd_pods=dict(Counter(self.judge.odd.values())),
-            denials_max=denials_max(self._cluster),
+            denials_max=max(denied, default=0),
+            denials_p50=usual(denied),
             unbindable_held_s=round(self.judge.held_s, 1),
+            unbindable_held_s_p50=usual(held),
             native_jobs=self._workload.done["sbatch"],
             blind_s=round(self._canary.blind_s, 1),
             audit_settled_s=round(result.settled_s, 1),

@@ -132,6 +132,8 @@ def test_the_time_is_counted_for_which_a_pod_that_cannot_be_bound_holds_a_node()
     for at in range(40, 46):
         judge.jobs_seen(at, at, Since(0.0, 0.0), [CANCELLED, SECOND])
     assert judge.held_s == 34.0
+    judge.pod_seen(46, replace(WAITING, uid="v", name="q", odd="claim"))
+    assert judge.nowhere_held_s == [34.0]
 
 
 def test_pods_that_stay_on_their_nodes_are_told_from_others() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.chaos.anomalies import DUPLICATES, LOST, Anomaly
 from tests.chaos.plan import Mischief, Odd
-from tests.chaos.report import Report, count, story
+from tests.chaos.report import Report, count, story, usual
 
 GOOD = Report(
     kills=9,
@@ -23,8 +23,10 @@ GOOD = Report(
     deletions={"delete by force": 2},
     mischief={},
     odd_pods={},
-    denials_max=6,
-    unbindable_held_s=31.0,
+    denials_max=24,
+    denials_p50=11.0,
+    unbindable_held_s=98.0,
+    unbindable_held_s_p50=34.0,
     overlap_seconds_max=0.0,
     evict_ms_p99=700.0,
     overlap_after_state_loss_s=3.0,
@@ -67,6 +69,24 @@ def test_a_run_fails_by_a_violation_a_slow_failover_or_for_want_of_pods() -> Non
     assert replace(GOOD, evict_ms_p99=None).failed
     assert replace(GOOD, denials_max=100).failed
     assert replace(GOOD, unbindable_held_s=150.0).failed
+
+
+def test_a_run_fails_where_slurm_is_asked_for_ever_or_holds_a_node_most_of_the_time() -> None:
+    every_five_s = [16, 18, 20, 20, 21, 25, 30]  # in 50 s, by how often the leader changes
+    assert replace(GOOD, denials_max=max(every_five_s), denials_p50=usual(every_five_s)).failed
+    until_told_no = [6, 7, 7, 11, 12, 15, 24]
+    assert not replace(GOOD, denials_max=max(until_told_no), denials_p50=usual(until_told_no)).failed
+    one_after_the_other = [30.0, 88.0, 105.0, 119.0]
+    assert replace(
+        GOOD, unbindable_held_s=119.0, unbindable_held_s_p50=usual(one_after_the_other)
+    ).failed
+    in_vain_once = [15.0, 31.0, 62.0, 98.0]
+    assert not replace(GOOD, unbindable_held_s_p50=usual(in_vain_once)).failed
+
+
+def test_two_pods_may_both_have_lived_amid_a_storm() -> None:
+    assert usual([]) is usual([24, 30]) is None
+    assert not replace(GOOD, denials_p50=None, unbindable_held_s_p50=None).failed
 
 
 def test_a_long_run_has_every_kind_of_mischief() -> None:
