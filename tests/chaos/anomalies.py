@@ -39,7 +39,7 @@ STUCK_NODES = "stuck_nodes"
 UNDONE = "undone"
 """A person's cordon, drain or DOWN."""
 UNDERSIZED = "undersized"
-"""A Pod is bound by a job that has less than the Pod asks for."""
+"""A Pod is bound by a job that has less than the Pod asks for, or is in another partition."""
 KINDS = (DUPLICATES, LOST, WRONG_KILLS, UNBOUND_LEAKS, OVERCOMMITTED, STUCK_NODES, UNDONE, UNDERSIZED)
 
 _REFUSED, _RESTS = "Refused", "NotBindable"

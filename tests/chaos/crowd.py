@@ -11,9 +11,9 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from tests.chaos.judge import Causes
 from tests.chaos.observer import Observer
-from tests.chaos.scene import CROWD, CROWD_SIZE, LABEL
+from tests.chaos.scene import CROWD, CROWD_SIZE, LABEL, PREFIX
 from tests.chaos.seen import SeenPod
-from tests.chaos.workload import PREFIX, Workload, pod
+from tests.chaos.workload import Workload, pod
 
 AT_ONCE = 50
 _NAME = "crowd-"

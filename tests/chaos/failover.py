@@ -13,8 +13,8 @@ from deploy.local.cluster import Cluster
 from tests.chaos.attacker import Attacker
 from tests.chaos.calm import Calm
 from tests.chaos.kubernetes import Kubernetes
-from tests.chaos.scene import PROBES
-from tests.chaos.workload import PREFIX, Workload, pod
+from tests.chaos.scene import PREFIX, PROBES
+from tests.chaos.workload import Workload, pod
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/slurm-extender"
 _LONGEST_S = 60.0

@@ -64,10 +64,10 @@ def figures(
     log: Callable[[float, str], None],
 ) -> Figures:
     """`log` is told moments and what was then."""
-    processes = list(processes)
-    met = list(overlaps(processes, judge.stays, judge.node_cpus, judge.disowned))
+    processes, pods = list(processes), judge.stays(calm.covers)
+    met = list(overlaps(processes, pods, judge.node_cpus, judge.disowned))
     when = {(one.at, one.node) for one in met}
-    everything = overlaps(processes, judge.stays, judge.node_cpus)
+    everything = overlaps(processes, pods, judge.node_cpus)
     unknown = [one for one in everything if (one.at, one.node) not in when]
     lost = [one for one in met if judge.follows_state_loss(one.at, AFTERWARDS_S)]
     for one in (*met, *unknown):

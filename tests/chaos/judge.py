@@ -9,14 +9,15 @@ Not even once, while everything fails:
 - A Pod deleted, or a native job cancelled, though nobody outside the extender gave cause (I3, I5, I6).
   Causes are the workload's own deletions and cancellations, which are noted before they are sent, and
   what Slurm itself does to a job. A guest is deleted by nobody but its author.
-- A Pod bound by a job that has fewer CPUs or GPUs than the Pod asks for: its owner may shrink it.
+- A Pod bound by a job that has fewer CPUs or GPUs than the Pod asks for, or is in a partition that it
+  does not ask for: the job's owner may shrink it, or move it.
 - A node that a person took out of service put back by somebody else, unless slurmctld forgot it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -48,6 +49,9 @@ NEWS_S = 60.0
 FORGETS_S = 75.0
 """How long before a process began slurmctld may have been killed and have forgotten its job's start: the
 longest outage, and what the gate holds a job for."""
+WATCHED_S = 10.0
+"""For how long all must have been well before a Pod is deleted by force: nobody can know of what is
+deleted so while nobody leads, or watches."""
 # What Slurm does to a job by itself, after which its Pod is rightly evicted.
 _SLURMS_DOING = frozenset(
     {"TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
@@ -60,6 +64,8 @@ class Causes:
 
     deleted: dict[str, float] = field(default_factory=dict)
     """Pods, and when."""
+    forced: set[str] = field(default_factory=set)
+    """Those of them that are deleted by force: kube-apiserver drops them before their containers end."""
     cancelled: dict[str, float] = field(default_factory=dict)
     """Pods whose placeholder an admin cancels, and when."""
     native_cancelled: set[str] = field(default_factory=set)
@@ -140,6 +146,8 @@ class Judge:
         self._lasting, self._nodes_lasting = Lasting(), Lasting()
         self._out: frozenset[str] = frozenset()
         self._stays: dict[str, Stay] = {}
+        self._linger_s: dict[str, int] = {}
+        """For how long the containers of Pods that were deleted by force may outlive them."""
         self._ended_by_slurm: set[int] = set()
         self._stretches: dict[int, list[Stretch]] = defaultdict(list)
         self._jobs_of: dict[str, set[int]] = defaultdict(set)
@@ -182,6 +190,8 @@ class Judge:
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self._history[uid].append((now, "Pod gone"))
+            if pod.name in self._causes.forced and not (pod.deleting or pod.ended):
+                self._linger_s[uid] = pod.grace_s
             self._went(now, pod)
 
     def pod_there(self, at: float, uid: str) -> None:
@@ -261,10 +271,14 @@ class Judge:
         stretches = (s for job in self._jobs_of[uid] for s in self._stretches[job] if s.job.running)
         return sum(max(0.0, s.last - s.first) for s in stretches)
 
-    @property
-    def stays(self) -> Collection[Stay]:
-        """From when to when each Pod that Slurm placed was surely on its node."""
-        return self._stays.values()
+    def stays(self, calm: Callable[[float, float], bool] = lambda *_: False) -> list[Stay]:
+        """From when to when each Pod that Slurm placed was surely on its node, or its containers were.
+        `calm` tells whether all was well between two moments: only then one can know of those."""
+        stays = dict(self._stays)
+        for uid, seconds in self._linger_s.items():
+            if (stay := stays.get(uid)) and calm(stay.last - WATCHED_S, stay.last + seconds):
+                stays[uid] = replace(stay, last=stay.last + seconds)
+        return list(stays.values())
 
     @property
     def node_cpus(self) -> Mapping[str, int]:
@@ -328,9 +342,14 @@ class Judge:
                 self._violated(DUPLICATES, uid, f"{found.words}, without a rollback of slurmctld's")
 
     def _judge_size(self, pod: SeenPod, job: SeenJob) -> None:
-        """A job that runs cannot be shrunk: it was too small when its Pod was bound."""
-        if pod.managed and pod.job_id == job.id and not pod.over and pod.exceeds(job):
+        """A job that runs can be neither shrunk nor moved: it was so when its Pod was bound."""
+        if not pod.managed or pod.job_id != job.id or pod.over:
+            return
+        if pod.exceeds(job):
             self._violated(UNDERSIZED, pod.uid, f"{pod.name} of {pod.cpus} CPUs is bound by {job}")
+        if not pod.may_be_in(job.partition):
+            words = f"{pod.name} for {', '.join(pod.partitions)} is bound by {job} in {job.partition}"
+            self._violated(UNDERSIZED, pod.uid, words)
 
     def _judge_binding(self, binding: Binding) -> None:
         """Only what was the same before and after the Binding is held against it."""

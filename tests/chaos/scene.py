@@ -6,6 +6,9 @@ from typing import Final
 
 from deploy.local.spec import ClusterSpec
 
+PREFIX: Final = "sunk.coreweave.com/"
+"""Of the annotations with which a Pod asks for its job."""
+
 MAIN: Final = "main"
 LOW: Final = "low"
 """Its jobs give way to those of HIGH at once."""

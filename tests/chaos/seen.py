@@ -12,6 +12,7 @@ from extender.placement.nodes import CONDITION, PREFIX, TAINT
 from extender.placement.workload import CONDITION as PLACEHOLDER
 from extender.placement.workload import JOB_ID
 from tests.chaos.scene import ODD
+from tests.chaos.scene import PREFIX as ASKS
 
 NAMESPACE = "default/"
 """How the names of its Pods' jobs begin."""
@@ -51,6 +52,10 @@ class SeenPod:
     """The reason on its condition: why it waits."""
     managed: bool = True
     """Slurm is to place it; a guest is placed by Kubernetes, and only counted by Slurm."""
+    partitions: frozenset[str] = frozenset()
+    """Those that it asks for; empty: any."""
+    grace_s: int = 0
+    """Its own: for so long its containers may run after it is told to end."""
 
     @property
     def over(self) -> bool:
@@ -60,6 +65,10 @@ class SeenPod:
     def exceeds(self, job: SeenJob) -> bool:
         """It asks for more than a job has."""
         return self.cpus > job.cpus or self.gpus > job.gpus
+
+    def may_be_in(self, partition: str) -> bool:
+        """It asks for that partition, among others."""
+        return not self.partitions or partition in self.partitions
 
     @property
     def ended(self) -> bool:
@@ -131,6 +140,7 @@ def read_pod(manifest: Mapping[str, Any]) -> SeenPod:
     metadata, spec = manifest["metadata"], manifest["spec"]
     annotations = metadata.get("annotations") or {}
     job_id, status = annotations.get(JOB_ID), manifest.get("status") or {}
+    grace, asked = spec["terminationGracePeriodSeconds"], annotations.get(f"{ASKS}partition", "")
     resources = spec["containers"][0]["resources"]
     requests, limits = resources["requests"], resources.get("limits") or {}
     return SeenPod(
@@ -142,10 +152,12 @@ def read_pod(manifest: Mapping[str, Any]) -> SeenPod:
         cpus=int(requests["cpu"]),
         gpus=int(limits.get("nvidia.com/gpu", 0)),
         job_id=int(job_id) if job_id else None,
-        slowly=metadata.get("deletionGracePeriodSeconds", 0) > spec["terminationGracePeriodSeconds"],
+        slowly=metadata.get("deletionGracePeriodSeconds", 0) > grace,
         odd=(metadata.get("labels") or {}).get(ODD, ""),
         told=_told(manifest),
         managed=spec.get("schedulerName") == "slurm-scheduler",
+        partitions=frozenset(filter(None, asked.split(","))),
+        grace_s=grace,
     )
 
 

@@ -315,7 +315,7 @@ def test_scontrols_words_are_read() -> None:
 
 def test_a_pods_manifest_is_read() -> None:
     resources = {"requests": {"cpu": "2"}, "limits": {"nvidia.com/gpu": "1"}}
-    annotations = {"slurm-extender.io/job-id": "7"}
+    annotations = {"slurm-extender.io/job-id": "7", "sunk.coreweave.com/partition": "main,low"}
     manifest: dict[str, Any] = {
         "metadata": {
             "uid": "u",
@@ -338,6 +338,7 @@ def test_a_pods_manifest_is_read() -> None:
     seen = SeenPod(
         "u", "p", "n1", "Running", deleting=True, cpus=2, gpus=1, job_id=7, odd="greedy", told="InLine"
     )
+    seen = replace(seen, partitions=frozenset({"main", "low"}), grace_s=8)
     assert read_pod(manifest) == seen
     manifest["metadata"]["deletionGracePeriodSeconds"] = 8
     assert read_pod(manifest) == seen

@@ -1,14 +1,14 @@
 """The judge condemns each history that violates an invariant, and no other."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from math import inf
 
 import pytest
 
 from tests.chaos.anomalies import DUPLICATES, UNBOUND_LEAKS, UNDERSIZED, UNDONE, WRONG_KILLS, Since
-from tests.chaos.judge import Causes, Judge
-from tests.chaos.overlap import Stay
+from tests.chaos.judge import WATCHED_S, Causes, Judge
+from tests.chaos.overlap import Stay, overlaps
 from tests.chaos.plan import Outage
 from tests.chaos.seen import SeenJob, SeenNode, SeenPod
 from tests.chaos.signals import Kind, Signal
@@ -108,6 +108,60 @@ def test_a_job_that_was_shrunk_is_no_harm_where_its_pod_is_not_bound_by_it() -> 
     assert verdict([(1, replaced), (2, [replace(small, state="COMPLETING"), SECOND])]) == []
     assert verdict([(1, replace(BOUND, deleting=True)), (2, [small])], Causes(deleted={"p": 0})) == []
     assert verdict([(1, replace(BOUND, managed=False, job_id=None)), (2, [small])]) == []
+
+
+def test_a_pod_bound_by_a_job_in_a_partition_that_it_never_asked_for_is_wrong() -> None:
+    asks = replace(BOUND, partitions=frozenset({"main", "low"}))
+    assert verdict([(1, asks), (2, [replace(RUNNING, partition="low")])]) == []
+    moved = replace(RUNNING, partition="high")
+    assert verdict([(1, asks), (2, [moved])]) == [UNDERSIZED]
+    others = replace(moved, id=2)
+    assert verdict([(1, asks), (2, [replace(RUNNING, partition="main"), others])]) == [DUPLICATES]
+    assert verdict([(1, BOUND), (2, [moved])]) == []
+    assert verdict([(1, replace(asks, node="", job_id=None)), (2, [moved])]) == []
+
+
+WELL: Callable[[float, float], bool] = lambda *_: True  # noqa: E731
+
+
+def left(pod: SeenPod, causes: Causes) -> Judge:
+    """A judge of a Pod that was last surely there at 5, and gone at 6."""
+    judge = Judge(causes, {"n1": 2})
+    judge.pod_seen(1, pod)
+    judge.pod_there(5, "u")
+    judge.pod_gone(6, "u")
+    return judge
+
+
+def test_containers_of_a_pod_that_was_deleted_by_force_stay_for_its_grace() -> None:
+    pod, causes = replace(BOUND, grace_s=7), Causes(deleted={"p": 5.5}, forced={"p"})
+    judge = left(pod, causes)
+    assert judge.stays(WELL) == [Stay("p", "n1", 2, 1, 12)]
+    native = Stay("native-1", "n1", 1, 10, 20)
+    assert [each.seconds for each in overlaps([native], judge.stays(WELL), judge.node_cpus)] == [2]
+    after = [replace(native, first=12.0)]
+    assert list(overlaps(after, judge.stays(WELL), judge.node_cpus)) == []
+
+
+def test_nobody_can_know_of_such_containers_where_not_all_was_well_before_and_until_they_ended() -> None:
+    pod, causes = replace(BOUND, grace_s=7), Causes(deleted={"p": 5.5}, forced={"p"})
+    spans = list[tuple[float, float]]()
+
+    def disturbed(begin: float, end: float) -> bool:
+        spans.append((begin, end))
+        return False
+
+    assert left(pod, causes).stays(disturbed) == [Stay("p", "n1", 2, 1, 5)]
+    assert spans == [(5 - WATCHED_S, 12)]
+
+
+def test_a_pod_that_its_kubelet_ended_leaves_no_containers() -> None:
+    pod, causes = replace(BOUND, grace_s=7), Causes(deleted={"p": 5.5}, forced={"p"})
+    gone = [Stay("p", "n1", 2, 1, 5)]
+    assert left(pod, Causes(deleted={"p": 5.5})).stays(WELL) == gone
+    assert left(replace(pod, phase="Succeeded"), causes).stays(WELL) == gone
+    assert left(replace(pod, deleting=True), causes).stays(WELL) == gone
+    assert left(replace(pod, node=""), causes).stays(WELL) == []
 
 
 def test_what_is_done_to_a_job_is_no_cause_and_is_told_with_its_pod() -> None:

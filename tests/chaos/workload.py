@@ -20,9 +20,8 @@ from deploy.local.users import JOB_USERS
 from tests.chaos.judge import Causes
 from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.plan import Fate, JobPlan, Odd, OddPlan, Outage, OutagePlan, PodPlan
-from tests.chaos.scene import ODD
+from tests.chaos.scene import ODD, PREFIX
 
-PREFIX = "sunk.coreweave.com/"
 _KWOK = "local.slurm-extender.io/"
 BY_HAND = "disk is to be replaced"
 PROCESSES = "processes"
@@ -34,6 +33,7 @@ _A_DAY_S = 86_400
 BY_FORCE, SLOWLY = "delete by force", "delete slowly"
 _DELETIONS: Mapping[int | None, str] = {0: BY_FORCE, _A_DAY_S: SLOWLY}
 _SLOWLY_S = 3.0  # after its deletion, all of which it would use
+_LEFT_ALONE_S = 60.0  # until then only the extender shortens its grace; never a guest's
 _RESUMES = 20
 _NATIVE = """#!/bin/bash
 end=$((SECONDS + {seconds}))
@@ -88,7 +88,8 @@ class Workload:
             case Fate.SLOWLY:
                 self.at(end, lambda: self.delete(plan.name, _A_DAY_S))
                 self.at(end + _SLOWLY_S, lambda: self._cancel(plan.name))
-                self.at(end + _CLEANED_UP_AFTER_S, lambda: self.delete(plan.name, plan.grace_s))
+                later = _LEFT_ALONE_S if plan.partition else _CLEANED_UP_AFTER_S
+                self.at(end + later, lambda: self.delete(plan.name, plan.grace_s))
 
     def plan_odd_pod(self, plan: OddPlan) -> None:
         manifest = _odd_manifest(plan)
@@ -127,6 +128,8 @@ class Workload:
     def delete(self, name: str, grace_s: int | None = None) -> None:
         """Deletes a Pod, with its own grace (None) or another."""
         self._causes.deleted.setdefault(name, time.monotonic())
+        if grace_s == 0:
+            self._causes.forced.add(name)
         how = "" if grace_s is None else f"?gracePeriodSeconds={grace_s}"
         self._insist(
             _DELETIONS.get(grace_s, "delete"),

@@ -1,0 +1,68 @@
+"""Who tries whether a Pod is told to leave must not tell it first."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.chaos import workload
+from tests.chaos.anomalies import UNBOUND_LEAKS, Since
+from tests.chaos.judge import Causes, Judge
+from tests.chaos.plan import Fate, PodPlan
+from tests.chaos.seen import SeenJob, SeenPod
+from tests.chaos.workload import Task, Workload
+
+PLAN = PodPlan(0.0, "p", 2, 0, Fate.SLOWLY, 10.0, "main", 5, "root")
+BOUND = SeenPod("u", "p", "n1", "Running", deleting=False, cpus=2, gpus=0, job_id=1)
+LEAVES_SLOWLY = SeenPod("u", "p", "n1", "Running", deleting=True, cpus=2, gpus=0, job_id=1, slowly=True)
+CANCELLED = SeenJob(1, "default/p", "root", "CANCELLED", "n1", 2, "u")
+
+
+class Planned(Workload):
+    """Only says what it would do, and when."""
+
+    def __init__(self, causes: Causes) -> None:
+        self.due: list[tuple[float, Task]] = []
+        self._causes = causes
+        self.sent: list[str] = []
+
+    def at(self, at: float, task: Task) -> None:
+        self.due.append((at, task))
+
+    def _insist(self, what: str, ask: object) -> None:
+        del ask
+        self.sent.append(what)
+
+    def _slurm(self, what: str, program: str, *arguments: str, **how: str) -> None:
+        del program, arguments, how
+        self.sent.append(what)
+
+
+def test_a_pod_that_nobody_shortens_the_long_grace_of_is_seen_before_the_workload_does() -> None:
+    causes = Causes()
+    people, judge = Planned(causes), Judge(causes, {"n1": 8})
+    people.plan_pod(PLAN)
+    when = {}
+    for at, task in people.due:
+        task()
+        when[people.sent[-1]] = at
+    assert list(when) == ["create", workload.SLOWLY, "cancel", "delete"]
+    judge.pod_seen(1.0, BOUND)
+    judge.pod_seen(when[workload.SLOWLY], LEAVES_SLOWLY)
+    for second in range(int(when["cancel"]), int(when["delete"])):
+        judge.jobs_seen(second, second, Since(0.0, 0.0), [CANCELLED])
+    assert [found.kind for found in judge.violations] == [UNBOUND_LEAKS]
+
+
+def test_a_guest_that_nobody_else_may_delete_is_not_left_without_a_job_for_long() -> None:
+    people = Planned(Causes())
+    people.plan_pod(replace(PLAN, partition=""))
+    deleted, _, cleaned_up = (at for at, _ in people.due[1:])
+    assert cleaned_up - deleted <= 12.0
+
+
+@pytest.mark.parametrize(("grace_s", "forced"), [(0, {"p"}), (None, set()), (5, set())])
+def test_what_is_deleted_by_force_is_noted(grace_s: int | None, forced: Any) -> None:
+    causes = Causes()
+    Planned(causes).delete("p", grace_s)
+    assert causes.forced == forced
