@@ -16,7 +16,6 @@ from typing import NamedTuple, Self
 from extender.placement.placeholder import Cause, Placeholder
 from extender.placement.ranking import Ranking
 from extender.placement.workload import Pod
-from slurm_client.model import JobSpec
 
 Turn = tuple[int, str, str]
 _LONGEST_RESTS = 15  # a line that is refused again and again rests so many times as long as at first
@@ -34,16 +33,21 @@ class Owner(NamedTuple):
     """For whom a job waits in Slurm: what its limits depend on. None is what Slurm gives by default."""
 
     user_id: int | None
+    namespace: str | None
+    """The Pod's, where it has no user: the jobs of all such Pods are those of the token's user, and one
+    namespace's must not hold up another's. None where it has a user."""
     account: str | None
     qos: str | None
     reservation: str | None
 
     @classmethod
-    def of(cls, job: JobSpec) -> Self:
-        """Returns whose a job is. The order of names in a list ("a,b") makes no other owner, nor does
-        the case of an account or a QOS (Slurm's assoc_mgr compares both without it)."""
+    def of(cls, pod: Pod) -> Self:
+        """Returns whose a Pod's job is. The order of names in a list ("a,b") makes no other owner, nor
+        does the case of an account or a QOS (Slurm's assoc_mgr compares both without it)."""
+        job = pod.request.job
+        namespace = pod.namespace if job.user_id is None else None
         account, qos = job.account and job.account.lower(), job.qos and job.qos.lower()
-        return cls(job.user_id, account, _in_order(qos), _in_order(job.reservation))
+        return cls(job.user_id, namespace, account, _in_order(qos), _in_order(job.reservation))
 
 
 def _in_order(names: str | None) -> str | None:

@@ -1,8 +1,8 @@
 """Whose turn it is: a bounded number of placeholders waits in each partition, the rest waits gated.
 
 A short queue keeps Slurm's scheduler fast. But it is Slurm that decides whose job comes first: so every
-owner (user, account, QOS and reservation) has jobs in its queue, and the owner with the fewest is next.
-The window holds `size` placeholders that compete for nodes; those that wait for their owner's own limit
+owner (`line.Owner`) has jobs in its queue, and the owner with the fewest is next. The window holds
+`size` placeholders that compete for nodes; those that wait for their owner's own limit
 (`pending_reasons`) count against that owner alone. Where the window is full an owner that has less than
 its share gets a place all the same, beyond the window: one that comes last waits for nobody.
 
@@ -29,7 +29,7 @@ from extender.placement.placeholder import Cause, Placeholder, State
 from extender.placement.places import Places, User
 from extender.placement.ranking import Ranking
 
-_OWN = "Pods of its Slurm user, account, QOS and reservation"
+_OWN = "Pods of its Slurm user (of its namespace, where it has no user), account, QOS and reservation"
 IN_LINE = Cause("InLine", f"waits in line: as many {_OWN} wait in Slurm's queue as may at a time")
 NO_PLACE = Cause(
     "InLine",
@@ -194,7 +194,7 @@ class Window:
 
     def _wait(self, placeholder: Placeholder, now: float) -> bool:
         uid = placeholder.pod.uid
-        owner, kind = Owner.of(placeholder.pod.request.job), kind_of(placeholder)
+        owner, kind = Owner.of(placeholder.pod), kind_of(placeholder)
         line = self._lines.get(uid)
         waited = line is not None and uid in line.waiting
         if line is None or line.kind != kind or line.queue.owner != owner:
@@ -298,7 +298,7 @@ class Window:
         queue, before = self._standing.get(uid, (None, None))
         if stand is before:
             return False
-        self._move(uid, queue or self._queue(Owner.of(placeholder.pod.request.job)), before, stand)
+        self._move(uid, queue or self._queue(Owner.of(placeholder.pod)), before, stand)
         return True
 
     def _move(self, uid: str, queue: Queue, before: _Stand | None, after: _Stand | None) -> None:

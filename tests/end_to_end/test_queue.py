@@ -108,7 +108,7 @@ def test_an_owner_whose_jobs_are_held_keeps_nobody_else_from_slurm(narrow: Peopl
         lambda: len(why("InLine")) == len(names) - WINDOW, "the others told that they are in line"
     )
     (first, *_) = why("InLine")
-    assert "user, account, QOS and reservation" in narrow.condition(first)["message"]
+    assert "as many Pods of its Slurm user" in narrow.condition(first)["message"]
     for number in range(4):  # on the nodes that the held ones leave idle, and more than the window is
         narrow.create(f"all-{number}", cpu="8", annotations=PARTITION | OTHER)
     narrow.delete("other")

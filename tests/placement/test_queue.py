@@ -383,7 +383,7 @@ def test_a_pod_is_told_that_others_of_its_owner_wait() -> None:
     greedy(world, pods=2)
     world.pass_time(world.rules.settle + 0.1)
     (word,) = (e for e in settle(world) if isinstance(e, ShowCause) and e.cause.reason == "InLine")
-    assert "Slurm user, account, QOS and reservation" in word.cause.message
+    assert "of its Slurm user (of its namespace, where it has no user), account" in word.cause.message
 
 
 def test_half_of_slurms_max_job_count_waits_at_most_and_who_waits_for_that_is_told() -> None:

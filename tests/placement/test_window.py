@@ -448,9 +448,27 @@ def test_the_order_of_a_list_and_the_case_of_a_name_make_no_other_owner() -> Non
     assert owner({"qos": "a,B", "account": "Lab"}) == owner({"qos": "b,A", "account": "lab"})
 
 
-def owner(annotations: dict[str, str]) -> Owner:
+def test_where_pods_have_no_user_their_namespace_takes_its_place() -> None:
+    assert owner({}, "red") != owner({}, "blue")
+    assert owner({"user-id": "7"}, "red") == owner({"user-id": "7"}, "blue")
+
+
+@pytest.mark.parametrize(("why", "places"), [("JobHeldAdmin", 10), ("ReqNodeNotAvail", 5)])
+def test_jobs_of_one_namespace_that_cannot_start_keep_no_other_from_slurm(why: str, places: int) -> None:
+    """None of them has a user. Those that are held leave the whole window, the others a share of it."""
+    line = Line(size=10)
+    for number in range(20):
+        line.put(f"red-{number:02}", State.SEEN, namespace="red")
+    for uid in line.take():
+        line.put(uid, State.QUEUED, why=why)
+    for number in range(20):
+        line.put(f"blue-{number:02}", State.SEEN, namespace="blue")
+    assert line.take() == [f"blue-{number:02}" for number in range(places)]
+
+
+def owner(annotations: dict[str, str], namespace: str = "default") -> Owner:
     named = {PREFIX + name: value for name, value in annotations.items()}
-    return Owner.of(pod(annotations=named).request.job)
+    return Owner.of(pod(annotations=named, namespace=namespace))
 
 
 def test_the_order_within_an_owner_is_kept_across_sizes() -> None:
@@ -665,11 +683,12 @@ class Refills(RuleBasedStateMachine):
         account=st.sampled_from("abcdg"),
         partition=st.sampled_from("pq"),
         cpu=st.sampled_from("12"),
+        namespace=st.sampled_from(["red", "blue"]),
     )
-    def comes(self, priority: int, account: str, partition: str, cpu: str) -> None:
+    def comes(self, priority: int, account: str, partition: str, cpu: str, namespace: str) -> None:
         uid = f"{len(self.states):03}"
         named = {PREFIX + "account": account, PREFIX + "partition": partition}
-        seen = pod(uid=uid, cpu=cpu, annotations=named)
+        seen = pod(uid=uid, cpu=cpu, annotations=named, namespace=namespace)
         job = replace(seen.request.job, user_id=USERS.get(account))
         request = replace(seen.request, job=job)
         self.states[uid] = Placeholder(replace(seen, priority=priority, request=request))
@@ -732,7 +751,7 @@ def partition_of(placeholder: Placeholder) -> str:
 
 
 def share_of(placeholder: Placeholder) -> tuple[str, Owner]:
-    return partition_of(placeholder), Owner.of(placeholder.pod.request.job)
+    return partition_of(placeholder), Owner.of(placeholder.pod)
 
 
 def user_of(placeholder: Placeholder) -> int | None:
