@@ -8,8 +8,9 @@ preemption all night. A limit of none holds everything, until a person gives ano
 
 What was to end so from the start (`is_foreseen`) passes and does not count. Of the rest preempted Pods
 go first: the node of one that is held back is another job's already, whose gate fails in the end.
+A quarter of the limit is kept for them, however many namespaces' jobs end for another reason.
 The others go by turns over their namespaces, in each in their order. One namespace gets at most three
-times as much of a minute as it leaves: whoever ends all jobs of one stops nobody else.
+times as much of the rest as it leaves: whoever ends all jobs of one stops nobody else.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _MINUTE_S = 60.0
 _NAMED = 3
 _ORPHAN = "OrphanJob"
 _MOST_OF_WHAT_IS_LEFT = 3
+_QUARTER = 4
 
 Heard = Callable[["Breaker", Placeholder | None], object]
 """Is told of every change in what is held back; with the record where that is one more."""
@@ -55,6 +57,8 @@ class Breaker:
 
     def __init__(self, limit: int, heard: Heard = lambda *_: None) -> None:
         self.limit = limit
+        self._reserve = limit // _QUARTER
+        """So many are left for preempted Pods alone."""
         self._heard = heard
         self._passed: dict[str, tuple[float, str]] = {}
         """Who passed within the last minute, when, and of which namespace; in that order."""
@@ -161,7 +165,7 @@ class Breaker:
         return next(iter(self._passed.values()))[0] + _MINUTE_S if self._passed else inf
 
     def _has_a_share(self, namespace: str, room: int) -> bool:
-        return self._taken[namespace] < _MOST_OF_WHAT_IS_LEFT * room
+        return self._taken[namespace] < _MOST_OF_WHAT_IS_LEFT * (room - self._reserve)
 
     def _hold(self, record: Placeholder) -> None:
         pod, reason = record.pod, _reason(record)

@@ -308,11 +308,22 @@ def test_whatever_may_be_a_mistake_counts(end: str) -> None:
 def test_a_preemption_passes_beside_a_namespace_that_ends_all_its_jobs() -> None:
     """Slurm has given the node away: the gate holds up whoever got it."""
     story = Story(RULES.deletions_a_minute)
-    assert len(story.lose_jobs_of(*range(2000), namespace="greedy")) == 375
+    assert len(story.lose_jobs_of(*range(2000), namespace="greedy")) == 282
     story.now += 1.0
     preempted = story.lose_jobs_of(*range(2000, 2100), namespace="served", to="PREEMPTED")
     assert preempted == names(2000, 2100)
-    assert len(story.pass_time(59.0)) == 300  # a quarter of what is left is kept again
+    assert len(story.pass_time(59.0)) == 207  # three quarters, rounded up, of 500 - 125 - 100
+
+
+def test_a_preemption_passes_beside_any_number_of_namespaces_that_end_all_their_jobs() -> None:
+    """A quarter of the limit is kept: whoever got those nodes would not wait a minute."""
+    story = Story(RULES.deletions_a_minute)
+    lost = [range(2000 * n, 2000 * (n + 1)) for n in range(6)]
+    gone = [len(story.lose_jobs_of(*jobs, namespace=f"greedy-{jobs.start}")) for jobs in lost]
+    assert gone == [282, 70, 18, 4, 1, 0]
+    preempted = story.lose_jobs_of(*range(20_000, 20_126), namespace="served", to="PREEMPTED")
+    assert preempted == names(20_000, 20_125)
+    assert story.pass_time(60.0)[0] == "p20125"
 
 
 def test_a_namespace_that_ends_all_its_jobs_leaves_the_others_something() -> None:
@@ -388,10 +399,11 @@ class Queue:
         assert len(of_minute) < self.limit, "more than may be in a minute"
         if is_preempted(record):
             return
+        assert len(of_minute) < self.limit - self.limit // 4, "what is kept for preemptions is used"
         assert not any(map(is_preempted, self.waiting.values())), "a preemption is overtaken"
         taken, own = Counter(of_minute), record.pod.namespace
         for other in {each.pod.namespace for each in self.waiting.values()} - {own}:
-            if taken[other] < 3 * (self.limit - len(of_minute)):
+            if taken[other] < 3 * (self.limit - self.limit // 4 - len(of_minute)):
                 self.overtaken[other, own] += 1
                 assert self.overtaken[other, own] <= 1, f"{own} had two turns, and {other} none"
         for pair in [pair for pair in self.overtaken if pair[0] == own]:
