@@ -12,13 +12,13 @@ from typing import Any
 
 from extender.kubernetes_api import KubernetesApi
 from extender.occupancy_view import RUNNING
-from extender.placement.carried import own_ids
+from extender.placement.carried import own_ids, own_key
 from extender.placement.cluster import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.ownership import claim_of, is_own
 from extender.placement.placeholder import Placeholder, State
 from extender.placement.workload import Dialect, Pod, parse_pod
-from slurm_client.model import JobState
+from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 
 _LOOK_AGAIN_S = 0.1
@@ -67,7 +67,9 @@ class Gate:
 
         Who may yet be bound only the leader knows: by what a Pod says of itself, too, since another
         replica that believed to lead may have written it. Who is bound the leader may not have heard of
-        yet, for the same reason: so kube-apiserver has the last word. Raises as `wait` does.
+        yet, for the same reason: so kube-apiserver has the last word. A Pod that was bound without a job
+        of its own there is in nobody's way: whoever did that, it is like any that is not managed. Raises
+        as `wait` does.
         """
         ledger, where = self._leading(), self._view().node_of(node)
         if where is None:  # native jobs' alone
@@ -78,7 +80,7 @@ class Gate:
             return tuple(f"{each.pod.namespace}/{each.pod.name}" for each in there)
         known = {each.pod.uid for each in held}
         bound = [pod for pod in await self._bound(where.name) if pod.uid not in known]
-        alone = [pod for pod in bound if not await self._runs_on(node, pod, pod.job_id)]
+        alone = [pod for pod in bound if await self._outlasts_its_job(node, pod)]
         self._leading()  # still
         return tuple(f"{pod.namespace}/{pod.name}" for pod in alone)
 
@@ -107,19 +109,36 @@ class Gate:
         certain = held.state not in _LEAVING and held.doubted is None
         return certain or await self._runs_on(node, held.pod, held.job_id)
 
-    async def _runs_on(self, node: str, pod: Pod, job_id: int | None) -> bool:
-        """Tells whether a job is a Pod's own and runs on a node, by Slurm's word alone."""
-        job = None if job_id is None else await self._slurm.job(job_id)
-        rules = self._leading().rules
-        claim = claim_of(pod, rules.cluster, own_ids(pod, rules), self._view())
-        if job is None or not is_own(job, claim):
+    async def _outlasts_its_job(self, node: str, pod: Pod) -> bool:
+        """Tells whether a Pod was bound by a job of its own that does not run on its node. Such a Pod
+        carries its allocation when it is bound; whose the job is, Slurm says, or the id."""
+        carried = pod.allocation
+        if carried is None or carried.node != pod.node:
             return False
-        return job.state.running and job.nodes == (node,)
+        job = await self._own_job(pod, carried.job_id)
+        if job is None:
+            return own_key(carried.job_id, pod, self._leading().rules) is not None
+        return not _is_on(job, node)
+
+    async def _runs_on(self, node: str, pod: Pod, job_id: int) -> bool:
+        """Tells whether a job is a Pod's own and runs on a node, by Slurm's word alone."""
+        job = await self._own_job(pod, job_id)
+        return job is not None and _is_on(job, node)
+
+    async def _own_job(self, pod: Pod, job_id: int) -> Job | None:
+        """Returns a job as Slurm has it now, None where it is not the Pod's own."""
+        job, rules = await self._slurm.job(job_id), self._leading().rules
+        claim = claim_of(pod, rules.cluster, own_ids(pod, rules), self._view())
+        return job if job is not None and is_own(job, claim) else None
 
     async def _bound(self, node: str) -> Iterator[Pod]:
         listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")
         items: list[Mapping[str, Any]] = listed.get("items") or []
         return (parse_pod(item, self._dialect) for item in items if self._dialect.manages(item))
+
+
+def _is_on(job: Job, node: str) -> bool:
+    return job.state.running and job.nodes == (node,)
 
 
 def _goes_by_its_job(held: Placeholder) -> bool:

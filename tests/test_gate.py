@@ -11,11 +11,11 @@ import pytest
 from extender.gate import Gate, NotLeading
 from extender.kubernetes_api import KubernetesApi
 from extender.placement.events import PodVanished
-from extender.placement.identity import PlaceholderKey
+from extender.placement.identity import TRIES_AT_RECOVERY, PlaceholderKey
 from extender.placement.ledger import Ledger
 from extender.placement.placeholder import State
 from extender.placement.rules import Rules
-from extender.placement.workload import JOB_ID, Dialect
+from extender.placement.workload import ATTEMPT, JOB_ID, NODE, Dialect
 from slurm_client.errors import Unreachable
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
@@ -64,8 +64,11 @@ class Site:
         return {"items": self.listed}
 
     def bound(self, uid: str, job_id: int) -> None:
-        """kube-apiserver has it bound, though the ledger has not heard."""
-        notes = {JOB_ID: str(job_id)}
+        """kube-apiserver has it bound by a job, though the ledger has not heard."""
+        self.binds(uid, {JOB_ID: str(job_id), NODE: "n1"})
+
+    def binds(self, uid: str, notes: Mapping[str, str]) -> None:
+        """It is bound with these annotations of ours, by whomever."""
         self.listed.append(pod_manifest("late", uid=uid, node="n1", gates=(), annotations=notes))
 
 
@@ -148,8 +151,58 @@ async def test_a_pod_that_the_ledger_has_not_heard_of_is_asked_for(site: Site) -
     site.world.tell(PodVanished(uid))
     site.bound(uid, job_id)
     assert await site.gate.in_the_way("n1") == ()
-    site.bound("u10", 40_000_000)
+    site.bound("u10", own_id("u10"))
     assert await site.gate.in_the_way("n1") == ("default/late",)
+
+
+def own_id(uid: str, attempt_try: int = 0) -> int:
+    return PlaceholderKey(RULES.cluster, "default", "late", uid, 1, attempt_try).job_id(RULES.ids)
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {},
+        {ATTEMPT: "1"},
+        {ATTEMPT: "1", NODE: "n1"},
+        {JOB_ID: str(own_id("u10")), NODE: "n2"},
+        {JOB_ID: str(own_id("u11")), NODE: "n1"},
+    ],
+    ids=["nothing", "attempt", "node", "elsewhere", "another's"],
+)
+async def test_a_pod_that_never_had_a_job_of_its_own_there_is_in_nobodys_way(
+    site: Site, notes: dict[str, str]
+) -> None:
+    """Anybody may bind a Pod that names our scheduler, to any node."""
+    site.binds("u10", notes)
+    assert await site.gate.in_the_way("n1") == ()
+
+
+async def test_a_pod_whose_job_had_a_late_id_is_in_the_way_while_slurm_remembers_the_job(
+    site: Site,
+) -> None:
+    """It is none of the ids that are computed from its uid; the job has its key all the same."""
+    uid = bound_pod(site.world)
+    job = site.world.jobs.pop(job_id_of(site.world, uid))
+    site.world.tell(PodVanished(uid))
+    late = own_id(uid, TRIES_AT_RECOVERY)
+    site.world.jobs[late] = replace(job, id=late)
+    site.bound(uid, late)
+    assert await site.gate.in_the_way("n1") == ()
+    site.world.disturb(late, "PREEMPTED")
+    assert await site.gate.in_the_way("n1") == ("default/late",)
+
+
+async def test_a_pod_whose_job_ended_before_its_leader_did_is_in_the_way(site: Site) -> None:
+    """Whether Slurm still knows the job, or the next leader has the Pod's word alone."""
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.disturb(job_id, "PREEMPTED")
+    site.world.restart()
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+    del site.world.jobs[job_id]
+    site.world.restart()
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
 
 
 ANOTHERS = str(PlaceholderKey(RULES.cluster, "default", "p2", "u2", 1))
