@@ -81,11 +81,12 @@ def kept_back(placeholder: Placeholder, now: float) -> Cause | None:
 def rested(placeholder: Placeholder, at: Moment) -> Placeholder:
     """Returns the record of an attempt that is over since kube-scheduler did not bind the Pod, and
     offered no other Node. It was asked and refused, or (the first time: kube-scheduler may have been
-    down) has said nothing."""
+    down) has said nothing. A Pod that has our gate still, since its allocation could not be written, is
+    one that kube-scheduler never looks at: it only rests."""
     unbindable = placeholder.unbindable + 1
     in_a_row = unbindable if placeholder.refused else unbindable - 1
-    until = at.now + at.rules.rest_unbindable(in_a_row)
-    return placeholder._replace(unbindable=unbindable, asks_first=True, rests_until=until)
+    until, asks_first = at.now + at.rules.rest_unbindable(in_a_row), not placeholder.pod.gated
+    return placeholder._replace(unbindable=unbindable, asks_first=asks_first, rests_until=until)
 
 
 def awake(placeholder: Placeholder) -> Placeholder:
@@ -130,8 +131,10 @@ def _may_ask(placeholder: Placeholder) -> bool:
 
 
 def _words(placeholder: Placeholder) -> str:
-    said = placeholder.pod.refusal or "it has not said why"
     times = "" if placeholder.unbindable <= 1 else f", {placeholder.unbindable} times in a row"
+    if placeholder.pod.gated:
+        return f"what Slurm allocated could not be written onto it in time{times}: it rests for a while"
+    said = placeholder.pod.refusal or "it has not said why"
     return (
         f"kube-scheduler did not bind it to the Node that Slurm chose{times}: {said}; no job is asked"
         " for until kube-scheduler finds a Node, nor for a while after several attempts"

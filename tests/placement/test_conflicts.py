@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -176,6 +177,39 @@ def test_an_allocation_that_others_keep_us_from_writing_is_given_back() -> None:
     outwritten(world, uid, 10.0)
     assert world.jobs[job.id].state.ended
     assert not list(world.ledger.holding(job.nodes[0]))
+
+
+def away(world: World, uid: str) -> None:
+    """Somebody else was faster for a second; then kube-apiserver does not answer."""
+    outwritten(world, uid, 1.0)
+    end = world.now + world.rules.unbound_deadline + 6.0
+    while world.now < end:
+        for effect in tuple(world.effects):
+            world.effects.remove(effect)
+            world.finish(effect, LOST if isinstance(effect, VERSIONED) else world.do(effect))
+        world.pass_time(1.0)
+        poll_alone(world)
+    assert uid in world.pods
+
+
+def kept_from_writing(world: World, uid: str) -> None:
+    outwritten(world, uid, world.rules.unbound_deadline + 6.0)
+
+
+@pytest.mark.parametrize("hinder", [kept_from_writing, away])
+def test_a_pod_whose_allocation_could_not_be_written_is_placed_once_it_can(
+    hinder: Callable[[World, str], None],
+) -> None:
+    """It has its gate still: kube-scheduler, which never looks at it, is not waited for."""
+    world = World()
+    uid = world.create_pod()
+    settle_news(world)
+    hinder(world, uid)
+    for _ in range(5):
+        world.catch_up()
+        world.pass_time(1.0)
+    assert (world.pods[uid].attempt, world.started[uid]) == (2, 2)
+    assert world.pods[uid].node
 
 
 def test_a_kubernetes_that_does_not_answer_is_no_conflict() -> None:

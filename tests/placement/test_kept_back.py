@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from extender.placement.events import CancelJob, ClusterObserved, ShowCause, Submit
+from extender.placement.events import (
+    CancelJob,
+    ClusterObserved,
+    Effect,
+    Failure,
+    Remedy,
+    ShowCause,
+    Submit,
+    WriteAllocation,
+)
 from extender.placement.kept_back import may_be_given
 from extender.placement.ledger import Ledger
 from extender.placement.node_constraints import Node
@@ -321,6 +330,30 @@ def test_more_than_a_few_pods_that_kube_scheduler_binds_nowhere_are_trouble() ->
     world.remove_pod("u1")
     world.settle()
     assert told[-1] is None
+
+
+# Its allocation cannot be written
+
+
+class Unwritable(World):
+    """Somebody else writes to each Pod just before its allocation is written."""
+
+    def do(self, effect: Effect) -> object:
+        if isinstance(effect, WriteAllocation):
+            return Failure(Remedy.FRESHER, "the object has been modified")
+        return super().do(effect)
+
+
+def test_a_pod_onto_which_no_allocation_can_be_written_rests_longer_and_longer() -> None:
+    """It is told so, and that kube-scheduler finds a Node is not waited for: it has its gate."""
+    world = Unwritable(Rules())
+    uid = world.create_pod()
+    live_on(world, 60, uid)
+    assert world.started[uid] == 2
+    live_on(world, 5, uid)
+    assert "could not be written onto it in time, 2 times in a row" in told(world, uid)
+    live_on(world, HOUR, uid)
+    assert 7 <= world.started[uid] <= 8
 
 
 # Our own refusal of what Slurm chose
