@@ -4,6 +4,8 @@ The job is looked at, and the Binding carries the uid and resourceVersion of the
 with: whatever changed in between makes it fail, and it is tried again. The leader knows the Pod's
 version already; elsewhere, or where the Pod has changed since, the Pod is read first. Success is only
 said of a Pod that is bound. A Pod that is not ours has no job: it is bound where Slurm leaves it room.
+Nor is a Pod bound beside containers that outlive a Pod and its job, as far as the leader knows of them
+(`lingering`).
 """
 
 from __future__ import annotations
@@ -125,6 +127,8 @@ class Binder:
         ours = self._dialect.manages(manifest)
         allocation = await self._granted(pod, target.node) if ours else None
         async with self._room.held(manifest, target.node, allocation):
+            if ours:  # a Pod that was not listed any more may have containers there
+                await self._refuse_beside_containers(target.node)
             await self._post(target, pod, allocation)
 
     async def _post(self, target: Target, pod: Pod, allocation: Allocation | None) -> None:
@@ -132,6 +136,16 @@ class Binder:
         if allocation is not None:
             metadata["annotations"] = allocation.annotations()
         await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
+
+    async def _refuse_beside_containers(self, node: str) -> None:
+        """Raises NotBound while containers may run on a Node whose Pod was deleted by force and whose
+        job is over: no list of Pods has them, and Slurm has given what they use to others."""
+        ledger = self._ledger()
+        held = () if ledger is None else ledger.holding(node)
+        outlive = [each for each in held if each.lingers_until]
+        if not await self._have_their_jobs(outlive):
+            names = ", ".join(f"{each.pod.namespace}/{each.pod.name}" for each in outlive)
+            raise NotBound(f"containers of Pods that were deleted by force still end there: {names}")
 
     async def _have_their_jobs(self, bound: Iterable[Placeholder]) -> bool:
         """Tells whether nobody outlasts its job. A job's end may be news: Slurm is asked, in the same

@@ -353,6 +353,8 @@ class Ledger:
         (self._avoiding.add if avoiding else self._avoiding.discard)(uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
             self._reopen(record.pod.node)
+        if record.lingers_until and record.job_over:
+            self._delay_binding(record.holds)
         if record.missing and (record.job_over or self._breaker.passes(record, self._now)):
             self._settle(after_end(record, self._now, MISSED))
 
@@ -412,9 +414,25 @@ class Ledger:
                 # It may be refused by now, or placed by another replica.
                 begun = next_attempt(record, now)
                 return self._follow(after_pod(begun, begun.pod, self._moment()))
-            case State.ALLOCATED if now >= record.unbound_by and not record.in_flight:
-                return give_back(record, self._moment())
+            case State.ALLOCATED if record.unbound_by < inf:
+                return self._until_bound(record)
         return record
+
+    def _delay_binding(self, node: str | None) -> None:
+        """Gives those that are to be bound beside containers the time that these take."""
+        for each in self._records.holding(node) if node else ():
+            if each.state is State.ALLOCATED:
+                self._settle(each)
+
+    def _until_bound(self, record: Placeholder) -> Placeholder:
+        """No Pod is bound beside containers that outlive another and its job (`Binder`): the deadline
+        begins anew when they have ended."""
+        clear = self._clear_at(record.holds) if record.holds else 0.0
+        if clear > self._now:
+            by = max(record.unbound_by, clear + self._rules.unbound_deadline)
+            return record._replace(unbound_by=by)
+        due = self._now >= record.unbound_by and not record.in_flight
+        return give_back(record, self._moment()) if due else record
 
     def _in_line(self, record: Placeholder) -> Placeholder:
         """A Pod that is kept back is told why. A claim may be made a moment after its Pod."""

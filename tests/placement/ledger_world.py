@@ -334,7 +334,8 @@ class World:
         pod = self.pods.get(uid)
         if pod is None or pod.gated or pod.node or pod.allocation is None:
             return
-        if self.cannot_be_bound(uid) or pod.allocation.node in self.taken:
+        node = pod.allocation.node
+        if self.cannot_be_bound(uid) or node in self.taken or self.containers_end_on(node):
             return
         job, known = self.jobs.get(pod.allocation.job_id), self.ledger.allocated(uid)
         if known is not None and known.immediate and known.pod.resource_version == pod.resource_version:
@@ -347,6 +348,12 @@ class World:
         except NotBound:
             return
         self.bindings[uid] = pod.resource_version, granted.node
+
+    def containers_end_on(self, node: str) -> bool:
+        """Whether the leader's /bind knows of containers that outlive their Pod and its job."""
+        outlive = (each.job_id for each in self.ledger.holding(node) if each.lingers_until)
+        running = self.running()
+        return any(job_id not in running for job_id in outlive)
 
     def cannot_be_bound(self, uid: str) -> bool:
         """Whether kube-scheduler refuses a Pod everywhere before it asks any extender."""

@@ -97,6 +97,38 @@ def test_while_containers_run_whose_job_is_over_their_node_is_held(when: str) ->
     assert not world.ledger.holding("n1") or world.ledger.holding("n1")[0].pod.uid == other
 
 
+@pytest.mark.parametrize("retried_s", [0.2, 25.0])
+def test_a_pod_whose_allocation_is_written_already_is_bound_when_the_containers_have_ended(
+    retried_s: float,
+) -> None:
+    """Whenever kube-scheduler tries it again: its time to be bound begins only then."""
+    world = World()
+    uid = bound_pod(world)
+    world.disturb(job_id_of(world, uid), "PREEMPTED")
+    world.ask()
+    world.answer()
+    world.effects.clear()  # it is deleted by force before its eviction
+    other = world.create_pod()
+    settle(world)
+    allocation = world.pods[other].allocation
+    assert allocation is not None
+    assert allocation.node == "n1"
+    world.pass_time(20.0)
+    world.force_delete(uid)
+    settle(world)
+    for _ in range(34):
+        world.pass_time(1.0)
+        settle(world)
+        world.bind(other)
+        assert not world.pods[other].node
+    world.pass_time(1.0 + retried_s)
+    settle(world)
+    world.bind(other)
+    settle(world)
+    assert (world.pods[other].node, world.started[other]) == ("n1", 1)
+    assert state_of(world, other) is State.BOUND
+
+
 def test_the_next_leader_holds_what_its_job_says() -> None:
     world = World()
     job_id = job_of_a_pod_deleted_by_force(world)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
@@ -42,13 +43,15 @@ class Cluster:
         self.slurm = FakeSlurm(*jobs, calls=self.kubernetes.calls)
         self._listeners = Listeners(self.kubernetes, self.slurm, VIEW)
 
-    def knows(self, manifest: Manifest, *, immediate: bool = False) -> None:
-        """The extender leads, and has seen this version of the Pod."""
+    def knows(
+        self, manifest: Manifest, *, immediate: bool = False, holding: Sequence[Placeholder] = ()
+    ) -> None:
+        """The extender leads, and has seen this version of the Pod, and those on its Node."""
         seen = parse_pod(manifest, Dialect())
         known = Placeholder(
             seen, State.ALLOCATED, job_id=JOB.id, allocation=seen.allocation, immediate=immediate
         )
-        self._listeners.leads({seen.uid: known})
+        self._listeners.leads({seen.uid: known}, holding=holding)
 
     async def bind(self, **changed: str) -> str:
         """Returns the error, empty where kube-scheduler is told that the Pod is bound."""
@@ -403,6 +406,44 @@ async def test_while_slurm_does_not_answer_nothing_is_bound(error: SlurmError) -
     cluster.slurm.error = error
     assert error.words in await cluster.bind()
     assert cluster.kubernetes.bindings == []
+
+
+# Containers that outlive a Pod that was deleted by force
+
+GONE = pod(name="gone", uid="gone", gates=(), node="n4")
+
+
+@pytest.mark.parametrize("version", ["41", "40"])
+@pytest.mark.parametrize("immediate", [True, False])
+@pytest.mark.parametrize(
+    ("state", "told"), [("PREEMPTED", True), ("PREEMPTED", False), ("PENDING", False)]
+)
+async def test_nobody_is_bound_beside_containers_that_outlive_their_pod_and_its_job(
+    state: str, version: str, *, immediate: bool, told: bool
+) -> None:
+    """They are in no list of Pods, and Slurm counts them no more; that may be news to the leader. Once
+    they have ended the next try binds."""
+    job = placeholder_job(GONE, state, node="gpu-04")
+    gone = Placeholder(GONE, State.RELEASING, job_id=job.id, lingers_until=35.0, job_over=told)
+    cluster = Cluster(granted(), jobs=(JOB, job))
+    cluster.knows(granted(version=version), immediate=immediate, holding=[gone])
+    assert "containers of Pods that were deleted by force still end there: default/gone" in (
+        await cluster.bind()
+    )
+    assert cluster.kubernetes.bindings == []
+    cluster.knows(granted(version=version), immediate=immediate)
+    assert await cluster.bind() == ""
+    assert [node for node, _ in cluster.kubernetes.bindings] == ["n4"]
+
+
+async def test_containers_that_still_have_their_job_are_in_nobodys_way() -> None:
+    """Slurm gives what they use to nobody else."""
+    job = placeholder_job(GONE, node="gpu-04")
+    gone = Placeholder(GONE, State.RELEASING, job_id=job.id, lingers_until=35.0)
+    for version in ("41", "40"):
+        cluster = Cluster(granted(), jobs=(JOB, job))
+        cluster.knows(granted(version=version), holding=[gone])
+        assert await cluster.bind() == ""
 
 
 @pytest.mark.parametrize("missing", ["PodName", "PodNamespace", "PodUID", "Node"])
