@@ -170,7 +170,7 @@ def _after_first_look(placeholder: Placeholder, *, made_so: bool) -> Placeholder
 
 def _recognised(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
     if job is None:
-        return placeholder._replace(misnamed=0) if placeholder.misnamed else placeholder
+        return placeholder
     match whose(job, _claim(placeholder, at)):
         case Whose.OURS:
             known = placeholder._replace(known=identity_of(job), unsigned=False)
@@ -255,7 +255,9 @@ def _barred(placeholder: Placeholder, job: Job, reason: str, what: str, at: Mome
 
 def _before_its_end(placeholder: Placeholder, job: Job | None, at: Moment) -> Placeholder:
     """Only a job that says itself that it is this workload's is ended. One that Slurm does not know may
-    be on its way."""
+    be on its way; one that was there a moment ago, under another name, is read again later."""
+    if job is None and placeholder.misnamed:
+        return placeholder._replace(not_before=at.now + at.rules.recancel)
     if job is None:
         return placeholder if placeholder.ours else _look_again(placeholder, at)
     if not placeholder.ours:

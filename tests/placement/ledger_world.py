@@ -134,6 +134,8 @@ class World:
     """A job_submit plugin sets the AdminComment of every job that comes."""
     rewrites: dict[str, Any] = field(default_factory=dict)
     """What else it sets."""
+    odd_names: set[int] = field(default_factory=set)
+    """Jobs whose names are bytes that are no UTF-8: no cancel can name one of them."""
     lost_keys: str | None = None
     """What /readyz says of jobs without their keys."""
     unbindable: set[str] = field(default_factory=set)
@@ -493,6 +495,11 @@ class World:
         """An administrator's `scontrol update JobId=... AdminComment=...`."""
         self.jobs[job_id] = replace(self.jobs[job_id], admin_comment=text)
 
+    def give_odd_name(self, job_id: int) -> None:
+        """Its owner's `scontrol update JobId=... JobName=$'\\xff'`."""
+        self.odd_names.add(job_id)
+        self.jobs[job_id] = replace(self.jobs[job_id], name="\ufffd")
+
     def change_job(self, job_id: int, **changes: Any) -> None:
         """What the owner of a job that waits may do to it by `scontrol update`."""
         job = self.jobs[job_id]
@@ -597,7 +604,8 @@ class World:
         job = self.jobs.get(effect.job_id)
         if job is None or job.state.ended:
             return None
-        if effect.name not in (None, job.name):
+        named = effect.name == job.name and job.id not in self.odd_names
+        if effect.name is not None and not named:
             return Failure(Remedy.OTHER_JOB, f"Job name {job.name} != filter name {effect.name}")
         whose = self.workload_of(job)
         assert whose == effect.uid.partition("#")[0], f"job {job.id} of {whose} is cancelled"

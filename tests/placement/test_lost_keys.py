@@ -251,6 +251,41 @@ def test_a_job_that_its_owner_goes_on_renaming_is_ended_all_the_same(goes_on: bo
     assert world.jobs[job_id].state.base == "CANCELLED"
 
 
+def asked_while_reads_miss(world: World, every: int, seconds: int) -> int:
+    """How much was asked of Slurm until then; one of `every` reads finds the job."""
+    asked, reads = 0, 0
+    for _ in range(seconds * 10):
+        while world.news:
+            world.hear()
+        for effect in [world.effects.pop(0) for _ in range(len(world.effects))]:
+            asked += 1
+            reads += isinstance(effect, ReadJob)
+            missed = isinstance(effect, ReadJob) and reads % every
+            world.finish(effect, None if missed else world.do(effect))
+        world.pass_time(0.1)
+    return asked
+
+
+def test_a_job_whose_name_no_cancel_can_say_is_ended_though_reads_miss_it() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.give_odd_name(job_id)
+    world.remove_pod(uid)
+    asked_while_reads_miss(world, 2, seconds=60)
+    assert world.jobs[job_id].state.base == "CANCELLED"
+
+
+def test_a_renamed_job_that_no_read_finds_is_asked_for_with_pauses() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.give_odd_name(job_id)
+    world.remove_pod(uid)
+    assert asked_while_reads_miss(world, 1000, seconds=60) < 20
+    assert world.jobs[job_id].state.running
+
+
 def test_a_job_that_has_no_name_any_more_is_cancelled_by_that() -> None:
     world = World()
     uid = bound_pod(world)
