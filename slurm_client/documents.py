@@ -2,6 +2,9 @@
 
 5,000 nodes are some 10 MB, which a parser reads in one go, and nothing else runs meanwhile, in whatever
 thread it does. So a long list is read entry by entry, beside the event loop.
+
+Slurm takes any bytes for the name and the comment of a job, and slurmrestd repeats them. Where a byte is
+no UTF-8 the reply has U+FFFD: a job's owner must not make the job unreadable.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ async def read(content: bytes, each: Each | None = None) -> dict[str, Any]:
 
 def _whole(content: bytes, each: Each | None) -> dict[str, Any]:
     try:
-        parsed = orjson.loads(content)
+        parsed = _parsed(content)
     except ValueError:
         return {}
     if not isinstance(parsed, dict):
@@ -44,13 +47,17 @@ def _whole(content: bytes, each: Each | None) -> dict[str, Any]:
     return parsed
 
 
+def _parsed(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except ValueError:  # it takes valid UTF-8 only
+        return orjson.loads(content.decode(errors="replace"))
+
+
 def _by_entries(content: bytes, each: Each | None) -> dict[str, Any]:
     """The same. Where the first field is a list, which slurmrestd's long ones are, others may run
     between two of its entries."""
-    try:
-        text = content.decode()
-    except ValueError:
-        return {}
+    text = content.decode(errors="replace")
     opening = _LIST.match(text)
     if opening is None:
         return _whole(content, each)

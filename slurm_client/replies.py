@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def states(document: Mapping[str, Any]) -> AllStates:
-    """Of GET jobs/state/."""
-    entries = document.get("jobs") or ()
+def states(entries: Sequence[Mapping[str, Any]]) -> AllStates:
+    """Of `jobs` in GET jobs/state/."""
     # "7_3" and "7_*" are tasks of arrays; int() would take the first for 73.
     found = AllStates(
         (int(number), _state(tuple(entry.get("state") or ())))

@@ -150,14 +150,16 @@ class SlurmRest:
         return await self._states(())
 
     async def job(self, job_id: int) -> Job | None:
+        path = f"job/{job_id}"
         try:
-            reply = await self._get(f"job/{job_id}")
+            entries = await self._list("jobs", Request("GET", path))
         except SlurmError as error:
             if error.number == _NO_SUCH_JOB:
                 return None
             raise
-        entries = reply.document.get("jobs") or ()
-        return replies.job(entries[0]) if entries else None
+        if not entries:
+            raise OutcomeUnknown(f"GET {path}: a reply without the job")
+        return replies.job(entries[0])
 
     async def grant(self, job_id: int) -> Grant | None:
         if not (await self.connect()).resources:
@@ -196,8 +198,7 @@ class SlurmRest:
             _check_cancelled(status)
 
     async def nodes(self) -> tuple[Node, ...]:
-        reply = await self._send(Request("GET", "nodes/", each=("nodes", replies.node)))
-        return tuple(reply.document.get("nodes") or ())
+        return tuple(await self._list("nodes", Request("GET", "nodes/", each=("nodes", replies.node))))
 
     async def node(self, name: str) -> Node | None:
         path = _node(name)
@@ -214,13 +215,12 @@ class SlurmRest:
         there is nothing to tell: of 5,000 nodes in 3 ms, and not in 700."""
         await self._have_allocations_counted()
         try:
-            reply = await self._get(path)
+            entries = await self._list("nodes", Request("GET", path))
         except SlurmError as error:
             # "Failure to query node", HTTP 200 and no number: a slurmctld that is down has one.
             if error.number is None and error.http_status == 200:
                 return None
             raise
-        entries = reply.document.get("nodes") or ()
         return replies.node(entries[0]) if entries else None
 
     async def drain_node(self, name: str, reason: str) -> None:
@@ -235,8 +235,8 @@ class SlurmRest:
                 raise
 
     async def partitions(self) -> tuple[Partition, ...]:
-        reply = await self._get("partitions/")
-        return tuple(replies.partition(entry) for entry in reply.document.get("partitions") or ())
+        entries = await self._list("partitions", Request("GET", "partitions/"))
+        return tuple(map(replies.partition, entries))
 
     async def resources(self, job_id: int) -> tuple[Resources, ...]:
         """What a running job has on each node; () where the server cannot tell or it has none."""
@@ -273,13 +273,20 @@ class SlurmRest:
         # An error is never taken for "no jobs": 24.11 and 26.05 answer 200 with an empty list while
         # there are none, also before the first, and 500 "Unspecified error" with null while
         # slurmctld is down.
-        return replies.states((await self._get("jobs/state/", query)).document)
+        return replies.states(await self._list("jobs", Request("GET", "jobs/state/", query)))
 
     async def _ask_for_no_nodes(self) -> None:
         await self._exchange(Request("GET", "nodes/", _SINCE_NEVER))
 
-    async def _get(self, path: str, query: Sequence[tuple[str, str]] = ()) -> Reply:
-        return await self._send(Request("GET", path, query))
+    async def _list(self, field: str, request: Request) -> list[Any]:
+        """What was asked for. A reply without the list does not say that there is nothing."""
+        found = (await self._send(request)).document.get(field)
+        if not isinstance(found, list):
+            raise OutcomeUnknown(f"{request.text}: a reply without {field}")
+        return found
+
+    async def _get(self, path: str) -> Reply:
+        return await self._send(Request("GET", path))
 
     async def _post(self, path: str, body: dict[str, Any]) -> Reply:
         return await self._send(Request("POST", path, body=body))

@@ -14,6 +14,8 @@ from slurm_client.in_memory import InMemorySlurm
 from slurm_client.model import Job, Node
 
 _PREFIX: Final = "/slurm/v0.0.45/"
+_NO_UTF8: Final = "\ufffd".encode()
+"""What `slurm_client.in_memory` tells for a byte that is no UTF-8. slurmrestd repeats the byte."""
 _NO_SUCH_JOB: Final = (2017, "Invalid job id specified")
 _ALREADY_DONE: Final = (2021, "Job/step already completing or completed")
 _NOT_RUNNING: Final = (2085, "Job is not running")
@@ -90,7 +92,8 @@ class Face:
 
     def _says(self, document: Document, status: int = 200, entries: int = 0) -> Answer:
         common = {"meta": self._meta, "errors": [], "warnings": []}
-        return Answer(status, orjson.dumps(common | document), entries=entries)
+        content = orjson.dumps(common | document).replace(_NO_UTF8, b"\xff")
+        return Answer(status, content, entries=entries)
 
     def _error(self, error: SlurmError) -> Answer:
         if isinstance(error, Unexplained) and error.number is None:

@@ -16,7 +16,7 @@ from slurm_client.in_memory.accounting import REASONS, Enforcement
 from slurm_client.in_memory.history import Journal
 from slurm_client.in_memory.jobs import Jobs
 from slurm_client.in_memory.machines import Machine
-from slurm_client.in_memory.record import RUNNING, Record
+from slurm_client.in_memory.record import RUNNING, Record, told
 from slurm_client.model import JobState
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Controller:
         if record is None or record.state.ended:
             return
         if name not in (None, record.spec.name):
-            raise refusals.other_job(record.spec.name, name)
+            raise refusals.other_job(told(record.spec.name), name)
         self.end(record, "CANCELLED", now)
 
     def end(self, record: Record, base: str, now: float, *, reason: str = "") -> None:

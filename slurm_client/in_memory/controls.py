@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slurm_client.errors import OutcomeUnknown
+from slurm_client.in_memory.record import kept
 from slurm_client.model import JobState
 
 if TYPE_CHECKING:
@@ -41,6 +42,13 @@ class Controls:
     def admin_cancel(self, job_id: int) -> None:
         """scancel by an administrator."""
         self._controller.cancel(job_id, self._now())
+
+    def edit(self, job_id: int, *, name: bytes, comment: bytes) -> None:
+        """`scontrol update` by the job's owner, who may write any bytes."""
+        now = self._now()
+        record = self._record(job_id)
+        spec = replace(record.spec, name=kept(name), comment=kept(comment))
+        self._controller.jobs.put(replace(record, spec=spec), now)
 
     def preempt(self, job_id: int) -> None:
         """Slurm takes the job's resources for a better one. Requeue is off: PREEMPTED."""

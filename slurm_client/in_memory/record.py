@@ -61,14 +61,14 @@ class Record:
         return Job(
             id=self.id,
             state=self.state,
-            name=spec.name,
+            name=told(spec.name),
             partition=self.partition,
             user_id=self.user_id,
             group_id=self.group_id,
             account=self.account,
             qos=self.qos,
             reservation=spec.reservation or "",
-            comment=spec.comment or "",
+            comment=told(spec.comment or ""),
             admin_comment=spec.admin_comment,
             nodes=tuple(slot.node for slot in self.slots),
             gres=held_gres,
@@ -94,6 +94,16 @@ class Record:
             time_limit_minutes=spec.time_limit_minutes,
             held=self.held,
         )
+
+
+def kept(written: bytes) -> str:
+    """What is kept of a text of any bytes (PEP 383)."""
+    return written.decode(errors="surrogateescape")
+
+
+def told(text: str) -> str:
+    """The same as a client reads it: what is no UTF-8 is U+FFFD."""
+    return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _seconds(time: float | None) -> int | None:

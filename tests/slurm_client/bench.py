@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import re
 import time
 from contextlib import contextmanager
@@ -108,6 +109,10 @@ class Bench:
         """These nodes are the reservation's, and it is these users', until the block ends."""
         raise NotImplementedError
 
+    async def edit(self, job_id: int, *, name: bytes, comment: bytes) -> None:
+        """The job's owner changes these."""
+        raise NotImplementedError
+
     async def allocate(self, **wanted: Any) -> Job:
         return await self.read(await self.slurm.allocate(spec(**wanted), next(self.ids)))
 
@@ -183,6 +188,9 @@ class InMemoryBench(Bench):
     async def fail(self, name: str) -> None:
         self.controls.fail_node(name)
 
+    async def edit(self, job_id: int, *, name: bytes, comment: bytes) -> None:
+        self.controls.edit(job_id, name=name, comment=comment)
+
     @contextmanager
     def reserved(self, name: str, nodes: Sequence[str], users: Sequence[str]) -> Iterator[None]:
         self.controls.reserve(name, nodes, [JOB_USERS[user] for user in users])
@@ -205,6 +213,10 @@ class RealBench(Bench):
 
     async def fail(self, name: str) -> None:
         self._scontrol("update", f"NodeName={name}", "State=DOWN", "Reason=failed")
+
+    async def edit(self, job_id: int, *, name: bytes, comment: bytes) -> None:
+        texts = f"JobName={os.fsdecode(name)}", f"Comment={os.fsdecode(comment)}"
+        self._scontrol("update", f"JobId={job_id}", *texts)
 
     def reserved(self, name: str, nodes: Sequence[str], users: Sequence[str]) -> ContextManager[None]:
         reservation = real.Reservation(name, nodes=tuple(nodes), users=tuple(users))

@@ -15,6 +15,7 @@ from slurm_client.errors import (
     JobIdTaken,
     NeedsOperator,
     NoRoomNow,
+    OtherJob,
     OutcomeUnknown,
     RetryLater,
     SlurmError,
@@ -122,7 +123,7 @@ async def test_a_connection_that_the_server_means_to_close_is_not_used_again() -
 async def test_nothing_that_a_token_holds_becomes_another_header() -> None:
     async with peer(NO_JOBS) as served:
         slurm = SlurmRest(served.url, StaticToken("a\r\nX-SLURM-USER-NAME: root"))
-        await slurm.job(7)
+        await slurm.states([7])
         await slurm.aclose()
         assert set(served.tokens) == {"a??X-SLURM-USER-NAME: root"}
 
@@ -188,6 +189,50 @@ async def test_a_200_that_is_not_slurmrestds_says_nothing(call: str) -> None:
     async with peer(nothing, nothing) as served, client_of(served) as slurm:
         with pytest.raises(SlurmError):
             await getattr(slurm, call)(*arguments.get(call, ()))
+
+
+LISTS = {
+    "states": "jobs",
+    "all_states": "jobs",
+    "job": "jobs",
+    "nodes": "nodes",
+    "partitions": "partitions",
+}
+
+
+@pytest.mark.parametrize("call", LISTS)
+@pytest.mark.parametrize("listed", ["nothing", None, {}])
+async def test_a_reply_without_what_was_asked_for_says_nothing(call: str, listed: object) -> None:
+    told = {} if listed == "nothing" else {LISTS[call]: listed}
+    arguments = {"states": ([1],), "job": (1,)}
+    async with peer(Act(reply(200, told))) as served, client_of(served) as slurm:
+        with pytest.raises(OutcomeUnknown, match="without"):
+            await getattr(slurm, call)(*arguments.get(call, ()))
+
+
+async def test_only_slurm_itself_says_that_there_is_no_job() -> None:
+    unknown = Act(reply(404, slurm_error(2017)), closes=True)
+    async with peer(NO_JOBS, unknown) as served, client_of(served) as slurm:
+        with pytest.raises(OutcomeUnknown, match="without the job"):
+            await slurm.job(7)
+        assert await slurm.job(7) is None
+
+
+ODD_JOB = b'{"meta":{},"jobs":[{"job_id":7,"job_state":["RUNNING"],"name":"\xff","comment":"a\xc3"}]}'
+ODD_NAME = b'{"meta":{},"status":[{"error":{"code":2172,"message":"Job name \xff != filter name x"}}]}'
+
+
+async def test_a_job_whose_owner_wrote_bytes_that_are_no_utf8_is_read() -> None:
+    async with peer(Act(reply(200, ODD_JOB))) as served, client_of(served) as slurm:
+        job = await slurm.job(7)
+    assert job is not None
+    assert (job.id, job.state.running, job.name, job.comment) == (7, True, "\ufffd", "a\ufffd")
+
+
+async def test_a_cancel_that_meets_a_name_that_is_no_utf8_says_so() -> None:
+    async with peer(Act(reply(200, ODD_NAME))) as served, client_of(served) as slurm:
+        with pytest.raises(OtherJob, match="\ufffd != filter name x"):
+            await slurm.cancel(7, "x")
 
 
 @pytest.mark.parametrize(

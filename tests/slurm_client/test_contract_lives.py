@@ -169,6 +169,25 @@ async def test_a_cancel_that_names_its_job_ends_no_other(bench: Bench) -> None:
     await bench.slurm.cancel(next(bench.ids), "default/mine")
 
 
+@pytest.mark.parametrize("odd", [b"\xff", b"a\xc3", b"a\nb\tc", b"a\x01\x1b[31m\x7f"])
+async def test_a_job_whose_owner_wrote_odd_bytes_is_read_and_ended(bench: Bench, odd: bytes) -> None:
+    text = odd.decode(errors="replace")
+    job = await bench.allocate()
+    await bench.edit(job.id, name=odd, comment=odd)
+    read = await bench.read(job.id)
+    assert (read.name, read.comment, read.state.running) == (text, text, True)
+    assert (await bench.state(job.id)).running
+    with pytest.raises(OtherJob):
+        await bench.slurm.cancel(job.id, job.name)
+    if text.encode() != odd:  # nobody can name it
+        with pytest.raises(OtherJob):
+            await bench.slurm.cancel(job.id, text)
+    assert (await bench.read(job.id)).state.running
+    await bench.slurm.cancel(job.id, text if text.encode() == odd else None)
+    assert (await bench.state(job.id)).base == "CANCELLED"
+    assert (await bench.read(job.id)).comment == text
+
+
 async def test_an_ended_job_says_when_and_has_no_gpus(bench: Bench) -> None:
     job = await bench.allocate(gres=(("gpu", 1),))
     await bench.slurm.cancel(job.id)

@@ -50,6 +50,20 @@ async def test_what_is_no_json_is_nothing(content: bytes) -> None:
     assert await documents.read(content) == {}
 
 
+@pytest.mark.parametrize("long", [0, 1000], ids=["long", "short"])
+@pytest.mark.parametrize("first", [b"", b'"meta": {}, '], ids=["first", "later"])
+@pytest.mark.parametrize("odd", [b"\xff", b"\xc3", b"\xe2\x82", b"\xed\xa0\x80", b"a\xffb\xc3\xa9"])
+async def test_bytes_that_are_no_utf8_leave_the_rest_readable(
+    odd: bytes, first: bytes, long: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "_LONG", long)
+    text = odd.decode(errors="replace")
+    content = b'{%s"jobs": [{"comment": "%s", "job_id": 7}], "more": "%s"}' % (first, odd, odd)
+    found = await documents.read(content)
+    assert found["jobs"] == [{"comment": text, "job_id": 7}]
+    assert found["more"] == text
+
+
 @pytest.mark.parametrize("before", [b"", b"{}, "], ids=["first", "later"])
 async def test_what_nests_too_deep_is_nothing(before: bytes) -> None:
     deep = b"[" * 200_000 + b"]" * 200_000
