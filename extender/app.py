@@ -25,6 +25,7 @@ from fastapi.exceptions import RequestValidationError
 from extender import health as probes
 from extender import recovery
 from extender.admission import mutate, validate
+from extender.admission.review import is_large
 from extender.adoption import PART as ADOPTION
 from extender.adoption import Adopter
 from extender.audit.patrol import Patrol
@@ -157,6 +158,7 @@ class Extender:
     def servers(self) -> list[Server]:
         """Returns one server for each group of callers."""
         settings, dialect = self._settings, self._settings.dialect
+        answered = self._telemetry.answered
         room = Room(self._kubernetes, self._slurm, dialect, self._occupancy)
         binder = Binder(
             self._kubernetes,
@@ -174,14 +176,14 @@ class Extender:
             "/scheduler/preempt": preempt.verb(),
         }
         servers = [
-            self._server("scheduler", self._verbs(scheduler), self._face_for_schedulers()),
+            self._server("scheduler", Verbs(scheduler, answered), self._face_for_schedulers()),
             self._server("metrics", _plain(self._telemetry.router())),
             self._server("health", _plain(probes.router(self._health))),
         ]
         if self._certificate is not None:
             webhook = dict(self._webhooks())
             face = self._certificate.face(settings.admission_client_ca_file)
-            servers.append(self._server("admission", self._verbs(webhook), face))
+            servers.append(self._server("admission", Verbs(webhook, answered, is_large), face))
         if settings.hooks_token_file is not None:
             pushes = hooks.router(TokenFile(settings.hooks_token_file), self._nudge, self._gate)
             application = _plain(pushes)
@@ -390,9 +392,6 @@ class Extender:
             self._health,
             wishes=self._settings.wishes,
         )
-
-    def _verbs(self, verbs: Mapping[str, Verb]) -> Verbs:
-        return Verbs(verbs, self._telemetry.answered)
 
     def _face_for_schedulers(self) -> Face | None:
         authorities = self._settings.scheduler_client_ca_file

@@ -1,4 +1,4 @@
-"""Long loops in the event loop: everything else gets its turns between their parts.
+"""Long work in the event loop: everything else gets its turns between its parts.
 
 /filter is answered within milliseconds, whatever else goes on: nothing may hold the loop for long.
 """
@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from time import perf_counter
 from typing import TypeVar
 
 Item = TypeVar("Item")
-
+Result = TypeVar("Result")
 
 _TURN_S = 0.002
 
@@ -25,3 +25,23 @@ async def by_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
         if perf_counter() >= ends:
             await asyncio.sleep(0)
             ends = perf_counter() + _TURN_S
+
+
+class OneByOne:
+    """Work that cannot be parted: one piece at a time, in the order in which they came. After each the
+    event loop is everything else's for as long as the piece took."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()  # which is given in the order in which it is waited for
+        self._rests_until = 0.0
+
+    async def does(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Returns what comes of it, without a rest after it where nothing follows."""
+        async with self._turn:
+            await asyncio.sleep(self._rests_until - perf_counter())
+            began = perf_counter()
+            try:
+                return await work()
+            finally:
+                now = perf_counter()
+                self._rests_until = now + (now - began)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import partial
 from http import HTTPStatus
 from itertools import islice
 from time import perf_counter
@@ -21,12 +22,14 @@ from pydantic_core import ErrorDetails
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from extender.seldom import Seldom
+from extender.turns import OneByOne
 
 log = structlog.get_logger()
 
 Verb = Callable[[bytes], Awaitable[Any]]
 """From a request's body to what the reply's JSON says. It may raise pydantic's ValidationError."""
 Observe = Callable[[str, HTTPStatus, float], object]
+Answer = tuple[HTTPStatus, bytes]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -35,6 +38,11 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _MOST_FIELDS = 5
 _LONGEST_FIELD = 200
 _JSON = (b"content-type", b"application/json")
+
+# Of the large bodies that wait for their turns: half of what a listener takes of all bodies. None counts
+# as less than the least, so that they are 256 at most.
+_MOST_WAITING = 32 << 20
+_LEAST_WAITING = 128 << 10
 
 
 def _is_a_pod(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -49,11 +57,19 @@ PodManifest = Annotated[dict[str, Any], AfterValidator(_is_a_pod)]
 
 
 class Verbs:
-    """Answers POST requests at fixed paths. `observe` hears of each: path, status, seconds."""
+    """Answers POST requests at fixed paths. `observe` hears of each: path, status, seconds. Those whose
+    body `is_large` take turns; the others wait for nothing."""
 
-    def __init__(self, verbs: Mapping[str, Verb], observe: Observe) -> None:
+    def __init__(
+        self,
+        verbs: Mapping[str, Verb],
+        observe: Observe,
+        is_large: Callable[[bytes], bool] = lambda _: False,
+    ) -> None:
         self._verbs = {path: (verb, Seldom("malformed request")) for path, verb in verbs.items()}
         self._observe = observe
+        self._is_large = is_large
+        self._large = _Large()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, path = perf_counter(), scope["path"]
@@ -67,11 +83,46 @@ class Verbs:
             status, content = _error(HTTPStatus.METHOD_NOT_ALLOWED, "this takes POST only")
             headers.append((b"allow", b"POST"))
         else:
-            status, content = await _answer(*found, body, path)
+            if self._is_large(body):
+                answer = await self._large.answer(
+                    partial(_answer, *found, body, path), len(body), receive
+                )
+            else:
+                answer = await _answer(*found, body, path)
+            if answer is None:
+                return
+            status, content = answer
             self._observe(path, status, perf_counter() - began)
         headers.append((b"content-length", b"%d" % len(content)))
         await send({"type": "http.response.start", "status": status.value, "headers": headers})
         await send({"type": "http.response.body", "body": content})
+
+
+class _Large:
+    """Requests that take long to answer, which is done in turns (`OneByOne`)."""
+
+    def __init__(self) -> None:
+        self._turns = OneByOne()
+        self._waiting = 0
+
+    async def answer(
+        self, answer: Callable[[], Awaitable[Answer]], length: int, receive: Receive
+    ) -> Answer | None:
+        """Returns the answer; None where the caller goes away before its turn, as kube-apiserver does
+        after `timeoutSeconds`. Nothing is worked on then."""
+        takes = max(length, _LEAST_WAITING)
+        if self._waiting + takes > _MOST_WAITING:
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests are waiting")
+        self._waiting += takes
+        answered = asyncio.ensure_future(self._turns.does(answer))
+        gone = asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait((answered, gone), return_when=asyncio.FIRST_COMPLETED)
+            return answered.result() if answered.done() else None
+        finally:
+            self._waiting -= takes
+            answered.cancel()
+            gone.cancel()
 
 
 async def _body(receive: Receive) -> bytes | None:
@@ -86,7 +137,7 @@ async def _body(receive: Receive) -> bytes | None:
             return b"".join(pieces)
 
 
-async def _answer(verb: Verb, malformed: Seldom, body: bytes, path: str) -> tuple[HTTPStatus, bytes]:
+async def _answer(verb: Verb, malformed: Seldom, body: bytes, path: str) -> Answer:
     try:
         return HTTPStatus.OK, orjson.dumps(await verb(body))
     except ValidationError as error:
@@ -98,7 +149,7 @@ async def _answer(verb: Verb, malformed: Seldom, body: bytes, path: str) -> tupl
         return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error: see the extender's log")
 
 
-def _error(status: HTTPStatus, words: str) -> tuple[HTTPStatus, bytes]:
+def _error(status: HTTPStatus, words: str) -> Answer:
     return status, orjson.dumps({"Error": words})
 
 

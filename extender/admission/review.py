@@ -40,10 +40,13 @@ _ALL_WARNINGS = 4096
 _MOST_PROBLEMS = 50
 _LONGEST_PROBLEM = 1024
 _MOST_READ = max(limits.MOST_TERMS, limits.MOST_TOLERATIONS, limits.MOST_CONTAINERS) + 1
-# Of a body: JSON's values are made in the event loop, at up to 0.3 us each, of which 4 MiB may have two
+# Of a body: JSON's values are made in the event loop, at up to 1 us each, of which 4 MiB may have two
 # million. An ordinary Pod has some hundred, one of 500 containers and the Pod it is changed from some
-# 200,000, `managedFields` included; and annotations (256 KiB) may have a text of nothing else.
+# 200,000, `managedFields` included; and annotations (256 KiB) may have a text of nothing else. So one
+# body may take 0.3 s, and 140 of them may come at once: those of more than _ORDINARY_SEPARATORS take
+# turns (`is_large`). Below that, as many as a listener has connections are parsed within a second.
 _MOST_SEPARATORS = 300_000
+_ORDINARY_SEPARATORS = 2_000
 _CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), " ")
 
 
@@ -187,10 +190,22 @@ class AdmissionReview(_Part, Generic[Asked]):
     request: Asked
 
 
-def _few_values(body: bytes) -> bytes:
-    """Each value comes after one of these."""
+def _more_than(most: int, body: bytes) -> int:
+    """Returns how many separators a body has if it has more than so many, else 0. Each value comes after
+    one of them."""
+    if len(body) <= most:
+        return 0
     separators = sum(map(body.count, (b"[", b"{", b",")))
-    if separators > _MOST_SEPARATORS:
+    return separators if separators > most else 0
+
+
+def is_large(body: bytes) -> bool:
+    """Tells whether a review holds up the event loop, if many come at once."""
+    return _more_than(_ORDINARY_SEPARATORS, body) > 0
+
+
+def _few_values(body: bytes) -> bytes:
+    if separators := _more_than(_MOST_SEPARATORS, body):
         raise ValueError(limits.beyond("brackets and commas", separators, _MOST_SEPARATORS))
     return body
 

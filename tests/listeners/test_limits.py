@@ -238,6 +238,29 @@ async def test_a_body_that_nobody_asked_for_is_bounded_too() -> None:
         assert there.refused[0] == "body too large"
 
 
+async def test_a_large_body_is_dropped_when_its_sender_leaves_before_its_turn() -> None:
+    began, go_on = list[int](), asyncio.Event()
+
+    async def slow(body: bytes) -> int:
+        began.append(len(body))
+        await go_on.wait()
+        return len(body)
+
+    application = Verbs({"/slow": slow}, lambda *_: None, lambda _: True)
+    async with site(application, body=lambda: 4 * MB) as there:
+        first, second = await there.opens(), await there.opens()
+        first.sends(head("/slow", length=MB), b"x" * MB)
+        await until(lambda: began == [MB])
+        second.sends(head("/slow", length=2 * MB), b"x" * 2 * MB)
+        await until(lambda: application._large._waiting == 3 * MB)
+        await second.leaves()
+        await until(lambda: application._large._waiting == MB)
+        go_on.set()
+        assert await first.reply() == (200, b"%d" % MB)
+        assert await first.asks(b"x", "/slow") == (200, b"1")
+        assert began == [MB, 1]
+
+
 async def test_unfinished_bodies_are_bounded_together_and_the_oldest_makes_way() -> None:
     async with site(bodies=3000, owes_s=30.0) as there:
         peers = []

@@ -105,6 +105,76 @@ async def _exchange(application: Verbs, *received: MutableMapping[str, Any]) -> 
     return sent
 
 
+LARGE = 17 << 20
+
+
+class Waiting:
+    """A verb of which each large request waits to be let go."""
+
+    def __init__(self) -> None:
+        self.began: list[int] = []
+        self.works = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.application = Verbs({"/double": self._length}, lambda *_: None, lambda body: len(body) > 9)
+        transport = httpx.ASGITransport(self.application)
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://extender")
+
+    async def _length(self, body: bytes) -> int:
+        self.began.append(len(body))
+        if len(body) > 9:
+            self.works.set()
+            await self.go_on.wait()
+        return len(body)
+
+    async def asks(self, length: int) -> tuple[int, str]:
+        async with asyncio.timeout(5):
+            answer = await self.client.post("/double", content=b"x" * length)
+            return answer.status_code, answer.text
+
+
+async def test_a_large_request_waits_for_the_one_before_and_small_ones_for_none() -> None:
+    verb = Waiting()
+    asked = [asyncio.ensure_future(verb.asks(length)) for length in (10, 11)]
+    async with asyncio.timeout(5):
+        await verb.works.wait()
+    assert await verb.asks(9) == (200, "9")
+    assert verb.began == [10, 9]
+    verb.go_on.set()
+    assert await asyncio.gather(*asked) == [(200, "10"), (200, "11")]
+    assert verb.began == [10, 9, 11]
+
+
+async def test_who_goes_away_before_its_turn_is_not_worked_for() -> None:
+    verb = Waiting()
+    first = asyncio.ensure_future(verb.asks(10))
+    async with asyncio.timeout(5):
+        await verb.works.wait()
+        sent = await _exchange(
+            verb.application,
+            {"type": "http.request", "body": b"x" * 11, "more_body": False},
+            {"type": "http.disconnect"},
+        )
+    assert sent == []
+    verb.go_on.set()
+    assert await first == (200, "10")
+    assert await verb.asks(12) == (200, "12")
+    assert verb.began == [10, 12]
+
+
+@pytest.mark.parametrize(("length", "most"), [(LARGE, 1), (10, 256)])
+async def test_large_requests_that_wait_leave_place_for_others(length: int, most: int) -> None:
+    """Of the memory and the connections that a listener has."""
+    verb = Waiting()
+    asked = [asyncio.ensure_future(verb.asks(length)) for _ in range(most)]
+    async with asyncio.timeout(5):
+        await verb.works.wait()
+    assert await verb.asks(length) == (503, '{"Error":"too many large requests are waiting"}')
+    assert await verb.asks(9) == (200, "9")
+    verb.go_on.set()
+    assert set(await asyncio.gather(*asked)) == {(200, f"{length}")}
+    assert await verb.asks(length) == (200, f"{length}")
+
+
 LENGTH_AND_BODY = b'content-length: 12\r\n\r\n{"number":2}'
 
 

@@ -1,0 +1,88 @@
+"""Large reviews, many at once: the event loop is everybody's meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from time import process_time
+
+import pytest
+
+from extender.admission.review import _MOST_SEPARATORS, _ORDINARY_SEPARATORS, is_large
+from tests.verbs.callers import Listeners, body
+from tests.verbs.test_malformed import POD
+
+AT_ONCE = 12
+TICK_S = 0.005
+
+
+def review(separators: int) -> bytes:
+    """About a Pod with about so many values that nobody reads."""
+    values = b",".join([b"[]"] * ((separators - 20) // 2))
+    return POD % (b'"managedFields": [' + values + b"]", b"")
+
+
+LARGEST = review(_MOST_SEPARATORS)
+LARGE = review(_MOST_SEPARATORS // 4)
+
+
+class Crowd:
+    """Some callers with the same review at once."""
+
+    def __init__(self, verb: str, sent: bytes) -> None:
+        self._verb = verb
+        self._sent = sent
+        self.listeners = Listeners()
+        self.answered: list[int] = []
+
+    async def comes(self) -> None:
+        """Returns when all of them are answered."""
+        await asyncio.gather(*(self.asks(number) for number in range(AT_ONCE)))
+
+    async def asks(self, number: int) -> None:
+        answer = await self.listeners.post(self._verb, self._sent)
+        assert answer.status_code == 200, answer.text
+        self.answered.append(number)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("verb", ["mutate", "validate/every-pod"])
+async def test_the_event_loop_is_held_up_by_one_of_them_at_a_time(verb: str) -> None:
+    """By CPU time: what else runs on this machine does not count."""
+    crowd, late = Crowd(verb, LARGEST), [0.0]
+    began = process_time()
+    await crowd.asks(0)
+    one = process_time() - began
+
+    async def ticks() -> None:
+        while True:
+            before = process_time()
+            await asyncio.sleep(TICK_S)
+            late.append(process_time() - before)
+
+    ticking = asyncio.ensure_future(ticks())
+    await crowd.comes()
+    await asyncio.sleep(2 * TICK_S)
+    ticking.cancel()
+    assert crowd.answered[1:] == [*range(AT_ONCE)]
+    assert max(late) < 3 * one, f"held up for {max(late):.3f} s, and one of them takes {one:.3f} s"
+
+
+async def test_small_ones_are_answered_between_them() -> None:
+    crowd, between = Crowd("mutate", LARGE), set[int]()
+
+    async def small() -> None:
+        while True:
+            assert (await crowd.listeners.post("mutate", body("mutate"))).status_code == 200
+            between.add(len(crowd.answered))
+            await asyncio.sleep(TICK_S)
+
+    asking = asyncio.ensure_future(small())
+    await crowd.comes()
+    asking.cancel()
+    assert len(between) > AT_ONCE / 2, between
+
+
+def test_what_is_large() -> None:
+    assert not is_large(review(_ORDINARY_SEPARATORS))
+    assert is_large(review(_ORDINARY_SEPARATORS + 50))
+    assert not is_large(POD % (b'"name": "%s"' % (b"n" * 100_000), b""))
