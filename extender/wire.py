@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from extender.seldom import Seldom
-from extender.turns import OneByOne
+from extender.turns import OneByOne, Together
 
 log = structlog.get_logger()
 
@@ -58,7 +58,8 @@ PodManifest = Annotated[dict[str, Any], AfterValidator(_is_a_pod)]
 
 class Verbs:
     """Answers POST requests at fixed paths. `observe` hears of each: path, status, seconds. Those whose
-    body `is_large` take turns; the others wait for nothing."""
+    body `is_large` take turns. The others wait for nothing, but for all others in the process where very
+    many come at once."""
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class Verbs:
         self._observe = observe
         self._is_large = is_large
         self._large = _Large()
+        self._small = Together()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, path = perf_counter(), scope["path"]
@@ -88,7 +90,10 @@ class Verbs:
                     partial(_answer, *found, body, path), len(body), receive
                 )
             else:
+                await self._small.may_begin()
+                started = perf_counter()
                 answer = await _answer(*found, body, path)
+                self._small.took(perf_counter() - started)
             if answer is None:
                 return
             status, content = answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import MutableMapping
 from http import HTTPStatus
+from time import process_time
 from typing import Any
 
 import httpx
@@ -65,6 +66,24 @@ async def test_whoever_goes_away_before_the_end_of_a_body_is_not_answered() -> N
     assert (sent, verbs.observed) == ([], [])
 
 
+async def test_very_many_small_requests_at_once_leave_turns_to_all_else() -> None:
+    async def work(_: bytes) -> int:
+        until = process_time() + 0.005
+        while process_time() < until:
+            pass
+        return 1
+
+    application, gaps = Verbs({"/work": work}, lambda *_: None), [0.0]
+    message = {"type": "http.request", "body": b"", "more_body": False}
+    asked = [asyncio.ensure_future(_exchange(application, message, path="/work")) for _ in range(60)]
+    while not all(each.done() for each in asked):
+        before = process_time()
+        await asyncio.sleep(0)
+        gaps.append(process_time() - before)
+    assert all(each.result()[1]["body"] == b"1" for each in asked)
+    assert max(gaps) < 0.06  # of 0.3 s
+
+
 async def test_a_wrong_field_is_named() -> None:
     verbs = Answered()
     answer = await verbs.client.post("/double", json={"number": "many"})
@@ -92,7 +111,9 @@ async def test_only_what_is_there_is_served_and_only_to_post() -> None:
     assert verbs.observed == []
 
 
-async def _exchange(application: Verbs, *received: MutableMapping[str, Any]) -> list[Any]:
+async def _exchange(
+    application: Verbs, *received: MutableMapping[str, Any], path: str = "/double"
+) -> list[Any]:
     coming, sent = iter(received), []
 
     async def receive() -> MutableMapping[str, Any]:
@@ -101,7 +122,7 @@ async def _exchange(application: Verbs, *received: MutableMapping[str, Any]) -> 
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    await application({"type": "http", "method": "POST", "path": "/double"}, receive, send)
+    await application({"type": "http", "method": "POST", "path": path}, receive, send)
     return sent
 
 
