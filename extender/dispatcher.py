@@ -195,6 +195,7 @@ class Dispatcher:
     async def _work(self, lane: asyncio.Queue[Effect]) -> None:
         while True:
             self.feed(await self.outcome_of(await lane.get()))
+            lane.task_done()
 
     def _lane(self, effect: Effect) -> asyncio.Queue[Effect]:
         match effect:
@@ -327,9 +328,10 @@ class Dispatcher:
             log.warning("Events are dropped: too many wait to be made", waiting=self._events.qsize())
 
     async def _record(self) -> None:
-        """Works for ever."""
+        """Works for ever. A node waits for each Pod that is evicted: Events come after those."""
         while True:
             event = await self._events.get()
+            await self._evictions.join()
             self._drops_events = self._drops_events and not self._events.empty()
             try:
                 await self._kubernetes.create_event(event["metadata"]["namespace"], event)

@@ -98,6 +98,7 @@ class FakeKubernetes:
         return {"metadata": {"resourceVersion": "8"}}
 
     async def delete_pod(self, namespace: str, name: str, preconditions: Manifest, grace_s: int) -> None:
+        await asyncio.sleep(0)
         self._did("delete", (namespace, name, preconditions, grace_s))
 
     async def create_event(self, _namespace: str, event: Manifest) -> None:
@@ -399,13 +400,22 @@ async def test_a_pod_that_others_keep_writing_to_is_evicted_by_its_uid_alone(
         assert patch["metadata"] == {"uid": "u1"}
 
 
+async def test_events_come_after_all_evictions_that_wait() -> None:
+    async with Works() as works:
+        works.put(*(EVICTION for _ in range(9)))
+        for _ in range(9):
+            await works.outcome()
+        await works.told()
+        assert works.kubernetes.done[-9:] == ["event"] * 9
+
+
 async def test_evictions_wait_for_no_event_and_each_has_its_own() -> None:
     async with Works() as works:
         works.kubernetes.heard.clear()
         works.put(*(EVICTION for _ in range(5)))
         for _ in range(5):
             await works.outcome()
-        assert works.kubernetes.done == ["patch status", "delete"] * 5
+        assert sorted(works.kubernetes.done) == ["delete"] * 5 + ["patch status"] * 5
         works.kubernetes.heard.set()
         await works.told()
         assert works.kubernetes.done.count("event") == 5
