@@ -30,7 +30,7 @@ def _pause(began: float) -> None:
     time.sleep(min(0.1, max(0.03, (time.monotonic() - began) / 10)))
 
 
-def eventually(see: Callable[[], Result], what: str, within: float = 20.0) -> Result:
+def eventually(see: Callable[[], Result], what: str, within: float = 40.0) -> Result:
     """Returns the first true answer. Fails with the last one once the time is over."""
     began = time.monotonic()
     while not (seen := see()):
@@ -39,7 +39,7 @@ def eventually(see: Callable[[], Result], what: str, within: float = 20.0) -> Re
     return seen
 
 
-def eventually_not(see: Callable[[], Any], what: str, within: float = 20.0) -> None:
+def eventually_not(see: Callable[[], Any], what: str, within: float = 40.0) -> None:
     """Waits until the answer is false. Fails with the last one once the time is over."""
     began = time.monotonic()
     while seen := see():
@@ -116,7 +116,7 @@ class People:
         seen = self.see(name)
         return seen["spec"].get("nodeName") if seen else None
 
-    def bound(self, name: str, within: float = 20.0) -> str:
+    def bound(self, name: str, within: float = 40.0) -> str:
         """Waits until the Pod is bound, and returns its Node."""
         return str(eventually(lambda: self.node_of(name), f"{name} bound", within))
 
@@ -137,7 +137,7 @@ class People:
         )
         return {e["reason"]: e["message"] for e in listed.raise_for_status().json()["items"]}
 
-    def gone(self, name: str, within: float = 20.0) -> None:
+    def gone(self, name: str, within: float = 40.0) -> None:
         eventually(lambda: self.see(name) is None, f"{name} gone", within)
 
     # The Slurm admin
