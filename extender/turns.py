@@ -33,21 +33,19 @@ class Together:
     turn of the event loop as take 20 ms, and the others in the next ones."""
 
     def __init__(self) -> None:
-        self._spent = 0.0
+        self._ends: float | None = None
+        """When this turn has taken so long; None where nothing was begun in it yet."""
 
     async def may_begin(self) -> None:
         """Returns when there is time for one more: mostly at once, without giving way."""
-        while self._spent >= _TOGETHER_S:  # noqa: ASYNC110 -- each turn begins anew
+        while self._ends is not None and perf_counter() >= self._ends:
             await asyncio.sleep(0)
-
-    def took(self, seconds: float) -> None:
-        """One was done. What it waited itself counts too, which costs others a turn at most."""
-        if not self._spent:
+        if self._ends is None:
+            self._ends = perf_counter() + _TOGETHER_S
             asyncio.get_running_loop().call_soon(self._begin_anew)
-        self._spent += seconds
 
     def _begin_anew(self) -> None:
-        self._spent = 0.0
+        self._ends = None
 
 
 class OneByOne:

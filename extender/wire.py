@@ -91,9 +91,7 @@ class Verbs:
                 )
             else:
                 await self._small.may_begin()
-                started = perf_counter()
                 answer = await _answer(*found, body, path)
-                self._small.took(perf_counter() - started)
             if answer is None:
                 return
             status, content = answer

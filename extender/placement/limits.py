@@ -78,7 +78,8 @@ def too_much_asked(spec: Manifest) -> tuple[str, ...]:
 
 def _counted(spec: Manifest) -> Iterator[tuple[str, str, int, int]]:
     selector, terms = spec.get("nodeSelector") or {}, required_terms(spec) or []
-    expressions = len(selector) + sum(map(_expressions, terms))
+    few_terms = terms if len(terms) <= MOST_TERMS else ()
+    expressions = len(selector) + sum(map(_expressions, few_terms))
     yield _REQUIRED, "terms", len(terms), MOST_TERMS
     yield "spec.nodeSelector and " + _REQUIRED, "expressions", expressions, MOST_EXPRESSIONS
     yield "spec.tolerations", "tolerations", len(spec.get("tolerations") or ()), MOST_TOLERATIONS
