@@ -7,7 +7,7 @@ each would cost as much as their allocations did.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from slurm_client.model import UNKNOWN_STATE, JobState
 from slurm_client.protocol import Slurm
@@ -17,6 +17,15 @@ _RARE_S = 0.01  # so long after a question the next may be asked
 _BURST_S = 0.05  # and so long while Pods come fast: by then some four share a question
 _BEGINS = 2  # so many binds wait after a short pause where they come fast: above some 100 a second
 _GOES_ON = 3  # and after a long one, as long as they do: 60 a second
+_NOT_KNOWN = JobState(UNKNOWN_STATE)
+
+
+class _Question:
+    """The jobs that Slurm is asked about at once, and its answer."""
+
+    def __init__(self) -> None:
+        self.job_ids: dict[int, None] = {}
+        self.answer: asyncio.Future[Mapping[int, JobState]] = asyncio.get_running_loop().create_future()
 
 
 class RunningJobs:
@@ -25,7 +34,7 @@ class RunningJobs:
     def __init__(self, slurm: Slurm, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._slurm = slurm
         self._pause = pause
-        self._next: dict[int, asyncio.Future[JobState]] = {}
+        self._next: _Question | None = None
         self._binds = 0  # of those that wait for it, not of the jobs beside theirs
         self._asking: asyncio.Task[None] | None = None
 
@@ -34,7 +43,7 @@ class RunningJobs:
         still is waited for a moment: kube-scheduler would not come back as soon. Raises SlurmError."""
         for pause in _PROLOG_S:
             self._binds += 1
-            state = await self._answer(job_id)
+            state = (await self._states((job_id,)))[0]
             if "CONFIGURING" not in state.flags:
                 break
             await asyncio.sleep(pause)
@@ -43,31 +52,28 @@ class RunningJobs:
     async def hold_nodes(self, job_ids: Collection[int]) -> bool:
         """Tells whether Slurm says, after this call began, that all of these have their nodes still.
         Raises SlurmError."""
-        states = await asyncio.gather(*map(self._answer, job_ids))
-        return all(state.holds_nodes for state in states)
+        return not job_ids or all(state.holds_nodes for state in await self._states(job_ids))
 
-    def _answer(self, job_id: int) -> Awaitable[JobState]:
+    async def _states(self, job_ids: Collection[int]) -> list[JobState]:
         """What is asked for in one turn of the event loop is in one question."""
-        if job_id not in self._next:
-            self._next[job_id] = asyncio.get_running_loop().create_future()
-        answer = self._next[job_id]
+        if self._next is None:
+            self._next = _Question()
+        question = self._next
+        question.job_ids.update(dict.fromkeys(job_ids))
         if self._asking is None:
             self._asking = asyncio.ensure_future(self._ask())
-        return asyncio.shield(answer)
+        states = await asyncio.shield(question.answer)
+        return [states.get(job_id, _NOT_KNOWN) for job_id in job_ids]
 
     async def _ask(self) -> None:
         burst = False
-        while self._next:
-            asked, self._next = self._next, {}
+        while (question := self._next) is not None:
+            self._next = None
             burst = self._binds >= (_GOES_ON if burst else _BEGINS)
             self._binds = 0
             try:
-                states = await self._slurm.states(asked)
+                question.answer.set_result(await self._slurm.states(question.job_ids))
             except Exception as error:  # noqa: BLE001 -- it is raised where the answer is waited for
-                for answer in asked.values():
-                    answer.set_exception(error)
-            else:
-                for job_id, answer in asked.items():
-                    answer.set_result(states.get(job_id, JobState(UNKNOWN_STATE)))
+                question.answer.set_exception(error)
             await self._pause(_BURST_S if burst else _RARE_S)
         self._asking = None
