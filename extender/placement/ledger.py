@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from math import inf
 from typing import Any, TypeVar
 
@@ -212,7 +211,7 @@ class Ledger:
         if record is not None:
             self._settle(record)
         for job in stray:
-            pod = replace(event.pod, uid=f"{event.pod.uid}#{job.id}")
+            pod = event.pod._replace(uid=f"{event.pod.uid}#{job.id}")
             self._release_stray(pod, job.id, ours=True)
 
     def _orphan(self, event: OrphanFound) -> None:
@@ -449,7 +448,7 @@ class Ledger:
         """Leaves a tombstone for the job of an attempt that is over: it may come back."""
         if record.job_id is None:  # it had none
             return
-        pod = replace(record.pod, uid=f"{record.pod.uid}#{record.job_id}")
+        pod = record.pod._replace(uid=f"{record.pod.uid}#{record.job_id}")
         until = self._now + self._rules.tombstone
         self._settle(record._replace(pod=pod, state=State.DONE, since=self._now, not_before=until))
 
@@ -497,8 +496,8 @@ class Ledger:
 
     def _clear_at(self, node: str) -> float:
         """Returns when the last containers have ended on a Node whose Pod and job are both over."""
-        holding = self._records.holding(node)
-        return max((each.lingers_until for each in holding if each.job_over), default=0.0)
+        lingering = self._records.lingering(node)
+        return max((each.lingers_until for each in lingering if each.job_over), default=0.0)
 
     def _ask_why(self, record: Placeholder, step: ReadJob) -> Placeholder:
         """It may take its time among very many of its kind: the record moves on meanwhile."""
@@ -509,8 +508,9 @@ class Ledger:
 
     def _wake(self, before: Placeholder | None, record: Placeholder) -> None:
         """What was due before is noted already: a Pod that rests may have another version very often."""
+        noted = () if before is None else _dues(before)
         for due in _dues(record):
-            if self._now < due < inf and (before is None or due not in _dues(before)):
+            if self._now < due < inf and due not in noted:
                 heapq.heappush(self._wakes, (due, record.pod.uid))
 
     # Turns

@@ -8,7 +8,7 @@ where it is parsed, since it may be older than the webhook. docs/annotations.md 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from sys import getsizeof
 from typing import Any
 
@@ -76,21 +76,25 @@ def too_much_asked(spec: Manifest) -> tuple[str, ...]:
     )
 
 
-def _counted(spec: Manifest) -> Iterator[tuple[str, str, int, int]]:
+def _counted(spec: Manifest) -> tuple[tuple[str, str, int, int], ...]:
+    """What there is too much of is counted, and not looked into."""
     selector, terms = spec.get("nodeSelector") or {}, required_terms(spec) or []
     few_terms = terms if len(terms) <= MOST_TERMS else ()
     expressions = len(selector) + sum(map(_expressions, few_terms))
-    yield _REQUIRED, "terms", len(terms), MOST_TERMS
-    yield "spec.nodeSelector and " + _REQUIRED, "expressions", expressions, MOST_EXPRESSIONS
-    yield "spec.tolerations", "tolerations", len(spec.get("tolerations") or ()), MOST_TOLERATIONS
-    yield _DEMANDS, "bytes", len(demands(spec)), MOST_DEMAND_BYTES
     holders = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    yield "spec.containers and spec.initContainers", "containers", len(holders), MOST_CONTAINERS
-    few = holders if len(holders) <= MOST_CONTAINERS else ()
-    amounts = len(spec.get("overhead") or ()) + sum(map(_amounts, (spec, *few)))
+    few_holders = holders if len(holders) <= MOST_CONTAINERS else ()
+    amounts = len(spec.get("overhead") or ()) + sum(map(_amounts, (spec, *few_holders)))
     claimed = sum(map(_is_claim, _list(spec.get("volumes")))) + len(_list(spec.get("resourceClaims")))
-    yield "spec.volumes and spec.resourceClaims", "claims", claimed, MOST_CLAIMS
-    yield "the Pod's requests and limits", "amounts", amounts, MOST_AMOUNTS
+    tolerations = len(spec.get("tolerations") or ())
+    return (
+        (_REQUIRED, "terms", len(terms), MOST_TERMS),
+        ("spec.nodeSelector and " + _REQUIRED, "expressions", expressions, MOST_EXPRESSIONS),
+        ("spec.tolerations", "tolerations", tolerations, MOST_TOLERATIONS),
+        (_DEMANDS, "bytes", len(demands(spec)), MOST_DEMAND_BYTES),
+        ("spec.containers and spec.initContainers", "containers", len(holders), MOST_CONTAINERS),
+        ("spec.volumes and spec.resourceClaims", "claims", claimed, MOST_CLAIMS),
+        ("the Pod's requests and limits", "amounts", amounts, MOST_AMOUNTS),
+    )
 
 
 def _expressions(term: Any) -> int:

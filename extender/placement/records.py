@@ -17,6 +17,8 @@ class Records:
         """The uids of those in each state, in the order in which they came into it."""
         self._on: defaultdict[str, set[str]] = defaultdict(set)
         """Node -> the uids of those that are there, or may yet be bound there."""
+        self._lingering: set[str] = set()
+        """The uids of those whose containers may outlive them."""
 
     def __iter__(self) -> Iterator[Placeholder]:
         return iter(self._by_uid.values())
@@ -40,11 +42,18 @@ class Records:
         """Returns those that hold a Node (`Placeholder.holds`)."""
         return tuple(self._by_uid[uid] for uid in self._on.get(node, ()))
 
+    def lingering(self, node: str) -> tuple[Placeholder, ...]:
+        """Returns those of them whose containers may outlive them: mostly there are none anywhere."""
+        if not self._lingering:
+            return ()
+        return tuple(each for each in self.holding(node) if each.lingers_until)
+
     def put(self, record: Placeholder) -> None:
         """Stores a record."""
         uid = record.pod.uid
         before = self._by_uid.get(uid)
         self._by_uid[uid] = record
+        (self._lingering.add if record.lingers_until else self._lingering.discard)(uid)
         if before is None or before.state is not record.state:
             if before is not None:
                 del self._in[before.state][uid]
@@ -54,6 +63,7 @@ class Records:
     def drop(self, uid: str) -> None:
         """Forgets a record, if there is one."""
         before = self._by_uid.pop(uid, None)
+        self._lingering.discard(uid)
         if before is not None:
             del self._in[before.state][uid]
             self._move(uid, before.holds, None)

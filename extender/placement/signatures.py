@@ -37,11 +37,13 @@ class Signatures:
             self._kept.discard(partition)
         elif record.known is not None and not record.unsigned and record.state in _USED:
             self._kept.add(partition)
-        if record.lost_its_key and uid not in self._lost:
+        if record.lost_its_key is (uid in self._lost):  # as nearly always
+            return
+        if record.lost_its_key:
             self._kept.discard(partition)
             self._lost[uid] = record.job_id
             self._tell()
-        elif not record.lost_its_key:
+        else:
             self.forget(uid)
 
     def forget(self, uid: str) -> None:

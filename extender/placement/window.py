@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from enum import Enum, auto
+from enum import StrEnum, auto
 from math import inf
 from typing import Any, TypeVar
 
@@ -39,7 +39,7 @@ _FEW = 10
 _Thing = TypeVar("_Thing", bound=Hashable)
 
 
-class _Stand(Enum):
+class _Stand(StrEnum):
     """Where a placeholder stands with Slurm."""
 
     ASKED = auto()
@@ -269,7 +269,7 @@ class Window:
 
     def _rank(self, queue: Queue) -> None:
         self._rank_user(queue)
-        if len(queue.resting):
+        if queue.resting:
             self._resting.put(queue, queue.opens)
         else:
             self._resting.drop(queue)
@@ -278,12 +278,16 @@ class Window:
 
     def _rank_user(self, queue: Queue) -> None:
         user = queue.owner.user_id
-        ready = self._ready.get(user) or self._ready.setdefault(user, Ranking())
-        if len(queue.heads):
+        ready = self._ready.get(user)
+        if queue.heads:
+            if ready is None:
+                ready = self._ready[user] = Ranking()
             ready.put(queue, (queue.in_slurm, queue.served))
+        elif ready is None:  # as mostly, where Slurm takes what it is asked for
+            return
         else:
             ready.drop(queue)
-        if not len(ready):
+        if not ready:
             del self._ready[user]
             self._order.drop(user)
             self._places.leave(user, self._partition)
