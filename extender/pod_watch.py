@@ -111,8 +111,8 @@ class PodWatch:
         known.found = found = claims.claims.verdict(pod.uid, known.needs)
         if found.nodes:
             constraints = pod.request.constraints.with_claimed(found.nodes)
-            pod = replace(pod, request=replace(pod.request, constraints=constraints))
-        return replace(pod, obstacle=found.obstacle)
+            pod = pod._replace(request=replace(pod.request, constraints=constraints))
+        return pod._replace(obstacle=found.obstacle)
 
     def _refers_to(self, uid: str, known: _Known, needs: tuple[Need, ...]) -> None:
         if needs == known.needs:
@@ -140,7 +140,7 @@ class PodWatch:
             if known is None or not known.needs:
                 continue
             if claims.claims.verdict(uid, known.needs) != known.found:
-                asked = replace(known.pod, request=known.judged)
+                asked = known.pod._replace(request=known.judged)
                 dispatcher.feed(PodObserved(self._as_claimed(asked, claims)))
 
     def _is_ours(self, manifest: Manifest) -> bool:
@@ -182,7 +182,7 @@ class PodWatch:
             known.pod = parse_pod(manifest, dialect, asked_for)
             if known.by is self._policy.policy:
                 changed = known.judged is not asked_for
-                return replace(known.pod, request=known.judged) if changed else known.pod
+                return known.pod._replace(request=known.judged) if changed else known.pod
         else:
             pod = parse_pod(manifest, dialect)
             before, known = known, _Known(asked, pod, pod.request, self._policy.policy)

@@ -38,7 +38,7 @@ class Together:
 
     async def may_begin(self) -> None:
         """Returns when there is time for one more: mostly at once, without giving way."""
-        while self._ends is not None and perf_counter() >= self._ends:
+        while self._ends is not None and perf_counter() >= self._ends:  # noqa: ASYNC110 -- each turn begins anew
             await asyncio.sleep(0)
         if self._ends is None:
             self._ends = perf_counter() + _TOGETHER_S

@@ -382,7 +382,7 @@ async def test_effects_wait_while_this_replica_may_not_act() -> None:
 async def test_an_evicted_pod_is_told_why_before_it_is_deleted() -> None:
     works = Works()
     leaving = pod(uid="u1", version="7", node="n1", deleting=True, terminationGracePeriodSeconds=9)
-    await works.do(EvictPod("u1", replace(leaving, deletion_grace=86_400), CAUSE))
+    await works.do(EvictPod("u1", leaving._replace(deletion_grace=86_400), CAUSE))
     assert works.kubernetes.done == ["patch status", "delete"]
     deleted = {"uid": "u1", "resourceVersion": "8"}  # as it was told, and in no other version
     assert works.kubernetes.calls[-1][1] == ("default", "p", deleted, 9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -178,7 +177,7 @@ async def test_while_either_system_does_not_answer_nothing_is_told() -> None:
 
 
 async def test_many_jobs_are_all_read() -> None:
-    pods = tuple(replace(POD, uid=f"u{i}") for i in range(100))
+    pods = tuple(POD._replace(uid=f"u{i}") for i in range(100))
     slurm = FakeSlurm(*(placeholder_job(of, "PENDING") for of in pods))
     events = await told(pods, slurm)
     assert all(isinstance(event, Recovered) and len(event.jobs) == 1 for event in events)

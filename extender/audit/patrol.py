@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import chain, repeat
 from math import inf
 
@@ -109,7 +108,7 @@ def _pods_and_jobs(records: Sequence[Placeholder]) -> tuple[tuple[Pod, ...], fro
     """The ledger's word for a Pod's job and attempt is newer than that of the Pod itself, once Slurm has
     taken the job. A Pod that is over is over."""
     pods = (
-        replace(record.pod, job_id=record.job_id, attempt=record.attempt)
+        record.pod._replace(job_id=record.job_id, attempt=record.attempt)
         if record.watched
         else record.pod
         for record in records

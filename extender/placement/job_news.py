@@ -265,7 +265,7 @@ def _before_its_end(placeholder: Placeholder, job: Job | None, at: Moment) -> Pl
     if placeholder.unseen:  # what its author wrote is on the job alone
         request = placeholder.pod.request
         asked = replace(request.job, comment=job.comment or None)
-        pod = replace(placeholder.pod, request=replace(request, job=asked))
+        pod = placeholder.pod._replace(request=replace(request, job=asked))
         placeholder = still_held(placeholder._replace(pod=pod), job, at)
     over = placeholder.job_over or job.state.ended
     return placeholder._replace(job_over=over, not_before=0.0)

@@ -29,7 +29,7 @@ def lingering(placeholder: Placeholder, last: Pod, now: float) -> Placeholder:
     seconds = last.lingers_s
     if not seconds or placeholder.job_id is None:
         return placeholder
-    pod = replace(last, request=placeholder.pod.request)
+    pod = last._replace(request=placeholder.pod.request)
     return placeholder._replace(pod=pod, lingers_until=now + seconds)
 
 
@@ -51,7 +51,7 @@ def still_held(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
     until = at.now + min(float(said[1]), at.rules.leaves_within)
     request = placeholder.pod.request
     own = replace(request.job, comment=job.comment[said.end() :] or None)
-    pod = replace(placeholder.pod, node=node.name, request=replace(request, job=own))
+    pod = placeholder.pod._replace(node=node.name, request=replace(request, job=own))
     return placeholder._replace(pod=pod, lingers_until=until, written=True)
 
 

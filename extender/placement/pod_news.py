@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 from extender.placement.carried import with_carried
@@ -62,8 +61,8 @@ def _with(placeholder: Placeholder, pod: Pod) -> Placeholder:
     """A Pod that is bound runs by what was asked for, whatever is asked, or allowed, from then on.
     Where only an earlier leader knew that, and this one a request that is forbidden, the next counts."""
     request = placeholder.pod.request
-    if placeholder.state is State.BOUND and not request.problems:
-        pod = replace(pod, request=request)
+    if placeholder.state is State.BOUND and not request.problems and pod.request is not request:
+        pod = pod._replace(request=request)
     return placeholder._replace(pod=pod, missing=False)
 
 

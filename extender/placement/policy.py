@@ -101,7 +101,7 @@ def judged(pod: Pod, policy: Policy, dialect: Dialect) -> Pod:
         changes, problems = verdict.changes, verdict.problems
     job = replace(request.job, **changes)
     asked = replace(request, job=job, problems=(*request.problems, *problems))
-    return replace(pod, request=asked)
+    return pod._replace(request=asked)
 
 
 def _no_rule(pod: Pod) -> str:

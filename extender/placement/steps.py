@@ -281,8 +281,13 @@ def _as_written(pod: Pod, allocation: Allocation, version: str) -> Pod:
     """kube-scheduler may ask to bind the Pod before the watch shows what was written."""
     if pod.allocation == allocation:
         return pod
-    carried = replace(pod, allocation=allocation, job_id=allocation.job_id, gates=pod.other_gates)
-    return replace(carried, resource_version=version, offered=None)
+    return pod._replace(
+        allocation=allocation,
+        job_id=allocation.job_id,
+        gates=pod.other_gates,
+        resource_version=version,
+        offered=None,
+    )
 
 
 def _looked(placeholder: Placeholder, vacated_in: float, at: Moment) -> Placeholder:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from extender.placement.annotations import (
     DEFAULT_PAGE,
@@ -195,9 +195,8 @@ class Request:
     """Those fields of the job that the Pod's PriorityClass asks for, with its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """One version of a Pod."""
+class Pod(NamedTuple):
+    """One version of a Pod. A tuple, since each version is made anew, and copied some times."""
 
     uid: str
     namespace: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -274,7 +273,7 @@ async def test_a_pod_that_is_over_is_no_difference_while_its_job_is_being_cancel
     deleted.remove_pod(uid)
     deleted.settle()
     uid = bound_pod(finished)
-    finished.write(replace(finished.pods[uid], finished=True))
+    finished.write(finished.pods[uid]._replace(finished=True))
     finished.hear()
     for world in (deleted, finished):
         leader = await audited(world)
@@ -284,7 +283,7 @@ async def test_a_pod_that_is_over_is_no_difference_while_its_job_is_being_cancel
 async def test_a_number_that_somebody_wrote_onto_a_pod_that_runs_ends_nothing() -> None:
     world = World()
     uid = bound_pod(world)
-    world.write(replace(world.pods[uid], attempt=5))
+    world.write(world.pods[uid]._replace(attempt=5))
     world.settle()
     leader = await audited(world)
     assert (leader.told, leader.orphans()) == ((), [])

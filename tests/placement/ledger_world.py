@@ -250,7 +250,7 @@ class World:
         name, created = f"p{self.made}", f"{datetime.fromtimestamp(self.made, UTC):%FT%TZ}"
         named = replace(request, job=replace(request.job, name=f"default/{name}"))
         pod = Pod(uid, "default", name, "0", named, created, priority, (GATE,))
-        self.write(replace(pod, obstacle=obstacle))
+        self.write(pod._replace(obstacle=obstacle))
         return uid
 
     def bind_at_once(self) -> str:
@@ -265,11 +265,11 @@ class World:
     def claim(self, uid: str, *, missing: bool) -> None:
         """What a Pod refers to goes, or comes."""
         pod = self.pods[uid]
-        self.write(replace(pod, obstacle=NO_CLAIM if missing else None))
+        self.write(pod._replace(obstacle=NO_CLAIM if missing else None))
 
     def write(self, pod: Pod) -> None:
         self.version += 1
-        pod = replace(pod, resource_version=str(self.version))
+        pod = pod._replace(resource_version=str(self.version))
         self.pods[pod.uid] = pod
         self._announce(PodObserved(pod))
 
@@ -278,7 +278,7 @@ class World:
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self.leaving.pop(uid, None)
-            last = replace(pod, deleting=True, finished=pod.node is not None)
+            last = pod._replace(deleting=True, finished=pod.node is not None)
             self._announce(PodVanished(uid, seen, last if seen else None))
 
     def force_delete(self, uid: str, *, seen: bool = True) -> None:
@@ -288,7 +288,7 @@ class World:
             self.leaving.pop(uid, None)
             if seen:  # otherwise nobody can know
                 self.containers[uid] = pod, self.now + pod.grace
-            last = replace(pod, deleting=True)
+            last = pod._replace(deleting=True)
             self._announce(PodVanished(uid, seen, last if seen else None))
 
     def delete_pod(self, uid: str, grace: int) -> None:
@@ -300,7 +300,7 @@ class World:
             self.remove_pod(uid)
         elif grace < before:
             self.leaving[uid] = deleted, grace
-            self.write(replace(pod, deleting=True, deletion_grace=grace))
+            self.write(pod._replace(deleting=True, deletion_grace=grace))
             self.end_graces()
 
     def end_graces(self) -> None:
@@ -367,7 +367,7 @@ class World:
         version, node = self.bindings.pop(uid, ("", ""))
         pod = self.pods.get(uid)
         if pod is not None and pod.resource_version == version:
-            self.write(replace(pod, node=node))
+            self.write(pod._replace(node=node))
 
     def nodes_in_use(self) -> Iterator[tuple[Pod, str]]:
         """Pods that are bound, or whose Binding is on its way, with their Nodes."""
@@ -391,7 +391,7 @@ class World:
     def say(self, uid: str, refusal: str, offered: Offer | None = None) -> None:
         """kube-scheduler says why it finds no Node for a Pod."""
         pod, room = self.pods[uid], lacks_room(refusal, DIALECT)
-        refused = replace(pod, looked_at=True, refusal=refusal, lacks_room=room, offered=offered)
+        refused = pod._replace(looked_at=True, refusal=refusal, lacks_room=room, offered=offered)
         if refused != pod:  # it writes the same condition once
             self.write(refused)
 
@@ -407,8 +407,8 @@ class World:
         job_id = 0 if granted is None else granted.job_id
         names = to_tell(granted, NODES, retried=pod.attempt > 1, taken=taken)
         noted = pod.offered is not None and pod.offered.job_id == job_id
-        told = replace(pod, offered=Offer(job_id, tuple(names))) if names and not noted else pod
-        told = replace(told, looked_at=True, refusal=TAKEN) if taken else told
+        told = pod._replace(offered=Offer(job_id, tuple(names))) if names and not noted else pod
+        told = told._replace(looked_at=True, refusal=TAKEN) if taken else told
         if told != pod:
             self.write(told)
 
@@ -417,7 +417,7 @@ class World:
         self.denied.discard(uid)
         pod, problems = self.pods[uid], ("forbidden",) if forbidden else ()
         job = replace(pod.request.job, comment=f"edited {self.version}", user_id=user)
-        self.write(replace(pod, request=replace(pod.request, job=job, problems=problems)))
+        self.write(pod._replace(request=replace(pod.request, job=job, problems=problems)))
 
     def forge(self, uid: str, attempt: int) -> None:
         """Somebody numbers another attempt on a Pod, and a job under the id that would be that one's:
@@ -426,7 +426,7 @@ class World:
         key = PlaceholderKey(self.rules.cluster, pod.namespace, pod.name, uid, attempt)
         job_id = key.job_id(self.rules.ids)
         allocation = pod.allocation and replace(pod.allocation, job_id=job_id)
-        self.write(replace(pod, attempt=attempt, job_id=job_id, allocation=allocation))
+        self.write(pod._replace(attempt=attempt, job_id=job_id, allocation=allocation))
 
     # Slurm
 
@@ -550,8 +550,8 @@ class World:
             case WriteAllocation():
                 return self._patch(effect.pod, self._granted(effect.pod, effect.allocation))
             case WriteAttempt():
-                anew = replace(effect.pod, attempt=effect.attempt, allocation=None, job_id=None)
-                return self._patch(effect.pod, replace(anew, offered=None))
+                anew = effect.pod._replace(attempt=effect.attempt, allocation=None, job_id=None)
+                return self._patch(effect.pod, anew._replace(offered=None))
             case NoteJob():
                 self.note_job(effect)
             case LookAtNode():
@@ -565,7 +565,7 @@ class World:
         pod = self.pods.get(effect.uid)
         if pod is not None:
             named = pod.allocation and replace(pod.allocation, job_id=effect.job_id)
-            self.write(replace(pod, job_id=effect.job_id, attempt=effect.attempt, allocation=named))
+            self.write(pod._replace(job_id=effect.job_id, attempt=effect.attempt, allocation=named))
 
     def _evict(self, effect: EvictPod) -> object:
         current = self.pods.get(effect.uid)
@@ -673,8 +673,8 @@ class World:
 
     def _granted(self, pod: Pod, allocation: Allocation) -> Pod:
         """The refusal of an earlier allocation is taken off the Pod with it."""
-        fresh = replace(pod, offered=None, looked_at=False, refusal="", lacks_room=False)
-        return replace(fresh, gates=pod.other_gates, allocation=allocation, job_id=allocation.job_id)
+        fresh = pod._replace(offered=None, looked_at=False, refusal="", lacks_room=False)
+        return fresh._replace(gates=pod.other_gates, allocation=allocation, job_id=allocation.job_id)
 
     def _patch(self, seen: Pod, wanted: Pod) -> object:
         current = self.pods.get(seen.uid)

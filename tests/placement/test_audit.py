@@ -75,13 +75,13 @@ def the_one(*found: Finding) -> Finding:
         (bound(), [replace(JOB, state=JobState.parse("RUNNING,CONFIGURING"))]),
         (bound(deleting=True), []),
         (bound(deleting=True), [replace(JOB, state=JobState("CANCELLED"))]),
-        (replace(bound(), finished=True), []),
+        (bound()._replace(finished=True), []),
         (pod(gates=(), annotations={JOB_ID: str(JOB.id), NODE: "n1"}), [JOB]),
         (pod(gates=(GATE, "somebody-elses"), annotations={}), []),
     ],
 )
 def test_what_fits_is_no_difference(of: Pod, jobs: list[Job]) -> None:
-    told = replace(of, told_to_wait=of.gated)
+    told = of._replace(told_to_wait=of.gated)
     assert audited([told], NATIVE, *jobs) == ()
 
 
@@ -107,23 +107,23 @@ def test_a_job_whose_pod_is_proven_gone_is_an_orphan_that_the_leader_ends() -> N
 
 
 def test_a_live_job_of_a_pod_that_has_finished_is_an_orphan() -> None:
-    found = the_one(*audited([replace(bound(), finished=True)], JOB))
+    found = the_one(*audited([bound()._replace(finished=True)], JOB))
     assert (found.kind, found.job_id) == (Kind.ORPHAN_JOB, JOB.id)
 
 
 def test_a_live_job_of_an_attempt_that_is_over_is_an_orphan() -> None:
     later = pod(annotations={ATTEMPT: "2"})
-    found = the_one(*audited([replace(later, told_to_wait=True)], JOB))
+    found = the_one(*audited([later._replace(told_to_wait=True)], JOB))
     assert (found.kind, found.job_id) == (Kind.ORPHAN_JOB, JOB.id)
 
 
 def test_a_live_job_of_a_waiting_pod_whose_request_is_refused_is_an_orphan() -> None:
     asked = gated()
     request = replace(asked.request, problems=("no such account",))
-    refused = replace(asked, request=request, told_to_wait=True)
+    refused = asked._replace(request=request, told_to_wait=True)
     found = the_one(*audited([refused], JOB))
     assert (found.kind, found.job_id, found.mended) == (Kind.ORPHAN_JOB, JOB.id, True)
-    bound_before = replace(bound(), request=request)
+    bound_before = bound()._replace(request=request)
     assert audited([bound_before], JOB) == ()
 
 
@@ -205,7 +205,7 @@ def test_of_thousands_of_jobs_that_wait_for_their_pods_nodes_few_are_read() -> N
     of = [pod(name=f"p{n}", uid=f"u{n}") for n in range(1000)]
     jobs = [placeholder_job(each, "PENDING", required_nodes=("n1",)) for each in of]
     bounds = [
-        replace(bound(job), uid=each.uid, name=each.name) for each, job in zip(of, jobs, strict=True)
+        bound(job)._replace(uid=each.uid, name=each.name) for each, job in zip(of, jobs, strict=True)
     ]
     assert len(list(unclear(bounds, {job.id: job.state for job in jobs}, RULES))) == 100
     found = audited(bounds, *jobs)
@@ -254,8 +254,8 @@ def test_a_pod_that_nothing_is_told_about_and_no_job_waits_for_is_stuck_at_our_g
 @pytest.mark.parametrize(
     "waits",
     [
-        replace(gated(), created=JUST_NOW),
-        replace(gated(), told_to_wait=True),
+        gated()._replace(created=JUST_NOW),
+        gated()._replace(told_to_wait=True),
     ],
 )
 def test_a_pod_that_has_just_come_or_knows_why_it_waits_is_not_stuck(waits: Pod) -> None:
@@ -264,7 +264,7 @@ def test_a_pod_that_has_just_come_or_knows_why_it_waits_is_not_stuck(waits: Pod)
 
 def test_those_in_line_are_given_the_time_that_telling_them_all_takes() -> None:
     one = gated()
-    many = [replace(one, uid=f"u{number}", name=f"p{number}") for number in range(50_000)]
+    many = [one._replace(uid=f"u{number}", name=f"p{number}") for number in range(50_000)]
     assert audited(many) == ()
 
 

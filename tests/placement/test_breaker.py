@@ -147,7 +147,7 @@ def test_a_pod_that_is_held_back_is_told_so_once() -> None:
     assert word.cause.reason == "EvictionHeldBack"
     assert "was cancelled in Slurm" in word.cause.message
     assert story.tell(Outcome(word, None)) == []
-    assert story.tell(PodObserved(replace(bound(0), resource_version="101"))) == []
+    assert story.tell(PodObserved(bound(0)._replace(resource_version="101"))) == []
 
 
 def test_those_who_are_held_back_are_told_one_after_the_other() -> None:
@@ -187,7 +187,7 @@ def ended_jobs(effects: list[Effect]) -> list[str]:
 
 
 def seen_again(number: int) -> Pod:
-    return replace(bound(number), resource_version="101")
+    return bound(number)._replace(resource_version="101")
 
 
 def missing(*numbers: int) -> list[Event]:
@@ -212,7 +212,7 @@ def test_a_pod_that_was_missing_and_is_seen_again_keeps_its_job() -> None:
     story = Story(limit=1)
     run(story, 3)
     assert ended_jobs(story.tell(*missing(0, 1, 2))) == ["u0"]
-    assert story.tell(PodObserved(replace(bound(1), resource_version="101"))) == []
+    assert story.tell(PodObserved(bound(1)._replace(resource_version="101"))) == []
     assert "1 are held back" in (story.told[-1] or "")
     for _ in range(3):
         story.now += 60.0
@@ -255,7 +255,7 @@ def test_a_pod_that_was_taken_for_gone_and_is_told_to_leave_begins_nothing_anew(
     story = Story(limit=2)
     run(story, 1)
     story.tell(*missing(0))
-    assert story.tell(PodObserved(replace(seen_again(0), deleting=True))) == []
+    assert story.tell(PodObserved(seen_again(0)._replace(deleting=True))) == []
     assert story.ledger.holding("n1") == ()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from extender.placement.events import EvictPod
@@ -120,7 +118,7 @@ def test_while_a_pod_is_evicted_that_waited_no_number_on_it_is_believed() -> Non
     pod = world.pods[uid]
     key = PlaceholderKey(world.rules.cluster, pod.namespace, pod.name, pod.uid, 1, 1)
     forged = key.job_id(world.rules.ids)
-    world.write(replace(pod, job_id=forged, allocation=Allocation(forged, "n1")))
+    world.write(pod._replace(job_id=forged, allocation=Allocation(forged, "n1")))
     settle_news(world)
     record = next(each for each in world.ledger.placeholders if each.pod.uid == uid)
     assert record.job_id == job.id

@@ -29,7 +29,7 @@ def bound_at_the_second_attempt(world: World) -> tuple[str, int, int]:
 def name(world: World, uid: str, job_id: int) -> None:
     pod = world.pods[uid]
     assert pod.allocation is not None
-    world.write(replace(pod, job_id=job_id, allocation=replace(pod.allocation, job_id=job_id)))
+    world.write(pod._replace(job_id=job_id, allocation=replace(pod.allocation, job_id=job_id)))
 
 
 def test_the_next_leader_believes_no_forged_job_id() -> None:

@@ -188,7 +188,7 @@ def test_no_event_takes_long_whatever_pods_demand_of_nodes(demand: str, size: in
 def test_no_event_takes_long_whatever_annotations_say(annotations: str) -> None:
     ours = [{"name": GATE}]  # others would hold it back
     given = annotated(ANNOTATED[annotations], schedulingGates=ours, **DEMANDS["fields"](1))
-    pods = [replace(parse_pod(given, DIALECT), uid=f"u{n}") for n in range(20)]
+    pods = [parse_pod(given, DIALECT)._replace(uid=f"u{n}") for n in range(20)]
     assert longest(*life(1_000, pods)) < LONGEST_S
 
 

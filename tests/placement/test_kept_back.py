@@ -113,7 +113,7 @@ def test_a_leader_that_begins_anew_cancels_the_job_of_a_pod_whose_claim_is_missi
     uid = world.create_pod()
     world.settle()
     world.acting.effects.clear()
-    world.pods[uid] = replace(world.pods[uid], obstacle=NO_CLAIM)
+    world.pods[uid] = world.pods[uid]._replace(obstacle=NO_CLAIM)
     world.restart()
     live_on(world, 5, uid)
     assert (world.live_jobs(uid), told(world, uid)) == ([], NO_CLAIM)
@@ -123,10 +123,10 @@ def test_a_pod_that_others_keep_back_is_told_of_them_first() -> None:
     world = World()
     uid = world.create_pod(obstacle=NO_CLAIM)
     gates = (GATE, "kueue.x-k8s.io/admission")
-    world.write(replace(world.pods[uid], gates=gates))
+    world.write(world.pods[uid]._replace(gates=gates))
     live_on(world, 3, uid)
     assert "kueue" in told(world, uid)
-    world.write(replace(world.pods[uid], gates=(GATE,)))
+    world.write(world.pods[uid]._replace(gates=(GATE,)))
     live_on(world, 3, uid)
     assert told(world, uid) == NO_CLAIM
 
@@ -251,7 +251,7 @@ def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at()
     (resting,) = [p for p in world.ledger.placeholders if p.pod.uid == uid]
     assert world.now < resting.rests_until
     for number in range(50):
-        world.write(replace(world.pods[uid], end=f"{number}"))
+        world.write(world.pods[uid]._replace(end=f"{number}"))
         world.settle()
     noted = [due for due, who in world.ledger._wakes if who == uid]
     assert noted.count(resting.rests_until) == 1
@@ -261,7 +261,7 @@ def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at()
 def test_a_forged_offer_of_a_gated_pod_changes_nothing() -> None:
     world = World()
     uid = world.create_pod(obstacle=NO_CLAIM)
-    world.write(replace(world.pods[uid], attempt=7, offered=Offer(0, ("n1",))))
+    world.write(world.pods[uid]._replace(attempt=7, offered=Offer(0, ("n1",))))
     live_on(world, 60, uid)
     assert not world.started[uid]
 
@@ -280,7 +280,7 @@ def test_only_the_nodes_that_kube_scheduler_found_are_asked_for() -> None:
     world, uid = never_bound(60)
     world.unbindable.clear()
     refused = next(iter(job.nodes[0] for job in world.jobs.values()))
-    world.write(replace(world.pods[uid], offered=Offer(0, (refused,))))
+    world.write(world.pods[uid]._replace(offered=Offer(0, (refused,))))
     (asked,) = (effect for effect in world.settle() if isinstance(effect, Submit))
     assert asked.job.excluded_nodes == tuple(name for name in NODES if name != refused)
 

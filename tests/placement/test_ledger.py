@@ -382,10 +382,10 @@ def test_a_refused_pod_that_is_changed_is_tried_again() -> None:
     world.hear()
     world.finish(world.effects.pop(0), Failure(Remedy.CHANGE, "Invalid partition name"))
     settle(world)
-    world.write(replace(world.pods[uid], request=Request(REQUEST.job, REQUEST.constraints, ("bad",))))
+    world.write(world.pods[uid]._replace(request=Request(REQUEST.job, REQUEST.constraints, ("bad",))))
     settle(world)
     assert state_of(world, uid) is State.REFUSED
-    world.write(replace(world.pods[uid], request=REQUEST))
+    world.write(world.pods[uid]._replace(request=REQUEST))
     settle(world)
     assert state_of(world, uid) is State.ALLOCATED
 
@@ -413,7 +413,7 @@ def test_only_the_nodes_that_kube_scheduler_offered_are_asked_for_after_a_refusa
     settle(world)
     granted = world.pods[uid].allocation
     assert granted is not None
-    world.write(replace(world.pods[uid], offered=Offer(granted.job_id, ("n3",))))
+    world.write(world.pods[uid]._replace(offered=Offer(granted.job_id, ("n3",))))
     settle(world)
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n[1-2,4]",)
@@ -427,12 +427,12 @@ def test_an_offer_without_a_node_of_the_partition_is_none() -> None:
     settle(world)
     first = world.pods[uid].allocation
     assert first is not None
-    world.write(replace(world.pods[uid], offered=Offer(first.job_id, ("other",))))
+    world.write(world.pods[uid]._replace(offered=Offer(first.job_id, ("other",))))
     settle(world)
     assert not any(isinstance(effect, Submit) for effect in poll(world))
     world.pass_time(world.rules.unbindable[0])
     assert not any(isinstance(effect, Submit) for effect in poll(world))
-    world.write(replace(world.pods[uid], offered=Offer(0, ("n2",))))
+    world.write(world.pods[uid]._replace(offered=Offer(0, ("n2",))))
     (submitted,) = (e for e in settle(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n1",)
 
@@ -441,7 +441,7 @@ def test_an_offer_instead_of_an_earlier_jobs_node_says_nothing_of_this_ones() ->
     world = World()
     uid = world.create_pod()
     settle(world)
-    world.write(replace(world.pods[uid], offered=Offer(4711, ("n2",))))
+    world.write(world.pods[uid]._replace(offered=Offer(4711, ("n2",))))
     assert settle(world) == []
 
 
@@ -503,7 +503,7 @@ def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it() -> No
     settle(world)
     world.bind(uid)
     bound = world.pods[uid]
-    started = Placeholder(replace(bound, node=None), State.ALLOCATED, job_id=job_id_of(world, uid))
+    started = Placeholder(bound._replace(node=None), State.ALLOCATED, job_id=job_id_of(world, uid))
     after = after_pod(started, bound, Moment(world.now, world.rules, VIEW))
     assert (after.state, after.allocation) == (State.BOUND, bound.allocation)
     assert after.doubted is not None  # and so Slurm is asked
@@ -520,7 +520,7 @@ def test_an_attempt_that_another_replica_has_numbered_is_not_numbered_again() ->
     (write,) = world.effects
     assert isinstance(write, WriteAttempt)
     world.acting.effects = []
-    world.write(replace(world.pods[uid], attempt=2, offered=None))
+    world.write(world.pods[uid]._replace(attempt=2, offered=None))
     world.finish(write, Failure(Remedy.FRESHER, "the object has been modified"))
     assert WriteAttempt not in kinds(settle(world))
 
@@ -529,12 +529,12 @@ def test_an_offer_that_names_another_job_is_not_gone_by() -> None:
     world = World()
     uid = world.create_pod()
     settle(world)
-    world.write(replace(world.pods[uid], refusal=REFUSAL, offered=Offer(4711, ("n9",))))
+    world.write(world.pods[uid]._replace(refusal=REFUSAL, offered=Offer(4711, ("n9",))))
     settle(world)
     world.pass_time(0.3)
     settle(world)
     poll(world)
-    world.write(replace(world.pods[uid], offered=Offer(0)))
+    world.write(world.pods[uid]._replace(offered=Offer(0)))
     settle(world)
     world.pass_time(world.rules.unbindable[0])
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
@@ -544,10 +544,10 @@ def test_an_offer_that_names_another_job_is_not_gone_by() -> None:
 def test_a_pods_news_do_not_shorten_the_pause_before_another_attempt() -> None:
     world = World()
     uid = world.create_pod()
-    world.write(replace(world.pods[uid], attempt=8))
+    world.write(world.pods[uid]._replace(attempt=8))
     world.acting.news = world.news[-1:]
     assert settle(world) == []
-    world.write(replace(world.pods[uid], looked_at=True))
+    world.write(world.pods[uid]._replace(looked_at=True))
     assert settle(world) == []
     world.pass_time(31.0)
     assert Submit in kinds(settle(world))
@@ -584,7 +584,7 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever() -> None:
     settle(world)
     settle_refused(world, uid)
     poll(world)
-    world.write(replace(world.pods[uid], offered=Offer(0)))
+    world.write(world.pods[uid]._replace(offered=Offer(0)))
     settle(world)
     world.pass_time(world.rules.unbindable[0])
     settle(world)
@@ -627,7 +627,7 @@ def test_a_node_that_another_pod_has_left_is_not_avoided_any_more() -> None:
     world = World()
     world.tell(ClusterObserved(replace(VIEW, nodes={"n1": VIEW.nodes["n1"]})))
     blocking = bound_pod(world)
-    world.pods[blocking] = replace(world.pods[blocking], node="n1")
+    world.pods[blocking] = world.pods[blocking]._replace(node="n1")
     (job,) = world.live_jobs(blocking)
     world.jobs[job.id] = replace(job, nodes=("n2",))  # room for both in Slurm, not in Kubernetes
     uid = world.create_pod()
@@ -646,12 +646,12 @@ def test_a_node_that_another_pod_has_left_is_not_avoided_any_more() -> None:
 def test_a_pod_that_others_hold_back_gets_no_job_until_they_let_go() -> None:
     world = World()
     uid = world.create_pod()
-    world.write(replace(world.pods[uid], gates=(*world.pods[uid].gates, "kueue.x-k8s.io/admission")))
+    world.write(world.pods[uid]._replace(gates=(*world.pods[uid].gates, "kueue.x-k8s.io/admission")))
     world.acting.news = world.news[-1:]
     (told,) = settle(world)
     assert isinstance(told, ShowCause)
     assert "kueue.x-k8s.io/admission" in told.cause.message
-    world.write(replace(world.pods[uid], gates=(GATE,)))
+    world.write(world.pods[uid]._replace(gates=(GATE,)))
     settle(world)
     assert state_of(world, uid) is State.ALLOCATED
 
@@ -723,7 +723,7 @@ def test_a_pod_leaves_at_the_start_of_its_jobs_grace_time_and_its_job_ends_with_
 def test_a_pod_that_leaves_already_is_not_told_of_a_grace_time() -> None:
     world = World()
     uid = bound_pod(world)
-    world.write(replace(world.pods[uid], deleting=True))
+    world.write(world.pods[uid]._replace(deleting=True))
     settle(world)
     world.begin_grace(job_id_of(world, uid))
     world.read_graces()
@@ -750,7 +750,7 @@ def test_only_jobs_of_bound_pods_that_have_a_grace_time_are_read_for_it() -> Non
     world = World()
     uid, leaving = bound_pod(world), bound_pod(world)
     world.create_pod()  # waits
-    world.write(replace(world.pods[leaving], deleting=True))
+    world.write(world.pods[leaving]._replace(deleting=True))
     settle(world)
     assert world.ledger.jobs_with_grace() == {}
     world.tell(graceful())
@@ -766,7 +766,7 @@ def test_only_jobs_of_bound_pods_that_have_a_grace_time_are_read_for_it() -> Non
 def test_a_cancelled_jobs_comment_tells_how_its_pod_ended(end: str, words: str) -> None:
     world = World()
     uid = bound_pod(world)
-    world.write(replace(world.pods[uid], finished=bool(end), end=end))
+    world.write(world.pods[uid]._replace(finished=bool(end), end=end))
     if not end:
         world.remove_pod(uid)
     (cancelled,) = (e for e in settle(world) if isinstance(e, CancelJob))
@@ -865,7 +865,7 @@ def test_a_pod_that_needs_a_closed_node_waits_for_it() -> None:
     world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
     uid = world.create_pod()
     needs = replace(REQUEST, job=replace(REQUEST.job, required_nodes=("n1",)))
-    world.write(replace(world.pods[uid], request=needs))
+    world.write(world.pods[uid]._replace(request=needs))
     world.acting.news = world.news[-1:]
     (told,) = settle(world)
     assert isinstance(told, ShowCause)
@@ -881,7 +881,7 @@ def test_a_pod_that_needs_one_of_several_nodes_gets_one_that_is_open() -> None:
     world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
     uid = world.create_pod()
     needs = replace(REQUEST, job=replace(REQUEST.job, required_nodes=("n1", "n2")))
-    world.write(replace(world.pods[uid], request=needs))
+    world.write(world.pods[uid]._replace(request=needs))
     world.acting.news = world.news[-1:]
     settle(world)
     assert state_of(world, uid) is State.ALLOCATED
@@ -907,7 +907,7 @@ def test_a_refused_pod_is_tried_again_when_the_nodes_change() -> None:
 def test_a_pod_that_was_told_to_wait_before_a_restart_is_told_that_it_need_not() -> None:
     world = World()
     world.create_pod()
-    world.acting.news = [PodObserved(replace(pod.pod, told_to_wait=True)) for pod in world.news]  # type: ignore[union-attr]
+    world.acting.news = [PodObserved(pod.pod._replace(told_to_wait=True)) for pod in world.news]  # type: ignore[union-attr]
     (written,) = (e for e in settle(world) if isinstance(e, WriteAllocation))
     assert written.nominate
 
@@ -1185,7 +1185,7 @@ def test_a_pod_that_somebody_else_bound_gives_its_job_back_and_stays() -> None:
     uid = world.create_pod()
     settle(world)
     elsewhere = next(n for n in VIEW.nodes if n != world.pods[uid].allocation.node)  # type: ignore[union-attr]
-    world.write(replace(world.pods[uid], node=elsewhere))
+    world.write(world.pods[uid]._replace(node=elsewhere))
     settle(world)
     poll(world)
     assert uid in world.pods
@@ -1195,7 +1195,7 @@ def test_a_pod_that_somebody_else_bound_gives_its_job_back_and_stays() -> None:
 def test_a_pod_that_finished_gives_its_job_back_and_stays() -> None:
     world = World()
     uid = bound_pod(world)
-    world.write(replace(world.pods[uid], finished=True))
+    world.write(world.pods[uid]._replace(finished=True))
     settle(world)
     assert not world.live_jobs(uid)
     assert uid in world.pods
@@ -1205,7 +1205,7 @@ def test_a_terminating_pod_keeps_its_node_until_it_is_gone() -> None:
     """Invariant I4."""
     world = World()
     uid = bound_pod(world)
-    world.write(replace(world.pods[uid], deleting=True))
+    world.write(world.pods[uid]._replace(deleting=True))
     settle(world)
     poll(world)
     assert len(world.live_jobs(uid)) == 1
@@ -1292,7 +1292,7 @@ def test_an_edited_partition_moves_a_waiting_pod_to_the_other_line() -> None:
     settle(world)
     assert state_of(world, second) is State.SEEN
     other = replace(REQUEST, job=replace(REQUEST.job, partition="other"))
-    world.write(replace(world.pods[second], request=other))
+    world.write(world.pods[second]._replace(request=other))
     settle(world)
     assert state_of(world, second) is State.QUEUED
     world.remove_pod(second)
@@ -1358,7 +1358,7 @@ def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node() -> None:
     uid = world.create_pod()
     settle(world)
     world.disturb(job_id_of(world, uid), "PREEMPTED")
-    world.write(replace(world.pods[uid], node="n1"))  # /bind had looked before
+    world.write(world.pods[uid]._replace(node="n1"))  # /bind had looked before
     world.ask()
     world.answer()
     assert holders(world) == [State.REPLACING]
@@ -1370,7 +1370,7 @@ def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node() -> None:
 def test_a_pod_that_has_ended_holds_nothing() -> None:
     world = World()
     uid = bound_pod(world)
-    world.write(replace(world.pods[uid], finished=True))
+    world.write(world.pods[uid]._replace(finished=True))
     settle(world)
     assert holders(world) == []
 
@@ -1414,7 +1414,7 @@ def test_the_burnt_id_of_a_bound_pod_is_asked_for_again_as_the_next_try() -> Non
     assert state_of(world, uid) is State.BOUND
     assert world.pods[uid].job_id == again.id  # for people, who cancel what a Pod names
     assert poll(world) == settle(world) == []
-    world.write(replace(world.pods[uid], job_id=job.id))  # as if nobody had come to it
+    world.write(world.pods[uid]._replace(job_id=job.id))  # as if nobody had come to it
     world.restart()
     world.pass_time(world.rules.verified)
     settle(world)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from sys import getsizeof
 from typing import Any
 
@@ -217,7 +217,7 @@ def test_the_record_of_a_retried_pod_takes_no_more_than_20_kb(offer: str) -> Non
     assert record.offered[1] > driver.now
     assert weight(record) <= MOST_BYTES_OF_A_POD
     driver.now += driver.ledger.rules.offer + 1
-    driver.tell(PodObserved(replace(pod, resource_version="101")))
+    driver.tell(PodObserved(pod._replace(resource_version="101")))
     (record,) = driver.ledger.placeholders
     assert record.offered == NO_OFFER
 

@@ -64,7 +64,7 @@ def test_a_pod_that_was_nowhere_had_no_containers() -> None:
 def test_a_pod_that_finished_before_it_was_deleted_has_no_containers() -> None:
     world = World()
     uid = bound_pod(world)
-    world.write(replace(world.pods[uid], finished=True))
+    world.write(world.pods[uid]._replace(finished=True))
     settle(world)
     world.force_delete(uid)
     settle(world)

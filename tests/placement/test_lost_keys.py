@@ -386,7 +386,7 @@ def test_a_pod_that_changed_while_nobody_led_is_not_placed_by_the_old_job() -> N
     before = job_id_of(world, uid)
     pod = world.pods[uid]
     job = replace(pod.request.job, partition="other")
-    world.write(replace(pod, request=replace(pod.request, job=job)))
+    world.write(pod._replace(request=replace(pod.request, job=job)))
     world.news.clear()
     world.restart()
     settle(world)

@@ -23,7 +23,7 @@ def asks(world: World, uid: str, user: int | None, *problems: str) -> None:
     """The Pod's author, or a new policy, has it that the Pod's job is this user's."""
     now = world.pods[uid]
     job = replace(now.request.job, user_id=user)
-    world.write(replace(now, request=replace(now.request, job=job, problems=problems)))
+    world.write(now._replace(request=replace(now.request, job=job, problems=problems)))
 
 
 def of_alice(world: World) -> str:
@@ -186,7 +186,7 @@ def found(state: str, user: int, problems: tuple[str, ...] = (), asked: int | No
     """Where a Pod stands of which this job is found."""
     waiting = pod(uid="u1")
     job = replace(waiting.request.job, user_id=asked)
-    waiting = replace(waiting, request=Request(job, waiting.request.constraints, problems))
+    waiting = waiting._replace(request=Request(job, waiting.request.constraints, problems))
     node = "n1" if state == "RUNNING" else None
     mine = placeholder_job(waiting, state, node=node, user_id=user, group_id=user)
     record, stray = recovered(waiting, (mine,), AT)

@@ -173,7 +173,7 @@ def test_pods_without_an_open_node_let_others_pass() -> None:
     required = replace(world.pods["u1"].request.job, partition="other")
     other = world.create_pod()
     pod = world.pods[other]
-    world.write(replace(pod, request=replace(pod.request, job=required)))
+    world.write(pod._replace(request=replace(pod.request, job=required)))
     settle(world)
     assert state_of(world, other) is State.QUEUED
     world.tell(ClusterObserved(VIEW))
@@ -209,7 +209,7 @@ def test_the_order_of_a_list_of_partitions_makes_no_other_window() -> None:
         pod = world.pods[uid]
         job = replace(pod.request.job, partition=partition)
         world.news.clear()
-        world.write(replace(pod, request=replace(pod.request, job=job)))
+        world.write(pod._replace(request=replace(pod.request, job=job)))
         settle(world)
     assert [state_of(world, uid) for uid in ("u1", "u2", "u3")] == [
         State.QUEUED,

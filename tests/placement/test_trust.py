@@ -68,7 +68,7 @@ def test_what_is_written_onto_a_pod_during_its_submission_is_not_believed() -> N
     real = world.jobs[submit.job_id].nodes[0]
     other = next(node for node in NODES if node != real)
     forged = Allocation(submit.job_id, other, "gpu:8(IDX:0-7)")
-    world.write(replace(world.pods[uid], job_id=submit.job_id, allocation=forged))
+    world.write(world.pods[uid]._replace(job_id=submit.job_id, allocation=forged))
     world.hear()
     world.finish(submit, granted)
     settle(world)
@@ -83,7 +83,7 @@ def test_nothing_is_asked_for_again_that_may_not_be_asked_for() -> None:
     job_id = PlaceholderKey(world.rules.cluster, "default", "p", "p", 1).job_id(world.rules.ids)
     refused = replace(REQUEST, problems=("no rule of the policy",))
     bound = Pod("p", "default", "p", "0", refused, "0001", node="n1")
-    world.write(replace(bound, job_id=job_id, allocation=Allocation(job_id, "n1")))
+    world.write(bound._replace(job_id=job_id, allocation=Allocation(job_id, "n1")))
     asked = list(settle(world))
     for _ in range(6):
         poll(world)

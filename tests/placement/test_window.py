@@ -55,7 +55,7 @@ class Line:
         return taken
 
     def _pod(self, uid: str, account: str = "a", cpu: str = "1", **fields: Any) -> Pod:
-        return replace(pod(uid=uid, cpu=cpu, annotations={PREFIX + "account": account}), **fields)
+        return pod(uid=uid, cpu=cpu, annotations={PREFIX + "account": account})._replace(**fields)
 
     def _follow(self, placeholder: Placeholder) -> None:
         self.window.follow(placeholder, self.now)
@@ -506,7 +506,7 @@ def go(windows: Windows, account: str = "a", user: int | None = None) -> list[st
 def waiting(uid: str, account: str, user: int | None) -> Placeholder:
     seen = pod(uid=uid, annotations={PREFIX + "account": account})
     job = replace(seen.request.job, user_id=user)
-    return Placeholder(replace(seen, request=replace(seen.request, job=job)))
+    return Placeholder(seen._replace(request=replace(seen.request, job=job)))
 
 
 def waits(windows: Windows, uid: str) -> bool:
@@ -600,7 +600,7 @@ def test_a_turn_among_20_000_sizes_costs_next_to_nothing() -> None:
     for number in range(20_000):
         job = replace(alike.request.job, memory_mb=number + 1)
         request = replace(alike.request, job=job)
-        placeholder = Placeholder(replace(alike, uid=f"{number:05}", request=request))
+        placeholder = Placeholder(alike._replace(uid=f"{number:05}", request=request))
         known[placeholder.pod.uid] = placeholder
         windows.follow("main", placeholder, 0.0)
 
@@ -691,7 +691,7 @@ class Refills(RuleBasedStateMachine):
         seen = pod(uid=uid, cpu=cpu, annotations=named, namespace=namespace)
         job = replace(seen.request.job, user_id=USERS.get(account))
         request = replace(seen.request, job=job)
-        self.states[uid] = Placeholder(replace(seen, priority=priority, request=request))
+        self.states[uid] = Placeholder(seen._replace(priority=priority, request=request))
         self.put(uid, State.SEEN)
 
     @rule(data=st.data(), fate=st.sampled_from(["taken", "taken", "refused", "gone"]))

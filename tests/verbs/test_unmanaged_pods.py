@@ -303,7 +303,7 @@ async def test_who_was_bound_a_moment_ago_is_waited_for_too() -> None:
     """The watch has yet to show the Binding of a Pod that has lost its job since."""
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
-    unbound = replace(beside.pod, node=None)
+    unbound = beside.pod._replace(node=None)
     leads(cluster, manifest, beside._replace(pod=unbound, state=State.ALLOCATED))
     assert await cluster.bind(manifest, "n1") == LEAVING
 
