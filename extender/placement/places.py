@@ -77,6 +77,11 @@ class Places:
         """Tells whether a user's Pods in a partition wait for a place."""
         return partition in self._waiting.get(user, ())
 
+    @property
+    def anybody_waits(self) -> bool:
+        """Tells whether anybody's Pods wait for a place."""
+        return bool(self._waiting)
+
     def leave(self, user: User, partition: str) -> None:
         """They wait no longer."""
         partitions = self._waiting.get(user, {})

@@ -167,6 +167,11 @@ class Window:
         return first[0] if first else inf
 
     @property
+    def unsettled(self) -> bool:
+        """Tells whether there is anything to do when it stirs: mostly nobody waits."""
+        return bool(self._ready or self._resting) or not self._queues
+
+    @property
     def over(self) -> float:
         """When there is nothing left to remember; infinity while there is anybody in it."""
         return inf if self._queues else self._fast_path_rests_until

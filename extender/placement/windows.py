@@ -44,7 +44,9 @@ class Windows:
         if self._of.get(uid, partition) != partition:
             self.forget(uid)
         self._of[uid] = partition
-        if self[partition].follow(placeholder, now):
+        window = self[partition]
+        news = window.follow(placeholder, now)
+        if news and (window.unsettled or self._starved or self._places.anybody_waits):
             self._stirred[partition] = None
 
     def forget(self, uid: str) -> None:
