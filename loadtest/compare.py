@@ -23,6 +23,7 @@ from rich.table import Table
 from deploy.local.demo.screen import make_console
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Stopwatch
+from loadtest.crowd import Broken
 
 _SIDE: Final = Path(__file__).with_name("compare_side.py")
 _FIGURES: Final = {
@@ -37,10 +38,6 @@ Burst = dict[str, float]
 """What one came to, by the names of _FIGURES."""
 
 app = typer.Typer(add_completion=False)
-
-
-class Broken(Exception):
-    """One of the sides has ended, or said what it must not."""
 
 
 @dataclass(slots=True)

@@ -11,16 +11,16 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from tests.chaos.judge import Causes
 from tests.chaos.observer import Observer
-from tests.chaos.scene import CROWD, CROWD_SIZE, LABEL, PREFIX
+from tests.chaos.scene import CROWD, CROWD_SIZE, LABEL, PREFIX, STOPS_AFTER
 from tests.chaos.seen import SeenPod
 from tests.chaos.workload import Workload, pod
 
 AT_ONCE = 50
 _NAME = "crowd-"
 _THREADS = 8
-_STOPS_AFTER = "local.slurm-extender.io/stop-after"
-"""Seconds. Were it none, the simulated kubelets would write amid the evictions, on the same cores, which
-those of a real cluster do not."""
+_STOPS_AFTER_S = "3"
+"""Were it none, the simulated kubelets would write amid the evictions, on the same cores, which those of
+a real cluster do not."""
 _WITHIN_S = 45.0
 
 
@@ -47,7 +47,7 @@ class Crowd:
     def gather(self) -> None:
         """Creates as many as are missing."""
         missing = range(CROWD_SIZE - len(self._there()))
-        annotations = {PREFIX + "partition": CROWD, _STOPS_AFTER: "3"}
+        annotations = {PREFIX + "partition": CROWD, STOPS_AFTER: _STOPS_AFTER_S}
         names = [f"{_NAME}{next(self._numbers)}" for _ in missing]
         manifests = [pod(name, annotations=annotations, labels={LABEL: "true"}) for name in names]
         with ThreadPoolExecutor(_THREADS) as pool:

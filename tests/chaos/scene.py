@@ -8,6 +8,9 @@ from deploy.local.spec import ClusterSpec
 
 PREFIX: Final = "sunk.coreweave.com/"
 """Of the annotations with which a Pod asks for its job."""
+STOPS_AFTER: Final = "local.slurm-extender.io/stop-after"
+RUNS_FOR: Final = "local.slurm-extender.io/run-for"
+"""By these annotations, in seconds, kwok ends a Pod's containers (deploy/local/templates/kwok.yaml)."""
 
 MAIN: Final = "main"
 LOW: Final = "low"

@@ -20,9 +20,8 @@ from deploy.local.users import JOB_USERS
 from tests.chaos.judge import Causes
 from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.plan import Fate, JobPlan, Odd, OddPlan, Outage, OutagePlan, PodPlan
-from tests.chaos.scene import ODD, PREFIX
+from tests.chaos.scene import ODD, PREFIX, RUNS_FOR, STOPS_AFTER
 
-_KWOK = "local.slurm-extender.io/"
 BY_HAND = "disk is to be replaced"
 PROCESSES = "processes"
 """The file in a user's home in which native jobs say that they are there."""
@@ -258,9 +257,9 @@ def pod(
 def _manifest(plan: PodPlan) -> dict[str, Any]:
     """kwok ends the Pod by what its annotations say."""
     takes = _A_DAY_S if plan.fate is Fate.SLOWLY else plan.grace_s
-    annotations = {_KWOK + "stop-after": str(takes)}
+    annotations = {STOPS_AFTER: str(takes)}
     if plan.fate is Fate.FINISH:
-        annotations[_KWOK + "run-for"] = str(int(plan.after))
+        annotations[RUNS_FOR] = str(int(plan.after))
     if plan.partition:
         annotations[PREFIX + "partition"] = plan.partition
         annotations |= _owned_by(plan.owner)
