@@ -10,7 +10,6 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
 
 import orjson
 
@@ -26,8 +25,6 @@ from slurm_client.errors import (
 from slurm_client.exchange import Busy, Endpoint, Lost, NoConnection, Pool, Silent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from slurm_client.tokens import TokenSource
 
 _CONNECT_S: Final = 5.0
@@ -38,11 +35,11 @@ _NO_NAMES: Final = frozenset({"state", "allocate", "submit"})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: `path` from the root, `query` in order, `body` to be sent as JSON."""
+    """One request: `path` from the root, `query` quoted already, `body` to be sent as JSON."""
 
     method: str
     path: str
-    query: Sequence[tuple[str, str]] = ()
+    query: str = ""
     body: dict[str, Any] | None = None
     each: documents.Each | None = None
     """What the reply's document is to have in place of the entries of a list."""
@@ -58,11 +55,12 @@ class Request:
         first, *rest = self.path.removeprefix("/slurm/").strip("/").split("/")
         parts = rest if first.startswith("v") else [first]
         name = "/".join(parts[:2] if parts[1:2] and parts[1] in _NO_NAMES else parts[:1])
-        return f"{self.method} {name}?{self.query[0][0]}" if self.query else f"{self.method} {name}"
+        asked = self.query.partition("=")[0]
+        return f"{self.method} {name}?{asked}" if asked else f"{self.method} {name}"
 
     @property
     def target(self) -> str:
-        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+        return f"{self.path}?{self.query}" if self.query else self.path
 
     @property
     def content(self) -> bytes | None:

@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
 def states(entries: Sequence[Mapping[str, Any]]) -> AllStates:
     """Of `jobs` in GET jobs/state/."""
-    # "7_3" and "7_*" are tasks of arrays; int() would take the first for 73.
-    found = AllStates(
-        (int(number), _state(tuple(entry.get("state") or ())))
-        for entry in entries
-        if (number := str(entry.get("job_id"))).isdecimal()
-    )
+    found = AllStates()
     found.entries = len(entries)
+    for entry in entries:
+        number = str(entry.get("job_id"))
+        if number.isdecimal():  # "7_3" and "7_*" are tasks of arrays; int() would take the first for 73
+            found[int(number)] = _state(tuple(entry.get("state") or ()))
     return found
 
 
