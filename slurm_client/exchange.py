@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import urlsplit
 
@@ -80,10 +81,16 @@ class Endpoint:
         """A request as it goes over the wire. `target` is quoted already; what cannot be in a header
         becomes a question mark."""
         lines = [f"{method} {self.prefix}{target} HTTP/1.1", f"Host: {self.authority}"]
-        lines += [f"{name}: {_NOT_IN_A_HEADER.sub('?', value)}" for name, value in headers.items()]
+        lines += [_header(*header) for header in headers.items()]
         if content is not None:
             lines.append(f"Content-Length: {len(content)}")
         return "\r\n".join((*lines, "", "")).encode() + (content or b"")
+
+
+@lru_cache(maxsize=16)
+def _header(name: str, value: str) -> str:
+    """The same few, with the same token, are sent all the time."""
+    return f"{name}: {_NOT_IN_A_HEADER.sub('?', value)}"
 
 
 class Pool:
@@ -137,7 +144,7 @@ class Pool:
         connection, loop = self._kept() or await self._open(), asyncio.get_running_loop()
         kept = False
         # Cheaper than asyncio.timeout, which has a task cancelled and not a reply given up.
-        alarm = loop.call_later(self._timeout_s, connection.give_up, f"{self._timeout_s:g} s")
+        alarm = loop.call_later(self._timeout_s, connection.give_up, self._timeout_s)
         try:
             status, body = await connection.exchange(request)
             kept = self._keeps(status)
@@ -190,9 +197,9 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
         return await self._answer
 
-    def give_up(self, after: str) -> None:
+    def give_up(self, after_s: float) -> None:
         """Has the exchange that is under way end without its reply."""
-        self._fail(Silent(f"no reply within {after}"))
+        self._fail(Silent(f"no reply within {after_s:g} s"))
 
     def close(self) -> None:
         transport, self._transport = self._transport, None

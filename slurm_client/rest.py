@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -301,8 +300,8 @@ class SlurmRest:
 
     async def _exchange(self, request: Request) -> Reply:
         """`request.path` is below the API version."""
-        version = (await self.connect()).api_version
-        versioned = replace(request, path=f"/slurm/{version}/{request.path}")
+        version = (self._capabilities or await self.connect()).api_version
+        versioned = request._replace(path=f"/slurm/{version}/{request.path}")
         try:
             return await self._connections.send(versioned)
         except NeedsOperator as error:
