@@ -110,15 +110,16 @@ class Connections:
 
     async def send(self, request: Request) -> Reply:
         """The reply, or one of `errors`. After a refused token the file is read again, once."""
+        token = self._tokens.token()
         try:
-            return await self._exchange(request)
+            return await self._exchange(request, token)
         except NeedsOperator as error:
             if not _about_the_token(error):
                 raise
-            if not self._tokens.refresh():
+            if not self._tokens.refresh(token):
                 raise self._token_refused(error) from error
         try:
-            return await self._exchange(request)
+            return await self._exchange(request, self._tokens.token())
         except NeedsOperator as error:
             raise self._token_refused(error) from error
 
@@ -126,8 +127,7 @@ class Connections:
         """Close the connections that no call is using; later calls open new ones."""
         await self._pool.aclose()
 
-    async def _exchange(self, request: Request) -> Reply:
-        token = self._tokens.token()
+    async def _exchange(self, request: Request, token: str) -> Reply:
         try:
             return await _reply(*await self._carry(request, token), request.each)
         except Lost:

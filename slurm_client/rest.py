@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 _SINCE_NEVER: Final = f"update_time={2**32}"
 """Only what changed since the year 2106 is to be told: nothing."""
+_LOOK_EVERY_S: Final = 1.0
+"""At the token's file. A token that Slurm does not take any more has it looked at at once."""
 _NODE_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
 _STATES_A_CALL: Final = 400
 """job ids in one query: 17 bytes each, and slurmrestd takes URLs far beyond these 7 kB."""
@@ -78,7 +80,7 @@ class SlurmRest:
         heard: Heard = lambda *_: None,
     ) -> None:
         if isinstance(token_source, Path | str):
-            token_source = TokenFile(Path(token_source))
+            token_source = TokenFile(Path(token_source), look_every_s=_LOOK_EVERY_S)
         self._tokens = token_source
         self._connections = Connections(
             url, token_source, timeout_s=timeout_s, concurrency=concurrency, heard=heard

@@ -1,7 +1,7 @@
 """The JWT that is sent to slurmrestd, and what a person needs to know when it is refused.
 
-A token in a file is read again when the file changes (a rotation by rename, or in place); nothing
-here checks the signature: that is slurmctld's.
+A token in a file is read again when the file changes (a rotation by rename, or in place), and at once
+when it is refused; nothing here checks the signature: that is slurmctld's.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,8 +27,8 @@ class TokenSource(Protocol):
     def token(self) -> str:
         """The token to send now. NeedsOperator when there is none."""
 
-    def refresh(self) -> bool:
-        """Look again at once, after a refusal; whether the token is another one now."""
+    def refresh(self, refused: str) -> bool:
+        """Look again at once; whether the token is another one than that which was refused."""
 
     def describe(self) -> str:
         """What a person should know of it, for an error: where it is, since when it is expired."""
@@ -43,8 +44,8 @@ class StaticToken:
     def token(self) -> str:
         return self._token
 
-    def refresh(self) -> bool:
-        return False
+    def refresh(self, refused: str) -> bool:
+        return self._token != refused
 
     def describe(self) -> str:
         return _describe("the token", self._token, self._clock())
@@ -53,16 +54,30 @@ class StaticToken:
 class TokenFile:
     """A token in a file, read again whenever the file's identity, size or time of change differs.
 
-    `clock` gives UNIX seconds; it is only used to say how long ago a token expired.
+    `clock` gives UNIX seconds; it is only used to say how long ago a token expired. A token that was
+    there is taken for `look_every_s` without a look at the file: `ticks` gives seconds too, which only
+    ever go forward.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.time,
+        *,
+        look_every_s: float = 0.0,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._path = path
         self._clock = clock
+        self._look_every_s = look_every_s
+        self._ticks = ticks
+        self._good_until = float("-inf")
         self._stamp: tuple[int, int, int] | None = None
         self._token = ""
 
     def token(self) -> str:
+        if self._ticks() < self._good_until:
+            return self._token
         try:
             if self._stamp != self._look():
                 self._read()
@@ -70,12 +85,12 @@ class TokenFile:
             raise NeedsOperator(f"the token file {self._path} cannot be read: {error}") from error
         if not self._token:
             raise NeedsOperator(f"the token file {self._path} is empty")
+        self._good_until = self._ticks() + self._look_every_s
         return self._token
 
-    def refresh(self) -> bool:
-        before = self._token
-        self._stamp = None
-        return self.token() != before
+    def refresh(self, refused: str) -> bool:
+        self._good_until, self._stamp = float("-inf"), None
+        return self.token() != refused
 
     @property
     def expires_at(self) -> float | None:
@@ -101,6 +116,7 @@ def expiry(token: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
+@lru_cache(maxsize=4)
 def user(token: str) -> str | None:
     """The `sun` claim: the Slurm user that the token speaks for."""
     value = _claims(token).get("sun")

@@ -29,6 +29,7 @@ from tests.slurm_client.peer import Act, lost, peer, reply, slurm_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from tests.slurm_client.peer import Peer
 
@@ -127,6 +128,21 @@ async def test_nothing_that_a_token_holds_becomes_another_header() -> None:
         await slurm.states([7])
         await slurm.aclose()
         assert set(served.tokens) == {"a??X-SLURM-USER-NAME: root"}
+
+
+async def test_all_whose_token_was_refused_take_the_new_one_at_once(tmp_path: Path) -> None:
+    file, gate = tmp_path / "token", asyncio.Event()
+    file.write_text("old")
+    refused = Act(reply(401, b"Authentication failure"), after=gate, closes=True)
+    async with peer([refused] * 2, [NO_JOBS] * 2) as served:
+        slurm = SlurmRest(served.url, file)
+        calls = [asyncio.create_task(slurm.states([7])) for _ in range(2)]
+        await served.until_open(2)
+        file.write_text("new")
+        gate.set()
+        assert await asyncio.gather(*calls) == [{}, {}]
+        await slurm.aclose()
+        assert served.tokens == ["old", "old", "new", "new"]
 
 
 async def test_an_error_sent_twice_is_read_once_and_the_next_call_works() -> None:

@@ -26,6 +26,15 @@ def at_now() -> float:
     return NOW
 
 
+class Clock:
+    """Stands still unless it is moved."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "token"
@@ -50,9 +59,51 @@ def test_a_refresh_tells_whether_the_token_is_another_one(file: Path) -> None:
     file.write_text("first")
     source = TokenFile(file)
     source.token()
-    assert not source.refresh()
+    assert not source.refresh("first")
     file.write_text("second")
-    assert source.refresh()
+    assert source.refresh("first")
+    assert source.refresh("first")  # of whose refusal another request has heard before
+    assert not source.refresh("second")
+
+
+@pytest.fixture
+def seldom(file: Path) -> tuple[TokenFile, Clock]:
+    """A file that is looked at once a second, and its clock."""
+    clock = Clock()
+    return TokenFile(file, look_every_s=1.0, ticks=clock), clock
+
+
+def test_a_file_may_be_looked_at_once_a_second(file: Path, seldom: tuple[TokenFile, Clock]) -> None:
+    file.write_text("first")
+    source, clock = seldom
+    assert source.token() == "first"
+    file.write_text("the second")
+    clock.now += 0.9
+    assert source.token() == "first"
+    clock.now += 0.1
+    assert source.token() == "the second"
+
+
+def test_a_refused_token_is_read_again_at_once(file: Path, seldom: tuple[TokenFile, Clock]) -> None:
+    file.write_text("first")
+    source, _ = seldom
+    source.token()
+    file.write_text("the second")
+    assert source.refresh("first")
+    assert source.token() == "the second"
+
+
+def test_a_file_without_a_token_is_looked_at_each_time(
+    file: Path, seldom: tuple[TokenFile, Clock]
+) -> None:
+    source, _ = seldom
+    with pytest.raises(NeedsOperator, match="cannot be read"):
+        source.token()
+    file.write_text("")
+    with pytest.raises(NeedsOperator, match="is empty"):
+        source.token()
+    file.write_text("first")
+    assert source.token() == "first"
 
 
 def test_a_missing_or_empty_file_needs_an_operator(file: Path) -> None:
