@@ -7,6 +7,7 @@ import sys
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
 from time import perf_counter
@@ -58,17 +59,22 @@ def configure_logging(level: str) -> None:
     """One JSON object a line on standard error; a Pod is named by `pod` and `uid`, a job by `job`."""
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
+            _timed,
             structlog.processors.format_exc_info,
             _short,
-            structlog.processors.JSONRenderer(serializer=orjson.dumps),
+            structlog.processors.JSONRenderer(serializer=orjson.dumps, option=orjson.OPT_UTC_Z),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level)),
         logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )
+
+
+def _timed(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Says when it is. The text is for orjson to write, in half of Python's time."""
+    event["timestamp"] = datetime.now(UTC)
+    return event
 
 
 def _short(_logger: Any, _method: str, event: EventDict) -> EventDict:
@@ -187,6 +193,8 @@ class Telemetry:
         tell = log.warning if after.state in _LOUD else log.info
         found_bound = before is None and after.state is State.BOUND  # at the start: very many
         if after.state in _QUIET or found_bound:
+            if not log.is_enabled_for(logging.DEBUG):
+                return
             tell = log.debug
         tell(
             "placeholder",

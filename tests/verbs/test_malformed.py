@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import count, islice
 
 import pytest
@@ -115,6 +116,8 @@ def test_no_text_in_the_log_is_long(capfdbinary: pytest.CaptureFixture[bytes]) -
     assert len(line) < 10_000
     told = json.loads(line)
     assert told["short"] == "y"
+    assert datetime.fromisoformat(told["timestamp"]).tzinfo is UTC
+    assert told["timestamp"].endswith("Z")
     assert told["error"].endswith("x... (1048576 characters)")
 
 
