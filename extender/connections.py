@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, auto
 from itertools import takewhile
 from typing import Protocol
 
@@ -44,12 +43,18 @@ class Connection(Protocol):
         ...
 
 
-class _Waits(Enum):
-    """For what a connection that is not being answered waits; the first make way first."""
+_Waiting = dict[Connection, float]
+"""Connections that wait for the same, and since when: the longest first."""
 
-    OWES = auto()
-    SILENT = auto()
-    RESTS = auto()
+
+@dataclass(slots=True)
+class _Seat:
+    """What is known of an open connection."""
+
+    held: int = 0
+    """Bytes of its body."""
+    among: _Waiting | None = None
+    """Those with which it waits; None while it is being answered."""
 
 
 class Connections:
@@ -61,10 +66,12 @@ class Connections:
         self.limits = limits
         self.refused = refused
         self._clock = clock
-        self._open: dict[Connection, int] = {}
-        """All of them, and the bytes of each one's body."""
-        self._waiting: dict[_Waits, dict[Connection, float]] = {each: {} for each in _Waits}
-        """Since when, the longest first."""
+        self._open: dict[Connection, _Seat] = {}
+        self._owing: _Waiting = {}
+        self._silent: _Waiting = {}
+        self._resting: _Waiting = {}
+        self._waiting = {"owes": self._owing, "is silent": self._silent, "rests": self._resting}
+        """The first make way first."""
         self._held = 0
 
     def admits(self, connection: Connection) -> bool:
@@ -76,17 +83,17 @@ class Connections:
             if oldest is None:
                 return False
             self._end(oldest)
-        self._open[connection] = 0
+        self._open[connection] = _Seat()
         self.owes(connection)
         return True
 
     def owes(self, connection: Connection) -> None:
         """Something is the other side's to do. Where that was so before, nothing changes."""
-        self._waits(connection, _Waits.OWES)
+        self._waits(connection, self._owing)
 
     def is_silent(self, connection: Connection) -> None:
         """It can be spoken on, and has not been."""
-        self._waits(connection, _Waits.SILENT)
+        self._waits(connection, self._silent)
 
     def works(self, connection: Connection) -> None:
         """Its request is here, and we are about to answer."""
@@ -94,28 +101,31 @@ class Connections:
 
     def rests(self, connection: Connection) -> None:
         """Its request is answered, and the next one has not begun."""
-        self._waits(connection, _Waits.RESTS)
+        self._waits(connection, self._resting)
 
-    def _waits(self, connection: Connection, now: _Waits | None) -> None:
-        for each, waiting in self._waiting.items():
-            if each is not now:
-                waiting.pop(connection, None)
-        if now is not None and connection in self._open:
-            self._waiting[now].setdefault(connection, self._clock())
+    def _waits(self, connection: Connection, among: _Waiting | None) -> None:
+        seat = self._open.get(connection)
+        if seat is None or seat.among is among:
+            return
+        if seat.among is not None:
+            del seat.among[connection]
+        if among is not None:
+            among[connection] = self._clock()
+        seat.among = among
 
     def holds(self, connection: Connection, more: int) -> bool:
         """Takes note of so many bytes of its body. Where all bodies are too large together, the
         connections make way that have owed longest; False where that is not enough."""
-        if connection not in self._open:
+        seat = self._open.get(connection)
+        if seat is None:
             return False
         self._held += more
-        self._open[connection] += more
+        seat.held += more
         if self._held <= self.limits.bodies:  # as nearly always
             return True
         most = self.limits.bodies + self.limits.body()
         while self._held > most:
-            owing = self._waiting[_Waits.OWES]
-            oldest = next((each for each in owing if self._open[each]), connection)
+            oldest = next((each for each in self._owing if self._open[each].held), connection)
             if oldest is connection:
                 return False
             self.refused("too many bodies")
@@ -124,9 +134,9 @@ class Connections:
 
     def lets_go(self, connection: Connection) -> None:
         """Its body is needed no longer."""
-        if held := self._open.get(connection):
-            self._held -= held
-            self._open[connection] = 0
+        if seat := self._open.get(connection):
+            self._held -= seat.held
+            seat.held = 0
 
     def gone(self, connection: Connection) -> bool:
         """It has ended. Tells whether that is news."""
@@ -136,16 +146,16 @@ class Connections:
 
     def end_overdue(self) -> None:
         """Ends those that owe, are silent or rest for too long."""
-        for connection in self._overdue(_Waits.OWES, self.limits.owes_s):
+        for connection in self._overdue(self._owing, self.limits.owes_s):
             self.refused("too slow")
             self._end(connection)
-        for waits in (_Waits.SILENT, _Waits.RESTS):
-            for connection in self._overdue(waits, self.limits.rests_s):
+        for waiting in (self._silent, self._resting):
+            for connection in self._overdue(waiting, self.limits.rests_s):
                 self._end(connection)
 
-    def _overdue(self, waits: _Waits, longest_s: float) -> list[Connection]:
-        before, since = self._clock() - longest_s, self._waiting[waits].items()
-        return [each for each, _ in takewhile(lambda item: item[1] <= before, since)]
+    def _overdue(self, waiting: _Waiting, longest_s: float) -> list[Connection]:
+        before = self._clock() - longest_s
+        return [each for each, _ in takewhile(lambda item: item[1] <= before, waiting.items())]
 
     def _end(self, connection: Connection) -> None:
         self.gone(connection)
