@@ -199,11 +199,12 @@ class WholeReplies(HttpToolsProtocol):
     which is a system call, a packet, and a time that the reader is woken."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._gathering = _Gathering(transport)
-        super().connection_made(cast("asyncio.Transport", self._gathering))
+        gathering = _Gathering(transport)
+        self.flush = gathering.flush
+        super().connection_made(cast("asyncio.Transport", gathering))
 
     def on_response_complete(self) -> None:
-        self._gathering.flush()
+        self.flush()
         super().on_response_complete()
 
 
@@ -214,6 +215,7 @@ class _Gathering:
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no such class
         self._pieces: list[bytes] = []
+        self.is_closing = self._transport.is_closing  # what is called most often, without a detour
 
     def write(self, data: bytes) -> None:
         if not self._pieces:
@@ -224,12 +226,18 @@ class _Gathering:
         self.flush()
         self._transport.close()
 
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Not the socket: uvicorn asks it for its addresses, for which uvloop makes two more sockets."""
+        return default if name == "socket" else self._transport.get_extra_info(name, default)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def flush(self) -> None:
+        if not self._pieces:
+            return
         pieces, self._pieces = self._pieces, []
-        if pieces and not self._transport.is_closing():  # whoever asked may have gone in between
+        if not self._transport.is_closing():  # whoever asked may have gone in between
             self._transport.write(b"".join(pieces))
 
 
