@@ -141,7 +141,12 @@ class Guarded(WholeReplies):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        """Instead of uvicorn's, which goes on with a pipelined request, of which there is none here, or
+        else sets a timer for a connection that rests too long, which `Connections` ends."""
+        self.flush()
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
         self._connections.lets_go(self)
         self._waits_or_works()
 
@@ -310,7 +315,6 @@ class Server(uvicorn.Server):
                 log_level="error",  # what strangers send is told by `refused`
                 access_log=False,
                 lifespan="off",
-                timeout_keep_alive=120,
                 timeout_graceful_shutdown=5,
             )
         )
