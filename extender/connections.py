@@ -70,7 +70,7 @@ class Connections:
         self._owing: _Waiting = {}
         self._silent: _Waiting = {}
         self._resting: _Waiting = {}
-        self._waiting = {"owes": self._owing, "is silent": self._silent, "rests": self._resting}
+        self._waiting = self._owing, self._silent, self._resting
         """The first make way first."""
         self._held = 0
 
@@ -79,7 +79,7 @@ class Connections:
         that has owed longest, else been silent, else rested; False where all are being answered."""
         if len(self._open) >= self.limits.connections:
             self.refused("too many connections")
-            oldest = next((one for waiting in self._waiting.values() for one in waiting), None)
+            oldest = next((one for waiting in self._waiting for one in waiting), None)
             if oldest is None:
                 return False
             self._end(oldest)

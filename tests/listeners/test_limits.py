@@ -557,7 +557,7 @@ async def test_whatever_is_sent_in_whichever_pieces_nothing_is_left_of_it(seed: 
             await peer.leaves()
         connections = there.server._listener._connections
         await until(lambda: not connections._open)
-        assert (connections._held, [*filter(None, connections._waiting.values())]) == (0, [])
+        assert (connections._held, [*filter(None, connections._waiting)]) == (0, [])
     assert unforeseen == []
 
 
