@@ -18,11 +18,12 @@ import orjson
 import structlog
 
 from extender.kubernetes_api import Expired, KubernetesApi, KubernetesError, Manifest
-from extender.turns import by_turns
+from extender.turns import Turn, by_turns
 
 _WATCH_S = 290
 _TRIAL_S = 1
 _SILENCE_S = 100.0  # bookmarks come about once a minute: longer silence is a dead connection
+_LOOKS_S = 1.0  # by which the end of a silence may come too early
 _BACKOFF_S = (0.1, 5.0)
 
 Item = TypeVar("Item")
@@ -139,13 +140,17 @@ class ResourceWatch:
         try:
             async with watch as pieces, silence:
                 self._on_trouble(None)
-                rest = b""
+                rest, clock, looked = b"", asyncio.get_running_loop().time, 0.0
                 async for piece in pieces:
-                    heard = True
-                    silence.reschedule(asyncio.get_running_loop().time() + _SILENCE_S)
+                    heard, turn = True, Turn()
+                    if (now := clock()) > looked + _LOOKS_S:
+                        silence.reschedule(now + _SILENCE_S)
+                        looked = now
                     *lines, rest = (rest + piece).split(b"\n")
-                    async for change in by_turns(self._read(lines)):
+                    for change in self._read(lines):
                         yield change
+                        if turn.is_over:
+                            await turn.next()
         except TimeoutError as error:
             if heard or not silence.expired():
                 raise

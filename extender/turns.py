@@ -17,15 +17,30 @@ _TURN_S = 0.002
 _TOGETHER_S = 0.02
 
 
+class Turn:
+    """The 2 ms for which long work may hold the event loop; then all others get their turn."""
+
+    def __init__(self) -> None:
+        self._ends = perf_counter() + _TURN_S
+
+    @property
+    def is_over(self) -> bool:
+        return perf_counter() >= self._ends
+
+    async def next(self) -> None:
+        """Returns when it is this work's turn again."""
+        await asyncio.sleep(0)
+        self._ends = perf_counter() + _TURN_S
+
+
 async def by_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
     """Yields the items; all others get a turn whenever what is done with them has taken 2 ms. What the
     items are may change meanwhile: whoever goes by what it was gives a copy."""
-    ends = perf_counter() + _TURN_S
+    turn = Turn()
     for item in items:
         yield item
-        if perf_counter() >= ends:
-            await asyncio.sleep(0)
-            ends = perf_counter() + _TURN_S
+        if turn.is_over:
+            await turn.next()
 
 
 class Together:

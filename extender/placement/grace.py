@@ -40,10 +40,10 @@ class GraceRule:
         for, in seconds: what stays longer was not deleted by this rule."""
         return float(self.kill_wait_s + KUBELET_S)
 
-    def of_eviction(self, spec: Manifest) -> int:
+    def of_eviction(self, own: int) -> int:
         """Returns the grace that a Pod is evicted with: its own, or the longest where that is shorter.
         Never 0: with that kube-apiserver drops a Pod before its containers have ended."""
-        return max(1, min(own_grace(spec), self.longest))
+        return max(1, min(own, self.longest))
 
     def lowered(self, spec: Manifest) -> int | None:
         """Returns the grace that a Pod gets in place of Kubernetes' default, None where it keeps its

@@ -270,7 +270,7 @@ def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = No
     it asks for, where that has been read already."""
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
     annotations = metadata.get("annotations") or {}
-    false = _false(status)
+    false, grace = _false(status), own_grace(spec)
     waiting, scheduled = false.get(CONDITION), false.get("PodScheduled") or {}
     looked_at = scheduled.get("reason") == "Unschedulable"
     refusal = _refusal(scheduled) if looked_at else ""
@@ -290,8 +290,8 @@ def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = No
         allocation=Allocation.parse(annotations),
         deleting="deletionTimestamp" in metadata,
         deletion_grace=metadata.get("deletionGracePeriodSeconds") or 0,
-        grace=own_grace(spec),
-        eviction_grace=dialect.grace.of_eviction(spec),
+        grace=grace,
+        eviction_grace=dialect.grace.of_eviction(grace),
         finished=status.get("phase") in ("Succeeded", "Failed"),
         end=end_in_words(manifest),
         doomed=waiting is not None and waiting.get("reason") == HELD_BACK,

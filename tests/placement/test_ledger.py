@@ -75,6 +75,14 @@ def bound_pod(world: World) -> str:
     return uid
 
 
+def pod_that_finds_no_room(world: World) -> str:
+    for _ in range(2):
+        bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    return uid
+
+
 def job_id_of(world: World, uid: str) -> int:
     (job,) = world.live_jobs(uid)
     return job.id
@@ -168,10 +176,7 @@ def test_nobody_overtakes_a_pod_that_waits_in_slurm() -> None:
 
 def test_a_partition_that_had_no_room_is_left_in_peace_for_a_while() -> None:
     world = World()
-    bound_pod(world)
-    bound_pod(world)
-    uid = world.create_pod()
-    settle(world)
+    uid = pod_that_finds_no_room(world)
     world.remove_pod(uid)
     settle(world)
     world.create_pod()
@@ -258,10 +263,7 @@ def test_who_asks_again_overtakes_nobody_who_waits_by_then(trouble: Remedy) -> N
     world.hear()
     first = world.effects.pop(0)
     assert isinstance(first, Submit)
-    bound_pod(world)
-    bound_pod(world)
-    other = world.create_pod()
-    settle(world)
+    other = pod_that_finds_no_room(world)
     assert state_of(world, other) is State.QUEUED
     if trouble is Remedy.ID_TAKEN:
         stranger = stranger_of(first)
@@ -1143,10 +1145,7 @@ def test_the_job_of_a_pod_whose_node_is_gone_is_not_asked_for() -> None:
 
 def test_a_queued_job_that_slurm_forgot_is_submitted_again_under_its_id() -> None:
     world = World()
-    bound_pod(world)
-    bound_pod(world)
-    uid = world.create_pod()
-    settle(world)
+    uid = pod_that_finds_no_room(world)
     forgotten = world.jobs.pop(job_id_of(world, uid))
     for _ in range(world.rules.confirmations):
         assert not world.live_jobs(uid)
@@ -1226,10 +1225,7 @@ def test_a_pod_without_an_open_node_waits_until_there_is_one() -> None:
 
 def test_a_job_that_waits_hears_of_nodes_that_close_and_open() -> None:
     world = World()
-    bound_pod(world)
-    bound_pod(world)
-    uid = world.create_pod()
-    settle(world)
+    uid = pod_that_finds_no_room(world)
     cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
     for nodes, excluded in ((cordoned, ("n1",)), (VIEW.nodes, ())):
         world.tell(ClusterObserved(replace(VIEW, nodes=nodes)))
@@ -1387,10 +1383,7 @@ def a_rival_of(world: World) -> None:
 def test_an_id_that_another_replica_burnt_is_no_end_of_the_workload() -> None:
     """slurmctld forgot the queued job, and a deposed leader asked for it at once, in vain."""
     world = World()
-    bound_pod(world)
-    bound_pod(world)
-    uid = world.create_pod()
-    settle(world)
+    uid = pod_that_finds_no_room(world)
     job = world.live_jobs(uid)[0]
     world.jobs[job.id] = replace(job, state=JobState("FAILED"))
     done = [*poll(world), *settle(world)]

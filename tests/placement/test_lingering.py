@@ -29,10 +29,7 @@ def ended_at_last(world: World, job_id: int) -> None:
     assert not list(world.ledger.holding("n1"))
 
 
-def test_the_job_of_a_pod_deleted_by_force_is_held_until_its_containers_have_ended() -> None:
-    world = World()
-    job_id = job_of_a_pod_deleted_by_force(world)
-    assert world.jobs[job_id].comment == WORDS
+def is_held_until_they_have_ended(world: World, job_id: int) -> None:
     world.pass_time(LINGERS_S - 0.1)
     settle(world)
     assert world.jobs[job_id].state.running
@@ -40,6 +37,13 @@ def test_the_job_of_a_pod_deleted_by_force_is_held_until_its_containers_have_end
     settle(world)
     ended_at_last(world, job_id)
     assert "containers" not in world.jobs[job_id].comment
+
+
+def test_the_job_of_a_pod_deleted_by_force_is_held_until_its_containers_have_ended() -> None:
+    world = World()
+    job_id = job_of_a_pod_deleted_by_force(world)
+    assert world.jobs[job_id].comment == WORDS
+    is_held_until_they_have_ended(world, job_id)
 
 
 def test_the_job_of_a_pod_whose_containers_have_ended_is_cancelled_at_once() -> None:
@@ -188,13 +192,7 @@ def test_a_full_comment_leaves_room_for_the_words() -> None:
     assert len(said.encode()) <= MOST_BYTES
     world.restart()
     settle(world)
-    world.pass_time(LINGERS_S - 0.1)
-    settle(world)
-    assert world.jobs[job_id].state.running
-    world.pass_time(0.2)
-    settle(world)
-    ended_at_last(world, job_id)
-    assert "containers" not in world.jobs[job_id].comment
+    is_held_until_they_have_ended(world, job_id)
 
 
 def test_words_that_cannot_be_left_do_not_keep_the_job() -> None:

@@ -13,7 +13,14 @@ from extender.placement.placeholder import State
 from slurm_client.model import Job, JobState
 from tests.builders import placeholder_job, pod
 from tests.placement.ledger_world import REQUEST, World, calm_down, ends_well
-from tests.placement.test_ledger import bound_pod, job_id_of, poll, settle, state_of
+from tests.placement.test_ledger import (
+    bound_pod,
+    job_id_of,
+    pod_that_finds_no_room,
+    poll,
+    settle,
+    state_of,
+)
 
 CREATED = 1_000_000
 KEY = PlaceholderKey("here", "default", "p", "u1", 2)
@@ -156,10 +163,7 @@ def test_a_bound_pods_job_without_its_key_ends_with_its_pod(name: str) -> None:
 
 def test_a_job_that_waits_and_loses_its_key_under_a_leader_that_knows_it_is_kept() -> None:
     world = World()
-    bound_pod(world)
-    bound_pod(world)
-    uid = world.create_pod()
-    settle(world)
+    uid = pod_that_finds_no_room(world)
     outlast(world, 3)
     world.overwrite_key(job_id_of(world, uid))
     outlast(world, 30)
@@ -298,10 +302,7 @@ def test_a_job_that_has_no_name_any_more_is_cancelled_by_that() -> None:
 
 def test_a_queued_job_whose_id_is_anothers_by_now_is_asked_for_under_the_next() -> None:
     world = World()
-    bound_pod(world)
-    bound_pod(world)
-    uid = world.create_pod()
-    settle(world)
+    uid = pod_that_finds_no_room(world)
     outlast(world, 3)
     job_id = job_id_of(world, uid)
     others = replace(placeholder_job(pod(uid="else")), id=job_id, state=JobState("PENDING"))
