@@ -21,6 +21,7 @@ _QUIET = 4  # while nothing waits, only endings are news: asked less often
 # A push may come before its job is what it is about to be, or before we know that the job is ours.
 _AGAIN_S = (0.01, 0.02, 0.05, 0.1)
 _TOGETHER_S = 0.01  # pushes that come within this time share one question
+_AROUND_S = 0.05  # between two looks at all jobs, and four times as long as one takes
 _GRACE_S = 0.5  # between two looks at the jobs that may have a GraceTime, or as long as one takes
 _GRACE_READERS = 4
 _GRACES_A_SECOND = 100
@@ -37,12 +38,14 @@ class JobWatch:
         self._nudged: dict[int, int] = {}
         """Job id -> how often it was looked at since its push."""
         self._woken = asyncio.Event()
+        self._evicted = asyncio.Event()
 
     async def run(self, dispatcher: Dispatcher) -> None:
         """Watches for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_polling(dispatcher))
             tasks.create_task(self._follow_nudges(dispatcher))
+            tasks.create_task(self._keep_looking_around(dispatcher))
             tasks.create_task(self._keep_reading_graces(dispatcher))
 
     def nudge(self, job_id: int, looked: int = 0) -> None:
@@ -106,6 +109,17 @@ class JobWatch:
                     )
             await asyncio.sleep(_TOGETHER_S)
 
+    async def _keep_looking_around(self, dispatcher: Dispatcher) -> None:
+        """A job whose Pod is to be evicted is seldom the only one: somebody cancels them all, or a
+        partition's nodes are lost. Its push is the first of very many, each from a script of its own
+        that slurmctld starts: all jobs are asked about, again as long as there are more."""
+        while True:
+            await self._evicted.wait()
+            self._evicted.clear()
+            began = dispatcher.now()
+            await self._look(self._ledger.watched_jobs(), dispatcher)
+            await asyncio.sleep(max(_AROUND_S, 4 * (dispatcher.now() - began)))
+
     def _nudge_again(self, job_id: int, looked: int) -> None:
         if job_id not in self._nudged:  # a newer push starts from the beginning
             self.nudge(job_id, looked)
@@ -119,9 +133,15 @@ class JobWatch:
             states = await self._slurm.states(asked)
         except SlurmError:
             return job_ids  # a poll will say so, and will make up for it
+        before = self._evictions()
         # Polls alone judge a job that Slurm does not know: several, and not within milliseconds.
         dispatcher.feed(JobsPolled(frozenset(states), states, asked_at))
+        if self._evictions() > before:
+            self._evicted.set()
         return [job_id for job_id, state in states.items() if _is_plain(state)]
+
+    def _evictions(self) -> int:
+        return sum(1 for _ in self._ledger.evicting)
 
 
 def _is_plain(state: JobState) -> bool:

@@ -158,6 +158,31 @@ async def test_an_end_is_seen_at_a_push(stage: Stage) -> None:
     assert stage.state(job) is State.EVICTING
 
 
+async def test_an_eviction_has_all_jobs_looked_at_as_long_as_there_are_more() -> None:
+    stage = Stage(cpus=20)
+    jobs = [await stage.bind(f"p{number}") for number in range(5)]
+    with stage.watching():
+        for job in jobs[:3]:
+            stage.slurm.admin_cancel(job)
+        stage.watch.nudge(jobs[0])
+        assert await stage.asked() == {jobs[0]}
+        assert await stage.asked() == set(jobs[1:])
+        assert await stage.asked() == set(jobs[3:])
+        assert [stage.state(job) for job in jobs] == [State.EVICTING] * 3 + [State.BOUND] * 2
+        await stage.nothing_more_is_asked()
+
+
+async def test_a_look_at_all_jobs_counts_no_misses(stage: Stage) -> None:
+    ended, other = [await stage.queue(name) for name in ("p", "q")]
+    stage.slurm.says = [JobState.parse("CANCELLED"), None]
+    stage.watch.nudge(ended)
+    assert await stage.asked() == {ended}
+    assert await stage.asked() == {other}
+    await stage.nothing_more_is_asked()
+    assert stage.state(ended) is State.EVICTING
+    assert next(p.misses for p in stage.ledger.placeholders if p.job_id == other) == 0
+
+
 async def test_a_push_is_not_believed(stage: Stage) -> None:
     job = await stage.queue("p")
     stage.watch.nudge(job)
