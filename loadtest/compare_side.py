@@ -10,14 +10,19 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
+from threading import Event, Thread
+from time import thread_time
 
 from deploy.local.cluster import Cluster
 from loadtest.arms import Arm, ours
 from loadtest.measurement import Bench
 
 _WARM_UP_PODS = 50
+_BETWEEN_S = 0.05
 
 
 def main(nodes: int) -> None:
@@ -33,13 +38,43 @@ async def _work(arm: Arm, cluster: Cluster) -> None:
         await bench.burst(_WARM_UP_PODS)
         _say(up=1)
         while line := await asyncio.to_thread(sys.stdin.readline):
-            burst = await bench.burst(int(line))
+            with _measured_beside() as paces:
+                burst = await bench.burst(int(line))
             _say(
+                yardstick_ms=fmean(paces) * 1000,
                 pods_per_s=burst.pods_per_s,
                 bound_ms_p50=median(burst.bound_ms),
                 extender_cpu_ms_per_pod=burst.extender_cpu_ms_per_pod,
                 cpu_ms_per_pod=burst.cpu_ms_per_pod,
             )
+
+
+@contextmanager
+def _measured_beside() -> Iterator[list[float]]:
+    """Gives how much CPU time, in seconds, the same small work has taken again and again meanwhile: on a
+    machine that is shared the same work takes half as long, or twice, a minute later."""
+    paces: list[float] = []
+    over = Event()
+
+    def measure() -> None:
+        while not over.wait(_BETWEEN_S):
+            began = thread_time()
+            _some_work()
+            paces.append(thread_time() - began)
+
+    thread = Thread(target=measure)
+    thread.start()
+    try:
+        yield paces
+    finally:
+        over.set()
+        thread.join()
+
+
+def _some_work() -> None:
+    """About a millisecond of what Python programs do: texts, maps, and memory for them."""
+    texts = {f"name-{number}": [number] for number in range(1500)}
+    json.loads(json.dumps(texts))
 
 
 def _say(**figures: float) -> None:

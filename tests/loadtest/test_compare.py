@@ -13,16 +13,30 @@ from loadtest.compare import Comparison, app
 
 
 def bursts(*cpu: float) -> list[dict[str, float]]:
-    others = {"pods_per_s": 100.0, "bound_ms_p50": 700.0, "cpu_ms_per_pod": 20.0}
+    others = {"pods_per_s": 100.0, "bound_ms_p50": 700.0, "cpu_ms_per_pod": 20.0, "yardstick_ms": 1.0}
     return [others | {"extender_cpu_ms_per_pod": each} for each in cpu]
 
 
 @pytest.mark.parametrize(
-    ("after", "kept"), [((4.2, 9.0, 4.0), True), ((4.3, 4.3, 1.0), False), ((3.0, 3.0, 3.0), True)]
+    ("after", "kept"),
+    [
+        ((4.2, 9.0, 8.0), True),
+        ((4.3, 4.3, 1.0), False),
+        ((3.0, 3.0, 3.0), True),
+        ((4.4, 8.8, 4.0), False),
+    ],
 )
-def test_the_medians_count(after: tuple[float, ...], kept: bool) -> None:
+def test_what_counts_is_the_median_of_the_rounds_ratios(after: tuple[float, ...], kept: bool) -> None:
     found = Comparison(bursts(4.0, 4.0, 8.0), bursts(*after))
     assert found.costs_at_most(1.05) is kept
+
+
+def test_a_slow_minute_of_the_machine_is_no_cost() -> None:
+    slow = [{**each, "cpu_ms_per_pod": 30.0, "yardstick_ms": 1.5} for each in bursts(6.0)]
+    found = Comparison(bursts(4.0), slow)
+    assert found.ratio("extender_cpu_ms_per_pod") == pytest.approx(1.0)
+    assert found.ratio("yardstick_ms") == 1.5
+    assert found.costs_at_most(1.05)
 
 
 def test_all_of_the_cluster_counts_too() -> None:
