@@ -21,7 +21,7 @@ _QUIET = 4  # while nothing waits, only endings are news: asked less often
 # A push may come before its job is what it is about to be, or before we know that the job is ours.
 _AGAIN_S = (0.01, 0.02, 0.05, 0.1)
 _TOGETHER_S = 0.01  # pushes that come within this time share one question
-_AROUND_S = 0.05  # between two looks at all jobs, and four times as long as one takes
+_AROUND_S = 0.05  # between two looks at all jobs, or as long as one takes
 _GRACE_S = 0.5  # between two looks at the jobs that may have a GraceTime, or as long as one takes
 _GRACE_READERS = 4
 _GRACES_A_SECOND = 100
@@ -118,7 +118,7 @@ class JobWatch:
             self._evicted.clear()
             began = dispatcher.now()
             await self._look(self._ledger.watched_jobs(), dispatcher)
-            await asyncio.sleep(max(_AROUND_S, 4 * (dispatcher.now() - began)))
+            await asyncio.sleep(max(_AROUND_S, dispatcher.now() - began))
 
     def _nudge_again(self, job_id: int, looked: int) -> None:
         if job_id not in self._nudged:  # a newer push starts from the beginning
