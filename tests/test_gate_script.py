@@ -330,8 +330,9 @@ def test_no_job_fails_only_because_slurmctld_has_just_started(slurmd: Slurmd) ->
 def test_while_nobody_answers_slurmctld_is_asked_now_and_then(slurmd: Slurmd) -> None:
     slurmd.extenders(DOWN)
     slurmd.slurmctld_started(5)
+    slurmd.patience(4)
     assert slurmd.run().returncode == 1
-    assert slurmd.times_asked() == 2
+    assert slurmd.times_asked() in (2, 3)  # every two seconds, and as long as it takes
 
 
 def test_a_slurmctld_that_hangs_is_not_waited_for(slurmd: Slurmd) -> None:
