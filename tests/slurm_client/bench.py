@@ -82,7 +82,7 @@ ACCOUNTING = Accounting(
         Association(BOB, "web", qos=("bobs", "normal", "one-runs", "one-runs-of-all")),
     ),
 )
-WITHIN_S = 40.0
+WITHIN_S = 15.0
 
 # Far above what Slurm counts up to by itself, and never used twice in a run.
 _ids = itertools.count(30_000_000 + int(time.time()) % 1_000_000 * 10)

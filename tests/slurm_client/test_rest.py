@@ -278,6 +278,8 @@ async def test_without_slurmctld_nothing_is_concluded_created_or_cancelled(
     cluster: Cluster, real_bench: RealBench
 ) -> None:
     slurm, job_id = real_bench.slurm, next(real_bench.ids)
+    cluster.stop("slurmctld")  # which saves what earlier tests have done: a node may be drained else
+    cluster.start("slurmctld")
     await slurm.connect()
     cluster.kill("slurmctld")
     try:
