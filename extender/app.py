@@ -380,7 +380,7 @@ class Extender:
             self._kubernetes,
             self._telemetry,
             self._settings.slurm_concurrency,
-            self._lease.held,
+            allowed=self._lease.held,
         )
 
     def _node_keeper(self, ledger: Ledger) -> NodeKeeper:

@@ -106,7 +106,9 @@ class Dispatcher:
         kubernetes: KubernetesApi,
         telemetry: Telemetry,
         workers: int = 16,
+        *,
         allowed: Callable[[], Awaitable[None]] | None = None,
+        events_after_s: float = 1.0,
     ) -> None:
         """`allowed` returns while effects may be carried out, and waits otherwise."""
         self._ledger = ledger
@@ -115,13 +117,15 @@ class Dispatcher:
         self._telemetry = telemetry
         self._workers = workers
         self._allowed = allowed
+        self._events_after_s = events_after_s
         self._submissions: asyncio.Queue[Effect] = asyncio.Queue()
         self._writes: asyncio.Queue[Effect] = asyncio.Queue()
         self._words: asyncio.Queue[Effect] = asyncio.Queue()
         """What is for people alone: a whole window of Pods that wait is asked about at once."""
         self._endings: asyncio.Queue[Effect] = asyncio.Queue()
         self._evictions: asyncio.Queue[Effect] = asyncio.Queue()
-        self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_UNTOLD)
+        self._events: asyncio.Queue[tuple[float, dict[str, Any]]] = asyncio.Queue(_UNTOLD)
+        """Each with when it is to be made."""
         self._drops_events = False
         """Too many wait, which was said; until none does."""
         self._speechless_until = -inf
@@ -322,15 +326,17 @@ class Dispatcher:
     def _tell(self, event: dict[str, Any]) -> None:
         """An Event is for people: nothing waits for it, and nothing fails without it."""
         if not self._events.full():
-            self._events.put_nowait(event)
+            self._events.put_nowait((self.now() + self._events_after_s, event))
         elif not self._drops_events:
             self._drops_events = True
             log.warning("Events are dropped: too many wait to be made", waiting=self._events.qsize())
 
     async def _record(self) -> None:
-        """Works for ever. A node waits for each Pod that is evicted: Events come after those."""
+        """Works for ever. A node waits for each Pod that is evicted: Events come after those, and after
+        the evictions that are heard of a little later."""
         while True:
-            event = await self._events.get()
+            due, event = await self._events.get()
+            await asyncio.sleep(due - self.now())
             await self._evictions.join()
             self._drops_events = self._drops_events and not self._events.empty()
             try:

@@ -175,7 +175,9 @@ class FakeLedger:
 class Works:
     """A dispatcher at work, among fakes."""
 
-    def __init__(self, kubernetes: FakeKubernetes | None = None, workers: int = 2) -> None:
+    def __init__(
+        self, kubernetes: FakeKubernetes | None = None, workers: int = 2, events_after_s: float = 0.0
+    ) -> None:
         self.kubernetes = kubernetes or FakeKubernetes()
         self.slurm = FakeSlurm()
         self.ledger = FakeLedger()
@@ -185,6 +187,7 @@ class Works:
             cast(KubernetesApi, self.kubernetes),
             Telemetry(),
             workers,
+            events_after_s=events_after_s,
         )
 
     async def __aenter__(self) -> Self:
@@ -407,6 +410,16 @@ async def test_events_come_after_all_evictions_that_wait() -> None:
             await works.outcome()
         await works.told()
         assert works.kubernetes.done[-9:] == ["event"] * 9
+
+
+async def test_events_come_after_evictions_that_are_heard_of_soon_after() -> None:
+    async with Works(events_after_s=0.5) as works:
+        for _ in range(3):
+            await works.tell(EVICTION)
+            await asyncio.sleep(0.05)
+        assert works.kubernetes.done == ["patch status", "delete"] * 3
+        await asyncio.sleep(0.6)
+        assert works.kubernetes.done[6:] == ["event"] * 3
 
 
 async def test_evictions_wait_for_no_event_and_each_has_its_own() -> None:
