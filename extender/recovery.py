@@ -57,7 +57,7 @@ async def recover(
     known = {pod.uid for pod in pods}
     others = [(key, job) for key, job in jobs if key.uid not in known and not job.state.ended]
     orphans = [
-        OrphanFound(key, job.id)
+        OrphanFound(key, job.id, job)
         for key, job in others
         if not (key.adopted and key.uid in guests) and await is_over(key, kubernetes, dialect)
     ]

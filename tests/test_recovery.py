@@ -141,7 +141,7 @@ async def test_a_live_job_of_a_pod_that_is_gone_is_an_orphan() -> None:
     key = PlaceholderKey.parse(job.admin_comment)
     assert key is not None
     for kubernetes in (FakeKubernetes(), FakeKubernetes(pod_manifest("gone", uid="its-successor"))):
-        assert await told((), FakeSlurm(job), kubernetes) == [OrphanFound(key, job.id)]
+        assert await told((), FakeSlurm(job), kubernetes) == [OrphanFound(key, job.id, job)]
 
 
 async def test_a_pod_that_the_list_lacked_and_that_exists_is_not_gone() -> None:
@@ -228,4 +228,4 @@ async def test_the_job_of_a_guest_that_is_over_is_an_orphan(
     key = PlaceholderKey.parse(job.admin_comment)
     assert key is not None
     found = await told_and_adopted((), FakeSlurm(job), FakeKubernetes(*manifests), dialect)
-    assert found == ([OrphanFound(key, job.id)], [])
+    assert found == ([OrphanFound(key, job.id, job)], [])

@@ -200,10 +200,12 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class OrphanFound:
-    """A live job with our key whose Pod is proven gone, or has moved on to another."""
+    """A live job with our key whose Pod is proven gone, or has moved on to another; and the job itself
+    where it was read a moment ago."""
 
     key: PlaceholderKey
     job_id: int
+    job: Job | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from extender.placement.events import (
 )
 from extender.placement.job_news import after_grace, after_poll
 from extender.placement.kept_back import NOT_READY, REASONS, InVain, as_found, awake, kept_back
-from extender.placement.lingering import over
+from extender.placement.lingering import over, still_held
 from extender.placement.node_constraints import ANYWHERE
 from extender.placement.placeholder import NO_OFFER, WATCHED, Placeholder, State
 from extender.placement.pod_news import (
@@ -212,7 +212,7 @@ class Ledger:
             self._settle(record)
         for job in stray:
             pod = event.pod._replace(uid=f"{event.pod.uid}#{job.id}")
-            self._release_stray(pod, job.id, ours=True)
+            self._settle(_stray(pod, job.id, self._now, ours=True))
 
     def _orphan(self, event: OrphanFound) -> None:
         key = event.key
@@ -224,10 +224,9 @@ class Ledger:
                 self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._now))
                 return
         pod = Pod(f"{key.uid}#{event.job_id}", key.namespace, key.name, "", _NOTHING)
-        self._release_stray(pod, event.job_id, ours=False)
-
-    def _release_stray(self, pod: Pod, job_id: int, *, ours: bool) -> None:
-        self._settle(Placeholder(pod, State.RELEASING, since=self._now, job_id=job_id, ours=ours))
+        stray = _stray(pod, event.job_id, self._now, ours=False)
+        # It may end before it is read again: until then nobody else would know of its Pod's containers.
+        self._settle(still_held(stray, event.job, self._moment()) if event.job else stray)
 
     def _pod_observed(self, event: PodObserved) -> None:
         pod = event.pod
@@ -562,6 +561,11 @@ class Ledger:
             if record is not None and record.state is State.SEEN and record.cause is None:
                 self._told_at = self._now
                 self._settle(record._replace(cause=self._windows.why(record.pod.uid)))
+
+
+def _stray(pod: Pod, job_id: int, now: float, *, ours: bool) -> Placeholder:
+    """Returns the record of a job that no Pod is placed by: it is to be ended."""
+    return Placeholder(pod, State.RELEASING, since=now, job_id=job_id, ours=ours)
 
 
 def _refusal(record: Placeholder) -> str | None:

@@ -45,7 +45,7 @@ def still_held(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
     earlier leader said, once more. Whoever owns a job, or asked for it, may have written its comment: no
     Pod's containers may run for longer than the rule of its grace lets them."""
     said = _SAID.match(job.comment)
-    node = at.view.node_of(job.nodes[0]) if said and job.state.running and job.nodes else None
+    node = at.view.node_of(job.nodes[0]) if said and job.nodes else None
     if said is None or node is None:
         return placeholder
     until = at.now + min(float(said[1]), at.rules.leaves_within)

@@ -362,6 +362,7 @@ class Placeholder(NamedTuple):
     def submitted_as(self, cluster: str, ids: JobIdRange, attempt_try: int) -> Self:
         """Returns the record with the id of another try."""
         numbered = self._replace(attempt_try=attempt_try, exists=False, written=False).unclaimed()
+        numbered = numbered._replace(owner=(None, None))
         return numbered._replace(job_id=numbered.key(cluster).job_id(ids))
 
     def unclaimed(self) -> Self:

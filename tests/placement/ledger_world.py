@@ -209,7 +209,7 @@ class World:
         for job in tuple(self.jobs.values()):
             key = keys[job.id]
             if key is not None and key.uid not in self.pods and not job.state.ended:
-                self.tell(OrphanFound(key, job.id))
+                self.tell(OrphanFound(key, job.id, job))
         self.tell(ClusterObserved(VIEW))
 
     def _hear_of_keys(self, words: str | None) -> None:
@@ -744,7 +744,8 @@ class World:
         running = {job_id for job_id, job in self.jobs.items() if job.state.running}
         for pod, node in self.nodes_in_use():
             jobs = [job for job in self.live_jobs(pod.uid) if job.id in running and job.nodes == (node,)]
-            held = [each for each in self.ledger.holding(node) if each.pod.uid == pod.uid]
+            # A job whose Pod a new leader has never seen is known by the Pod's uid and its own id.
+            held = [p for p in self.ledger.holding(node) if p.pod.uid.partition("#")[0] == pod.uid]
             told = any(
                 each.state not in (State.ALLOCATED, State.BOUND) or each.job_id not in running
                 for each in held

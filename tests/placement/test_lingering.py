@@ -149,6 +149,20 @@ def test_the_next_leader_holds_what_its_job_says() -> None:
     ended_at_last(world, job_id)
 
 
+def test_the_next_leader_holds_the_node_of_such_a_job_that_ends_before_it_is_read_again() -> None:
+    world = World()
+    job_id = job_of_a_pod_deleted_by_force(world)
+    world.restart()
+    world.disturb(job_id, "CANCELLED")
+    for _ in range(2):  # before it has been read again, and after
+        (held,) = world.ledger.holding("n1")
+        assert held.job_id == job_id
+        poll(world)
+    world.pass_time(LINGERS_S + 0.1)
+    settle(world)
+    assert not world.ledger.holding("n1")
+
+
 FOR_LONG = WORDS.replace("35", "3600")
 
 

@@ -130,6 +130,19 @@ def test_a_job_that_waits_and_is_not_allowed_any_more_is_given_back() -> None:
     assert waits(world, uid).user_id == ALICE
 
 
+def test_a_job_that_waits_and_is_to_be_nobodys_any_more_is_asked_for_anew() -> None:
+    """At once, where there is room: as nobody's it is not said to be another's."""
+    world = World()
+    uid = of_alice(world)
+    waits(world, uid)
+    world.tells_grants = False  # what was granted is read
+    asks(world, uid, None)
+    poll(world)
+    poll(world)
+    assert state_of(world, uid) is State.ALLOCATED
+    assert job_of(world, uid).user_id == 0
+
+
 def test_a_job_that_waits_and_is_to_be_anothers_is_asked_for_anew() -> None:
     world = World()
     uid = of_alice(world)
