@@ -163,9 +163,11 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
     if chosen is None:
         return _without_job(record, at)
     key, job = chosen.key, chosen.job
-    node = at.view.node_of(job.nodes[0]) if job.nodes else None
+    there = _is_there(job, pod, at.view)
+    if not there and _runs_by_another(pod, job, at):
+        return _without_job(record, at)
     never_granted = not job.nodes and pod.allocation is None
-    if never_granted or (node is not None and node.name != pod.node):
+    if never_granted or there is False:
         return None
     allocation = Allocation(job.id, pod.node or "", ",".join(job.gres))
     record = record._replace(
@@ -180,6 +182,15 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
     if chosen.live:
         return record
     return record.move(State.EVICTING, at.now, job_over=True, cause=end_of(job.id, job.state))
+
+
+def _runs_by_another(pod: Pod, job: Job, at: Moment) -> bool:
+    """A slurmctld that was killed may bring back the job of an earlier attempt, and have forgotten the
+    one that a Pod was bound by."""
+    carried = pod.allocation
+    if carried is None or carried.node != pod.node or carried.job_id == job.id:
+        return False
+    return own_key(carried.job_id, pod, at.rules) is not None
 
 
 def _without_job(record: Placeholder, at: Moment) -> Placeholder | None:

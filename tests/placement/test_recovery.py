@@ -284,6 +284,18 @@ def test_a_bound_pod_whose_job_slurm_forgot_is_not_evicted_for_an_earlier_one() 
         assert (record.state, record.job_id) == (State.BOUND, forgotten.id)
 
 
+@pytest.mark.parametrize(("state", "node"), [("RUNNING", "n2"), ("PENDING", None)])
+def test_a_bound_pod_whose_job_slurm_forgot_does_not_go_by_an_earlier_one_that_came_back(
+    state: str, node: str | None
+) -> None:
+    """slurmctld was killed, and had saved neither the earlier one's end nor the later one's start."""
+    forgotten = placeholder_job(SECOND, attempt=2, node="n1")
+    back = placeholder_job(GATED, state, node=node)
+    record, stray = find(bound(forgotten, attempt=2), back)
+    assert record is not None
+    assert (record.state, record.job_id, stray) == (State.BOUND, forgotten.id, (back,))
+
+
 # Pods that are over
 
 
