@@ -39,7 +39,8 @@ from extender.claim_watch import ClaimWatch
 from extender.cluster_view import ClusterViewKeeper, Untold
 from extender.connections import Limits
 from extender.cpu_check import CpuCheck
-from extender.dispatcher import Dispatcher, failure_of
+from extender.dispatcher import Dispatcher
+from extender.failures import failure_of
 from extender.filter import route as filter_nodes
 from extender.gate import Gate
 from extender.health import Health

@@ -17,21 +17,20 @@ from typing import Any
 import structlog
 
 from extender import pod_writes
-from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError, NotFound, Unavailable
+from extender.failures import failure_of
+from extender.kubernetes_api import Conflict, KubernetesApi, NotFound
 from extender.placement.events import (
     CancelJob,
     Effect,
     Event,
     EvictPod,
     ExcludeNodes,
-    Failure,
     HoldJob,
     LookAtNode,
     NoteAdopted,
     NoteJob,
     Outcome,
     ReadJob,
-    Remedy,
     ShowCause,
     Submit,
     Tick,
@@ -43,17 +42,7 @@ from extender.placement.workload import HELD_BACK
 from extender.telemetry import Telemetry
 from extender.turns import by_turns
 from extender.vacating import vacated_in
-from slurm_client.errors import (
-    InvalidRequest,
-    JobIdTaken,
-    NeedsOperator,
-    NoRoomNow,
-    OtherJob,
-    RetryLater,
-    SlurmError,
-    Unexplained,
-    Unreachable,
-)
+from slurm_client.errors import SlurmError
 from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
 
@@ -63,37 +52,6 @@ _CHRONICLERS = 2
 _UNTOLD = 10_000  # Events that wait to be made: some 20 MB
 _WORDS_S = 1.0
 _SPEECHLESS_S = 30.0
-
-# The first class that fits wins, so a subclass stands before its base.
-_SLURM_REMEDIES: tuple[tuple[type[SlurmError], Remedy], ...] = (
-    (NoRoomNow, Remedy.NO_ROOM),
-    (JobIdTaken, Remedy.ID_TAKEN),
-    (OtherJob, Remedy.OTHER_JOB),
-    (InvalidRequest, Remedy.CHANGE),
-    (NeedsOperator, Remedy.OPERATOR),
-    (Unreachable, Remedy.AGAIN),
-    (RetryLater, Remedy.LATER),
-    (Unexplained, Remedy.UNEXPLAINED),
-    (SlurmError, Remedy.AGAIN),
-)
-_KUBERNETES_REMEDIES: tuple[tuple[type[KubernetesError], Remedy], ...] = (
-    (Conflict, Remedy.FRESHER),
-    (NotFound, Remedy.GONE),
-    (Unavailable, Remedy.AGAIN),
-    (KubernetesError, Remedy.OPERATOR),
-)
-
-
-def failure_of(error: Exception) -> Failure:
-    """Returns an error of either system as the ledger knows it."""
-    if isinstance(error, SlurmError):
-        remedy = next(r for kind, r in _SLURM_REMEDIES if isinstance(error, kind))
-        return Failure(remedy, str(error))
-    if isinstance(error, KubernetesError):
-        remedy = next(r for kind, r in _KUBERNETES_REMEDIES if isinstance(error, kind))
-        return Failure(remedy, str(error), system="Kubernetes")
-    log.error("an effect failed in an unforeseen way", exc_info=error)
-    return Failure(Remedy.AGAIN, f"internal error: {type(error).__name__}", system="Extender")
 
 
 class Dispatcher:
@@ -343,7 +301,7 @@ class Dispatcher:
                 await self._kubernetes.create_event(event["metadata"]["namespace"], event)
             except Exception as error:  # noqa: BLE001 -- see _tell
                 failure = failure_of(error)
-                log.warning("Event not made", name=event["metadata"]["name"], error=failure.message)
+                log.warning("Event not made", name=event["metadata"]["name"], error=failure.inner)
 
 
 def _wall_clock() -> datetime:

@@ -236,7 +236,11 @@ class Telemetry:
         _child(self._effects, name, outcome).observe(perf_counter() - start)
         if failure is not None:
             log.info(
-                "effect failed", effect=name, uid=effect.uid, outcome=outcome, error=failure.message
+                "effect failed",
+                effect=name,
+                uid=effect.uid,
+                outcome=outcome,
+                error=failure.inner or failure.message,
             )
 
     def answered(self, path: str, status: HTTPStatus, seconds: float) -> None:

@@ -11,7 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender import dispatcher, turns
-from extender.dispatcher import Dispatcher, failure_of
+from extender.dispatcher import Dispatcher
+from extender.failures import failure_of
 from extender.kubernetes_api import (
     Conflict,
     KubernetesApi,
@@ -260,6 +261,22 @@ def test_an_error_of_kubernetes_says_what_helps(error: type[KubernetesError], re
     failure = failure_of(error(400, "because"))
     assert (failure.remedy, failure.system) == (remedy, "Kubernetes")
     assert "because" in failure.message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unreachable("slurmrestd at http://10.0.0.7:6820 is not reached: [Errno 111]"),
+        RetryLater("slurmrestd at http://10.0.0.7:6820: [Errno 111]"),
+        NeedsOperator("the token file /etc/slurm/token cannot be read: [Errno 111]"),
+        Unavailable(0, "kube-apiserver does not answer: https://10.0.0.7 [Errno 111]"),
+        ValueError("http://10.0.0.7 [Errno 111]"),
+    ],
+)
+def test_how_the_extender_reaches_the_systems_is_for_its_log_alone(error: Exception) -> None:
+    failure = failure_of(error)
+    assert not any(inner in failure.message for inner in ("10.0.0.7", "/etc", "Errno", "Error"))
+    assert failure.inner == (type(error).__name__ if isinstance(error, ValueError) else str(error))
 
 
 # Effects on Slurm

@@ -17,6 +17,7 @@ from typing import Any
 
 from extender.bind.room import NoRoom, Room
 from extender.bind.running import RunningJobs
+from extender.failures import failure_of
 from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError, NotFound
 from extender.placement.cluster import ClusterView
 from extender.placement.fit import misfit
@@ -89,7 +90,9 @@ class Binder:
             await self._bind(target)
         except NotFound as error:
             raise NotBound("the Pod does not exist any more") from error
-        except (KubernetesError, SlurmError, NoRoom) as error:
+        except (KubernetesError, SlurmError) as error:
+            raise NotBound(failure_of(error).message) from error
+        except NoRoom as error:
             raise NotBound(str(error)) from error
 
     async def _bind(self, target: Target) -> None:

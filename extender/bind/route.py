@@ -33,7 +33,10 @@ def verb(binder: Binder) -> Verb:
             await binder.bind(target)
         except NotBound as error:
             pod = f"{target.namespace}/{target.name}"
-            log.warning("not bound", pod=pod, uid=target.uid, node=target.node, why=str(error))
+            inner = error.__cause__ and str(error.__cause__)
+            log.warning(
+                "not bound", pod=pod, uid=target.uid, node=target.node, why=str(error), inner=inner
+            )
             return {"Error": str(error)}
         return {"Error": ""}
 

@@ -177,9 +177,12 @@ class Remedy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
+    """`message` is for a Pod's author; `inner` is all that is known, for the log."""
+
     remedy: Remedy
     message: str
     system: str = "Slurm"
+    inner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
