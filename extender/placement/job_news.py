@@ -48,7 +48,8 @@ MISFIT = "SlurmJobChanged"
 def end_of(job_id: int | None, state: JobState) -> Cause:
     """Returns why a job no longer holds its resources, in words for the Pod's author."""
     known = _ENDED.get("SUSPENDED" if state.suspended else state.base, _OTHER_END)
-    return Cause(known.reason, f"Slurm job {job_id} {known.message} ({state.text})")
+    told = JobState(state.base, state.flags - {"COMPLETING"})  # which it only is for a moment
+    return Cause(known.reason, f"Slurm job {job_id} {known.message} ({told.text})")
 
 
 def after_poll(placeholder: Placeholder, state: JobState | None, at: Moment) -> Placeholder:

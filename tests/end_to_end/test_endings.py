@@ -194,7 +194,7 @@ CANCELLED = "CANCELLED by 0"
 def test_a_native_job_of_a_higher_qos_takes_a_pods_place(people: People) -> None:
     job = place(people, "p", annotations={"partition": "low", "qos": "scavenger"}, **WHOLE)
     native(people, job.node, "-p", "low", "-q", "urgent")
-    words = f"Slurm job {job.id} was preempted by Slurm (PREEMPTED"
+    words = f"Slurm job {job.id} was preempted by Slurm (PREEMPTED)"
     is_being_evicted(people, "p", "SlurmJobPreempted", words)
     slurm_says(people, job.id, "PREEMPTED", "")
 
@@ -300,9 +300,9 @@ class JobEnds:
 
 
 JOB_ENDS = (
-    JobEnds(cancel, "SlurmJobCancelled", "was cancelled in Slurm (CANCELLED", CANCELLED),
-    JobEnds(fail_its_node, "SlurmNodeFailed", "lost its node in Slurm (NODE_FAIL", "NODE_FAIL"),
-    JobEnds(preempt, "SlurmJobPreempted", "was preempted by Slurm (PREEMPTED", "PREEMPTED"),
+    JobEnds(cancel, "SlurmJobCancelled", "was cancelled in Slurm (CANCELLED)", CANCELLED),
+    JobEnds(fail_its_node, "SlurmNodeFailed", "lost its node in Slurm (NODE_FAIL)", "NODE_FAIL"),
+    JobEnds(preempt, "SlurmJobPreempted", "was preempted by Slurm (PREEMPTED)", "PREEMPTED"),
 )
 
 
@@ -318,7 +318,7 @@ def test_a_job_that_ends_evicts_its_pod_with_words(people: People, how: JobEnds)
 def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: Elsewhere) -> None:
     people, job = elsewhere.people, elsewhere.late
     eventually(lambda: people.events("late").get("SlurmJobTimeout"), "an Event", 60)
-    words = f"Slurm job {job.id} reached its time limit in Slurm (TIMEOUT"
+    words = f"Slurm job {job.id} reached its time limit in Slurm (TIMEOUT)"
     is_being_evicted(people, "late", "SlurmJobTimeout", words)
     slurm_says(people, job.id, "TIMEOUT", "")
 

@@ -6,8 +6,10 @@ import pytest
 
 from extender.placement.events import EvictPod
 from extender.placement.identity import PlaceholderKey
+from extender.placement.job_news import end_of
 from extender.placement.placeholder import State
 from extender.placement.workload import Allocation
+from slurm_client.model import JobState
 from tests.placement.ledger_world import World, calm_down
 from tests.placement.test_ledger import bound_pod, job_id_of, poll, settle, settle_news, state_of
 
@@ -125,3 +127,9 @@ def test_while_a_pod_is_evicted_that_waited_no_number_on_it_is_believed() -> Non
     assert record.holds == "n1"  # another replica may have written it, and be binding the Pod there
     calm_down(world, 5)
     assert uid not in world.pods
+
+
+@pytest.mark.parametrize("flags", ["", ",COMPLETING"])
+def test_how_a_job_ended_is_told_alike_while_its_node_is_cleaned(flags: str) -> None:
+    cause = end_of(7, JobState.parse("CANCELLED" + flags))
+    assert cause.message == "Slurm job 7 was cancelled in Slurm (CANCELLED)"
