@@ -61,6 +61,10 @@ class Rule:
     fields: dict[str, Choice] = field(default_factory=dict)
     """By the names of a JobSpec: account, partition, qos, reservation."""
     max_priority: int | None = None
+    timeout_minutes: int | None = None
+    """The time limit where the Pod names none; None: `max_timeout_minutes`, else the partition's."""
+    max_timeout_minutes: int | None = None
+    """The longest that a Pod may ask for besides; None: any."""
 
     def matches(self, namespace: str, service_account: str) -> bool:
         """Tells whether the rule is for such Pods."""
@@ -125,6 +129,7 @@ class _Verdict:
             choice = rule.fields.get(name, Choice())
             self.changes[name] = self._chosen(name, getattr(job, name), choice)
         self.changes["priority"] = self._priority(job.priority)
+        self.changes["time_limit_minutes"] = self._time_limit(job.time_limit_minutes)
 
     def _owner(self, job: JobSpec) -> dict[str, int | str | None]:
         rule = self._rule
@@ -156,6 +161,19 @@ class _Verdict:
         self._refuse("priority", asked, _priorities(self._rule))
         return None
 
+    def _time_limit(self, asked: int | None) -> int | None:
+        default, most = self._rule.timeout_minutes, self._rule.max_timeout_minutes
+        if asked is None:
+            return most if default is None else default
+        if most is None or asked <= max(most, default or 0):
+            return asked
+        self.problems.append(
+            f"a time limit of {asked} minutes (annotation {self._prefix}timeout, or"
+            f" activeDeadlineSeconds) is not allowed by {self._label()}, which allows"
+            f" {_time_limits(self._rule)}"
+        )
+        return most
+
     def _refuse(self, name: str, asked: int | str, allowed: str) -> None:
         asker = f"annotation {self._prefix}{_NAMES[name]}"
         if name in self._by_class:
@@ -179,7 +197,15 @@ def described(rule: Rule) -> Iterator[str]:
             default = "the token's own user"
         yield f"{_NAMES[name]}: {default}; may be asked for: {choice}"
     yield f"priority: Slurm's; may be asked for: {_priorities(rule)}"
+    minutes = rule.max_timeout_minutes if rule.timeout_minutes is None else rule.timeout_minutes
+    limit = "the partition's" if minutes is None else f"{minutes} minutes"
+    yield f"timeout: {limit}; may be asked for: {_time_limits(rule)}"
 
 
 def _priorities(rule: Rule) -> str:
     return "none" if rule.max_priority is None else f"up to {rule.max_priority}"
+
+
+def _time_limits(rule: Rule) -> str:
+    most = rule.max_timeout_minutes
+    return "any" if most is None else f"up to {max(most, rule.timeout_minutes or 0)} minutes"

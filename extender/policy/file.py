@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,7 +24,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from extender.placement.annotations import LARGEST
+from extender.placement.annotations import LARGEST, LONGEST_MINUTES
 from extender.placement.policy import Choice, Policy, Rule
 from slurm_client.ownership import OWNERS, may_own
 
@@ -87,6 +88,9 @@ _NamePattern = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.*?-]+$")]
 _Name = Annotated[str, StringConstraints(pattern=r"^[^\s*?]+$")]
 
 
+_Seconds = Annotated[int, Field(ge=1, le=60 * LONGEST_MINUTES)]
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
 
@@ -102,6 +106,9 @@ class Default(_Part):
     partition: _Name | None = Field(None, description="or several: a,b")
     qos: _Name | None = None
     reservation: _Name | None = None
+    timeout: _Seconds | None = Field(
+        None, description="seconds, rounded up to minutes; else maxTimeout, else the partition's limit"
+    )
 
 
 class Allow(_Part):
@@ -115,6 +122,9 @@ class Allow(_Part):
     reservations: list[_Pattern] = []
     max_priority: int | None = Field(
         None, ge=0, le=LARGEST, description="the largest value of the annotation priority; absent: none"
+    )
+    max_timeout: _Seconds | None = Field(
+        None, description="the longest time limit, in seconds; absent: any"
     )
 
 
@@ -183,7 +193,13 @@ def _rule(model: RuleModel, number: int) -> Rule:
             "reservation": Choice(default.reservation, tuple(allow.reservations)),
         },
         max_priority=allow.max_priority,
+        timeout_minutes=_minutes(default.timeout),
+        max_timeout_minutes=_minutes(allow.max_timeout),
     )
+
+
+def _minutes(seconds: int | None) -> int | None:
+    return None if seconds is None else ceil(seconds / 60)
 
 
 # What the file says, and where

@@ -126,6 +126,20 @@ def test_a_service_account_may_have_a_user_of_its_own(people: People) -> None:
     assert owner(people, "p") == "bob"
 
 
+def test_jobs_are_given_a_time_limit_and_no_longer_one(people: People, policy: Policy) -> None:
+    limits = ALICE.replace("{user: 2001}", "{user: 2001, timeout: 3600}")
+    policy.write(limits.replace("maxPriority: 1000", "maxTimeout: 7200"))
+    people.create("p")
+    people.bound("p")
+    assert people.scontrol("p")["TimeLimit"] == "01:00:00"
+    people.create("q", annotations={"timeout": "7200"})
+    people.bound("q")
+    assert people.scontrol("q")["TimeLimit"] == "02:00:00"
+    told = people.apply(pod("r", annotations={"timeout": "7201"})).stderr
+    assert "a time limit of 121 minutes" in told
+    assert "not allowed by the policy's rule 'ours', which allows up to 120 minutes" in told
+
+
 def test_the_tokens_own_user_may_be_given_too(people: People, policy: Policy) -> None:
     policy.write(ALICE.replace("2001", "token"))
     people.create("p")

@@ -258,6 +258,38 @@ def test_what_is_not_policed_is_left_alone() -> None:
     assert (job.comment, job.time_limit_minutes, job.required_nodes) == ("c", 1, ("n1",))
 
 
+LIMITED = replace(TEAM, timeout_minutes=60, max_timeout_minutes=120)
+
+
+@pytest.mark.parametrize(
+    ("rule", "seconds", "minutes"),
+    [
+        (LIMITED, None, 60),
+        (LIMITED, "7200", 120),
+        (replace(LIMITED, timeout_minutes=None), None, 120),
+        (replace(LIMITED, timeout_minutes=180), "10800", 180),  # the default is always allowed
+        (replace(LIMITED, max_timeout_minutes=None), "31536000", 365 * 24 * 60),
+        (TEAM, None, None),
+    ],
+)
+def test_a_time_limit_may_be_given_and_bounded(
+    rule: Rule, seconds: str | None, minutes: int | None
+) -> None:
+    given = {} if seconds is None else {"timeout": seconds}
+    assert allowed(rule, **given).time_limit_minutes == minutes
+
+
+def test_a_time_limit_that_is_too_long_is_refused_whichever_it_comes_from() -> None:
+    words = (
+        f"a time limit of 121 minutes (annotation {PREFIX}timeout, or activeDeadlineSeconds) is not"
+        " allowed by the policy's rule 'team-a', which allows up to 120 minutes"
+    )
+    assert problem(LIMITED, timeout="7201") == words
+    one = pod(namespace="team-a", activeDeadlineSeconds=7201)
+    request = judged(one, Policy((LIMITED,)), DIALECT).request
+    assert (request.problems, request.job.time_limit_minutes) == ((words,), 120)
+
+
 def test_a_long_value_is_told_in_short() -> None:
     assert len(problem(account="x" * 100_000)) < 300
 
@@ -268,6 +300,9 @@ def test_a_rule_is_described_for_people() -> None:
     assert lines["account"] == "research; may be asked for: research, shared-*"
     assert lines["partition"] == "Slurm's; may be asked for: gpu*, debug"
     assert lines["priority"] == "Slurm's; may be asked for: up to 1000"
+    assert lines["timeout"] == "the partition's; may be asked for: any"
+    limited = dict(line.split(": ", 1) for line in described(LIMITED))
+    assert limited["timeout"] == "60 minutes; may be asked for: up to 120 minutes"
 
 
 # Whatever a Pod says

@@ -20,7 +20,9 @@ rules:
 - name: team-a
   namespaces: [team-a, "team-a-*"]
   serviceAccounts: [trainer]
-  default: {user: 2001, group: 5000, account: research, partition: gpu, qos: normal, reservation: r}
+  default:
+    {user: 2001, group: 5000, account: research, partition: gpu, qos: normal, reservation: r,
+     timeout: 3601}
   allow:
     users: [2002, "*"]
     groups: [0]
@@ -29,6 +31,7 @@ rules:
     qos: [high]
     reservations: ["*"]
     maxPriority: 1000
+    maxTimeout: 86400
 - namespaces: ["*"]
   default: {user: token}
 """
@@ -63,6 +66,8 @@ def test_a_whole_file(tmp_path: Path) -> None:
             "reservation": Choice("r", ("*",)),
         },
         max_priority=1000,
+        timeout_minutes=61,
+        max_timeout_minutes=1440,
     )
     fields = dict.fromkeys(("account", "partition", "qos", "reservation"), Choice())
     rest = Rule("2", ("*",), token=True, fields=fields)
