@@ -112,7 +112,7 @@ class PodWatch:
         if found.nodes:
             constraints = pod.request.constraints.with_claimed(found.nodes)
             pod = pod._replace(request=replace(pod.request, constraints=constraints))
-        return pod._replace(obstacle=found.obstacle)
+        return pod._replace(obstacle=found.obstacle, provisioned_on=found.provisioned_on)
 
     def _refers_to(self, uid: str, known: _Known, needs: tuple[Need, ...]) -> None:
         if needs == known.needs:

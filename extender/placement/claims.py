@@ -28,6 +28,7 @@ RESOURCE_CLAIM = "ResourceClaim"
 _BOUND = "pv.kubernetes.io/bind-completed"
 _CLASS = "volume.beta.kubernetes.io/storage-class"  # which comes before spec.storageClassName
 _FIRST_CONSUMER = "WaitForFirstConsumer"
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"  # which kube-scheduler's VolumeBinding writes
 
 
 class Key(NamedTuple):
@@ -60,6 +61,8 @@ class VolumeClaim:
     lost: bool
     deleting: bool
     owner: str
+    selected_node: str = ""
+    """The Node for which kube-scheduler has asked for a volume."""
 
     @classmethod
     def parse(cls, manifest: Manifest) -> VolumeClaim:
@@ -73,6 +76,7 @@ class VolumeClaim:
             lost=(manifest.get("status") or {}).get("phase") == "Lost",
             deleting="deletionTimestamp" in metadata,
             owner=_controller(metadata),
+            selected_node=annotations.get(_SELECTED_NODE) or "",
         )
 
 
@@ -123,6 +127,9 @@ class Verdict(NamedTuple):
     """Why it can be bound nowhere, in words for its author."""
     nodes: tuple[tuple[Manifest, ...], ...] = ()
     """For each claim that is somewhere: node selector terms, any of which may match."""
+    provisioned_on: str | None = None
+    """The Node where a volume is being made for one: until it is there, kube-scheduler binds the Pod
+    nowhere, and only there afterwards."""
 
 
 NOTHING = Verdict()
@@ -140,14 +147,15 @@ class Claims:
 
     def verdict(self, uid: str, needs: tuple[Need, ...]) -> Verdict:
         """Returns what its claims mean for the Pod of this uid."""
-        nodes = list[tuple[Manifest, ...]]()
+        nodes, provisioned_on = list[tuple[Manifest, ...]](), None
         for need in needs:
             of_volumes = need.key.kind == VOLUME_CLAIM
             found = (self._of_volumes if of_volumes else self._of_resources)(uid, need)
             if found.obstacle is not None:
                 return Verdict(found.obstacle)
             nodes += found.nodes
-        return Verdict(None, tuple(nodes))
+            provisioned_on = found.provisioned_on or provisioned_on
+        return Verdict(None, tuple(nodes), provisioned_on)
 
     def _of_volumes(self, uid: str, need: Need) -> Verdict:
         known, claim = _find(self.volume_claims, need)
@@ -158,7 +166,8 @@ class Claims:
             what = f'has lost its PersistentVolume "{claim.volume}"'
             return Verdict(_until(need, what, "is replaced"))
         if not claim.bound:
-            return Verdict(self._of_unbound(need, claim))
+            words = self._of_unbound(need, claim)
+            return Verdict(words) if words or not claim.selected_node else _made_on(claim.selected_node)
         if self.volumes is None:
             return Verdict()
         volume = self.volumes.get(claim.volume)
@@ -239,6 +248,11 @@ def _wrong(need: Need, uid: str, claim: VolumeClaim | ResourceClaim | None) -> s
     if need.own and claim.owner != uid:
         return _until(need, "was not created for this Pod", "is replaced")
     return None
+
+
+def _made_on(node: str) -> Verdict:
+    named = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return Verdict(None, (({"matchFields": [named]},),), node)
 
 
 def _until(need: Need, what: str, until: str) -> str:

@@ -429,6 +429,9 @@ class Ledger:
         if clear > self._now:
             by = max(record.unbound_by, clear + self._rules.unbound_deadline)
             return record._replace(unbound_by=by)
+        if record.awaits_volume:
+            by = max(record.unbound_by, record.since + self._rules.volume_deadline)
+            record = record._replace(unbound_by=by)
         due = self._now >= record.unbound_by and not record.in_flight
         return give_back(record, self._moment()) if due else record
 

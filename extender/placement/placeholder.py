@@ -300,6 +300,12 @@ class Placeholder(NamedTuple):
         return self.state is State.EVICTING and self.not_before == inf
 
     @property
+    def awaits_volume(self) -> bool:
+        """Tells whether a volume is being made for its Pod on the Node that Slurm has allocated."""
+        node = self.pod.provisioned_on
+        return node is not None and self.allocation is not None and self.allocation.node == node
+
+    @property
     def holds(self) -> str | None:
         """Returns the Node where the Pod is, or may yet be bound, whatever has become of the job. Once
         the next attempt is written, an older Binding is refused: the Pod has another version. Another

@@ -37,6 +37,8 @@ def after_pod(placeholder: Placeholder, pod: Pod, at: Moment) -> Placeholder:
         return _bound(placeholder, pod.node, at)
     if pod.obstacle is not None and placeholder.state in _ASKED:
         return placeholder.move(State.REPLACING, now, cause=Cause(NOT_READY, pod.obstacle))
+    if placeholder.unbound_by < inf and before.provisioned_on and not pod.provisioned_on:
+        placeholder = placeholder._replace(unbound_by=now + at.rules.unbound_deadline)
     return _unbound(placeholder, before, now)
 
 

@@ -31,6 +31,8 @@ class Rules:
     """How often a waiting job is asked for its reason."""
     unbound_deadline: float = 30.0
     """How long an allocation may stay unbound before it is given back."""
+    volume_deadline: float = 630.0
+    """The same while a volume is being made on its Node: for as long as kube-scheduler waits for one."""
     leaves_within: float = GraceRule().leaves_within
     """How long a Pod that is leaving a Node, or what an earlier leader said of containers that outlive
     one, is waited for (`GraceRule`)."""

@@ -234,6 +234,8 @@ class Pod(NamedTuple):
     """Among its words is that Nodes lack what Slurm may make room for (`lacks_room`)."""
     obstacle: str | None = None
     """What it refers to that is not ready, so that it can be bound nowhere; in words for its author."""
+    provisioned_on: str | None = None
+    """The Node where a volume is being made for it."""
     service_account: str = "default"
 
     @property

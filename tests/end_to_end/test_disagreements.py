@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.end_to_end.people import Manifest, People, eventually
+from tests.end_to_end.people import Manifest, People, eventually, eventually_not
 
 pytestmark = pytest.mark.real
 
@@ -128,17 +128,22 @@ def test_a_pod_goes_where_its_volume_is_after_two_attempts(people: People) -> No
         people.gone("stateful")
 
 
+_AMOUNT = {"storage": "1Gi"}
+_VOLUME = {"accessModes": ["ReadWriteOnce"]}
+
+
 @contextmanager
-def local_volume(people: People, name: str, node: str) -> Iterator[None]:
+def local_volume(
+    people: People, name: str, node: str, *, storage_class: str = "local"
+) -> Iterator[None]:
     """A claim that is bound to a volume on a Node; nobody binds them here but we."""
-    amount = {"storage": "1Gi"}
-    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+    common = {**_VOLUME, "storageClassName": storage_class}
     affinity = requires("In", node)["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": name, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
-        "spec": {**common, "volumeName": name, "resources": {"requests": amount}},
+        "spec": {**common, "volumeName": name, "resources": {"requests": _AMOUNT}},
     }
     volume = {
         "apiVersion": "v1",
@@ -146,7 +151,7 @@ def local_volume(people: People, name: str, node: str) -> Iterator[None]:
         "metadata": {"name": name},
         "spec": {
             **common,
-            "capacity": amount,
+            "capacity": _AMOUNT,
             "local": {"path": "/data"},
             "nodeAffinity": {"required": affinity},
             "claimRef": {"namespace": "default", "name": name},
@@ -160,6 +165,49 @@ def local_volume(people: People, name: str, node: str) -> Iterator[None]:
         yield
     finally:
         people.cluster.kubectl("delete", "pvc,pv", name, "--wait=false")
+
+
+def test_a_volume_that_takes_long_to_be_made_loses_no_allocation(quiet: People) -> None:
+    """Nobody makes one here but we: in more time than a Pod usually has to be bound."""
+    people = quiet
+    people.cluster.start("extender", env={"SLURM_EXTENDER_UNBOUND_DEADLINE_S": "3"})
+    claimed = people.full("data")
+    late = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "late"},
+        "provisioner": "example.com/slow",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": claimed},
+        "spec": {**_VOLUME, "storageClassName": "late", "resources": {"requests": _AMOUNT}},
+    }
+    people.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([late, claim]))
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": claimed}}
+    try:
+        people.create("slow", volumes=[volume])
+        node = eventually(lambda: selected_node(people, claimed), "a volume is asked for")
+        job = people.job_of("slow")
+        assert job is not None
+        eventually_not(lambda: people.attempt("slow") != 1, "the allocation is given back", within=8)
+        with local_volume(people, claimed, node, storage_class="late"):
+            assert people.bound("slow") == node
+            still = people.job_of("slow")
+            assert still is not None
+            assert (people.attempt("slow"), still.id) == (1, job.id)
+            people.delete("slow")
+            people.gone("slow")
+    finally:
+        people.cluster.kubectl("delete", "storageclass", "late")
+        people.cluster.stop("extender")
+
+
+def selected_node(people: People, claimed: str) -> str:
+    template = r"{.metadata.annotations.volume\.kubernetes\.io/selected-node}"
+    return people.cluster.kubectl("get", "pvc", claimed, "-o", f"jsonpath={template}").stdout
 
 
 def test_a_pod_that_every_node_refuses_waits_and_is_bound_when_one_is_left(people: People) -> None:

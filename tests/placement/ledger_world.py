@@ -267,6 +267,10 @@ class World:
         pod = self.pods[uid]
         self.write(pod._replace(obstacle=NO_CLAIM if missing else None))
 
+    def make_volume(self, uid: str, node: str | None) -> None:
+        """kube-scheduler has chosen a Node, and asked for a volume there; None: it is made."""
+        self.write(self.pods[uid]._replace(provisioned_on=node))
+
     def write(self, pod: Pod) -> None:
         self.version += 1
         pod = pod._replace(resource_version=str(self.version))
@@ -337,7 +341,9 @@ class World:
         if pod is None or pod.gated or pod.node or pod.allocation is None:
             return
         node = pod.allocation.node
-        if self.cannot_be_bound(uid) or node in self.taken or self.containers_end_on(node):
+        if self.cannot_be_bound(uid) or pod.provisioned_on or node in self.taken:
+            return
+        if self.containers_end_on(node):
             return
         job, known = self.jobs.get(pod.allocation.job_id), self.ledger.allocated(uid)
         if known is not None and known.immediate and known.pod.resource_version == pod.resource_version:

@@ -125,6 +125,23 @@ def test_a_claim_that_is_bound_or_waits_for_its_pod_is_no_obstacle(of: Manifest)
     assert verdict(of) == Verdict()
 
 
+def selected(of: Manifest, node: str = "n2") -> Manifest:
+    annotations = of["metadata"]["annotations"] | {"volume.kubernetes.io/selected-node": node}
+    return with_metadata(of, annotations=annotations)
+
+
+def test_a_volume_that_is_being_made_is_made_for_one_node() -> None:
+    found = verdict(selected(claim(bound=False, storageClassName="late")))
+    assert (found.obstacle, found.provisioned_on) == (None, "n2")
+    cluster = view(kube_node("n1"), kube_node("n2"), kube_node("n3"))
+    wish = Wish(pod().request.constraints.with_claimed(found.nodes), "main")
+    assert cluster.exclusion(wish).nodes == ("n[1,3]",)
+
+
+def test_a_volume_that_is_made_is_waited_for_no_more() -> None:
+    assert verdict(selected(claim())).provisioned_on is None
+
+
 def test_a_volumes_nodes_are_all_that_is_open() -> None:
     found = verdict(claim(), {"spec": {"nodeAffinity": {"required": ON_N2}}})
     assert found.obstacle is None

@@ -1,0 +1,65 @@
+"""A volume that is made when its Pod's Node is chosen may take minutes: its job, and Node, are kept."""
+
+from __future__ import annotations
+
+from extender.placement.placeholder import State
+from extender.placement.rules import Rules
+from tests.placement.ledger_world import World
+from tests.placement.test_ledger import state_of
+
+TIMEOUT_S = int(Rules().volume_deadline)
+
+
+def allocated() -> tuple[World, str]:
+    world = World(Rules())
+    uid = world.create_pod()
+    world.settle()
+    assert state_of(world, uid) is State.ALLOCATED
+    return world, uid
+
+
+def live_on(world: World, seconds: int, uid: str) -> None:
+    """kube-scheduler binds as soon as it can."""
+    for _ in range(seconds):
+        world.settle()
+        world.bind(uid)
+        world.ask()
+        world.answer()
+        world.pass_time(1.0)
+    world.settle()
+
+
+def test_its_allocation_is_kept_until_the_volume_is_there() -> None:
+    world, uid = allocated()
+    world.make_volume(uid, "n1")
+    live_on(world, TIMEOUT_S - 40, uid)
+    world.make_volume(uid, None)
+    live_on(world, 2, uid)
+    assert (world.pods[uid].node, world.started[uid]) == ("n1", 1)
+    assert state_of(world, uid) is State.BOUND
+
+
+def test_a_volume_that_is_never_made_holds_a_node_for_as_long_as_kube_scheduler_waits() -> None:
+    world, uid = allocated()
+    world.make_volume(uid, "n1")
+    live_on(world, TIMEOUT_S - 2, uid)
+    assert world.pods[uid].attempt == 1
+    live_on(world, 4, uid)
+    assert world.pods[uid].attempt == 2
+
+
+def test_a_volume_elsewhere_is_not_waited_for() -> None:
+    world, uid = allocated()
+    world.make_volume(uid, "n2")
+    live_on(world, int(world.rules.unbound_deadline) + 2, uid)
+    assert world.pods[uid].attempt == 2
+
+
+def test_when_it_is_made_the_pod_has_the_usual_time_to_be_bound() -> None:
+    world, uid = allocated()
+    world.make_volume(uid, "n1")
+    live_on(world, 120, uid)
+    world.unbindable.add(uid)
+    world.make_volume(uid, None)
+    live_on(world, int(world.rules.unbound_deadline) + 2, uid)
+    assert world.pods[uid].attempt == 2
