@@ -47,12 +47,15 @@ _MOST_UNKNOWN = 15  # of the names that nobody knows: a Pod may bring any number
 _ALIKE = 0.8  # difflib's ratio: one letter of five may be another
 _COUNTED = 10_000  # of the names in a list: how many more there are is nobody's question
 _LONGEST = 1 << 18  # all annotations of an object together, as kube-apiserver has it
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that end a line, move a terminal's cursor, or turn what follows around: whoever looks at a
+job would see lines that Slurm did not write. Slurm itself ends a text at a NUL."""
 _NODE_NAMES = re.compile(r"[\w.\[\],\s-]*+", re.ASCII)
 
 
 def _text(value: str, most: int = MOST_BYTES) -> str:
     text = value.strip()  # a YAML block ends with a newline
-    if not text or "\0" in text or len(text.encode()) > most:
+    if not text or len(text.encode()) > most or CONTROLS.search(text):
         raise ValueError
     return text
 
@@ -128,14 +131,15 @@ class Kind:
     read: Callable[[str], Any]
 
 
-_A_TEXT = Kind("text", f"a text of 1 to {MOST_BYTES} bytes without a NUL", _text)
-_A_LIST = Kind("names", f"names, like a,b, of 1 to {MOST_BYTES} bytes without a NUL", _list)
+_ON_ONE_LINE = "without line ends or other control characters"
+_A_TEXT = Kind("text", f"a text of 1 to {MOST_BYTES} bytes {_ON_ONE_LINE}", _text)
+_A_LIST = Kind("names", f"names, like a,b, of 1 to {MOST_BYTES} bytes {_ON_ONE_LINE}", _list)
 _A_NUMBER = Kind("number", f"a whole number from 0 to {LARGEST}", _number)
 _AN_OWNER = Kind("number", f"a whole number from {OWNERS}", _owner)
 _NODES = Kind("nodes", f"a list of at most {MOST_NAMES} node names, like gpu[01-04],x5", _nodes)
 _SHARING = Kind("word", "one of none, ok, user, mcs, topo, true, false", _shared)
 _PATH = Kind(
-    "path", f"an absolute path of at most {MOST_PATH_BYTES} bytes without a NUL", _absolute_path
+    "path", f"an absolute path of at most {MOST_PATH_BYTES} bytes {_ON_ONE_LINE}", _absolute_path
 )
 _SECONDS = Kind("seconds", f"a whole number from 1 to {_MOST_SECONDS}, 365 days", _minutes)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from extender.placement.annotations import CONTROLS
 from slurm_client.model import MOST_BYTES
 
 Manifest = Mapping[str, Any]
@@ -50,8 +51,8 @@ def _exit_codes(status: Manifest) -> Iterator[str]:
 
 
 def _line(*parts: str | None) -> str:
-    """The parts that there are, on one line."""
-    return " ".join(": ".join(filter(None, parts)).split())[:_LONGEST]
+    """The parts that there are, on one line. Whoever may write a Pod's status wrote them."""
+    return " ".join(CONTROLS.sub(" ", ": ".join(filter(None, parts))).split())[:_LONGEST]
 
 
 def after_words(words: str, comment: str | None) -> str:

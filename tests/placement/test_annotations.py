@@ -218,8 +218,18 @@ TEXTS = ["account", "comment", "constraints", "partition", "prefer", "qos", "res
 
 
 @pytest.mark.parametrize("name", [*TEXTS, "current-working-dir"])
-def test_what_slurm_would_cut_is_refused(name: str) -> None:
-    assert "without a NUL" in problem(name, "/x\0y")
+@pytest.mark.parametrize(
+    "inside", ["\0", "\n", "\r", "\t", "\b", "\x1b[2K", "\x7f", "\x85", "\u2028", "\u202e"]
+)
+def test_what_slurm_would_cut_and_what_would_forge_lines_of_squeue_is_refused(
+    name: str, inside: str
+) -> None:
+    assert "without line ends or other control characters" in problem(name, f"/x{inside}y")
+
+
+def test_a_text_may_be_in_any_language() -> None:
+    said = "nächtlicher Lauf, ночной, 夜間, لیلی \N{RIGHT-TO-LEFT MARK}"
+    assert fields("comment", said) == {"comment": said}
 
 
 @pytest.mark.parametrize(

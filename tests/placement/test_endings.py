@@ -51,6 +51,11 @@ def test_a_failure_is_told_with_its_reason_else_with_the_exit_codes() -> None:
     assert told("Failed", containerStatuses=[{"name": "a", "state": {"running": {}}}]) == "Pod failed"
 
 
+def test_what_others_say_of_an_end_is_one_line_whatever_is_in_it() -> None:
+    forged = "x\n54271915 main\x1b[2K y\u202ez\0"
+    assert told("Failed", reason=forged) == "Pod failed: x 54271915 main [2K y z"
+
+
 def test_whoever_evicts_a_pod_is_told_with_the_reason() -> None:
     by_node = disrupted("DeletionByPodGC", "PodGC: node no longer exists")
     words = "Pod evicted: DeletionByPodGC: PodGC: node no longer exists"
