@@ -467,6 +467,7 @@ async def serve(settings: Settings, policy: PolicyKeeper) -> None:
         timeout_s=settings.slurm_timeout_s,
         concurrency=settings.slurm_concurrency,
         heard=telemetry.asked_slurm,
+        malformed=telemetry.malformed,
     )
     extender = Extender(settings, kubernetes, slurm, policy, telemetry)
     servers = extender.servers()

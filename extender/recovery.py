@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Container, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import structlog
@@ -21,11 +22,12 @@ from extender.placement.adoption import guest_of
 from extender.placement.events import Failure, OrphanFound, Recovered
 from extender.placement.identity import PlaceholderKey, whole_number
 from extender.placement.ownership import key_of
-from extender.placement.recovery import to_read, with_their_pods
+from extender.placement.recovery import not_among, to_read, with_their_pods
 from extender.placement.rules import Rules
 from extender.placement.steps import trouble
 from extender.placement.workload import ATTEMPT, Dialect, Pod
 from extender.pod_watch import PodWatch
+from slurm_client.errors import Unreadable
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 
@@ -87,6 +89,9 @@ async def _jobs_that_matter(
 ) -> tuple[list[tuple[PlaceholderKey, Job]], list[Job]]:
     """Returns the jobs with a key of this cluster, and those without any key."""
     states = await slurm.all_states()
+    if states.nameless:  # each may be any job that the answer lacks
+        lacking = await asyncio.to_thread(list, not_among(pods, states, rules))
+        states.update(await slurm.states(lacking))
     wanted = await asyncio.to_thread(list, to_read(pods, states, rules))
     read = [(key_of(job), job) for job in await read_all(wanted, slurm)]
     keyed = [(key, job) for key, job in read if key is not None and key.cluster == rules.cluster]
@@ -94,14 +99,16 @@ async def _jobs_that_matter(
 
 
 async def read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:
-    """Returns the jobs that Slurm knows under some ids. Raises SlurmError."""
+    """Returns the jobs that Slurm knows under some ids, but for those of which its answer cannot be
+    read: nothing is concluded of them, nor ends for them. Raises SlurmError."""
     left, jobs = iter(job_ids), list[Job]()
 
     async def read() -> None:
         for job_id in left:
-            job = await slurm.job(job_id)
-            if job is not None:
-                jobs.append(job)
+            with suppress(Unreadable):
+                job = await slurm.job(job_id)
+                if job is not None:
+                    jobs.append(job)
 
     await asyncio.gather(*(read() for _ in range(_READERS)))
     return jobs

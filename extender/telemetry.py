@@ -167,6 +167,12 @@ class Telemetry:
             ["call", "direction"],
             registry=self.registry,
         )
+        self._malformed = Counter(
+            "slurm_extender_malformed_entries",
+            "Entries of slurmrestd's replies that could not be read and were passed over, by the call.",
+            ["call"],
+            registry=self.registry,
+        )
         self._refusals = Counter(
             "slurm_extender_refusals",
             "Requests and connections that a listener refused or ended, by why.",
@@ -174,6 +180,7 @@ class Telemetry:
             registry=self.registry,
         )
         self._told: dict[tuple[str, str], Seldom] = {}
+        self._malformed_told = Seldom("an entry of Slurm's answer cannot be read, and is passed over")
         self._policy = Gauge(
             "slurm_extender_policy_good",
             "Whether the policy's file is good as it is now; otherwise the last good one counts.",
@@ -261,6 +268,11 @@ class Telemetry:
         _child(self._rest_calls, call).inc()
         _child(self._rest_bytes, call, "sent").inc(sent)
         _child(self._rest_bytes, call, "received").inc(received)
+
+    def malformed(self, call: str, why: str) -> None:
+        """Takes note of an entry in a reply of slurmrestd's that cannot be read."""
+        _child(self._malformed, call).inc()
+        self._malformed_told.says(call=call, why=why)
 
     def refused(self, listener: str, why: str) -> None:
         """Takes note of a connection or a request that a listener did not take."""

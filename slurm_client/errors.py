@@ -70,6 +70,11 @@ class OutcomeUnknown(SlurmError):
     """It may have been carried out, or not. Send the same again, under the same id."""
 
 
+class Unreadable(OutcomeUnknown):
+    """Slurm answered, and what it says of the one that was asked about cannot be read: that says nothing
+    of it, least of all that it is not there. Ask again, or do without."""
+
+
 class Unexplained(OutcomeUnknown):
     """Slurm answered, with an error that says nothing: a plugin may refuse it, or slurmctld is down.
 

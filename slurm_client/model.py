@@ -109,12 +109,21 @@ class JobState:
         return self.text
 
 
+UNREAD = JobState(UNKNOWN_STATE)
+"""Of a job that Slurm may well know, and of which it said nothing that could be read."""
+
+
 class AllStates(dict[int, JobState]):
     """States of jobs by their ids. The tasks of native arrays are left out: Slurm calls them by two
     numbers, and no job of ours is one."""
 
     entries: int = 0
     """How long Slurm's answer was, those tasks included."""
+    malformed: tuple[str, ...] = ()
+    """What is wrong with the entries that could not be read. The state of a job whose id could be is
+    UNREAD."""
+    nameless: int = 0
+    """How many entries did not even tell their job: any job that is not in the answer may be one."""
 
 
 class Sharing(enum.StrEnum):

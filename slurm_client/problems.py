@@ -36,12 +36,13 @@ _NOT_SAID = {0, _SLURM_ERROR}  # SLURM_SUCCESS: no number at all
 
 def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmError | None:
     """The error that this reply is; None when it is none."""
-    errors = parsed.get("errors") or ()
+    listed = parsed.get("errors") or ()
+    errors = [error for error in listed if isinstance(error, dict)] if isinstance(listed, list) else []
     for error in errors:
         number = error.get("error_number")
         if isinstance(number, int) and number not in _NOT_SAID:
             return make(classify(number), _words(error, number), number, status, parsed)
-    if (200 <= status < 300 or status == _NOT_MODIFIED) and not errors:
+    if (200 <= status < 300 or status == _NOT_MODIFIED) and not listed:
         return None
     if not parsed:
         return make(by_status(status), _plain(content), None, status, parsed)

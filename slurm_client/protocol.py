@@ -60,13 +60,15 @@ class Slurm(Protocol):
         """Queue a placeholder; returns the job id. JobIdTaken: compare. InvalidRequest: never."""
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
-        """The states of these jobs; ids that Slurm does not know are absent. 38 bytes a job."""
+        """The states of these jobs; ids that Slurm does not know are absent, and one of which its answer
+        cannot be read is UNREAD. 38 bytes a job."""
 
     async def all_states(self) -> AllStates:
-        """The states of all jobs that Slurm remembers (0.13 s and 0.4 MB at 10,000; 24.11: 0.8 MB)."""
+        """The states of all jobs that Slurm remembers (0.13 s and 0.4 MB at 10,000; 24.11: 0.8 MB).
+        Where some entries are `nameless` a job that is absent here may be one of them."""
 
     async def job(self, job_id: int) -> Job | None:
-        """One job; None when Slurm does not know it."""
+        """One job; None when Slurm does not know it. Unreadable: its entry cannot be read."""
 
     async def grant(self, job_id: int) -> Grant | None:
         """What a job has been given, in as few bytes as the server can say it; None where it has

@@ -1,29 +1,83 @@
 """slurmrestd's replies, read into the model's values.
 
 Reads only the fields that are needed and takes any of them for absent: the versions differ, and an
-odd reply must not stop the extender. What is an error, and which, is decided in `problems`.
+odd reply must not stop the extender. An entry that cannot be read all the same is `Malformed`, and the
+others count. What is an error, and which, is decided in `problems`.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+import re
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from slurm_client import hostlist
-from slurm_client.model import AllStates, Configuration, Grant, Job, JobState, Node, Partition, Resources
+from slurm_client.model import (
+    UNREAD,
+    AllStates,
+    Configuration,
+    Grant,
+    Job,
+    JobState,
+    Node,
+    Partition,
+    Resources,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+_CANNOT_BE_READ: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
+"""What Python makes of a value that is not of the type, or not in the shape, that Slurm documents."""
+_TASK: Final = re.compile(r"\d+[_+].*", re.ASCII | re.DOTALL)
+"""Tasks of arrays ("7_3", "7_[1-5]", "7_*") and parts of heterogeneous jobs ("7+1")."""
+_WORDS_KEPT: Final = 200
+_Read = TypeVar("_Read")
+
+
+class Malformed(NamedTuple):
+    """An entry that could not be read, and why."""
+
+    why: str
+
+
+class Reader(Generic[_Read]):
+    """Reads entries: into what they say, or into `Malformed`."""
+
+    def __init__(self, read: Callable[[Mapping[str, Any]], _Read]) -> None:
+        self._read = read
+
+    def __call__(self, entry: Mapping[str, Any]) -> _Read | Malformed:
+        try:
+            return self._read(entry)
+        except _CANNOT_BE_READ as error:
+            return Malformed(_why(error, entry))
+
+
+def _why(error: Exception, entry: object) -> str:
+    return f"{type(error).__name__}: {str(error)[:_WORDS_KEPT]}: {str(entry)[:_WORDS_KEPT]}"
 
 
 def states(entries: Sequence[Mapping[str, Any]]) -> AllStates:
     """Of `jobs` in GET jobs/state/."""
-    found = AllStates()
+    found, malformed = AllStates(), list[str]()
     found.entries = len(entries)
     for entry in entries:
-        number = str(entry.get("job_id"))
-        if number.isdecimal():  # "7_3" and "7_*" are tasks of arrays; int() would take the first for 73
-            found[int(number)] = _state(tuple(entry.get("state") or ()))
+        job_id = None
+        try:
+            number = str(entry["job_id"])
+            if number.isdecimal():  # int() would take "7_3" for 73
+                job_id = int(number)
+                found[job_id] = _state(tuple(entry["state"]))
+            elif not _TASK.fullmatch(number):
+                raise ValueError("this is no job's id")
+        except _CANNOT_BE_READ as error:
+            malformed.append(_why(error, entry))
+            if job_id is None:
+                found.nameless += 1
+            else:
+                found[job_id] = UNREAD
+    found.malformed = tuple(malformed)
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from slurm_client import negotiation, ownership, problems, replies, tokens, wire
 from slurm_client.connections import Connections, Heard, Request
@@ -22,14 +22,16 @@ from slurm_client.errors import (
     RetryLater,
     SlurmError,
     Unreachable,
+    Unreadable,
     classify,
 )
-from slurm_client.model import Configuration, grant_of
+from slurm_client.model import UNREAD, Configuration, grant_of
+from slurm_client.replies import Malformed, Reader
 from slurm_client.shared import Shared
 from slurm_client.tokens import TokenFile, TokenSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from slurm_client.connections import Reply
     from slurm_client.model import (
@@ -58,6 +60,7 @@ _ALREADY_DONE: Final = 2021
 _ACCOUNTING_POLICY: Final = 2050
 _NOT_RUNNING: Final = 2085
 _NO_TRANSITION: Final = frozenset({2028, 2180})  # 24.11, 26.05
+_Read = TypeVar("_Read")
 
 
 class SlurmRest:
@@ -67,7 +70,7 @@ class SlurmRest:
     a file that holds the token. A call waits at most `timeout_s` for one of `concurrency` connections
     and as long for the reply; slurmrestd itself gives up on a silent slurmctld after Slurm's
     MessageTimeout (10 s by default), so `timeout_s` should be above that. `heard` is told of each call
-    and its bytes.
+    and its bytes, `malformed` of each entry of a reply that cannot be read: of which call, and why.
     """
 
     def __init__(
@@ -78,7 +81,9 @@ class SlurmRest:
         timeout_s: float = 15.0,
         concurrency: int = 16,
         heard: Heard = lambda *_: None,
+        malformed: Callable[[str, str], object] = lambda *_: None,
     ) -> None:
+        self._malformed = malformed
         if isinstance(token_source, Path | str):
             token_source = TokenFile(Path(token_source), look_every_s=_LOOK_EVERY_S)
         self._tokens = token_source
@@ -104,12 +109,13 @@ class SlurmRest:
     async def configuration(self) -> Configuration:
         if not (await self.connect()).configuration:
             return Configuration()
-        return replies.configuration((await self._get("conf")).document)
+        request = Request("GET", "conf")
+        return self._one(request, replies.configuration, (await self._send(request)).document)
 
     async def ping(self) -> None:
         # HTTP 200 whatever the token is and whether slurmctld answers or not; the reply tells, and
         # at once (any other call waits for a slurmctld that is down for MessageTimeout).
-        pings = (await self._get("ping/")).document.get("pings") or ()
+        pings = _objects((await self._send(Request("GET", "ping/"))).document.get("pings"))
         if any(one.get("responding") for one in pings):
             return
         statuses = [str(one["status"]) for one in pings if one.get("status")]
@@ -144,23 +150,26 @@ class SlurmRest:
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
         found: dict[int, JobState] = {}
         for chunk in _chunks(sorted(set(ids)), _STATES_A_CALL):
-            found |= await self._states("&".join([f"job_id={one:d}" for one in chunk]))
+            told = await self._states("&".join([f"job_id={one:d}" for one in chunk]))
+            if told.nameless:  # whatever the answer lacks may be one of these, and not absent
+                found |= dict.fromkeys(chunk, UNREAD)
+            found |= told
         return found
 
     async def all_states(self) -> AllStates:
         return await self._states()
 
     async def job(self, job_id: int) -> Job | None:
-        path = f"job/{job_id}"
+        request = Request("GET", f"job/{job_id}")
         try:
-            entries = await self._list("jobs", Request("GET", path))
+            entries = await self._list("jobs", request)
         except SlurmError as error:
             if error.number == _NO_SUCH_JOB:
                 return None
             raise
         if not entries:
-            raise OutcomeUnknown(f"GET {path}: a reply without the job")
-        return replies.job(entries[0])
+            raise OutcomeUnknown(f"{request.text}: a reply without the job")
+        return self._one(request, replies.job, entries[0])
 
     async def grant(self, job_id: int) -> Grant | None:
         if not (await self.connect()).resources:
@@ -195,34 +204,35 @@ class SlurmRest:
                 return
             raise
         # HTTP 200 whatever happened: what happened is said for each job.
-        for status in reply.document.get("status") or ():
+        for status in _objects(reply.document.get("status")):
             _check_cancelled(status)
 
     async def nodes(self) -> tuple[Node, ...]:
-        return tuple(await self._list("nodes", Request("GET", "nodes/", each=("nodes", replies.node))))
+        request = Request("GET", "nodes/", each=("nodes", Reader(replies.node)))
+        return self._readable(request, await self._list("nodes", request))
 
     async def node(self, name: str) -> Node | None:
-        path = _node(name)
+        request = Request("GET", _node(name))
         for _ in range(2):
-            found = await self._counted_node(path)
+            found = await self._counted_node(request)
             if found is None or "ALLOCATED" not in found.states or found.cpus_allocated:
                 return found
             # Between the two questions slurmctld was started anew, and has counted nothing yet.
         raise RetryLater(f"Slurm has not counted yet what jobs have of node {name}")
 
-    async def _counted_node(self, path: str) -> Node | None:
+    async def _counted_node(self, request: Request) -> Node | None:
         """Of one node, slurmctld (24.11, 26.05) tells the CPUs and the memory that were allocated when
         it counted them last: when all nodes were asked for. It does that too where the answer is that
         there is nothing to tell: of 5,000 nodes in 3 ms, and not in 700."""
         await self._have_allocations_counted()
         try:
-            entries = await self._list("nodes", Request("GET", path))
+            entries = await self._list("nodes", request)
         except SlurmError as error:
             # "Failure to query node", HTTP 200 and no number: a slurmctld that is down has one.
             if error.number is None and error.http_status == 200:
                 return None
             raise
-        return replies.node(entries[0]) if entries else None
+        return self._one(request, replies.node, entries[0]) if entries else None
 
     async def drain_node(self, name: str, reason: str) -> None:
         await self._post(_node(name), {"state": ["DRAIN"], "reason": reason})
@@ -236,23 +246,27 @@ class SlurmRest:
                 raise
 
     async def partitions(self) -> tuple[Partition, ...]:
-        entries = await self._list("partitions", Request("GET", "partitions/"))
-        return tuple(map(replies.partition, entries))
+        request = Request("GET", "partitions/")
+        entries = await self._list("partitions", request)
+        return self._readable(request, map(Reader(replies.partition), entries))
 
     async def resources(self, job_id: int) -> tuple[Resources, ...]:
         """What a running job has on each node; () where the server cannot tell or it has none."""
         if not (await self.connect()).resources:
             return ()
-        return replies.resources((await self._get(f"resources/{job_id}")).document)
+        request = Request("GET", f"resources/{job_id}")
+        return self._one(request, replies.resources, (await self._send(request)).document)
 
     async def aclose(self) -> None:
         await self._connections.aclose()
 
     async def _negotiate(self) -> Capabilities:
-        openapi = (await self._connections.send(Request("GET", "/openapi/v3"))).document
-        version = negotiation.choose(openapi)
+        request = Request("GET", "/openapi/v3")
+        openapi = (await self._connections.send(request)).document
+        version = self._one(request, negotiation.choose, openapi)
         ping = await self._connections.send(Request("GET", f"/slurm/{version}/ping/"))
-        return negotiation.capabilities(openapi, version, ping.document.get("meta") or {})
+        meta = ping.document.get("meta") or {}
+        return self._one(request, lambda api: negotiation.capabilities(api, version, meta), openapi)
 
     async def _create(self, path: str, body: dict[str, Any]) -> int:
         try:
@@ -274,7 +288,36 @@ class SlurmRest:
         # An error is never taken for "no jobs": 24.11 and 26.05 answer 200 with an empty list while
         # there are none, also before the first, and 500 "Unspecified error" with null while
         # slurmctld is down.
-        return replies.states(await self._list("jobs", Request("GET", "jobs/state/", query)))
+        request = Request("GET", "jobs/state/", query)
+        told = replies.states(await self._list("jobs", request))
+        for why in told.malformed:
+            self._tell(request, why)
+        return told
+
+    def _tell(self, request: Request, why: str) -> None:
+        path = request.path if request.path.startswith("/") else f"/slurm/version/{request.path}"
+        self._malformed(request._replace(path=path).call, why)
+
+    def _readable(self, request: Request, entries: Iterable[_Read | Malformed]) -> tuple[_Read, ...]:
+        """Those entries of a reply that could be read. One that could not must not keep the others from
+        being known."""
+        found = list[_Read]()
+        for entry in entries:
+            if isinstance(entry, Malformed):
+                self._tell(request, entry.why)
+            else:
+                found.append(entry)
+        return tuple(found)
+
+    def _one(
+        self, request: Request, read: Callable[[Mapping[str, Any]], _Read], entry: Mapping[str, Any]
+    ) -> _Read:
+        """What a reply says of the one thing that was asked about."""
+        found = Reader(read)(entry)
+        if isinstance(found, Malformed):
+            self._tell(request, found.why)
+            raise Unreadable(f"{request.text}: a reply that cannot be read: {found.why}")
+        return found
 
     async def _ask_for_no_nodes(self) -> None:
         await self._exchange(Request("GET", "nodes/", _SINCE_NEVER))
@@ -285,9 +328,6 @@ class SlurmRest:
         if not isinstance(found, list):
             raise OutcomeUnknown(f"{request.text}: a reply without {field}")
         return found
-
-    async def _get(self, path: str) -> Reply:
-        return await self._send(Request("GET", path))
 
     async def _post(self, path: str, body: dict[str, Any]) -> Reply:
         return await self._send(Request("POST", path, body=body))
@@ -312,6 +352,11 @@ class SlurmRest:
             raise
 
 
+def _objects(value: object) -> list[dict[str, Any]]:
+    """The objects in a list; whatever else may be there says nothing."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
 def _node(name: str) -> str:
     if not _NODE_NAME.fullmatch(name):
         raise InvalidRequest(f"{name!r} is no name of a node")
@@ -319,11 +364,11 @@ def _node(name: str) -> str:
 
 
 def _check_cancelled(status: Mapping[str, Any]) -> None:
-    error = status.get("error") or {}
-    number = error.get("code")
-    if not number or number in {_NO_SUCH_JOB, _ALREADY_DONE}:
+    error = status.get("error")
+    number = error.get("code") if isinstance(error, dict) else None
+    if not isinstance(number, int) or not number or number in {_NO_SUCH_JOB, _ALREADY_DONE}:
         return
-    raise problems.make(classify(number), str(error.get("message") or ""), number, 200, {})
+    raise problems.make(classify(number), str(status["error"].get("message") or ""), number, 200, {})
 
 
 def _as(kind: type[SlurmError], error: SlurmError) -> SlurmError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import cast
 
 import pytest
@@ -13,8 +13,8 @@ from extender.placement.events import Event, OrphanFound, Recovered
 from extender.placement.identity import ADOPTED_ATTEMPT, PlaceholderKey
 from extender.placement.workload import JOB_ID, Dialect, Pod
 from extender.recovery import recover
-from slurm_client.errors import Unreachable
-from slurm_client.model import AllStates, Job, JobState
+from slurm_client.errors import Unreachable, Unreadable
+from slurm_client.model import UNREAD, AllStates, Job, JobState
 from slurm_client.protocol import Slurm
 from tests.builders import DIALECT, RULES, Manifest, placeholder_job, pod, pod_manifest
 
@@ -30,17 +30,26 @@ class FakeSlurm:
         self.jobs = {job.id: job for job in jobs}
         self.read: set[int] = set()
         self.error: Exception | None = None
+        self.garbled: dict[int, Job] = {}
+        """Jobs whose entries do not even tell which job they are about."""
 
     async def all_states(self) -> AllStates:
         states = AllStates({job.id: job.state for job in self.jobs.values()})
-        states.entries = len(states)
+        states.nameless = len(self.garbled)
+        states.entries = len(states) + len(self.garbled)
         return states
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        assert self.garbled, "this costs a question more"
+        return {job_id: UNREAD for job_id in ids if job_id not in self.jobs}
 
     async def job(self, job_id: int) -> Job | None:
         if self.error is not None:
             raise self.error
         self.read.add(job_id)
-        return self.jobs[job_id]
+        if job_id in self.garbled:
+            raise Unreadable("a reply that cannot be read")
+        return self.jobs.get(job_id)
 
 
 class FakeKubernetes:
@@ -174,6 +183,14 @@ async def test_while_either_system_does_not_answer_nothing_is_told() -> None:
     slurm.error = Unreachable("slurmctld was not reached")
     with pytest.raises(Unreachable):
         await told((POD,), slurm)
+
+
+async def test_a_job_that_cannot_be_read_keeps_nobody_from_recovering() -> None:
+    job, unread = placeholder_job(GONE, "PENDING"), placeholder_job(POD)
+    slurm = FakeSlurm(job)
+    slurm.garbled[unread.id] = unread
+    assert await told((POD, GONE), slurm) == [Recovered(POD, ()), Recovered(GONE, (job,))]
+    assert unread.id in slurm.read
 
 
 async def test_many_jobs_are_all_read() -> None:

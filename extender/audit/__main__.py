@@ -21,7 +21,7 @@ from extender.placement.audit import Finding
 from extender.placement.cluster import ClusterView
 from extender.placement.workload import Pod, parse_pod
 from extender.settings import Settings, from_environment
-from extender.telemetry import configure_logging
+from extender.telemetry import Telemetry, configure_logging
 from slurm_client.errors import SlurmError
 from slurm_client.rest import SlurmRest
 
@@ -59,7 +59,10 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
     kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
     kubernetes = await KubernetesApi.connect(kubeconfig)
     slurm = SlurmRest(
-        settings.slurmrestd_url, settings.slurm_token_file, timeout_s=settings.slurm_timeout_s
+        settings.slurmrestd_url,
+        settings.slurm_token_file,
+        timeout_s=settings.slurm_timeout_s,
+        malformed=Telemetry().malformed,
     )
     try:
         view = await _view(settings, kubernetes, slurm)

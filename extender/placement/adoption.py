@@ -35,7 +35,7 @@ from extender.placement.resources import effective_requests, mebibytes, whole
 from extender.placement.rules import Moment, Rules
 from extender.placement.steps import BEFORE_ALL
 from extender.placement.workload import Dialect, gres_of
-from slurm_client.model import Job, JobSpec, JobState, Partition
+from slurm_client.model import UNKNOWN_STATE, Job, JobSpec, JobState, Partition
 
 Manifest = Mapping[str, Any]
 
@@ -269,6 +269,8 @@ class Adoptions:
         """Returns the record after Slurm said this of its job."""
         if state is None:
             return record if record.stage in _KEPT else record.at(Stage.WAITING)
+        if state.base == UNKNOWN_STATE:  # it could not be read, or understood
+            return record
         if not state.ended:
             known = record.at(Stage.RUNNING if state.running else Stage.WAITING)
             return known if record.ours else record

@@ -15,7 +15,7 @@ from extender.placement.ownership import Claim, Whose, claim_of, identity_of, wh
 from extender.placement.placeholder import Cause, Placeholder, Refusal, State
 from extender.placement.rules import Moment
 from extender.placement.workload import Allocation, Pod
-from slurm_client.model import Grant, Job, JobState
+from slurm_client.model import UNKNOWN_STATE, Grant, Job, JobState
 
 _JUST_MADE = frozenset({State.QUEUED, State.ALLOCATED})
 _UNBOUND = frozenset({State.SUBMITTING, State.QUEUED, State.ALLOCATED})
@@ -55,10 +55,9 @@ def end_of(job_id: int | None, state: JobState) -> Cause:
 def after_poll(placeholder: Placeholder, state: JobState | None, at: Moment) -> Placeholder:
     """Returns the record after a poll said this state, or (None) did not know the job."""
     if state is None:
-        if placeholder.in_flight:  # it may be a submission that Slurm has not seen yet
-            return placeholder
-        missed = placeholder._replace(misses=placeholder.misses + 1)
-        return _lost(missed, at) if missed.misses >= at.rules.confirmations else missed
+        return _missed(placeholder, at)
+    if state.base == UNKNOWN_STATE:  # it could not be read, or understood
+        return placeholder
     back = placeholder.forgotten and placeholder.state is State.BOUND
     if placeholder.misses or placeholder.forgotten:
         placeholder = placeholder._replace(misses=0, forgotten=False)
@@ -72,6 +71,13 @@ def after_poll(placeholder: Placeholder, state: JobState | None, at: Moment) -> 
             return placeholder
         return placeholder.move(State.RELEASING, at.now, job_over=False, ours=False)
     return _while_live(placeholder, state, at)
+
+
+def _missed(placeholder: Placeholder, at: Moment) -> Placeholder:
+    if placeholder.in_flight:  # it may be a submission that Slurm has not seen yet
+        return placeholder
+    missed = placeholder._replace(misses=placeholder.misses + 1)
+    return _lost(missed, at) if missed.misses >= at.rules.confirmations else missed
 
 
 def _while_live(placeholder: Placeholder, state: JobState, at: Moment) -> Placeholder:

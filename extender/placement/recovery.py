@@ -57,6 +57,12 @@ def to_read(pods: Iterable[Pod], states: Mapping[int, JobState], rules: Rules) -
             yield job_id
 
 
+def not_among(pods: Iterable[Pod], states: Mapping[int, JobState], rules: Rules) -> Iterator[int]:
+    """Yields the ids under which a Pod may have a job, and which are not among `states`."""
+    for pod in pods:
+        yield from (job_id for job_id in possible_ids(pod, rules) if job_id not in states)
+
+
 def with_their_pods(
     jobs: Collection[Job], pods: Iterable[Pod], rules: Rules
 ) -> Iterator[tuple[str, Job]]:

@@ -51,7 +51,7 @@ from extender.placement.recovery import to_read, with_their_pods
 from extender.placement.rules import Rules
 from extender.placement.workload import GATE, Allocation, Offer, Pod, Request, lacks_room
 from slurm_client import hostlist
-from slurm_client.model import Grant, Job, JobSpec, JobState, Partition
+from slurm_client.model import UNREAD, Grant, Job, JobSpec, JobState, Partition
 from tests.builders import DIALECT
 
 NODES = ("n1", "n2")
@@ -136,6 +136,8 @@ class World:
     """What else it sets."""
     odd_names: set[int] = field(default_factory=set)
     """Jobs whose names are bytes that are no UTF-8: no cancel can name one of them."""
+    garbled: set[int] = field(default_factory=set)
+    """Jobs of which Slurm's answers cannot be read."""
     lost_keys: str | None = None
     """What /readyz says of jobs without their keys."""
     unbindable: set[str] = field(default_factory=set)
@@ -197,9 +199,9 @@ class World:
         self.forget_containers()
         self.tell(ClusterObserved(VIEW))
         keys = {job.id: key_of(job) for job in self.jobs.values()}
-        states = {job.id: job.state for job in self.jobs.values()}
+        states = {job_id: self._told_state(job_id) for job_id in self.jobs}
         wanted = set(to_read(self.pods.values(), states, self.rules))
-        read = [job for job in self.jobs.values() if job.id in wanted]
+        read = [job for job in self.jobs.values() if job.id in wanted - self.garbled]
         without = [job for job in read if keys[job.id] is None]
         lost = {job.id: uid for uid, job in with_their_pods(without, self.pods.values(), self.rules)}
         for pod in tuple(self.pods.values()):
@@ -538,8 +540,11 @@ class World:
     def ask(self) -> None:
         """A poll reads the states; they are told later."""
         asked = self.ledger.watched_jobs()
-        states = {i: self.jobs[i].state for i in asked if i in self.jobs}
+        states = {i: self._told_state(i) for i in asked if i in self.jobs}
         self.acting.poll = JobsPolled(asked, states, self.now)
+
+    def _told_state(self, job_id: int) -> JobState:
+        return UNREAD if job_id in self.garbled else self.jobs[job_id].state
 
     def answer(self) -> None:
         poll, self.acting.poll = self.acting.poll, None
@@ -591,6 +596,8 @@ class World:
             case Submit():
                 return self._submit(effect)
             case ReadJob():
+                if effect.job_id in self.garbled:
+                    return Failure(Remedy.AGAIN, "a reply that cannot be read")
                 return self.jobs.get(effect.job_id)
             case ExcludeNodes():
                 return self._exclude(effect)

@@ -1282,6 +1282,26 @@ def test_a_poll_that_was_asked_before_the_grant_does_not_undo_it() -> None:
     assert state_of(world, uid) is State.ALLOCATED
 
 
+def test_nothing_follows_from_answers_that_cannot_be_read() -> None:
+    """Neither for a Pod that runs, nor for one that waits, nor at a restart."""
+    world = World()
+    running, waiting = bound_pod(world), pod_that_finds_no_room(world)
+    world.garbled = {job_id_of(world, running), job_id_of(world, waiting)}
+    for restarts in (False, True):
+        if restarts:
+            world.restart()
+        for _ in range(2 * world.rules.confirmations):
+            done = poll(world)
+            world.pass_time(5.0)
+            assert not {EvictPod, CancelJob, WriteAttempt} & {*kinds(done)}
+    assert world.pods[running].node
+    world.garbled.clear()
+    world.disturb(job_id_of(world, running), "CANCELLED")
+    calm_down(world, 40)
+    assert running not in world.pods
+    assert world.pods[waiting].node
+
+
 def test_an_edited_partition_moves_a_waiting_pod_to_the_other_line() -> None:
     world = World(Rules(window=1, fast_path=False))
     first, second = world.create_pod(), world.create_pod()

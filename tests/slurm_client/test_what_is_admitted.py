@@ -22,6 +22,7 @@ from extender.placement.annotations import ANNOTATIONS
 from extender.placement.policy import OPEN
 from extender.placement.workload import parse_pod
 from slurm_client import hostlist
+from slurm_client.connections import Request
 from slurm_client.errors import InvalidRequest
 from slurm_client.model import JobSpec
 from slurm_client.replies import number
@@ -121,7 +122,7 @@ class Slurm:
 
     async def _read(self, job_id: int, spec: JobSpec) -> Mapping[str, Any]:
         assert isinstance(self.bench.slurm, SlurmRest)
-        reply = await self.bench.slurm._get(f"job/{job_id}")
+        reply = await self.bench.slurm._send(Request("GET", f"job/{job_id}"))
         (job,) = reply.document["jobs"]
         read = {name: _plain(value) for name, value in job.items()}
         for name in ("required_nodes", "excluded_nodes"):

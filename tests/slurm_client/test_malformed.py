@@ -1,0 +1,158 @@
+"""Entries of replies that are not of the shape that Slurm documents: the others count all the same."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_client import replies
+from slurm_client.errors import OutcomeUnknown, Unreadable
+from slurm_client.model import UNREAD, JobState
+from slurm_client.rest import SlurmRest
+from slurm_client.tokens import StaticToken
+from tests.slurm_client.peer import Act, peer, reply
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+RUNNING = JobState("RUNNING")
+GOOD: dict[str, Any] = {"job_id": 7, "state": ["RUNNING"]}
+NAMELESS: list[Any] = [
+    None,
+    [],
+    7,
+    "7",
+    {},
+    {"state": ["RUNNING"]},
+    {"job_id": None, "state": ["RUNNING"]},
+    {"job_id": {"number": 8}, "state": ["RUNNING"]},
+    {"job_id": "eight", "state": ["RUNNING"]},
+    {"job_id": "8" * 5000, "state": ["RUNNING"]},
+]
+STATELESS: list[Any] = [
+    {"job_id": 8},
+    {"job_id": 8, "state": None},
+    {"job_id": 8, "state": 3},
+    {"job_id": 8, "state": [None]},
+    {"job_id": 8, "state": [["CANCELLED"]]},
+    {"job_id": 8, "state": [{"CANCELLED": 1}]},
+]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@contextlib.asynccontextmanager
+async def client(*documents: dict[str, Any]) -> AsyncIterator[tuple[SlurmRest, list[tuple[str, str]]]]:
+    """A client of a slurmrestd that answers these, and what the client told of them."""
+    told = list[tuple[str, str]]()
+    async with peer([Act(reply(200, document | {"errors": []})) for document in documents]) as served:
+        slurm = SlurmRest(
+            served.url, StaticToken("token"), malformed=lambda call, why: told.append((call, why))
+        )
+        yield slurm, told
+        await slurm.aclose()
+
+
+@pytest.mark.parametrize("entry", NAMELESS, ids=lambda entry: str(entry)[:40])
+async def test_no_job_is_absent_while_an_entry_does_not_tell_its_job(entry: Any) -> None:
+    """An absent job is taken for one that has ended."""
+    async with client({"jobs": [entry, GOOD]}) as (slurm, told):
+        assert await slurm.states([7, 8, 9]) == {7: RUNNING, 8: UNREAD, 9: UNREAD}
+        assert [call for call, _ in told] == ["GET jobs/state?job_id"]
+
+
+@pytest.mark.parametrize("entry", STATELESS, ids=str)
+async def test_a_job_whose_state_cannot_be_read_is_neither_absent_nor_ended(entry: Any) -> None:
+    async with client({"jobs": [entry, GOOD]}) as (slurm, told):
+        states = await slurm.states([7, 8, 9])
+        assert states == {7: RUNNING, 8: UNREAD}
+        assert not states[8].ended
+        assert len(told) == 1
+
+
+async def test_the_question_about_all_jobs_says_how_many_are_nameless() -> None:
+    async with client({"jobs": [None, STATELESS[0], GOOD, {"job_id": "7_3", "state": ["RUNNING"]}]}) as (
+        slurm,
+        told,
+    ):
+        states = await slurm.all_states()
+    assert states == {7: RUNNING, 8: UNREAD}
+    assert (states.entries, states.nameless, len(told)) == (4, 1, 2)
+
+
+@pytest.mark.parametrize("number", ["7_3", "7_*", "7_[1-5,8]", "7+1"])
+async def test_tasks_and_parts_are_no_malformed_entries(number: str) -> None:
+    async with client({"jobs": [{"job_id": number, "state": ["RUNNING"]}]}) as (slurm, told):
+        assert await slurm.states([7, 8]) == {}
+    assert not told
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [None, 7, {}, {"job_id": "x"}, {"job_id": 7, "nodes": "n[1"}, {"job_id": 7, "user_id": [7]},
+     {"job_id": 7, "exit_code": "0"}, {"job_id": 7, "job_state": [{}]}],
+    ids=str,
+)  # fmt: skip
+async def test_a_job_that_cannot_be_read_is_not_absent(entry: Any) -> None:
+    async with client({"jobs": [entry]}) as (slurm, told):
+        with pytest.raises(Unreadable, match="GET job/7"):
+            await slurm.job(7)
+        assert [call for call, _ in told] == ["GET job"]
+
+
+@pytest.mark.parametrize("entry", [None, 7, {}, {"name": "n2", "state": 7}, {"name": "n2", "cpus": "x"}])
+async def test_a_node_that_cannot_be_read_leaves_the_others(entry: Any) -> None:
+    listed = {"nodes": [entry, {"name": "n1"}]}
+    async with client(listed, {"nodes": []}, {"nodes": [entry]}) as (slurm, told):
+        assert [node.name for node in await slurm.nodes()] == ["n1"]
+        with pytest.raises(Unreadable):
+            await slurm.node("n2")
+        assert [call for call, _ in told] == ["GET nodes", "GET node"]
+
+
+@pytest.mark.parametrize(
+    "entry", [None, {}, {"name": "p", "nodes": {"configured": "n[1"}}, {"name": "p", "partition": [1]}]
+)
+async def test_a_partition_that_cannot_be_read_leaves_the_others(entry: Any) -> None:
+    async with client({"partitions": [entry, {"name": "main"}]}) as (slurm, told):
+        assert [partition.name for partition in await slurm.partitions()] == ["main"]
+        assert [call for call, _ in told] == ["GET partitions"]
+
+
+@pytest.mark.parametrize("errors", [7, "no", [7], [None], [[]]])
+async def test_an_error_that_cannot_be_read_is_an_error_all_the_same(errors: Any) -> None:
+    act = Act(reply(200, {"jobs": [], "errors": errors}))
+    async with peer(act) as served:
+        slurm = SlurmRest(served.url, StaticToken("token"))
+        with pytest.raises(OutcomeUnknown):
+            await slurm.states([7])
+        await slurm.aclose()
+
+
+@given(st.lists(JSON, max_size=4))
+def test_any_entries_are_read_or_told_of(entries: list[Any]) -> None:
+    found = replies.states(entries)
+    assert len(found.malformed) >= found.nameless
+    for read in (replies.job, replies.node, replies.partition):
+        for entry in entries:
+            replies.Reader(read)(entry)
+
+
+FIELDS = (
+    *("job_id", "job_state", "nodes", "gres_detail", "exit_code", "flags", "step_id", "features"),
+    *("name", "state", "partitions", "partition", "priority", "maximums", "cpus", "memory_per_node"),
+)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), JSON))
+def test_any_value_of_a_field_is_read_or_told_of(entry: dict[str, Any]) -> None:
+    for read in (replies.job, replies.node, replies.partition, replies.configuration, replies.resources):
+        replies.Reader(read)(entry)
+    replies.states([entry])
