@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import Any, Self, cast
@@ -40,7 +41,7 @@ from extender.placement.events import (
 )
 from extender.placement.ledger import Ledger
 from extender.placement.placeholder import Cause
-from extender.placement.workload import Allocation
+from extender.placement.workload import ATTEMPT, Allocation
 from extender.telemetry import Telemetry
 from slurm_client.errors import (
     InvalidRequest,
@@ -418,6 +419,46 @@ async def test_a_pod_that_others_keep_writing_to_is_evicted_by_its_uid_alone(
     assert (name, preconditions) == ("delete", {"uid": "u1"})
     for _, patch in works.kubernetes.calls[:-1]:
         assert patch["metadata"] == {"uid": "u1"}
+
+
+class Written(FakeKubernetes):
+    """A Pod that somebody else writes to so often that of three deletions one is in time."""
+
+    def __init__(self, attempt: str = "1", uid: str = "u1") -> None:
+        super().__init__()
+        self.version, self.tries = 100, 0
+        self.metadata = {"uid": uid, "annotations": {ATTEMPT: attempt}}
+
+    async def read_pod(self, _namespace: str, _name: str) -> Manifest:
+        self.version += 1
+        return {"metadata": {**self.metadata, "resourceVersion": str(self.version)}}
+
+    async def patch_pod_status(self, namespace: str, name: str, patch: Manifest) -> Manifest:
+        await super().patch_pod_status(namespace, name, patch)
+        return await self.read_pod(namespace, name)
+
+    async def delete_pod(self, namespace: str, name: str, preconditions: Manifest, grace_s: int) -> None:
+        self.tries += 1
+        self.version += self.tries % 3 != 0
+        if preconditions["resourceVersion"] != str(self.version):
+            raise Conflict(409, "modified")
+        await super().delete_pod(namespace, name, preconditions, grace_s)
+
+
+async def test_a_pod_that_waits_and_that_others_keep_writing_to_is_read_and_deleted_as_it_is() -> None:
+    works = Works(Written())
+    await works.do(replace(EVICTION, in_this_attempt=True))
+    assert works.kubernetes.done == ["patch status", "delete"]
+    for name, what in works.kubernetes.calls:
+        assert name == "delete" or what["metadata"] == {"uid": "u1"}
+
+
+@pytest.mark.parametrize("given", [{"attempt": "2"}, {"uid": "another"}])
+async def test_what_has_become_of_a_pod_since_it_was_seen_is_not_deleted(given: dict[str, str]) -> None:
+    works = Works(Written(**given))
+    with suppress(Conflict):
+        await works.do(replace(EVICTION, in_this_attempt=True))
+    assert works.kubernetes.done == []
 
 
 async def test_events_come_after_all_evictions_that_wait() -> None:

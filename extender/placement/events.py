@@ -119,6 +119,8 @@ class EvictPod:
     cause: Cause
     in_any_version: bool = False
     """Whether it is deleted though it is not as it was seen any more; it has the same uid still."""
+    in_this_attempt: bool = False
+    """Whether it is deleted as it is when it is read, if that is still of the attempt that was seen."""
 
 
 @dataclass(frozen=True, slots=True)

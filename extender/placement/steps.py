@@ -75,7 +75,7 @@ def next_step(placeholder: Placeholder, at: Moment) -> Effect | None:
             # What is ended by mistake cannot be given back (invariant I5).
             return _end(placeholder, job_id, at)
         case State.EVICTING if placeholder.cause is not None and not _is_going(placeholder):
-            return EvictPod(uid, placeholder.pod, placeholder.cause, _in_any_version(placeholder))
+            return _evict(placeholder, placeholder.cause)
     return None
 
 
@@ -84,10 +84,15 @@ def _is_ended_first(placeholder: Placeholder) -> bool:
     return placeholder.kept_unbound and placeholder.job_id is not None and not placeholder.job_over
 
 
-def _in_any_version(placeholder: Placeholder) -> bool:
-    """Tells whether a Pod is deleted however it was changed since: one that is bound stays so, and
-    nothing that can be written onto it gives it its job back."""
-    return placeholder.outwritten and placeholder.pod.node is not None
+def _evict(placeholder: Placeholder, cause: Cause) -> EvictPod:
+    """A Pod that others write to all the time is deleted however they have changed it: if it is bound it
+    stays so, and nothing that can be written onto it gives it its job back. One that is not bound may
+    have been placed anew by another replica, which has numbered that."""
+    pod, late = placeholder.pod, placeholder.outwritten
+    bound = pod.node is not None
+    return EvictPod(
+        pod.uid, pod, cause, in_any_version=late and bound, in_this_attempt=late and not bound
+    )
 
 
 def _end(placeholder: Placeholder, job_id: int, at: Moment) -> Effect | None:

@@ -287,7 +287,7 @@ def parse_pod(manifest: Manifest, dialect: Dialect, request: Request | None = No
         priority=spec.get("priority") or 0,
         gates=_gates(spec),
         node=spec.get("nodeName") or None,
-        attempt=_attempt(annotations),
+        attempt=attempt_of(annotations),
         job_id=whole_number(annotations.get(JOB_ID, "")),
         allocation=Allocation.parse(annotations),
         deleting="deletionTimestamp" in metadata,
@@ -312,8 +312,9 @@ def _gates(spec: Manifest) -> tuple[str, ...]:
     return (GATE, *others) if GATE in names else tuple(others)
 
 
-def _attempt(annotations: Mapping[str, str]) -> int:
-    """One that nobody reaches is forged: what follows it must still fit into a job's key."""
+def attempt_of(annotations: Mapping[str, str]) -> int:
+    """Returns which attempt at placing a Pod its annotations number. One that nobody reaches is forged:
+    what follows it must still fit into a job's key."""
     number = whole_number(annotations.get(ATTEMPT, "")) or 1
     return number if number < _MOST_ATTEMPTS else 1
 
@@ -341,7 +342,7 @@ def lacks_room(refusal: str, dialect: Dialect) -> bool:
 
 def is_retried(manifest: Manifest) -> bool:
     """Tells whether a Pod's first attempt is over."""
-    return _attempt(manifest["metadata"].get("annotations") or {}) > 1
+    return attempt_of(manifest["metadata"].get("annotations") or {}) > 1
 
 
 def read_request(manifest: Manifest, dialect: Dialect) -> Request:

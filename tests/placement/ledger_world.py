@@ -581,7 +581,8 @@ class World:
     def _evict(self, effect: EvictPod) -> object:
         current = self.pods.get(effect.uid)
         old = current is not None and current.resource_version != effect.pod.resource_version
-        if old and not effect.in_any_version:
+        same = current is not None and current.attempt == effect.pod.attempt
+        if old and not (effect.in_any_version or (effect.in_this_attempt and same)):
             return Failure(Remedy.FRESHER, "the object has been modified")
         if current is not None:
             assert effect.uid in self.disturbed, f"{effect.uid} is evicted without a cause"

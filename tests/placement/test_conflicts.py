@@ -69,6 +69,49 @@ def test_whoever_keeps_writing_to_a_bound_pod_does_not_put_its_eviction_off() ->
     assert world.now < 5.0
 
 
+def unbound_without_its_job(world: World, *, gated: bool) -> str:
+    """A Pod whose job is cancelled before it is bound."""
+    if gated:
+        bound_pod(world)
+        bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    assert world.pods[uid].gated is gated
+    world.disturb(job_id_of(world, uid), "CANCELLED")
+    world.ask()
+    world.answer()
+    return uid
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_whoever_keeps_writing_to_a_pod_that_is_not_bound_does_not_put_its_eviction_off(
+    gated: bool,
+) -> None:
+    """Until it is deleted it may be bound to what its job had: nobody else gets that."""
+    world = World()
+    uid = unbound_without_its_job(world, gated=gated)
+    outwritten(world, uid, 10.0)
+    assert uid not in world.pods
+    assert world.now < 5.0
+
+
+def test_a_pod_that_another_replica_has_placed_anew_is_not_evicted_for_that() -> None:
+    """Its job was over since that replica replaced it, and this one has not heard of the next."""
+    world = World()
+    uid = unbound_without_its_job(world, gated=False)
+    for _ in range(3):
+        world.outwrite()
+        settle_news(world)
+    anew = world.pods[uid]._replace(attempt=2, allocation=None, job_id=None)
+    world.write(anew)
+    world.news.clear()
+    (eviction,) = [effect for effect in world.effects if isinstance(effect, EvictPod)]
+    assert eviction.in_this_attempt
+    world.effects.remove(eviction)
+    world.finish(eviction, world.do(eviction))
+    assert uid in world.pods
+
+
 def test_a_requeued_job_is_no_way_round_that() -> None:
     world = World()
     uid = bound_pod(world)
