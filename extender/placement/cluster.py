@@ -95,10 +95,12 @@ class ClusterView:
     _listed: _Answers[tuple[str, ...], tuple[str, ...]] = field(
         default_factory=lambda: _Answers(_MOST_LISTS), init=False, repr=False, compare=False
     )
-    _graceful: dict[tuple[str | None, str | None], bool] = field(
-        default_factory=dict, init=False, repr=False, compare=False
+    _graceful: _Answers[tuple[str | None, str | None], bool] = field(
+        default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
     )
-    _preempting: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _preempting: _Answers[str, bool] = field(
+        default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
+    )
     _standing: dict[str, Node] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -133,16 +135,17 @@ class ClusterView:
         An immediate allocation that is refused may have preempted all the same, so there is no fast
         path in such a partition. True for a partition that is not known.
         """
-        own = self.partitions.get(partition)
         if not self.preemption:
             return False
-        if own is None or self.qos_preemption:
+        if partition not in self.partitions or self.qos_preemption:
             return True
-        if partition not in self._preempting:
-            nodes = frozenset(own.nodes)
-            lower = (p for p in self.partitions.values() if p.priority_tier < own.priority_tier)
-            self._preempting[partition] = any(not nodes.isdisjoint(p.nodes) for p in lower)
-        return self._preempting[partition]
+        return self._preempting.to(partition, self._has_lower)
+
+    def _has_lower(self, partition: str) -> bool:
+        own = self.partitions[partition]
+        nodes = frozenset(own.nodes)
+        lower = (p for p in self.partitions.values() if p.priority_tier < own.priority_tier)
+        return any(not nodes.isdisjoint(p.nodes) for p in lower)
 
     @property
     def gives_grace(self) -> bool:
@@ -153,14 +156,15 @@ class ClusterView:
     def has_grace(self, job: JobSpec) -> bool:
         """Tells whether such a job may be given time to leave: by its partition, or by its QOS. One that
         names no QOS has its user's default, whichever that is."""
-        kind = (job.partition, job.qos)
-        if kind not in self._graceful:
-            partitions = self.partition_name(job.partition).split(",")
-            by_partition = any(p.grace_time_s for n, p in self.partitions.items() if n in partitions)
-            named = self.graceful_qos if job.qos is None else set(job.qos.split(","))
-            by_qos = not self.graceful_qos.isdisjoint(named)
-            self._graceful[kind] = self.preemption and (by_partition or by_qos)
-        return self._graceful[kind]
+        return self._graceful.to((job.partition, job.qos), self._is_graceful)
+
+    def _is_graceful(self, kind: tuple[str | None, str | None]) -> bool:
+        partition, qos = kind
+        partitions = self.partition_name(partition).split(",")
+        by_partition = any(p.grace_time_s for n, p in self.partitions.items() if n in partitions)
+        named = self.graceful_qos if qos is None else set(qos.split(","))
+        by_qos = not self.graceful_qos.isdisjoint(named)
+        return self.preemption and (by_partition or by_qos)
 
     def exclusion(self, wish: Wish) -> Exclusion:
         """Returns the Slurm nodes of a partition that cannot be used, cut to those Slurm knows, and what

@@ -54,7 +54,7 @@ class Nodes(dict[str, Node]):
         """Returns the next version, in which a Node is new, or changed, or (None) gone."""
         after = Nodes()
         after.update(self)
-        after._bits, after._free, after._numbers = dict(self._bits), self._free, self._numbers
+        after._bits, after._free = dict(self._bits), self._free
         if node is None:
             after.pop(name, None)
             bit = after._bits.pop(name, 0)
@@ -65,6 +65,8 @@ class Nodes(dict[str, Node]):
             after[name] = node
             after._all = self._all | bit
         after._sets = _moved(self._sets, bit, _facts(self.get(name)), _facts(node))
+        numbers = self._numbers.items()  # labels come and go: no more is kept than there are
+        after._numbers = {key: known for key, known in numbers if after._sets.get(key) is known[0]}
         return after
 
     def _place(self, name: str) -> int:

@@ -237,3 +237,18 @@ def test_no_more_than_so_many_lists_of_partitions_are_kept() -> None:
     cluster = view(partitions=partitions)
     lists = [",".join(f"p{p}" for p in range(10) if n >> p & 1) for n in range(1, 1 << 10)]
     assert kept(lambda: [len(cluster.slurm_nodes(each)) for each in lists]) < 2_000_000
+
+
+@pytest.mark.parametrize("of", ["QOS", "partitions"])
+def test_no_more_than_so_many_answers_are_kept_whatever_pods_name(of: str) -> None:
+    """The names are their authors', and a version of the read model may last for weeks."""
+    cluster = view(partitions=[Partition("main", ("n1",), default=True, grace_time_s=30)])
+
+    def ask() -> None:
+        for number in range(50_000):
+            name = f"{number:01000}"
+            asked = {"qos": name} if of == "QOS" else {"partition": name}
+            cluster.has_grace(JobSpec("default/p", 1, 1, **asked))
+            cluster.may_preempt(name)
+
+    assert kept(ask) < 5_000_000

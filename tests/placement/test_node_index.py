@@ -148,3 +148,12 @@ def test_a_label_that_is_no_number_is_neither_more_nor_less(operator: str) -> No
     nodes = Nodes({"n1": kube_node("n1", labels={"rank": "first"})})
     spec = affinity({"matchExpressions": [expression("rank", operator, "0")]})
     assert opened(nodes, spec) == set()
+
+
+def test_nothing_is_kept_of_labels_that_are_gone() -> None:
+    nodes = Nodes({"n1": kube_node("n1")})
+    for number in range(100):
+        label = f"rank-{number}"
+        nodes = nodes.with_node("n1", kube_node("n1", labels={label: "3"}))
+        assert opened(nodes, affinity({"matchExpressions": [expression(label, "Gt", "2")]})) == {"n1"}
+    assert len(nodes._numbers) == 1
