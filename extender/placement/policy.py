@@ -33,16 +33,21 @@ class Choice:
     allowed: tuple[str, ...] = ()
 
     def permits(self, asked: int | str) -> bool:
-        """Tells whether a Pod may ask for this; of a list ("a,b"), for each of it."""
-        return all(self._permits(part.strip()) for part in str(asked).split(","))
+        """Tells whether a Pod may ask for this; of a list ("a,b"), for each of it. What is in the default,
+        which may be a list too, it gets anyway."""
+        own = _parts(self.default)
+        return all(part in own or self._permits(part) for part in _parts(asked))
 
     def _permits(self, asked: str) -> bool:
-        own = self.default is not None and asked == str(self.default)
-        return own or any(fnmatchcase(asked, one) for one in self.allowed)
+        return any(fnmatchcase(asked, one) for one in self.allowed)
 
     def __str__(self) -> str:
         default = () if self.default is None else (str(self.default),)
         return ", ".join(dict.fromkeys((*default, *self.allowed))) or "none"
+
+
+def _parts(value: int | str | None) -> list[str]:
+    return [] if value is None else [part.strip() for part in str(value).split(",")]
 
 
 @dataclass(frozen=True, slots=True)

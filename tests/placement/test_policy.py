@@ -117,6 +117,14 @@ def test_a_job_is_the_rules_users_where_the_pod_says_nothing() -> None:
     assert (job.user_id, job.group_id) == (ALICE, None)  # the group: as slurm_client has it, the user's
 
 
+@pytest.mark.parametrize("asked_for", ["gpu,debug", "debug,gpu", "gpu", "gpu, debug"])
+def test_a_pod_may_write_down_the_default_list_or_a_part_of_it(asked_for: str) -> None:
+    rule = Rule("r", ("*",), user=Choice(ALICE), fields={"partition": Choice("gpu,debug")})
+    assert allowed(rule, partition=asked_for).partition == asked_for.replace(" ", "")
+    assert allowed(rule).partition == "gpu,debug"
+    assert "'gpu,long'" in problem(rule, partition="gpu,long")
+
+
 def test_asking_for_what_one_gets_anyway_is_allowed() -> None:
     job = allowed(user_id="2001", group_id="2001", account="research", qos="normal")
     assert (job.user_id, job.group_id, job.account, job.qos) == (ALICE, ALICE, "research", "normal")
