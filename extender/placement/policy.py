@@ -33,8 +33,8 @@ class Choice:
     allowed: tuple[str, ...] = ()
 
     def permits(self, asked: int | str) -> bool:
-        """Tells whether a Pod may ask for this; of a list ("a,b"), for each of it. What is in the default,
-        which may be a list too, it gets anyway."""
+        """Tells whether a Pod may ask for this; of a list ("a,b"), for each of it. What is in the
+        default, which may be a list too, it gets anyway."""
         own = _parts(self.default)
         return all(part in own or self._permits(part) for part in _parts(asked))
 

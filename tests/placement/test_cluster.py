@@ -247,8 +247,8 @@ def test_no_more_than_so_many_answers_are_kept_whatever_pods_name(of: str) -> No
     def ask() -> None:
         for number in range(50_000):
             name = f"{number:01000}"
-            asked = {"qos": name} if of == "QOS" else {"partition": name}
-            cluster.has_grace(JobSpec("default/p", 1, 1, **asked))
+            qos, partition = (name, None) if of == "QOS" else (None, name)
+            cluster.has_grace(JobSpec("default/p", 1, 1, qos=qos, partition=partition))
             cluster.may_preempt(name)
 
     assert kept(ask) < 5_000_000
