@@ -1285,7 +1285,8 @@ def test_a_poll_that_was_asked_before_the_grant_does_not_undo_it() -> None:
 def test_nothing_follows_from_answers_that_cannot_be_read() -> None:
     """Neither for a Pod that runs, nor for one that waits, nor at a restart."""
     world = World()
-    running, waiting = bound_pod(world), pod_that_finds_no_room(world)
+    waiting = pod_that_finds_no_room(world)
+    running = next(uid for uid, each in world.pods.items() if each.node)
     world.garbled = {job_id_of(world, running), job_id_of(world, waiting)}
     for restarts in (False, True):
         if restarts:

@@ -23,7 +23,7 @@ from tests.verbs.callers import FakeKubernetes, FakeSlurm, Listeners
 DAEMON_SET = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": True}]
 OWN_NAMES = ("n1", "n2", "n3")
 VIEW = view(kube_node("n4", labels={"slurm": "gpu-04"}), *map(kube_node, OWN_NAMES))
-DOWN = Unreachable("slurmctld was not reached")
+DOWN = Unreachable("slurmctld was not reached", number=1001)
 
 
 def unmanaged(name: str = "u", **given: Any) -> Manifest:
