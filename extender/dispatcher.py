@@ -42,7 +42,7 @@ from extender.placement.workload import HELD_BACK, attempt_of
 from extender.telemetry import Telemetry
 from extender.turns import by_turns
 from extender.vacating import vacated_in
-from slurm_client.errors import SlurmError
+from slurm_client.errors import InvalidRequest, SlurmError
 from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
 
@@ -211,8 +211,11 @@ class Dispatcher:
         await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
 
     async def _cancel_job(self, effect: CancelJob) -> None:
-        # Words are for people: a job whose comment cannot be written is cancelled all the same.
-        if self.now() >= self._speechless_until:
+        # Words are mostly for people: a job whose comment cannot be written is cancelled all the same.
+        if effect.says_first:
+            with suppress(InvalidRequest):  # it is over
+                await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
+        elif self.now() >= self._speechless_until:
             await self._leave_words(effect)
         await self._slurm.cancel(effect.job_id, effect.name)
 

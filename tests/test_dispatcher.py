@@ -316,6 +316,19 @@ async def test_a_job_whose_comment_is_refused_is_cancelled_all_the_same(error: S
     assert works.slurm.calls == [("cancel", 7)]
 
 
+async def test_a_job_that_must_say_why_first_is_not_cancelled_before_it_does() -> None:
+    """But for one that is over."""
+    works = Works()
+    works.slurm.update_error = Unreachable("down")
+    replaced = CancelJob("u1", 7, "default/p", "Replaced: because", says_first=True)
+    with pytest.raises(Unreachable):
+        await works.do(replaced)
+    assert works.slurm.calls == []
+    works.slurm.update_error = InvalidRequest("the job has ended", number=2021)
+    await works.do(replaced)
+    assert works.slurm.calls == [("cancel", 7)]
+
+
 async def test_a_job_whose_comment_hangs_is_cancelled_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "_WORDS_S", 0.01)
     works = Works()

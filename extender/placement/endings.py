@@ -16,6 +16,7 @@ Manifest = Mapping[str, Any]
 
 _LONGEST = 200
 SEPARATOR = "; "
+_REPLACED = "Replaced"
 
 
 def end_in_words(manifest: Manifest) -> str:
@@ -53,6 +54,17 @@ def _exit_codes(status: Manifest) -> Iterator[str]:
 def _line(*parts: str | None) -> str:
     """The parts that there are, on one line. Whoever may write a Pod's status wrote them."""
     return " ".join(CONTROLS.sub(" ", ": ".join(filter(None, parts))).split())[:_LONGEST]
+
+
+def replaced_in_words(cause: str, comment: str | None) -> str:
+    """Returns the comment of a job that is cancelled for its Pod to get another."""
+    return after_words(f"{_REPLACED}: {cause}", comment)
+
+
+def is_replaced(comment: str) -> bool:
+    """Tells whether a job says that it was cancelled for its Pod to get another. Who writes that himself
+    gets another instead of an eviction."""
+    return comment.startswith(_REPLACED)
 
 
 def after_words(words: str, comment: str | None) -> str:

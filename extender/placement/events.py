@@ -64,6 +64,8 @@ class CancelJob:
     called."""
     comment: str
     """What the job's comment is to say from then on."""
+    says_first: bool = False
+    """It is not cancelled before its comment says so: a later leader goes by that."""
 
 
 @dataclass(frozen=True, slots=True)

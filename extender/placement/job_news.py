@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from extender.placement.cluster import ClusterView, excluding
+from extender.placement.endings import is_replaced
 from extender.placement.fit import ends_earlier, misfit
 from extender.placement.lingering import still_held
 from extender.placement.ownership import Claim, Whose, claim_of, identity_of, whose
@@ -84,7 +85,7 @@ def _while_live(placeholder: Placeholder, state: JobState, at: Moment) -> Placeh
     match placeholder.state:
         case State.QUEUED if state.running:
             return placeholder.move(State.ALLOCATED, at.now)
-        case State.QUEUED if state.base in _BURNT:  # it is read before anything is made of it
+        case State.QUEUED if state.base in (*_BURNT, "CANCELLED"):  # what it says is read first
             return placeholder.move(State.SUBMITTING, at.now, exists=True)
         case State.ALLOCATED | State.BOUND if state.base in _BURNT:
             return _in_doubt(placeholder, at)
@@ -411,6 +412,9 @@ def burnt(job: Job) -> bool:
 def adopt(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
     """Returns a record in SUBMITTING after its job, which has its key, turned out to exist."""
     placeholder = placeholder._replace(ours=True)
+    if job.state.ended and is_replaced(job.comment):
+        cause = Cause("Changed", f"Slurm job {job.id} was cancelled to be replaced")
+        return placeholder.move(State.REPLACING, at.now, job_over=True, cause=cause)
     if job.state.ended:
         return _ended(placeholder, job.state, at)
     lacks = _outdated(placeholder.pod, job)

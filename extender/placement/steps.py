@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 from extender.placement.cluster import Exclusion, Wish
-from extender.placement.endings import with_words
+from extender.placement.endings import replaced_in_words, with_words
 from extender.placement.events import (
     CancelJob,
     Effect,
@@ -103,12 +103,15 @@ def _end(placeholder: Placeholder, job_id: int, at: Moment) -> Effect | None:
     # Whoever goes on renaming it does not keep it: it was read each time, with its key.
     proven = placeholder.known is not None and placeholder.misnamed >= _REPEATEDLY
     name = None if proven else placeholder.called
-    return CancelJob(placeholder.pod.uid, job_id, name, _last_words(placeholder))
+    first = _is_ended_first(placeholder)
+    return CancelJob(placeholder.pod.uid, job_id, name, _last_words(placeholder), says_first=first)
 
 
 def _last_words(placeholder: Placeholder) -> str:
     """What a job's comment is to say once it is cancelled."""
     pod, cause = placeholder.pod, placeholder.cause
+    if _is_ended_first(placeholder):  # nothing else tells a later leader that nobody else ended it
+        return replaced_in_words(cause.message if cause else _NO_WORDS, pod.request.job.comment)
     words = pod.end or (cause.message if cause else _NO_WORDS)
     return with_words(pod.request.job.comment, words)
 

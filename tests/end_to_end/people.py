@@ -137,6 +137,10 @@ class People:
         )
         return {e["reason"]: e["message"] for e in listed.raise_for_status().json()["items"]}
 
+    def event(self, name: str, reason: str) -> str:
+        """Waits for an Event about a Pod, which comes a second late, and returns its words."""
+        return str(eventually(lambda: self.events(name).get(reason), f"Event {reason} about {name}"))
+
     def gone(self, name: str, within: float = 40.0) -> None:
         eventually(lambda: self.see(name) is None, f"{name} gone", within)
 

@@ -38,7 +38,7 @@ def test_more_deletions_than_may_be_are_held_back_and_told(quiet: People) -> Non
         assert f'"pod":"{people.namespace}/{people.full(name)}"' in log
     metrics = httpx.get(f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics").text
     assert "slurm_extender_breaker_held_back 2.0" in metrics
-    assert "was cancelled" in people.events(held[0])["EvictionHeldBack"]
+    assert "was cancelled" in people.event(held[0], "EvictionHeldBack")
     # Whoever finds that they are to go all the same gives another limit.
     cluster.stop("extender")
     cluster.start("extender")

@@ -392,10 +392,11 @@ def test_a_pod_of_a_higher_tier_takes_a_native_jobs_place(people: People) -> Non
 @pytest.mark.usefixtures("by_tier")
 def test_a_native_job_with_a_grace_time_has_ended_before_a_pod_takes_its_place(people: People) -> None:
     """At its start Slurm sends SIGTERM to the steps: this one has something left to do."""
-    left = people.cluster.directory / "slurm" / "tmp" / "left"
-    ends = "srun -n 1 sh -c 'trap \"sleep 2; touch /tmp/left; exit\" TERM; sleep 600 & wait'"
-    native(people, "node-1", "-p", "graceful", runs=ends)
+    ready, left = (people.cluster.directory / "slurm" / "tmp" / name for name in ("ready", "left"))
+    trap = 'trap "sleep 2; touch /tmp/left; exit" TERM; touch /tmp/ready; sleep 600 & wait'
+    native(people, "node-1", "-p", "graceful", runs=f"srun -n 1 sh -c '{trap}'")
     before = native_is(people, "RUNNING")
+    eventually(ready.exists, "the step has set its trap")
     place(people, "p", annotations={"partition": "high"}, **WHOLE)
     assert left.exists()
     slurm_says(people, before.id, "PREEMPTED", "")

@@ -138,7 +138,7 @@ def test_a_cancelled_job_evicts_its_pod(people: People) -> None:
     people.bound("p")
     people.scancel("p")
     people.gone("p", within=45)
-    assert "was cancelled in Slurm" in people.events("p")["SlurmJobCancelled"]
+    assert "was cancelled in Slurm" in people.event("p", "SlurmJobCancelled")
 
 
 def test_an_evicted_pod_carries_the_reason_while_it_ends(people: People) -> None:

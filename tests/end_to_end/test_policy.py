@@ -422,7 +422,7 @@ def test_what_is_forged_on_a_pod_does_not_save_it_from_its_eviction(people: Peop
         over.set()
         forger.join()
     people.gone("p")  # forging on would hold up kwok, which begins anew whenever a Pod is changed
-    assert "SlurmJobCancelled" in people.events("p")
+    assert people.event("p", "SlurmJobCancelled")
     eventually(lambda: people.job_of("p") is None, "no other job")
 
 

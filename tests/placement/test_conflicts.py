@@ -9,6 +9,7 @@ import pytest
 
 from extender.placement.events import CancelJob, EvictPod, WriteAllocation, WriteAttempt
 from extender.placement.placeholder import State
+from extender.placement.rules import Rules
 from tests.placement.ledger_world import LOST, World
 from tests.placement.test_ledger import bound_pod, job_id_of, settle, settle_news, state_of
 from tests.placement.test_lost_keys import big
@@ -266,3 +267,25 @@ def test_a_kubernetes_that_does_not_answer_is_no_conflict() -> None:
             world.finish(effect, LOST if isinstance(effect, VERSIONED) else world.do(effect))
         world.pass_time(1.0)
     assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_a_pod_whose_job_we_ended_to_replace_it_is_not_evicted_by_the_next_leader() -> None:
+    """Others write to it all the time: its job is ended before the next attempt can be numbered."""
+    world = World(Rules(fast_path=False))
+    uid = world.create_pod()
+    world.settle()
+    world.edit(uid, 2001)
+    while not any(isinstance(effect, CancelJob) for effect in world.effects):
+        while world.news:
+            world.hear()
+        world.outwrite()
+        world.pass_time(1.0)
+    (cancel,) = world.effects
+    world.effects.clear()
+    world.finish(cancel, world.do(cancel))
+    assert not world.live_jobs(uid)
+    world.restart()
+    world.settle()
+    assert world.pods[uid].attempt == 2
+    (job,) = world.live_jobs(uid)
+    assert job.user_id == 2001

@@ -116,6 +116,8 @@ def test_while_a_pod_is_evicted_that_waited_no_number_on_it_is_believed() -> Non
     world.disturb(job.id, "CANCELLED")
     world.ask()
     world.answer()
+    read = world.effects.pop()  # it says itself whether it was ended to be replaced
+    world.finish(read, world.do(read))
     assert state_of(world, uid) is State.EVICTING
     pod = world.pods[uid]
     key = PlaceholderKey(world.rules.cluster, pod.namespace, pod.name, pod.uid, 1, 1)
