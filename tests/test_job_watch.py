@@ -151,11 +151,19 @@ async def test_a_start_is_seen_at_a_push_long_before_the_next_poll(stage: Stage)
 
 
 async def test_an_end_is_seen_at_a_push(stage: Stage) -> None:
-    job = await stage.queue("p")
+    job = await stage.bind("p")
     stage.slurm.admin_cancel(job)
     stage.watch.nudge(job)
     await stage.news()
     assert stage.state(job) is State.EVICTING
+
+
+async def test_the_end_of_a_job_that_waited_is_seen_at_a_push_and_read(stage: Stage) -> None:
+    job = await stage.queue("p")
+    stage.slurm.admin_cancel(job)
+    stage.watch.nudge(job)
+    await stage.news()
+    assert stage.state(job) is State.SUBMITTING  # it says itself whether it was ended to be replaced
 
 
 async def test_an_eviction_has_all_jobs_looked_at_as_long_as_there_are_more() -> None:
@@ -173,7 +181,7 @@ async def test_an_eviction_has_all_jobs_looked_at_as_long_as_there_are_more() ->
 
 
 async def test_a_look_at_all_jobs_counts_no_misses(stage: Stage) -> None:
-    ended, other = [await stage.queue(name) for name in ("p", "q")]
+    ended, other = await stage.bind("p"), await stage.queue("q")
     stage.slurm.says = [JobState.parse("CANCELLED"), None]
     stage.watch.nudge(ended)
     assert await stage.asked() == {ended}
