@@ -26,6 +26,8 @@ GPUS_PER_NODE: Final = 4
 _IDLE_PODS: Final = 24
 # CPUs and GPUs; for each node of the cluster one of each, which is half as much again as fits.
 _SIZES: Final = {"train": (4, 2), "serve": (2, 1), "tune": (4, 2), "web": (1, 0), "batch": (1, 1)}
+_EVENT_LOOKS: Final = 20
+_EVENT_LOOK_S: Final = 0.25
 # The reason on a Pod is renewed every 10 s.
 _REASON_WITHIN_S: Final = 25.0
 _NATIVE: Final = (3, 1)  # CPUs and GPUs of each node
@@ -154,11 +156,18 @@ async def cancel_job(stage: Stage) -> str:
     assert pod.job_id is not None
     await stage.slurm.cancel(pod.job_id)
     await stage.pods.until(lambda: pod.gone, f"{pod.name} deleted", 45.0)
+    return f"{pod.name}: {await _told(stage, pod, 'SlurmJobCancelled')}"
+
+
+async def _told(stage: Stage, pod: Sighting, reason: str) -> str:
+    """Waits for an Event about a Pod, which comes a second after what it tells of."""
     events = await stage.pods.events(pod)
-    message = events.get("SlurmJobCancelled")
-    if message is None:
-        raise NotObserved(f"{pod.name} has no Event SlurmJobCancelled, but {list(events)}")
-    return f"{pod.name}: {message}"
+    for _ in range(_EVENT_LOOKS):
+        if reason in events:
+            return events[reason]
+        await asyncio.sleep(_EVENT_LOOK_S)
+        events = await stage.pods.events(pod)
+    raise NotObserved(f"{pod.name} has no Event {reason}, but {list(events)}")
 
 
 async def delete_pods(stage: Stage) -> str:
