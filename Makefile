@@ -1,15 +1,15 @@
-# Nine commands do everything, their own installs included: make demo, make test, make test-oldest,
-# make bench, make bench-quick, make bench-restart, make bench-scale, make load, make chaos.
-.PHONY: demo test test-oldest bench bench-quick bench-restart bench-scale performance-page load chaos check
-.PHONY: docs lock clean
+# Ten commands do everything, their own installs included: make demo, make test, make test-oldest,
+# make conformance, make bench, make bench-quick, make bench-restart, make bench-scale, make load, make chaos.
+.PHONY: demo test test-oldest conformance bench bench-quick bench-restart bench-scale performance-page load
+.PHONY: chaos check docs words lock clean
 
 BENCH =
 DURATION = 1500
 SEED = 0
 SLURM = stub
 
-# They wait for clusters more than they compute, so that two cores do for two of them at a time.
-real_tests = failed=0; .venv/bin/pytest -m "real and not alone" $(1) -n 2 --dist loadgroup --durations 10 \
+# They wait for clusters more than they compute, so that two cores do for three of them at a time.
+real_tests = failed=0; .venv/bin/pytest -m "real and not alone" $(1) -n 3 --dist loadgroup --durations 10 \
 		|| failed=1; .venv/bin/pytest -m "real and alone" $(1) --durations 10 || failed=1; exit $$failed
 
 demo:
@@ -33,42 +33,47 @@ test-oldest:
 	@.venv/bin/python -m deploy.local prepare
 	$(call real_tests,tests/end_to_end)
 
+# Kubernetes' own specs of scheduling without the extender and with it; the results are left in build/conformance.json.
+conformance:
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare
+	@.venv/bin/python -m tests.conformance
+
 # The whole path beside what bounds it, an hour or more; BENCH="--only 'ways'" does a part of it (--help).
 bench:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m deploy.local prepare --release 24.11
-	@failed=0; $(if $(BENCH),,.venv/bin/python -m loadtest.scale || failed=1;) \
-		.venv/bin/python -m loadtest.bench $(BENCH) || failed=1; exit $$failed
+	@failed=0; $(if $(BENCH),,.venv/bin/python -m loadtest bench-scale || failed=1;) \
+		.venv/bin/python -m loadtest bench $(BENCH) || failed=1; exit $$failed
 
 # What the pages say in figures, from what make bench and make bench-scale have left in build.
 performance-page:
 	@./bootstrap
-	@.venv/bin/python -m loadtest.performance_page
-	@[ ! -e build/scale.json ] || .venv/bin/python -m loadtest.scale_page docs/scale.md
+	@.venv/bin/python -m loadtest performance-page
 
 bench-quick:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
-	@.venv/bin/python -m loadtest.bench_quick
+	@.venv/bin/python -m loadtest bench-quick
 
 # How soon an extender that was killed acts again, with 10,000 placeholders.
 bench-restart:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
-	@.venv/bin/python -m loadtest.bench_restart
+	@.venv/bin/python -m loadtest bench-restart
 
 # 50,000 Pods that wait on 5,000 Nodes, and the restart above; see docs/scale.md.
 bench-scale:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
-	@.venv/bin/python -m loadtest.scale
+	@.venv/bin/python -m loadtest bench-scale
 
 # kube-scheduler's calls at 50, 1,000 and 5,000 Nodes; SLURM=real asks no stub. See loadtest/budgets.toml.
 load:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
-	@.venv/bin/python -m loadtest.load --slurm $(SLURM)
+	@.venv/bin/python -m loadtest load --slurm $(SLURM)
 
 # Everything fails at random for DURATION seconds; the figures are left in build/chaos.json.
 chaos:
@@ -82,7 +87,13 @@ check:
 # What of the pages is made from the code; ./check fails where it was not.
 docs:
 	@./bootstrap
-	.venv/bin/python -m extender.annotations_page docs/annotations.md
+	.venv/bin/python -m extender.pages.annotations docs/annotations.md
+	.venv/bin/python -m extender.pages.waiting docs/waiting.md
+
+# How many of Slurm's pending reasons there are, and how many are explained: build/words.json.
+words:
+	@./bootstrap
+	.venv/bin/python -m tests.words build/words.json
 
 # The lock holds names, versions and hashes only.
 lock:

@@ -31,8 +31,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from extender.health import Health
-from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError, Manifest
+from kubernetes_client.errors import Conflict, KubernetesError
+from kubernetes_client.protocol import Kubernetes, Manifest
+from service.health import Health
 
 log = structlog.get_logger()
 
@@ -171,7 +172,7 @@ class SelfSigned:
 
     def __init__(
         self,
-        kubernetes: KubernetesApi,
+        kubernetes: Kubernetes,
         namespace: str,
         secret: str,
         names: Sequence[str],
@@ -258,6 +259,7 @@ class Certificate:
         self._health = health
         self._faces: list[Face] = []
         self._usable = asyncio.Event()
+        self._troubled = False
 
     def face(self, client_authorities: Path | None = None) -> Face:
         """Returns how one more listener is served."""
@@ -273,7 +275,7 @@ class Certificate:
         try:
             pair = await self._source.read()
         except (OSError, ValueError, KubernetesError) as error:
-            return self._tell(str(error))
+            return self._tell(error)
         wrong = list(filter(None, (self._trouble(face, pair) for face in self._faces)))
         if not wrong:
             self._usable.set()
@@ -286,11 +288,12 @@ class Certificate:
             return str(error)
         return None
 
-    def _tell(self, trouble: str | None) -> None:
+    def _tell(self, trouble: str | Exception | None) -> None:
+        self._troubled = trouble is not None
         self._health.says(_PART, trouble)
 
     async def follow(self) -> None:
         """Keeps looking, for ever."""
         while True:
             await self.look()
-            await asyncio.sleep(_LOOK_S if self._usable.is_set() else _SOON_S)
+            await asyncio.sleep(_SOON_S if self._troubled else _LOOK_S)

@@ -20,14 +20,17 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
-from extender.placement.annotations import DEFAULT_PAGE, DEFAULT_PREFIX
-from extender.placement.grace import DefaultGrace, GraceRule
-from extender.placement.identity import JobIdRange
-from extender.placement.nodes import TAINT, Wishes
-from extender.placement.resources import parse_quantity
-from extender.placement.rules import Rules
-from extender.placement.scope import Scope, Selector
-from extender.placement.workload import DOMAIN, Dialect
+from extender.node_sync.drain_decision import TAINT, DrainSettings
+from extender.placement.config import PlacementConfig
+from extender.request.annotations import DEFAULT_PAGE, DEFAULT_PREFIX
+from extender.request.grace_period import DefaultGrace, GraceRule
+from extender.request.resources import parse_quantity
+from extender.request.scope import Scope, Selector
+from extender.request.shared_gpus import SharedGpus
+from extender.request.translation import TranslationConfig
+from wellknown.job_key import JobIdRange
+from wellknown.names import DOMAIN
+from wellknown.node_mapping import LABEL, is_kubelets
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Cpus = Annotated[Decimal, BeforeValidator(parse_quantity)]
@@ -72,12 +75,18 @@ class Settings(BaseSettings):
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
     gres: dict[str, Gres] = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
     """Extended resource name -> GRES, as JSON: a name, or name:type ("gpu:1g.10gb")."""
+    shared_gpus: SharedGpus = "isolate"
+    """What becomes of a Pod that asks for GPUs of a node that native jobs may share, and so may get the
+    GPUs of one (docs/annotations.md#shared-gpus): `refuse` it; `isolate` it, by `exclusive: user`, where
+    its user is one that only Pods have (the policy's podUsers), and refuse it otherwise; or `allow` it,
+    with a warning."""
     cpu_unit: Cpus = Field(default=Decimal(1), gt=0, le=1024, decimal_places=3)
     """How much of a Pod's CPU one of Slurm's CPUs is ("2", "100m"): docs/resources.md."""
     docs_url: str = Field(default=DEFAULT_PAGE, min_length=1)
     """Where docs/annotations.md is to be read; what Pod authors are told points there."""
-    node_name_label: str = "slurm-extender.io/node"
-    """A label on a Node that names its Slurm node where the names differ."""
+    node_name_label: str = LABEL
+    """A label on a Node that names its Slurm node where the names differ; one that no kubelet may put
+    onto its own Node."""
 
     slurmrestd_url: str = Field(default="http://127.0.0.1:6820", pattern=r"^(https?|unix)://")
     """http://host:port, or unix:///path."""
@@ -93,6 +102,8 @@ class Settings(BaseSettings):
     """Slurm's KillWait, likewise, and until Slurm has told it."""
     max_job_count: int = Field(default=10_000, ge=1)
     """Slurm's MaxJobCount, likewise: at most half as many placeholders wait, in all partitions."""
+    max_job_id: int | None = Field(default=None, ge=1)
+    """Slurm's MaxJobId, likewise: it tells whether native jobs can get placeholders' ids."""
     qos_grace: Annotated[tuple[str, ...], NoDecode] = ()
     """The QOS that have a GraceTime, with commas between them: Slurm tells of the partitions' alone."""
     default_grace: DefaultGrace = "lower"
@@ -102,7 +113,11 @@ class Settings(BaseSettings):
     """What PriorityClasses ask Slurm for where no annotation does (docs/endings.md), with commas between
     them: "urgent=partition:high,urgent=qos:fast,spare=qos:scavenger"."""
     job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
-    """Placeholders get ids from here up; Slurm's own sequence must end below."""
+    """The first id that placeholders get. Slurm's MaxJobId should be this, or that of several clusters
+    which is the lowest."""
+    job_id_end: int = Field(default=JobIdRange().end, ge=2, le=JobIdRange().end)
+    """The first id that they do not get any more: clusters that share a Slurm have a part of the ids
+    each."""
     window: int = Field(default=1000, ge=1)
     """Placeholders that may compete for a partition at a time, shared by their owners; other Pods wait
     in line."""
@@ -202,6 +217,12 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _there_are_ids(self) -> Settings:
+        if self.job_id_end <= self.job_id_first:
+            raise ValueError("JOB_ID_END must be above JOB_ID_FIRST")
+        return self
+
+    @model_validator(mode="after")
     def _one_policy(self) -> Settings:
         if self.policy_file is not None and self.policy is not None:
             raise ValueError("POLICY is for where there is no POLICY_FILE: the file says it as `preset`")
@@ -243,6 +264,16 @@ class Settings(BaseSettings):
             raise ValueError("every Pod that names no scheduler would be ours: give the profile a name")
         return name
 
+    @field_validator("node_name_label")
+    @classmethod
+    def _no_kubelets_label(cls, label: str) -> str:
+        if is_kubelets(label):
+            raise ValueError(
+                f"{label}: a kubelet may put that onto its own Node, and take another's Pods by it; take"
+                f" one under node-restriction.kubernetes.io/, such as {LABEL}"
+            )
+        return label
+
     @field_validator("annotation_prefix")
     @classmethod
     def _prefix_is_not_ours(cls, prefix: str) -> str:
@@ -251,9 +282,9 @@ class Settings(BaseSettings):
         return prefix
 
     @property
-    def dialect(self) -> Dialect:
+    def translation(self) -> TranslationConfig:
         """Returns how Pods are read, while Slurm has not told its KillWait."""
-        return Dialect(
+        return TranslationConfig(
             self.annotation_prefix,
             self.scheduler_name,
             self.gres,
@@ -262,6 +293,7 @@ class Settings(BaseSettings):
             cpu_unit=self.cpu_unit,
             scope=Scope.of(self.namespaces, self.pod_selector),
             priority_classes=self.priority_classes,
+            shared_gpus=self.shared_gpus,
             adopts=self.unmanaged_pods == "adopt",
         )
 
@@ -276,28 +308,28 @@ class Settings(BaseSettings):
         return self.tls_names or (f"slurm-extender.{self.namespace}.svc",)
 
     @property
-    def wishes(self) -> Wishes:
+    def drain_settings(self) -> DrainSettings:
         """Returns what is to be done about nodes that one of the systems takes out of service."""
-        return Wishes(self.drain_nodes, frozenset(self.drain_taints), self.taint_nodes)
+        return DrainSettings(self.drain_nodes, frozenset(self.drain_taints), self.taint_nodes)
 
     @property
     def placeholder_ids(self) -> JobIdRange:
         """Returns the ids that placeholders may have, whatever Slurm's MaxJobId is."""
-        return JobIdRange(self.job_id_first)
+        return JobIdRange(self.job_id_first, self.job_id_end)
 
-    def rules(self, cluster: str, max_job_id: int | None, kill_wait_s: int | None = None) -> Rules:
-        """Returns what placement goes by, in this Kubernetes cluster and under a Slurm whose ids end
-        before `max_job_id`, with this KillWait; None where Slurm does not tell them."""
-        ids = JobIdRange(self.job_id_first, max_job_id or JobIdRange().end)
-        return Rules(
+    def rules(self, cluster: str, kill_wait_s: int | None = None) -> PlacementConfig:
+        """Returns what placement goes by, in this Kubernetes cluster and under a Slurm with this
+        KillWait; None where Slurm does not tell it."""
+        return PlacementConfig(
             cluster=cluster,
-            ids=ids,
+            ids=self.placeholder_ids,
             window=self.window,
             fast_path=self.fast_path,
             unbound_deadline=self.unbound_deadline_s,
             volume_deadline=self.volume_bind_timeout_s + self.unbound_deadline_s,
             leaves_within=GraceRule(kill_wait_s or self.kill_wait_s).leaves_within,
             deletions_a_minute=self.breaker_evictions_per_minute,
+            annotation_prefix=self.annotation_prefix,
         )
 
 

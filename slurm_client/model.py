@@ -1,7 +1,7 @@
 """What Slurm has and does, as values: jobs, nodes, partitions, the controller's settings.
 
-Pure data: frozen, comparable, free of I/O and of the wire's shapes. How they travel is `wire` and
-`replies`; which call gives which is `protocol`.
+Pure data: frozen, comparable, free of I/O and of the wire's shapes. How they travel is `requests` and
+`responses`; which call gives which is `protocol`.
 """
 
 from __future__ import annotations
@@ -369,6 +369,8 @@ class Capabilities:
     """POST /new/node/ (v0.0.44)."""
     default_partition: bool = False
     """Whether `Partition.default` is told (v0.0.45); where not, it is False of all."""
+    books: bool = False
+    """GET /slurmdb/VERSION/job/{job_id}: what slurmdbd has written down of a job."""
 
 
 @dataclass(frozen=True, slots=True)

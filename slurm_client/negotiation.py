@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KNOWN: Final = ("v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42")
-"""The versions whose requests and replies `wire` and `replies` know, newest first."""
+"""The versions whose requests and replies `requests` and `responses` know, newest first."""
 
 
 def choose(openapi: Mapping[str, Any]) -> str:
@@ -42,6 +42,7 @@ def capabilities(openapi: Mapping[str, Any], version: str, meta: Mapping[str, An
         resources=f"/slurm/{version}/resources/{{job_id}}" in paths,
         new_node=f"/slurm/{version}/new/node/" in paths,
         default_partition="flags" in _properties(openapi, f"{version}_partition_info"),
+        books=f"/slurmdb/{version}/job/{{job_id}}" in paths,
     )
 
 

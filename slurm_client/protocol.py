@@ -82,6 +82,11 @@ class Slurm(Protocol):
         `name`, which Slurm compares itself, so that no other job is ended whatever the id stands for by
         now. None ends any."""
 
+    async def canceller(self, job_id: int) -> str | None:
+        """Who cancelled a job, by Slurm's books: a user's name, or number where it has no name. None
+        where they do not say: there are none, they have not heard of it yet, or it ended otherwise.
+        slurmctld itself does not tell (24.11, 26.05)."""
+
     async def nodes(self) -> tuple[Node, ...]:
         """All nodes."""
 

@@ -1,18 +1,19 @@
 """`protocol.Slurm` through slurmrestd.
 
-What is asked and what comes back; the exchange itself is `connections`, the shapes are `wire` and
-`replies`. slurmrestd 26.05 and 24.11 are what it was measured against.
+What is asked and what comes back; the exchange itself is `http`, the shapes are `requests` and
+`responses`. slurmrestd 26.05 and 24.11 are what it was measured against.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from slurm_client import negotiation, ownership, problems, replies, tokens, wire
-from slurm_client.connections import Connections, Heard, Request
+from service.shared import Shared
+from slurm_client import error_mapping, negotiation, ownership, requests, responses, tokens
 from slurm_client.errors import (
     InvalidRequest,
     JobIdTaken,
@@ -21,19 +22,20 @@ from slurm_client.errors import (
     OutcomeUnknown,
     RetryLater,
     SlurmError,
+    Unexplained,
     Unreachable,
     Unreadable,
     classify,
 )
+from slurm_client.http import CallObserver, Connections, Request
 from slurm_client.model import UNREAD, Configuration, grant_of
-from slurm_client.replies import Malformed, Reader
-from slurm_client.shared import Shared
+from slurm_client.responses import Malformed, Reader
 from slurm_client.tokens import TokenFile, TokenSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from slurm_client.connections import Reply
+    from slurm_client.http import Reply
     from slurm_client.model import (
         AllStates,
         Capabilities,
@@ -80,7 +82,7 @@ class SlurmRest:
         *,
         timeout_s: float = 15.0,
         concurrency: int = 16,
-        heard: Heard = lambda *_: None,
+        heard: CallObserver = lambda *_: None,
         malformed: Callable[[str, str], object] = lambda *_: None,
     ) -> None:
         self._malformed = malformed
@@ -110,7 +112,7 @@ class SlurmRest:
         if not (await self.connect()).configuration:
             return Configuration()
         request = Request("GET", "conf")
-        return self._one(request, replies.configuration, (await self._send(request)).document)
+        return self._one(request, responses.configuration, (await self._send(request)).document)
 
     async def ping(self) -> None:
         # HTTP 200 whatever the token is and whether slurmctld answers or not; the reply tells, and
@@ -119,7 +121,7 @@ class SlurmRest:
         if any(one.get("responding") for one in pings):
             return
         statuses = [str(one["status"]) for one in pings if one.get("status")]
-        error = problems.not_responding(statuses)
+        error = error_mapping.not_responding(statuses)
         if statuses and not isinstance(error, NeedsOperator):
             raise error
         # The token, or (before v0.0.45, which has no status) the one or the other. A call that is
@@ -135,7 +137,9 @@ class SlurmRest:
         ownership.check_allocation(spec, tokens.user(self._tokens.token()))
         external = (await self.connect()).external_jobs
         try:
-            return await self._create("job/allocate", wire.allocation(spec, job_id, external=external))
+            return await self._create(
+                "job/allocate", requests.allocation(spec, job_id, external=external)
+            )
         except RetryLater as error:
             # A limit on what runs, and a FAILED record under the id; or one on what is submitted, and
             # none. Slurm does not say which, so the id is to be taken for burnt.
@@ -145,7 +149,7 @@ class SlurmRest:
 
     async def submit(self, spec: JobSpec, job_id: int) -> int:
         external = (await self.connect()).external_jobs
-        return await self._create("job/submit", wire.submission(spec, job_id, external=external))
+        return await self._create("job/submit", requests.submission(spec, job_id, external=external))
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
         found: dict[int, JobState] = {}
@@ -169,20 +173,20 @@ class SlurmRest:
             raise
         if not entries:
             raise OutcomeUnknown(f"{request.text}: a reply without the job")
-        return self._one(request, replies.job, entries[0])
+        return self._one(request, responses.job, entries[0])
 
     async def grant(self, job_id: int) -> Grant | None:
         if not (await self.connect()).resources:
             return grant_of(await self.job(job_id))
         try:
-            return replies.grant(await self.resources(job_id))
+            return responses.grant(await self.resources(job_id))
         except SlurmError as error:
             if error.number in {_NO_SUCH_JOB, _NOT_RUNNING}:
                 return None
             raise
 
     async def update(self, job_id: int, changes: JobChanges) -> None:
-        body = wire.update(changes)
+        body = requests.update(changes)
         if not body:
             return
         try:
@@ -207,8 +211,16 @@ class SlurmRest:
         for status in _objects(reply.document.get("status")):
             _check_cancelled(status)
 
+    async def canceller(self, job_id: int) -> str | None:
+        server = await self.connect()
+        if not server.books:
+            return None
+        request = Request("GET", f"/slurmdb/{server.api_version}/job/{job_id}")
+        read = partial(responses.canceller, cluster=server.cluster)
+        return self._one(request, read, (await self._send(request)).document)
+
     async def nodes(self) -> tuple[Node, ...]:
-        request = Request("GET", "nodes/", each=("nodes", Reader(replies.node)))
+        request = Request("GET", "nodes/", each=("nodes", Reader(responses.node)))
         return self._readable(request, await self._list("nodes", request))
 
     async def node(self, name: str) -> Node | None:
@@ -232,7 +244,7 @@ class SlurmRest:
             if error.number is None and error.http_status == 200:
                 return None
             raise
-        return self._one(request, replies.node, entries[0]) if entries else None
+        return self._one(request, responses.node, entries[0]) if entries else None
 
     async def drain_node(self, name: str, reason: str) -> None:
         await self._post(_node(name), {"state": ["DRAIN"], "reason": reason})
@@ -248,14 +260,14 @@ class SlurmRest:
     async def partitions(self) -> tuple[Partition, ...]:
         request = Request("GET", "partitions/")
         entries = await self._list("partitions", request)
-        return self._readable(request, map(Reader(replies.partition), entries))
+        return self._readable(request, map(Reader(responses.partition), entries))
 
     async def resources(self, job_id: int) -> tuple[Resources, ...]:
         """What a running job has on each node; () where the server cannot tell or it has none."""
         if not (await self.connect()).resources:
             return ()
         request = Request("GET", f"resources/{job_id}")
-        return self._one(request, replies.resources, (await self._send(request)).document)
+        return self._one(request, responses.resources, (await self._send(request)).document)
 
     async def aclose(self) -> None:
         await self._connections.aclose()
@@ -289,7 +301,11 @@ class SlurmRest:
         # there are none, also before the first, and 500 "Unspecified error" with null while
         # slurmctld is down.
         request = Request("GET", "jobs/state/", query)
-        told = replies.states(await self._list("jobs", request))
+        try:
+            told = responses.states(await self._list("jobs", request))
+        except Unexplained as error:
+            status = error.http_status
+            raise Unreachable("slurmctld does not answer slurmrestd", http_status=status) from error
         for why in told.malformed:
             self._tell(request, why)
         return told
@@ -341,11 +357,12 @@ class SlurmRest:
         return reply
 
     async def _exchange(self, request: Request) -> Reply:
-        """`request.path` is below the API version."""
-        version = (self._capabilities or await self.connect()).api_version
-        versioned = request._replace(path=f"/slurm/{version}/{request.path}")
+        """`request.path` is below the API version, or from the root."""
+        if not request.path.startswith("/"):
+            version = (self._capabilities or await self.connect()).api_version
+            request = request._replace(path=f"/slurm/{version}/{request.path}")
         try:
-            return await self._connections.send(versioned)
+            return await self._connections.send(request)
         except NeedsOperator as error:
             if error.http_status == 404 and error.number is None:
                 self._capabilities = None  # another server, perhaps: the next call asks it
@@ -368,7 +385,9 @@ def _check_cancelled(status: Mapping[str, Any]) -> None:
     number = error.get("code") if isinstance(error, dict) else None
     if not isinstance(number, int) or not number or number in {_NO_SUCH_JOB, _ALREADY_DONE}:
         return
-    raise problems.make(classify(number), str(status["error"].get("message") or ""), number, 200, {})
+    raise error_mapping.make(
+        classify(number), str(status["error"].get("message") or ""), number, 200, {}
+    )
 
 
 def _as(kind: type[SlurmError], error: SlurmError) -> SlurmError:

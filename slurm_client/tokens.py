@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from slurm_client.errors import NeedsOperator
+from slurm_client.errors import BadToken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class TokenSource(Protocol):
     """Where the token comes from."""
 
     def token(self) -> str:
-        """The token to send now. NeedsOperator when there is none."""
+        """The token to send now. BadToken when there is none."""
 
     def refresh(self, refused: str) -> bool:
         """Look again at once; whether the token is another one than that which was refused."""
@@ -82,20 +82,15 @@ class TokenFile:
             if self._stamp != self._look():
                 self._read()
         except OSError as error:
-            raise NeedsOperator(f"the token file {self._path} cannot be read: {error}") from error
+            raise BadToken(f"the token file {self._path} cannot be read: {error}") from error
         if not self._token:
-            raise NeedsOperator(f"the token file {self._path} is empty")
+            raise BadToken(f"the token file {self._path} is empty")
         self._good_until = self._ticks() + self._look_every_s
         return self._token
 
     def refresh(self, refused: str) -> bool:
         self._good_until, self._stamp = float("-inf"), None
         return self.token() != refused
-
-    @property
-    def expires_at(self) -> float | None:
-        """UNIX seconds; None when the token does not say."""
-        return expiry(self.token())
 
     def describe(self) -> str:
         return _describe(f"the token in {self._path}", self._token, self._clock())

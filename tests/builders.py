@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from extender.placement.cluster import ClusterView
-from extender.placement.identity import PlaceholderKey
-from extender.placement.node_constraints import Node
-from extender.placement.rules import Moment, Rules
-from extender.placement.workload import GATE, Dialect, Pod, parse_pod
+from extender.cluster.view import ClusterView
+from extender.placement.config import Context, PlacementConfig
+from extender.request.node_constraints import Node
+from extender.request.pod import Pod, parse_pod
+from extender.request.translation import TranslationConfig
 from slurm_client.model import Job, JobState, Partition
+from wellknown.job_key import PlaceholderKey, job_name
+from wellknown.names import GATE
 
 Manifest = dict[str, Any]
 
-DIALECT = Dialect()
-RULES = Rules()
-PREFIX = DIALECT.annotation_prefix
+TRANSLATION = TranslationConfig()
+RULES = PlacementConfig()
+PREFIX = TRANSLATION.annotation_prefix
 
 
 def pod_manifest(
@@ -49,7 +51,7 @@ def pod_manifest(
     if deleting:
         metadata |= {"deletionTimestamp": "2026-11-21T09:00:00Z", "deletionGracePeriodSeconds": 30}
     body: Manifest = {
-        "schedulerName": DIALECT.scheduler_name,
+        "schedulerName": TRANSLATION.scheduler_name,
         "containers": [container({resource: text for resource, text in asked.items() if text})],
     }
     if gates:
@@ -83,7 +85,7 @@ def container(
 
 def pod(**given: Any) -> Pod:
     """The snapshot of `pod_manifest(...)`."""
-    return parse_pod(pod_manifest(**given), DIALECT)
+    return parse_pod(pod_manifest(**given), TRANSLATION)
 
 
 def node_manifest(
@@ -116,9 +118,9 @@ def view(*nodes: Node, partitions: Sequence[Partition] = (), preemption: bool = 
     )
 
 
-def moment(*nodes: Node, now: float = 1000.0) -> Moment:
+def moment(*nodes: Node, now: float = 1000.0) -> Context:
     """Now, on these Nodes, by the rules' defaults."""
-    return Moment(now, RULES, view(*nodes))
+    return Context(now, RULES, view(*nodes))
 
 
 def placeholder_job(
@@ -133,7 +135,7 @@ def placeholder_job(
     """The job of a Pod's attempt and try, under the id and key that are its own."""
     key = PlaceholderKey(RULES.cluster, of.namespace, of.name, of.uid, attempt, attempt_try)
     fields: Manifest = {
-        "name": f"{of.namespace}/{of.name}",
+        "name": job_name(of.namespace, of.name),
         "admin_comment": str(key),
         "nodes": (node,) if node else (),
     }

@@ -1,6 +1,6 @@
 """A whole cluster that all tests of a run may share. Leave it as you found it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,3 +14,14 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
     spec = ClusterSpec(nodes=4, cpus_per_node=8, memory_mb=16_000, gpus_per_node=4, extender=False)
     with Cluster.up(spec, tmp_path_factory.mktemp("shared")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def shared_cluster_if_needed(request: pytest.FixtureRequest) -> Callable[[], Cluster]:
+    """The same, brought up when it is first asked for: some of a test's parameters do without."""
+
+    def shared() -> Cluster:
+        cluster: Cluster = request.getfixturevalue("shared_cluster")
+        return cluster
+
+    return shared

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import settings
 
 from deploy.local.spec import KUBERNETES_RELEASES
-from tests.cluster_fixture import shared_cluster
+from tests.cluster_fixture import shared_cluster, shared_cluster_if_needed
 from tests.side_by_side import group_of
 
-__all__ = ["shared_cluster"]
+__all__ = ["shared_cluster", "shared_cluster_if_needed"]
 
 # How long an example takes says how busy the machine is. What is to be quick is measured in CPU time.
 settings.register_profile("unhurried", deadline=None)

@@ -11,9 +11,9 @@ from hashlib import sha256
 from math import inf
 from typing import Any
 
-from extender.placement.workload import ATTEMPT, DOMAIN, GRES, JOB_ID, NODE, OFFERED
 from tests.builders import PREFIX, Manifest, container, pod_manifest
 from tests.clock import CpuClock
+from wellknown.names import ATTEMPT, DOMAIN, GRES, JOB_ID, NODE, OFFERED
 
 WIDE = "\U0001f600"
 """A text with one such character takes four bytes for each of its others."""

@@ -7,57 +7,48 @@ import ssl
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from extender.certificates import Certificate, Files, KeyPair, SelfSigned
-from extender.connections import Limits
-from extender.health import Health
-from extender.kubernetes_api import Conflict, KubernetesApi, Manifest, Unavailable
-from extender.listener import Server
-from extender.wire import Verbs
+from kubernetes_client.errors import Unavailable
+from kubernetes_client.in_memory import InMemoryKubernetes
+from kubernetes_client.protocol import Manifest
+from service.connections import Limits
+from service.health import Health
+from service.http_server import Verbs
+from service.listener import Server
 
 NOW = datetime.now(UTC)
+END = b"-----END CERTIFICATE-----\n"
 NAMES = ("slurm-extender.kube-system.svc", "127.0.0.1")
 
 
-class Secrets:
-    """Keeps one Secret as kube-apiserver does, and who was trusted last."""
+class Secrets(InMemoryKubernetes):
+    """Keeps the Secret, and the configuration whose webhook trusts it."""
 
     def __init__(self) -> None:
-        self.kept: Manifest | None = None
-        self.version = 0
-        self.trusted = b""
-        self.down = False
-        self.before_write: Any = None
+        super().__init__()
+        webhook = {"name": "mutate.slurm-extender.io", "clientConfig": {}}
+        self.put("mutatingwebhookconfigurations", {"metadata": {"name": "c"}, "webhooks": [webhook]})
 
-    async def read_secret(self, _namespace: str, _name: str) -> Manifest | None:
-        if self.down:
-            raise Unavailable(0, "kube-apiserver does not answer")
-        return deepcopy(self.kept)
+    @property
+    def kept(self) -> Manifest:
+        return self.read("secrets", "s", "kube-system")
 
-    async def write_secret(self, secret: Manifest) -> None:
-        if self.before_write is not None:
-            meanwhile, self.before_write = self.before_write, None
-            await meanwhile()
-        now = str(self.version) if self.kept is not None else None
-        if secret["metadata"].get("resourceVersion") != now:
-            raise Conflict(409, "it is there already, or has changed")
-        self.version += 1
-        self.kept = deepcopy(dict(secret))
-        self.kept["metadata"]["resourceVersion"] = str(self.version)
-
-    async def trust(self, _configuration: str, authority: bytes) -> None:
-        self.trusted = authority
+    @property
+    def trusted(self) -> bytes:
+        """The authority that was trusted last."""
+        (webhook,) = self.read("mutatingwebhookconfigurations", "c")["webhooks"]
+        first, end, _ = b64decode(webhook["clientConfig"]["caBundle"]).partition(END)
+        return first + end
 
     def replica(self) -> tuple[Certificate, Health]:
         health = Health()
-        kubernetes = cast(KubernetesApi, self)
-        certificate = Certificate(SelfSigned(kubernetes, "kube-system", "s", NAMES, "c"), health)
+        certificate = Certificate(SelfSigned(self, "kube-system", "s", NAMES, "c"), health)
         certificate.face()
         return certificate, health
 
@@ -93,7 +84,7 @@ async def test_the_first_replica_makes_what_the_others_take() -> None:
     (one, _), (other, _) = secrets.replica(), secrets.replica()
     await one.look()
     await other.look()
-    assert secrets.version == 1
+    assert secrets.writes("secrets") == 1
     async with served(one) as first, served(other) as second:
         shown = [
             await shown_to(port, secrets.trusted, name) for port in (first, second) for name in NAMES
@@ -104,9 +95,9 @@ async def test_the_first_replica_makes_what_the_others_take() -> None:
 async def test_replicas_that_start_together_agree() -> None:
     secrets = Secrets()
     (one, _), (other, _) = secrets.replica(), secrets.replica()
-    secrets.before_write = other.look
+    secrets.before_next("write_secret", other.look)
     await one.look()
-    assert secrets.version == 1
+    assert secrets.writes("secrets") == 1
     async with served(one) as first, served(other) as second:
         assert await shown_to(first, secrets.trusted) == await shown_to(second, secrets.trusted)
 
@@ -115,7 +106,7 @@ async def test_an_old_certificate_is_renewed_by_the_same_authority() -> None:
     secrets = Secrets()
     old = KeyPair.authority(NOW - timedelta(days=400))
     worn = old.signs(NAMES, NOW - timedelta(days=250))
-    await SelfSigned(cast(KubernetesApi, secrets), "n", "s", NAMES, "c")._keep(None, old, worn)
+    await SelfSigned(secrets, "kube-system", "s", NAMES, "c")._keep(None, old, worn)
     replica, _ = secrets.replica()
     async with served(replica) as port:
         await replica.look()
@@ -124,7 +115,7 @@ async def test_an_old_certificate_is_renewed_by_the_same_authority() -> None:
         assert secrets.trusted == old.certificate
         await replica.look()
         assert await shown_to(port, old.certificate) == fresh
-    assert secrets.version == 2
+    assert secrets.writes("secrets") == 2
 
 
 async def test_a_certificate_for_other_names_is_replaced() -> None:
@@ -140,14 +131,15 @@ async def test_a_lost_secret_is_made_anew_while_the_old_certificate_serves() -> 
     replica, health = secrets.replica()
     await replica.look()
     first = secrets.trusted
-    secrets.down = True
+    secrets.outage(Unavailable(0, "kube-apiserver does not answer"))
     async with served(replica) as port:
         await replica.look()
-        assert "does not answer" in str(health.report()["troubles"])
+        assert "does not answer" in str(health.troubles())
         assert await shown_to(port, first)
-        secrets.down, secrets.kept = False, None
+        secrets.outage(None)
+        secrets.remove("secrets", "s", "kube-system")
         await replica.look()
-        assert health.report()["troubles"] == {}
+        assert health.troubles() == {}
         assert secrets.trusted != first
         assert await shown_to(port, secrets.trusted)
 
@@ -156,11 +148,11 @@ async def test_a_secret_that_somebody_broke_is_told_and_not_overwritten() -> Non
     secrets = Secrets()
     replica, health = secrets.replica()
     await replica.look()
-    assert secrets.kept is not None
-    secrets.kept["data"]["tls.crt"] = secrets.kept["data"]["tls.key"]
+    broken = {"data": {"tls.crt": secrets.kept["data"]["tls.key"]}}
+    secrets.edit("secrets", "s", broken, "kube-system")
     await replica.look()
-    assert "webhook certificate" in cast(dict[str, str], health.report()["troubles"])
-    assert secrets.version == 1
+    assert "webhook certificate" in health.troubles()
+    assert secrets.kept["data"]["tls.crt"] == secrets.kept["data"]["tls.key"]
 
 
 async def test_files_are_read_again_and_a_pair_that_does_not_fit_is_not_taken(tmp_path: Path) -> None:
@@ -171,16 +163,14 @@ async def test_files_are_read_again_and_a_pair_that_does_not_fit_is_not_taken(tm
     followed = Certificate(Files(certificate, key), health)
     followed.face()
     await followed.look()
-    assert "No such file" in str(health.report()["troubles"])
+    assert "No such file" in str(health.troubles())
     async with served(followed) as port:
         shown = []
         for content in (pairs[0], KeyPair(pairs[1].certificate, pairs[0].key), pairs[1]):
             certificate.write_bytes(content.certificate)
             key.write_bytes(content.key)
             await followed.look()
-            shown.append(
-                (await shown_to(port, authority.certificate), bool(health.report()["troubles"]))
-            )
+            shown.append((await shown_to(port, authority.certificate), bool(health.troubles())))
     ders = [ssl.PEM_cert_to_DER_cert(pair.certificate.decode()) for pair in pairs]
     assert shown == [(ders[0], False), (ders[0], True), (ders[1], False)]
 
@@ -197,6 +187,5 @@ async def test_another_authority_is_not_trusted() -> None:
 async def test_what_is_kept_is_a_tls_secret() -> None:
     secrets = Secrets()
     await secrets.replica()[0].look()
-    assert secrets.kept is not None
     assert secrets.kept["type"] == "kubernetes.io/tls"
     assert b64decode(secrets.kept["data"]["ca.crt"]) == secrets.trusted

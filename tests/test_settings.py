@@ -11,13 +11,13 @@ import pytest
 from pydantic import ValidationError
 
 from extender.app import main
-from extender.placement.grace import GraceRule
-from extender.placement.identity import JobIdRange
-from extender.placement.nodes import Wishes
-from extender.placement.scope import Scope
+from extender.node_sync.drain_decision import DrainSettings
 from extender.policy.keeper import PolicyKeeper
+from extender.request.grace_period import GraceRule
+from extender.request.scope import Scope
 from extender.settings import Settings
-from tests.builders import DIALECT, pod_manifest
+from tests.builders import TRANSLATION, pod_manifest
+from wellknown.job_key import JobIdRange
 
 PREFIX = "SLURM_EXTENDER_"
 
@@ -63,6 +63,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("KILL_WAIT_S", "long"),
         ("DEFAULT_GRACE", "keep"),
         ("DOCS_URL", ""),
+        ("SHARED_GPUS", "share"),
         ("CPU_UNIT", "0"),
         ("CPU_UNIT", "-1"),
         ("CPU_UNIT", "half"),
@@ -77,6 +78,8 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("SLURM_CONCURRENCY", "1000"),
         ("JOB_ID_FIRST", "0"),
         ("JOB_ID_FIRST", "67043328"),
+        ("JOB_ID_END", "67043329"),
+        ("MAX_JOB_ID", "0"),
         ("MAX_JOB_COUNT", "0"),
         ("WINDOW", "0"),
         ("WINDOW", "many"),
@@ -103,6 +106,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("DRAIN_TAINTS", "disk,slurm-extender.io/out-of-service"),
         ("TAINT_NODES", "2"),
         ("LOG_LEVEL", "info"),
+        ("NODE_NAME_LABEL", "slurm-extender.io/node"),
         ("PRIORITY_CLASSES", "high"),
         ("PRIORITY_CLASSES", "high=urgent"),
         ("PRIORITY_CLASSES", "high=account:x"),
@@ -196,15 +200,17 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "ANNOTATION_PREFIX", "x.example/")
     monkeypatch.setenv(PREFIX + "SLURMRESTD_URL", "unix:///run/slurmrestd.sock")
     monkeypatch.setenv(PREFIX + "CPU_UNIT", "100m")
+    monkeypatch.setenv(PREFIX + "SHARED_GPUS", "refuse")
     settings = Settings()
     assert settings.slurm_token_file == Path("/run/token")
     assert settings.slurmrestd_url == "unix:///run/slurmrestd.sock"
-    dialect = settings.dialect
-    assert dialect.gres == {"example.com/npu": "npu:v2"}
-    assert dialect.cpu_unit == Decimal("0.1")
-    assert dialect.manages(pod_manifest(schedulerName="mine"))
-    assert not dialect.manages(pod_manifest())
-    assert dialect.asks(pod_manifest(schedulerName="x", annotations={"x.example/qos": "y"}))
+    translation = settings.translation
+    assert translation.gres == {"example.com/npu": "npu:v2"}
+    assert translation.cpu_unit == Decimal("0.1")
+    assert translation.shared_gpus == "refuse"
+    assert translation.manages(pod_manifest(schedulerName="mine"))
+    assert not translation.manages(pod_manifest())
+    assert translation.asks(pod_manifest(schedulerName="x", annotations={"x.example/qos": "y"}))
 
 
 @pytest.mark.parametrize(
@@ -212,36 +218,51 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_gres_may_have_a_type(gres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "GRES", json.dumps({"example.com/x": gres}))
-    assert Settings().dialect.gres == {"example.com/x": gres}
+    assert Settings().translation.gres == {"example.com/x": gres}
 
 
 def test_how_a_grace_is_read_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "KILL_WAIT_S", "60")
     monkeypatch.setenv(PREFIX + "DEFAULT_GRACE", "refuse")
     monkeypatch.setenv(PREFIX + "DOCS_URL", "https://wiki.example/slurm")
-    dialect = Settings().dialect
-    assert dialect.grace == GraceRule(60, "refuse")
-    assert dialect.page == "https://wiki.example/slurm"
+    translation = Settings().translation
+    assert translation.grace == GraceRule(60, "refuse")
+    assert translation.page == "https://wiki.example/slurm"
 
 
 def test_what_becomes_of_nodes_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "DRAIN_NODES", "false")
     monkeypatch.setenv(PREFIX + "DRAIN_TAINTS", "disk, gpu")
     monkeypatch.setenv(PREFIX + "TAINT_NODES", "true")
-    assert Settings().wishes == Wishes(False, frozenset({"disk", "gpu"}), True)
+    assert Settings().drain_settings == DrainSettings(False, frozenset({"disk", "gpu"}), True)
 
 
 def test_what_is_not_set_is_as_documented() -> None:
     settings = Settings()
-    assert settings.wishes == Wishes(drain=True, keys=frozenset(), taint=False)
-    assert settings.dialect == DIALECT
+    assert settings.drain_settings == DrainSettings(drain=True, keys=frozenset(), taint=False)
+    assert settings.translation == TRANSLATION
     assert settings.scheduler_address == "127.0.0.1"
-    assert settings.rules("c", None).ids == JobIdRange()
+    assert settings.rules("c").ids == JobIdRange()
 
 
-def test_ids_end_where_slurms_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_authors_are_told_of_annotations_by_the_prefix_that_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(PREFIX + "ANNOTATION_PREFIX", "slurm.example.com/")
+    assert Settings().rules("c").annotation_prefix == "slurm.example.com/"
+
+
+def test_placeholders_ids_are_those_that_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "JOB_ID_FIRST", "1000")
-    assert Settings().rules("c", 2000).ids == JobIdRange(1000, 2000)
+    assert Settings().rules("c").ids == JobIdRange(1000)
+    monkeypatch.setenv(PREFIX + "JOB_ID_END", "2000")
+    assert Settings().rules("c").ids == Settings().placeholder_ids == JobIdRange(1000, 2000)
+
+
+def test_there_must_be_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + "JOB_ID_END", str(JobIdRange().first))
+    with pytest.raises(ValidationError, match="JOB_ID_END must be above JOB_ID_FIRST"):
+        Settings()
 
 
 @pytest.mark.parametrize(("told", "within"), [(None, 65.0), (40, 45.0)])
@@ -249,7 +270,7 @@ def test_nobody_who_leaves_is_waited_for_much_longer_than_slurms_kill_wait(
     told: int | None, within: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PREFIX + "KILL_WAIT_S", "60")
-    assert Settings().rules("c", None, told).leaves_within == within
+    assert Settings().rules("c", told).leaves_within == within
 
 
 def test_settings_do_not_change() -> None:
@@ -275,11 +296,11 @@ def test_a_blank_list_of_namespaces_is_the_extenders_own(
     monkeypatch.setenv(PREFIX + "SCOPE", text)
     monkeypatch.setenv(PREFIX + "NAMESPACE", "slurm")
     monkeypatch.setenv(PREFIX + "POD_SELECTOR", "slurm=yes")
-    assert Settings().dialect.scope == Scope.of(namespaces, "slurm=yes")
+    assert Settings().translation.scope == Scope.of(namespaces, "slurm=yes")
 
 
 def test_everything_is_in_scope_unless_a_setting_says_otherwise() -> None:
-    assert Settings().dialect.scope.everything
+    assert Settings().translation.scope.everything
 
 
 def test_kube_apiserver_calls_the_webhooks_by_a_service_of_their_namespace(
@@ -294,11 +315,11 @@ def test_kube_apiserver_calls_the_webhooks_by_a_service_of_their_namespace(
 def test_priority_classes_stand_for_a_partition_or_a_qos_or_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert Settings().dialect.priority_classes == {}
+    assert Settings().translation.priority_classes == {}
     given = "high=partition:urgent, high=qos:fast,low=qos:spare,"
     monkeypatch.setenv(PREFIX + "PRIORITY_CLASSES", given)
     expected = {"high": {"partition": "urgent", "qos": "fast"}, "low": {"qos": "spare"}}
-    assert Settings().dialect.priority_classes == expected
+    assert Settings().translation.priority_classes == expected
 
 
 def test_qos_with_a_grace_time_have_commas_between_them(monkeypatch: pytest.MonkeyPatch) -> None:

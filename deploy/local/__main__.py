@@ -9,8 +9,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from deploy.local.accounting import Account, User, declare
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError, MissingPrerequisitesError
+from deploy.local.kubernetes_components import AUDIT
 from deploy.local.layout import CHECKOUT
 from deploy.local.progress import Stopwatch
 from deploy.local.slurm_config import clients
@@ -40,6 +42,8 @@ KubernetesRelease = Annotated[
         envvar="KUBERNETES_RELEASE",
     ),
 ]
+# Where there is accounting, alice and bob may run jobs under it.
+_ACCOUNT = "lab"
 _DEFAULT_DIRECTORY = CHECKOUT / "build" / "cluster"
 
 
@@ -94,6 +98,8 @@ def up(  # noqa: PLR0913 - each is an option
         release=release,
     )
     cluster = Cluster.up(spec, directory, tied=False, report=stopwatch)
+    if spec.accounting:
+        declare(cluster, Account(_ACCOUNT), *(User(name, (_ACCOUNT,)) for name in ("alice", "bob")))
     stopwatch("the cluster is up")
     _say_what_to_try(cluster)
 
@@ -120,8 +126,23 @@ def status(directory: Directory = _DEFAULT_DIRECTORY) -> None:
         code = component.returncode
         table.add_row(name, str(component.pid), "running" if code is None else f"ended ({code})")
     console.print(table)
+    _say_where_to_look(cluster)
     if any(component.returncode is not None for component in known.values()):
         raise typer.Exit(1)
+
+
+@app.command()
+@_explained
+def restart(
+    component: Annotated[str, typer.Argument(help="One of those that `status` shows.")],
+    directory: Directory = _DEFAULT_DIRECTORY,
+) -> None:
+    """End a component and start it again; one that has ended is started."""
+    cluster = Cluster.attach(directory)
+    if not cluster.is_up():
+        raise ClusterError(f"the cluster in {cluster.directory} is not running")
+    cluster.restart(component)
+    console.print(f"{component} serves again")
 
 
 @app.command()
@@ -147,14 +168,22 @@ def prepare(
 
 
 def _say_what_to_try(cluster: Cluster) -> None:
-    programs = [*(["kubectl"] if cluster.spec.kubernetes else []), *clients(cluster.spec)]
+    spec = cluster.spec
+    audit = [AUDIT] if spec.extender else []
+    programs = [*(["kubectl"] if spec.kubernetes else []), *audit, *clients(spec)]
     console.print(f"  programs    PATH={cluster.directory / 'bin'}:$PATH  ({', '.join(programs)})")
     console.print("              SLURM_AS=alice (or bob) makes Slurm's run as that user")
     if cluster.spec.kubernetes:
         console.print(f"  KUBECONFIG  {cluster.kubeconfig}")
     console.print(f"  slurmrestd  {cluster.slurmrestd_url}  (token in {cluster.token_file})")
+    _say_where_to_look(cluster)
     console.print(f"  logs        {cluster.logs}")
     console.print(f"  the end     python -m deploy.local down --directory {cluster.directory}")
+
+
+def _say_where_to_look(cluster: Cluster) -> None:
+    for name, (readyz, metrics) in cluster.probes.items():
+        console.print(f"  {name:11} {readyz}  {metrics}")
 
 
 if __name__ == "__main__":

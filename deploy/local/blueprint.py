@@ -9,23 +9,35 @@ from deploy.local.kubernetes_components import (
     control_components,
     extender_components,
     store_components,
+    write_audit,
 )
 from deploy.local.kubernetes_config import EXTENDER_LISTENERS, write_kubernetes_files
 from deploy.local.layout import Layout, Record
 from deploy.local.links import link_components, link_port_names
 from deploy.local.slurm_components import accounting_components, slurm_components
-from deploy.local.slurm_config import write_clients, write_slurm_files
+from deploy.local.slurm_config import share_slurm, write_clients, write_slurm_files
 from deploy.local.spec import ClusterSpec
 
 
 def port_names(spec: ClusterSpec) -> list[str]:
     """What the cluster needs a port for."""
     plane = ["etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kwok"]
-    kubernetes = [*plane, *spec.scheduler_names] if spec.kubernetes else []
+    kubernetes = [*plane, *spec.scheduler_names, *spec.other_scheduler_names] if spec.kubernetes else []
     extender = [f"{name}-{listener}" for name in spec.extender_names for listener in EXTENDER_LISTENERS]
-    slurm = ["slurmctld", "slurmrestd", *(["slurmdbd"] if spec.accounting else [])]
-    slurmds = [f"slurmd-{name}" for name in spec.slurmd_names]
-    return [*kubernetes, *extender, *link_port_names(spec), *slurm, *slurmds]
+    return [*kubernetes, *extender, *link_port_names(spec), *([] if spec.slurm_of else _slurm(spec))]
+
+
+def _slurm(spec: ClusterSpec) -> list[str]:
+    database = ["slurmdbd"] if spec.accounting else []
+    return ["slurmctld", "slurmrestd", *database, *(f"slurmd-{name}" for name in spec.slurmd_names)]
+
+
+def shared_ports(spec: ClusterSpec) -> dict[str, int]:
+    """The ports of the Slurm that another cluster has brought up, where this one shares it."""
+    if not spec.slurm_of:
+        return {}
+    other = Record.load(Layout(Path(spec.slurm_of)))
+    return {name: other.ports[name] for name in _slurm(other.spec)}
 
 
 def prepare_directory(layout: Layout, record: Record) -> None:
@@ -35,11 +47,16 @@ def prepare_directory(layout: Layout, record: Record) -> None:
     layout.logs.mkdir(parents=True)
     layout.directory.chmod(0o700)  # keys and tokens; what jobs need is mounted inside
     record.save(layout)
-    write_slurm_files(record.spec, record.ports, layout, Path(record.tree))
-    write_clients(record.spec, layout)
+    if record.spec.slurm_of:
+        share_slurm(record.spec, record.ports, layout)
+    else:
+        write_slurm_files(record.spec, record.ports, layout, Path(record.tree))
+        write_clients(record.spec, layout)
     if record.spec.kubernetes:
         kubectl = Path(record.binaries["kubectl"])
         write_kubernetes_files(record.spec, record.ports, layout, kubectl)
+    if record.spec.extender:
+        write_audit(record.spec, record.ports, layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +75,9 @@ class StartPlan:
 
 def start_plan(layout: Layout, record: Record) -> StartPlan:
     spec, ports, binaries = record.spec, record.ports, record.binaries
-    accounting = [[each] for each in accounting_components(spec, ports, layout)]
-    daemons = slurm_components(spec, ports, layout)
+    own = not spec.slurm_of
+    accounting = [[each] for each in accounting_components(spec, ports, layout)] if own else []
+    daemons = slurm_components(spec, ports, layout) if own else []
     if not spec.kubernetes:
         return StartPlan([*accounting, daemons], [])
     store = [*store_components(spec, binaries, ports, layout), *link_components(spec, ports, layout)]

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Final, Self
 
-from deploy.local.blueprint import port_names, prepare_directory, start_plan
+from deploy.local.blueprint import port_names, prepare_directory, shared_ports, start_plan
 from deploy.local.components import Component
 from deploy.local.errors import AlreadyRunningError, ClusterError
 from deploy.local.kubernetes_binaries import kubernetes_binaries
@@ -38,7 +38,7 @@ class Cluster:
     Components are named etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok,
     slurmctld, slurmrestd, slurmd-NODE and extender; with replicas also extender-N, kube-scheduler-N
     and service, the stand-in for a Service before the extenders; with links also links; with
-    accounting also slurmdbd and mariadbd.
+    accounting also slurmdbd and mariadbd; with a scheduler of its own also default-scheduler.
     """
 
     def __init__(self, layout: Layout, record: Record) -> None:
@@ -68,6 +68,8 @@ class Cluster:
         layout.check()
         if Supervision(layout).is_alive():
             raise AlreadyRunningError(f"a cluster is already running in {layout.directory}")
+        if spec.slurm_of and not cls.attach(spec.slurm_of).is_up():
+            raise ClusterError(f"the cluster in {spec.slurm_of}, whose Slurm is shared, is not running")
         tree, binaries = cls.prepare(spec, report=report)
         return cls._up_from(tree, binaries, spec, layout, tied=tied, report=report)
 
@@ -82,8 +84,9 @@ class Cluster:
         tied: bool = True,
         report: Report = silent,
     ) -> Self:
+        shared = shared_ports(spec)
         lease = lease_ports(port_names(spec))
-        record = Record(spec=spec, ports=lease.ports, tree=str(tree), binaries=binaries)
+        record = Record(spec=spec, ports=lease.ports | shared, tree=str(tree), binaries=binaries)
         cluster = cls(layout, record)
         try:
             prepare_directory(layout, record)
@@ -178,6 +181,17 @@ class Cluster:
         return extender_environment("extender", self.spec, self._record.ports, self._layout)
 
     @property
+    def probes(self) -> Mapping[str, tuple[str, str]]:
+        """For each extender where it tells whether it is ready, and its metrics."""
+        return {
+            name: (
+                f"http://127.0.0.1:{self.ports[f'{name}-health']}/readyz",
+                f"http://127.0.0.1:{self.ports[f'{name}-metrics']}/metrics",
+            )
+            for name in self.spec.extender_names
+        }
+
+    @property
     def api_server_url(self) -> str:
         return api_server_url(self._record.ports)
 
@@ -239,6 +253,15 @@ class Cluster:
         if code is None:
             raise ClusterError(f"{name} still runs {within_s:.0f} s after {number.name}")
         return code
+
+    def restart(self, name: str) -> None:
+        """Ends a component, by kill -9 where it takes long, and starts it again as at first."""
+        if self.is_running(name):
+            with suppress(ClusterError):
+                self.stop(name)
+        if self.is_running(name):
+            self.kill(name)
+        self.start(name)
 
     def kill(self, name: str) -> None:
         """kill -9."""
@@ -311,7 +334,7 @@ class Cluster:
             self._supervision, self._supervisor = Supervision.begin(
                 self._layout,
                 slurm_binds(self.spec, Path(self._record.tree), self._layout),
-                [Path("/proc"), self._layout.root / "proc"],
+                [Path("/proc"), *([] if self.spec.slurm_of else [self._layout.root / "proc"])],
                 lease.filenos(),
                 self._owner,
             )

@@ -27,9 +27,9 @@ BINARIES: Final = ("etcd", *CONTROL_PLANE, "kubectl", "kwok")
 Version = tuple[int, int]
 
 _NEWEST: Final = KUBERNETES_RELEASES[0]
-_SUPPORTED_KUBERNETES: Final = range(31, 37)
+_SUPPORTED_KUBERNETES: Final = range(31, 38)
 _SUPPORTED_ELSE: Final[Mapping[str, tuple[Version, ...]]] = {
-    "etcd": ((3, 5), (3, 6)),
+    "etcd": ((3, 5), (3, 6), (3, 7)),
     "kwok": ((0, 8),),  # the Pod stages use its newest form
 }
 _SOURCES: Final = Path(__file__).with_name("kubernetes")
@@ -108,12 +108,13 @@ def find_binaries() -> dict[str, tuple[Path, Version]]:
     found = {}
     for name in BINARIES:
         path = shutil.which(name, path=folders)
-        if path and (version := _version_of(Path(path))):
+        if path and (version := version_of(Path(path))):
             found[name] = (Path(path), version)
     return found
 
 
-def _version_of(binary: Path) -> Version | None:
+def version_of(binary: Path) -> Version | None:
+    """What a binary says of itself; None where it says nothing."""
     ask = ["version", "--client"] if binary.name == "kubectl" else ["--version"]
     try:
         done = subprocess.run([binary, *ask], capture_output=True, text=True, check=False, timeout=20)

@@ -1,6 +1,7 @@
 """How the Kubernetes components and the extender are started, and how one sees that they serve."""
 
 import os
+import shlex
 import ssl
 import sys
 from collections.abc import Mapping
@@ -19,20 +20,29 @@ from deploy.local.kubernetes_config import (
     kubeconfig_of,
     scheduler_configuration,
 )
-from deploy.local.layout import Layout
+from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.links import target_port
+from deploy.local.rendering import render
 from deploy.local.spec import ClusterSpec
 
-# What such a cluster needs, and nothing that costs when idle. Without node-lifecycle nothing judges
-# heartbeats, so that nobody has to send any.
+# What makes Pods, and what lets go of what is deleted; nothing that costs when idle. Without
+# node-lifecycle nothing judges heartbeats, so that nobody has to send any. Nobody binds claims to
+# volumes: tests do.
 _CONTROLLERS: Final = (
+    "cronjob-controller",
+    "daemonset-controller",
     "deployment-controller",
     "garbage-collector-controller",
     "job-controller",
     "namespace-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
     "pod-garbage-collector-controller",
     "replicaset-controller",
+    "statefulset-controller",
 )
+AUDIT: Final = "slurm-extender-audit"
 # Of the replicas' leader, the extenders' and the kube-schedulers' alike.
 LEASE_DURATION_S: Final = 5
 _DRAIN_S: Final = 2
@@ -53,7 +63,10 @@ def control_components(
     scheduler = binaries["kube-scheduler"]
     return [
         _controller_manager(binaries["kube-controller-manager"], ports, layout),
-        *(_scheduler(name, scheduler, ports, layout) for name in spec.scheduler_names),
+        *(
+            _scheduler(name, spec, scheduler, ports, layout)
+            for name in (*spec.scheduler_names, *spec.other_scheduler_names)
+        ),
         _kwok(binaries["kwok"], ports, layout),
     ]
 
@@ -95,6 +108,7 @@ def extender_environment(
         "NAMESPACE": "kube-system",
         "SCOPE": ",".join(spec.namespaces) or "cluster",
         "POD_SELECTOR": ",".join(f"{key}={value}" for key, value in spec.pod_labels),
+        "SHARED_GPUS": "allow",  # nobody computes on these GPUs
         "LEASE_DURATION_S": LEASE_DURATION_S,
         "DRAIN_S": _DRAIN_S if spec.replicas > 1 else 0,  # where there is another to go to
         # What slurmrestd 24.11 does not tell.
@@ -104,6 +118,21 @@ def extender_environment(
         **dict(spec.extender_settings),
     }
     return {f"SLURM_EXTENDER_{name}": str(value) for name, value in settings.items()}
+
+
+def write_audit(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
+    """`slurm-extender-audit` with the extender's settings, for a person's hands."""
+    settings = extender_environment(spec.extender_names[0], spec, ports, layout)
+    command = layout.bin / AUDIT
+    command.write_text(
+        render(
+            f"{AUDIT}.sh.j2",
+            environment={name: shlex.quote(value) for name, value in settings.items()},
+            checkout=shlex.quote(str(CHECKOUT)),
+            python=shlex.quote(sys.executable),
+        )
+    )
+    command.chmod(0o755)
 
 
 def _certificate_settings(spec: ClusterSpec, layout: Layout) -> dict[str, object]:
@@ -176,6 +205,8 @@ def _api_server(
             "--endpoint-reconciler-type=none",
             "--profiling=false",
             *(shown if spec.client_certificates else ()),
+            *_feature_gates(spec),
+            *(["--runtime-config=api/beta=true"] if spec.feature_gates else ()),
         ),
         is_ready=lambda: _api_server_serves(ports, layout),
     )
@@ -208,17 +239,25 @@ def _controller_manager(binary: str, ports: dict[str, int], layout: Layout) -> C
     )
 
 
-def _scheduler(name: str, binary: str, ports: dict[str, int], layout: Layout) -> Component:
+def _scheduler(
+    name: str, spec: ClusterSpec, binary: str, ports: dict[str, int], layout: Layout
+) -> Component:
     return Component(
         name=name,
         argv=(
             binary,
             f"--config={scheduler_configuration(name, layout)}",
             "-v=2",
+            *_feature_gates(spec),
             *_serving(name, ports, layout),
         ),
         is_ready=lambda: answers(f"https://127.0.0.1:{ports[name]}/readyz"),
     )
+
+
+def _feature_gates(spec: ClusterSpec) -> tuple[str, ...]:
+    opened = ",".join(f"{gate}=true" for gate in spec.feature_gates)
+    return (f"--feature-gates={opened}",) if opened else ()
 
 
 def _serving(name: str, ports: dict[str, int], layout: Layout) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import trustme
 from deploy.local.layout import Layout
 from deploy.local.links import admission_port, target_port
 from deploy.local.rendering import render, source
-from deploy.local.spec import ClusterSpec
+from deploy.local.spec import ADMISSION_VERBS, ClusterSpec
 
 # User -> group. The controller manager runs all its controllers as itself, not as a ServiceAccount
 # each, so the role that is made for its user would not do.
@@ -110,14 +110,28 @@ def _write_schedulers(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
     """Each kube-scheduler asks the extender beside it, if there is one."""
     extenders: list[int | None] = [ports[f"{name}-scheduler"] for name in spec.extender_names] or [None]
     for name, port in zip(spec.scheduler_names, extenders, strict=True):
-        configuration = render(
-            "kube-scheduler.yaml.j2",
-            extender_port=port,
-            spec=spec,
-            kubeconfig=kubeconfig_of("system:kube-scheduler", layout),
-            folder=layout.kubernetes,
-        )
-        scheduler_configuration(name, layout).write_text(configuration)
+        scheduler_configuration(name, layout).write_text(configured(spec, port, layout))
+    for name in spec.other_scheduler_names:
+        asked = extenders[0] if spec.ignorable else None
+        scheduler_configuration(name, layout).write_text(configured(spec, asked, layout, others=True))
+
+
+def configured(spec: ClusterSpec, port: int | None, layout: Layout, *, others: bool = False) -> str:
+    """Returns the configuration of a kube-scheduler that asks the extender at this port, where there is
+    one; `others`: of the one that has no Pods of Slurm's (docs/scope.md shows what it asks)."""
+    slurms = () if others else ("slurm-scheduler",)
+    theirs = ("default-scheduler",) if others or not spec.own_scheduler else ()
+    asked = [verb for verb in spec.extender_verbs if verb not in ADMISSION_VERBS]
+    return render(
+        "kube-scheduler.yaml.j2",
+        profiles=(*theirs, *slurms),
+        extender_port=port,
+        verbs=["filter", "preempt"] if others else asked,
+        ignorable=spec.ignorable and bool(theirs),
+        spec=spec,
+        kubeconfig=kubeconfig_of("system:kube-scheduler", layout),
+        folder=layout.kubernetes,
+    )
 
 
 def _write_kubeconfig(path: Path, user: str, token: str, port: int, layout: Layout) -> None:

@@ -60,7 +60,7 @@ def _nodes(spec: ClusterSpec) -> Iterator[tuple[str, str]]:
     """Kind and JSON of each Node. The template is parsed once: there may be thousands."""
     now = datetime.now(UTC).strftime('"%Y-%m-%dT%H:%M:%SZ"')
     node = json.dumps(yaml.safe_load(render("node.yaml.j2", spec=spec, name="@name@", now=now)))
-    for name in [*spec.node_names, *spec.external_names]:
+    for name in spec.kubernetes_node_names:
         yield "Node", node.replace("@name@", name)
 
 

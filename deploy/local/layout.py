@@ -121,6 +121,6 @@ class Record:
         except FileNotFoundError:
             raise ClusterError(f"{layout.directory}: no cluster here") from None
         spec = saved["spec"]
-        for name in ("hooks", "slurm_conf", "extender_argv", "extender_verbs"):
+        for name in ("hooks", "slurm_conf", "extender_argv", "extender_verbs", "kubernetes_nodes"):
             spec[name] = tuple(spec[name])
         return cls(**{**saved, "spec": ClusterSpec(**spec)})

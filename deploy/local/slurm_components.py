@@ -16,12 +16,10 @@ from deploy.local.spec import ClusterSpec
 
 # v0.0.42 is the only version common to Slurm 24.11 and 26.05.
 _PING: Final = "/slurm/v0.0.42/ping/"
-# Without slurmdbd, 24.11's OpenAPI plugin for it is fatal: so the other one is named.
 # +fast halves what slurmrestd spends on a submission; v0.0.42 is for _PING.
-_SLURMRESTD_OPTIONS: Final = {
-    "24.11": ("-s", "slurmctld"),
-    "26.05": ("-d", "v0.0.42,v0.0.45+fast"),
-}
+_SLURMRESTD_OPTIONS: Final = {"26.05": ("-d", "v0.0.42,v0.0.45+fast")}
+# Without slurmdbd, 24.11's OpenAPI plugin for it is fatal.
+_WITHOUT_SLURMDBD: Final = {"24.11": ("-s", "slurmctld")}
 # 26.05's name, and 24.11's.
 _COMPACT: Final = {"SLURM_JSON": "compact", "SLURMRESTD_JSON": "compact"}
 # $0 is the tree, $1 what becomes its /run.
@@ -32,7 +30,7 @@ def slurm_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -
     """slurmctld, slurmrestd and one slurmd for each node that has one; they start in any order."""
     return [
         _slurmctld(spec, layout),
-        _slurmrestd(spec.release, ports["slurmrestd"], layout),
+        _slurmrestd(spec, ports["slurmrestd"], layout),
         *(_slurmd(node, ports, layout) for node in spec.slurmd_names),
     ]
 
@@ -88,9 +86,10 @@ def _is_registered(layout: Layout) -> bool:
     return int(_client(layout, "sacctmgr", "--noheader", "--parsable2", *cluster) or 0) > 0
 
 
-def _slurmrestd(release: str, port: int, layout: Layout) -> Component:
+def _slurmrestd(spec: ClusterSpec, port: int, layout: Layout) -> Component:
     user = "--userspec=slurmrestd"
-    options = _SLURMRESTD_OPTIONS.get(release, ())
+    plugins = () if spec.accounting else _WITHOUT_SLURMDBD.get(spec.release, ())
+    options = (*_SLURMRESTD_OPTIONS.get(spec.release, ()), *plugins)
     program = ("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", *options)
     listeners = (f"127.0.0.1:{port}", "unix:/run/slurmrestd/slurmrestd.sock")
 

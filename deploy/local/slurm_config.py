@@ -53,6 +53,18 @@ def write_slurm_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout, 
     layout.token_file.write_text(mint_token(layout, "root", _TOKEN_LIFETIME_S))
 
 
+def share_slurm(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
+    """Another cluster's Slurm as if it were here, which is told of this one's extenders."""
+    other = Path(spec.slurm_of).resolve()
+    layout.bin.mkdir()
+    programs = [layout.bin / client for client in clients(spec)]
+    files = (layout.slurm, layout.home, layout.token_file, layout.slurmrestd_socket.parent)
+    for path in (*files, *programs):
+        path.symlink_to(other / path.relative_to(layout.directory))
+    with _hook_configuration(layout).open("a") as configuration:
+        configuration.write(f'SLURM_EXTENDER_HOOKS_URLS+=" {_hooks_urls(spec, ports)}"\n')
+
+
 def replace_parameters(conf: str, lines: tuple[str, ...]) -> str:
     """`conf` and then `lines`, without those lines of `conf` whose parameter is given again."""
     again = {_parameter(line) for line in lines} - set(_REPEATABLE)
@@ -73,6 +85,8 @@ def mint_token(layout: Layout, user: str, lifetime_s: int) -> str:
 
 def slurm_binds(spec: ClusterSpec, tree: Path, layout: Layout) -> list[Bind]:
     """The tree, read-only, with this cluster's own folders mounted over it."""
+    if spec.slurm_of:
+        return []
     own = {
         "etc/slurm": layout.slurm / "etc",
         "etc/hosts": layout.slurm / "hosts",
@@ -143,16 +157,23 @@ def _write_key(path: Path) -> None:
 def _write_hook(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     """What deploy/slurm says to install: the scripts, whom they talk to, and the token."""
     etc, token = layout.slurm / "etc", layout.hooks_token_file
-    urls = [f"http://127.0.0.1:{ports[f'{name}-hooks']}" for name in spec.extender_names]
     for script in (HOOK, GATE):
         shutil.copy(script, etc)
-    (etc / f"{HOOK.name}.conf").write_text(
-        f'SLURM_EXTENDER_HOOKS_URLS="{" ".join(urls)}"\n'
+    _hook_configuration(layout).write_text(
+        f'SLURM_EXTENDER_HOOKS_URLS="{_hooks_urls(spec, ports)}"\n'
         f"SLURM_EXTENDER_HOOKS_TOKEN_FILE=/etc/slurm/{token.name}\n"
     )
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
     os.chown(token, SLURM_UID, SLURM_UID)
+
+
+def _hook_configuration(layout: Layout) -> Path:
+    return layout.slurm / "etc" / f"{HOOK.name}.conf"
+
+
+def _hooks_urls(spec: ClusterSpec, ports: dict[str, int]) -> str:
+    return " ".join(f"http://127.0.0.1:{ports[f'{name}-hooks']}" for name in spec.extender_names)
 
 
 def _write_accounting(ports: dict[str, int], layout: Layout, tree: Path) -> None:

@@ -9,7 +9,7 @@ DEBIAN_SUITES: Final = {"26.05": "forky", "24.11": "trixie"}
 DEFAULT_RELEASE: Final = "26.05"
 
 # Those that can be built here: the newest that is supported, and the oldest.
-KUBERNETES_RELEASES: Final = ("1.36", "1.31")
+KUBERNETES_RELEASES: Final = ("1.37", "1.31")
 
 # State=EXTERNAL came with 25.11.
 _WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
@@ -18,7 +18,8 @@ _WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
 SIGNAL_RELAY: Final = "signal-relay"
 
 # kube-scheduler's, and the API server's about new Pods.
-EXTENDER_VERBS: Final = ("filter", "prioritize", "bind", "preempt", "mutate", "validate")
+ADMISSION_VERBS: Final = ("mutate", "validate")
+EXTENDER_VERBS: Final = ("filter", "prioritize", "bind", "preempt", *ADMISSION_VERBS)
 
 
 class SpecError(ValueError):
@@ -48,6 +49,10 @@ class ClusterSpec:
 
     With `accounting`, slurmdbd and MariaDB run as well, and Slurm enforces associations, limits and QOS:
     until something is declared (see accounting.py) root alone may run jobs, under the account root.
+
+    Several Kubernetes clusters may share one Slurm: the first brings it up, and each other one names the
+    first one's directory as `slurm_of`. What is said of Slurm (`nodes`, `release` and the like) is the
+    same for all of them; `kubernetes_nodes` are different ones for each.
     """
 
     nodes: int = 4
@@ -58,6 +63,11 @@ class ClusterSpec:
     memory_mb: int = 16_000
     gpus_per_node: int = 4
     kubernetes: bool = True
+    kubernetes_nodes: tuple[str, ...] = ()
+    """Which of Slurm's nodes have a Node; none: all."""
+    slurm_of: str = ""
+    """The directory of the cluster whose Slurm this one shares, which must be up; "": it has its own.
+    That Slurm pushes to, and its gate asks, this one's extenders too, also when they are down again."""
     kubernetes_release: str = field(default_factory=lambda: os.environ.get("KUBERNETES_RELEASE", ""))
     extender: bool = True
     replicas: int = 1
@@ -77,8 +87,18 @@ class ClusterSpec:
     job_submit_lua: str = ""
     """The text of job_submit.lua, which slurmctld asks about every submission (JobSubmitPlugins=lua); it
     reads the file again when it changes (`Cluster.job_submit_lua`). None: no plugin."""
+    feature_gates: tuple[str, ...] = ()
+    """Kubernetes' feature gates that are on besides its defaults; with any, beta APIs are served too."""
     percentage_of_nodes_to_score: int = 100
     """kube-scheduler's setting of that name; ours needs 100. 0: it samples Nodes by its own default."""
+    default_preemption: bool = False
+    """Our profile of kube-scheduler has DefaultPreemption on, as any has that says nothing of it."""
+    own_scheduler: bool = False
+    """The kube-schedulers beside the extenders have Slurm's Pods alone; one more, `default-scheduler`,
+    has all others and asks no extender."""
+    ignorable: bool = False
+    """The kube-scheduler that has others' Pods goes on where an extender fails, and with `own_scheduler`
+    asks one after all, for /filter."""
     validates_pods: bool = False
     """/validate is asked about Pods too, as after /mutate where others change them."""
     namespaces: tuple[str, ...] = ()
@@ -111,10 +131,19 @@ class ClusterSpec:
             raise SpecError(
                 f"{self.cpus_per_node} CPUs are no whole cores of {self.threads_per_core} threads"
             )
+        self._check_kubernetes()
+
+    def _check_kubernetes(self) -> None:
         if self.extender and not self.kubernetes:
             raise SpecError("the extender needs Kubernetes: give extender=False as well")
+        if unknown := set(self.kubernetes_nodes) - {*self.node_names, *self.external_names}:
+            raise SpecError(f"no node of Slurm's is called {', '.join(sorted(unknown))}")
         if self.replicas < 1 or (self.replicas > 1 and not self.extender):
             raise SpecError("replicas are of the extender: give replicas=1 where there is none")
+        if self.slurm_of and not self.extender:
+            raise SpecError(
+                "a cluster without a Slurm of its own is for an extender: give extender=True"
+            )
 
     @property
     def slurm_cpus(self) -> int:
@@ -155,6 +184,12 @@ class ClusterSpec:
         return [f"external-{number}" for number in range(1, self.external_nodes + 1)]
 
     @property
+    def kubernetes_node_names(self) -> list[str]:
+        """The Kubernetes Nodes."""
+        names = [*self.node_names, *self.external_names]
+        return [name for name in names if not self.kubernetes_nodes or name in self.kubernetes_nodes]
+
+    @property
     def extender_names(self) -> list[str]:
         return _numbered("extender", self.replicas) if self.extender else []
 
@@ -162,6 +197,11 @@ class ClusterSpec:
     def scheduler_names(self) -> list[str]:
         """Each stands beside the extender of the same number."""
         return _numbered("kube-scheduler", self.replicas)
+
+    @property
+    def other_scheduler_names(self) -> list[str]:
+        """The kube-scheduler of others' Pods, where they have one of their own."""
+        return ["default-scheduler"] if self.own_scheduler else []
 
     @property
     def slurmd_names(self) -> list[str]:

@@ -22,55 +22,56 @@ from extender.admission.review import (
     is_taken,
     parsed,
 )
-from extender.placement.policy import Policy
-from extender.placement.workload import ATTEMPT, DOMAIN, GATE, Dialect
-from extender.wire import Verb
+from extender.policy.rules import Policy
+from extender.request.translation import TranslationConfig
+from service.http_server import Verb
+from wellknown.names import ATTEMPT, DOMAIN, GATE
 
 Manifest = Mapping[str, Any]
 _Patch = list[dict[str, Any]]
 
 
 def review(
-    request: PodRequest, dialect: Dialect, policy: Policy, *, every_pod: bool = False
+    request: PodRequest, translation: TranslationConfig, policy: Policy, *, every_pod: bool = False
 ) -> dict[str, Any]:
     """Returns the AdmissionReview of a Pod's creation."""
     pod = request.object
-    if not is_taken(pod, dialect, every_pod=every_pod):
+    if not is_taken(pod, translation, every_pod=every_pod):
         return allowed(request, patch=_unmarked(pod))
     if is_mirror(pod):
         return allowed(request, patch=_unmarked(pod))
-    asked = asked_of(_with_grace(pod, dialect), dialect, policy)
-    problems = (*_bound_already(pod, dialect), *asked.problems)
+    asked = asked_of(_with_grace(pod, translation), translation, policy)
+    problems = (*_bound_already(pod, translation), *asked.problems)
     if problems:
         return cannot_run(request, problems, asked.warnings)
-    lowered = dialect.see("grace", dialect.grace.warning(pod["spec"]))
-    return allowed(request, warnings=(*asked.warnings, *lowered), patch=patch_of(pod, dialect))
+    lowered = translation.see("grace", translation.grace.warning(pod["spec"]))
+    return allowed(request, warnings=(*asked.warnings, *lowered), patch=patch_of(pod, translation))
 
 
-def _bound_already(pod: Manifest, dialect: Dialect) -> tuple[str, ...]:
+def _bound_already(pod: Manifest, translation: TranslationConfig) -> tuple[str, ...]:
     node = pod["spec"].get("nodeName")
     if not node:
         return ()
     told = f"spec.nodeName is {node}: Slurm chooses the node, and required-nodes narrows its choice"
-    return dialect.see("required-nodes", told)
+    return translation.see("required-nodes", told)
 
 
-def _with_grace(pod: Manifest, dialect: Dialect) -> Manifest:
+def _with_grace(pod: Manifest, translation: TranslationConfig) -> Manifest:
     """Returns a Pod with the grace that it will have."""
-    lowered = dialect.grace.lowered(pod["spec"])
+    lowered = translation.grace.lowered(pod["spec"])
     if lowered is None:
         return pod
     return {**pod, "spec": {**pod["spec"], "terminationGracePeriodSeconds": lowered}}
 
 
-def patch_of(pod: Manifest, dialect: Dialect) -> _Patch:
+def patch_of(pod: Manifest, translation: TranslationConfig) -> _Patch:
     """Returns the JSON Patch that makes a Pod wait for Slurm."""
     names = (gate["name"] for gate in pod["spec"].get("schedulingGates") or ())
     gates = [{"name": name} for name in (*(name for name in names if name != GATE), GATE)]
-    lowered = dialect.grace.lowered(pod["spec"])
+    lowered = translation.grace.lowered(pod["spec"])
     grace = [] if lowered is None else [_add("/spec/terminationGracePeriodSeconds", lowered)]
     return [
-        _add("/spec/schedulerName", dialect.scheduler_name),
+        _add("/spec/schedulerName", translation.scheduler_name),
         _add("/spec/schedulingGates", gates),
         _add("/metadata/annotations", _without_ours(pod) | {ATTEMPT: "1"}),
         *grace,
@@ -96,12 +97,15 @@ def _add(path: str, value: Any) -> dict[str, Any]:
 
 
 def verb(
-    dialect: Callable[[], Dialect], policy: Callable[[], Policy], *, every_pod: bool = False
+    translation: Callable[[], TranslationConfig],
+    policy: Callable[[], Policy],
+    *,
+    every_pod: bool = False,
 ) -> Verb:
     """Returns the verb. Both give what counts at this moment."""
 
     async def mutate(body: bytes) -> dict[str, Any]:
         asked = AdmissionReview[PodRequest].model_validate(parsed(body))
-        return review(asked.request, dialect(), policy(), every_pod=every_pod)
+        return review(asked.request, translation(), policy(), every_pod=every_pod)
 
     return mutate

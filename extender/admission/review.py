@@ -23,11 +23,13 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from extender.placement import limits
-from extender.placement.occupancy import exempt
-from extender.placement.policy import Policy, judged
-from extender.placement.workload import Dialect, Request, parse_pod
-from extender.wire import Items, Texts, errors_of, fields_in_words
+from extender.policy.rules import Policy, judged
+from extender.request import limits
+from extender.request.job_request import Request
+from extender.request.pod import parse_pod
+from extender.request.translation import TranslationConfig
+from extender.unmanaged.capacity import exempt
+from service.http_server import Items, Texts, errors_of, fields_in_words
 
 Manifest = Mapping[str, Any]
 
@@ -233,13 +235,13 @@ def allowed(
     return _review(response, warnings)
 
 
-def is_taken(pod: Manifest, dialect: Dialect, *, every_pod: bool) -> bool:
+def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) -> bool:
     """Tells whether a Pod that is created becomes ours. Our marks on it count for nothing: whoever
     creates it wrote them. With `every_pod` it need not ask for Slurm, but may name another scheduler,
     and what must run whatever Slurm does is not taken."""
-    if dialect.scope.problem(pod) is not None:
+    if translation.scope.problem(pod) is not None:
         return False
-    if dialect.asks(pod):
+    if translation.asks(pod):
         return True
     spec = pod["spec"]
     named = spec.get("schedulerName") or DEFAULT_SCHEDULER
@@ -253,10 +255,10 @@ def is_mirror(pod: Manifest) -> bool:
     return "kubernetes.io/config.mirror" in (pod["metadata"].get("annotations") or {})
 
 
-def asked_of(pod: Manifest, dialect: Dialect, policy: Policy) -> Request:
+def asked_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> Request:
     """Returns what a Pod asks for, as the policy has it. Its status says nothing about that."""
     wish = {"metadata": pod["metadata"], "spec": pod["spec"]}
-    return judged(parse_pod(wish, dialect), policy, dialect).request
+    return judged(parse_pod(wish, translation), policy, translation).request
 
 
 def cannot_run(

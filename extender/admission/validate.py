@@ -27,23 +27,24 @@ from extender.admission.review import (
     is_taken,
     parsed,
 )
-from extender.placement.policy import Policy
-from extender.placement.workload import GATE, Dialect
-from extender.wire import Verb
+from extender.policy.rules import Policy
+from extender.request.translation import TranslationConfig
+from service.http_server import Verb
+from wellknown.names import GATE
 
 _POD = TypeAdapter(Pod)
 
 
-def review_pod(request: PodRequest, dialect: Dialect, policy: Policy) -> dict[str, Any]:
+def review_pod(request: PodRequest, translation: TranslationConfig, policy: Policy) -> dict[str, Any]:
     """Returns the AdmissionReview of a Pod. What was wrong before a change does not forbid the change:
     it may mend something else, or be a controller's."""
     pod, before = request.object, request.old_object
-    if not _waits(pod, before, dialect):
+    if not _waits(pod, before, translation):
         return allowed(request)
-    asked = asked_of(pod, dialect, policy)
+    asked = asked_of(pod, translation, policy)
     problems, warnings = asked.problems, asked.warnings
     if before is not None:
-        known = asked_of(before, dialect, policy)
+        known = asked_of(before, translation, policy)
         problems = tuple(told for told in problems if told not in known.problems)
         warnings = tuple(told for told in warnings if told not in known.warnings)
     if problems:
@@ -51,18 +52,18 @@ def review_pod(request: PodRequest, dialect: Dialect, policy: Policy) -> dict[st
     return allowed(request, warnings=warnings)
 
 
-def _waits(pod: Manifest, before: Manifest | None, dialect: Dialect) -> bool:
+def _waits(pod: Manifest, before: Manifest | None, translation: TranslationConfig) -> bool:
     """Tells whether Slurm has yet to be asked for the Pod, or may be asked anew: what it has granted is
     not affected by a change."""
     spec = pod["spec"]
     if before is None:
-        return dialect.manages(pod) and not spec.get("nodeName")
+        return translation.manages(pod) and not spec.get("nodeName")
     gates = (gate["name"] for gate in spec.get("schedulingGates") or ())
-    return dialect.manages(pod) and GATE in gates
+    return translation.manages(pod) and GATE in gates
 
 
 def review_object(
-    request: ObjectRequest, dialect: Dialect, policy: Policy, *, every_pod: bool = False
+    request: ObjectRequest, translation: TranslationConfig, policy: Policy, *, every_pod: bool = False
 ) -> dict[str, Any]:
     """Returns the AdmissionReview of anything but a Pod."""
     kind = request.kind
@@ -70,8 +71,8 @@ def review_object(
     told = list[str]()
     for place, template in pod_templates(kind.group, kind.kind, request.object):
         pod = _pod_of(template, request.namespace)
-        if pod is not None and is_taken(pod, dialect, every_pod=every_pod):
-            told.extend(f"{place}: {each}" for each in _told_of(pod, dialect, policy))
+        if pod is not None and is_taken(pod, translation, every_pod=every_pod):
+            told.extend(f"{place}: {each}" for each in _told_of(pod, translation, policy))
     return allowed(request, warnings=told)
 
 
@@ -84,17 +85,20 @@ def _pod_of(template: Any, namespace: str) -> Manifest | None:
     return {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
 
 
-def _told_of(pod: Manifest, dialect: Dialect, policy: Policy) -> Iterator[str]:
-    asked = asked_of(pod, dialect, policy)
+def _told_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> Iterator[str]:
+    asked = asked_of(pod, translation, policy)
     yield from (f"Pods would be refused: {problem}" for problem in asked.problems)
     yield from asked.warnings
-    yield from dialect.see(
-        "grace", dialect.grace.warning(pod["spec"])
+    yield from translation.see(
+        "grace", translation.grace.warning(pod["spec"])
     )  # lowered by /mutate, of each Pod
 
 
 def verb(
-    dialect: Callable[[], Dialect], policy: Callable[[], Policy], *, every_pod: bool = False
+    translation: Callable[[], TranslationConfig],
+    policy: Callable[[], Policy],
+    *,
+    every_pod: bool = False,
 ) -> Verb:
     """Returns the verb. Both give what counts at this moment."""
 
@@ -103,8 +107,8 @@ def verb(
         asked = AdmissionReview[AdmissionRequest].model_validate(given).request
         if (asked.kind.group, asked.kind.kind) == ("", "Pod") and asked.operation != "DELETE":
             pods = AdmissionReview[PodRequest].model_validate(given)
-            return review_pod(pods.request, dialect(), policy())
+            return review_pod(pods.request, translation(), policy())
         others = AdmissionReview[ObjectRequest].model_validate(given)
-        return review_object(others.request, dialect(), policy(), every_pod=every_pod)
+        return review_object(others.request, translation(), policy(), every_pod=every_pod)
 
     return validate

@@ -13,15 +13,18 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from extender.audit.compare import Finding
 from extender.audit.reader import Reader
-from extender.cluster_view import ClusterViewKeeper, Untold
-from extender.health import Health
-from extender.kubernetes_api import KubernetesApi, KubernetesError, NoCredentials
-from extender.placement.audit import Finding
-from extender.placement.cluster import ClusterView
-from extender.placement.workload import Pod, parse_pod
+from extender.cluster.keeper import ClusterViewKeeper, SlurmDefaults
+from extender.cluster.view import ClusterView
+from extender.request.pod import Pod, parse_pod
 from extender.settings import Settings, from_environment
-from extender.telemetry import Telemetry, configure_logging
+from kubernetes_client.errors import KubernetesError, NoCredentials
+from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.rest import KubernetesRest
+from service.health import Health
+from service.logging import configure_logging
+from service.seldom import Seldom
 from slurm_client.errors import SlurmError
 from slurm_client.rest import SlurmRest
 
@@ -57,17 +60,17 @@ def _parser() -> argparse.ArgumentParser:
 async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
     """Returns what is there at two looks in a row."""
     kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
-    kubernetes = await KubernetesApi.connect(kubeconfig)
+    kubernetes = await KubernetesRest.connect(kubeconfig)
+    unreadable = Seldom("an entry of Slurm's answer cannot be read, and is passed over")
     slurm = SlurmRest(
         settings.slurmrestd_url,
         settings.slurm_token_file,
         timeout_s=settings.slurm_timeout_s,
-        malformed=Telemetry().malformed,
+        malformed=lambda call, why: unreadable.says(call=call, why=why),
     )
     try:
         view = await _view(settings, kubernetes, slurm)
-        highest = (await slurm.configuration()).max_job_id
-        reader = Reader(slurm, kubernetes, settings.rules(view.cluster, highest), settings.dialect)
+        reader = Reader(slurm, kubernetes, settings.rules(view.cluster), settings.translation)
         first = await reader.look(await _pods(settings, kubernetes), view)
         if not first:
             return ()
@@ -80,17 +83,17 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
         await kubernetes.aclose()
 
 
-async def _view(settings: Settings, kubernetes: KubernetesApi, slurm: SlurmRest) -> ClusterView:
-    untold = Untold(settings.default_partition, settings.preempt_type, settings.kill_wait_s)
-    keeper = ClusterViewKeeper(kubernetes, slurm, Health(), settings.node_name_label, untold)
+async def _view(settings: Settings, kubernetes: Kubernetes, slurm: SlurmRest) -> ClusterView:
+    defaults = SlurmDefaults(settings.default_partition, settings.preempt_type, settings.kill_wait_s)
+    keeper = ClusterViewKeeper(kubernetes, slurm, Health(), settings.node_name_label, defaults)
     return await keeper.load()
 
 
-async def _pods(settings: Settings, kubernetes: KubernetesApi) -> tuple[Pod, ...]:
-    dialect = settings.dialect
-    listed = await kubernetes.list("pods", f"spec.schedulerName={dialect.scheduler_name}")
+async def _pods(settings: Settings, kubernetes: Kubernetes) -> tuple[Pod, ...]:
+    translation = settings.translation
+    listed = await kubernetes.list("pods", f"spec.schedulerName={translation.scheduler_name}")
     items: list[dict[str, Any]] = listed.get("items") or []
-    return tuple(parse_pod(item, dialect) for item in items if dialect.manages(item))
+    return tuple(parse_pod(item, translation) for item in items if translation.manages(item))
 
 
 def _tell_people(findings: Sequence[Finding]) -> None:

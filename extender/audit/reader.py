@@ -8,17 +8,19 @@ once. There may be 50,000 Pods: they are compared beside the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from extender.kubernetes_api import KubernetesApi
-from extender.placement.audit import Finding, Kind, Reading, compare, unclear
-from extender.placement.cluster import ClusterView
+from extender.audit.compare import Finding, FindingKind, Snapshot, compare, unclear
+from extender.cluster.view import ClusterView
+from extender.control.startup import is_over, read_all
+from extender.placement.config import PlacementConfig
 from extender.placement.ownership import key_of
-from extender.placement.rules import Rules
-from extender.placement.workload import Dialect, Pod
-from extender.recovery import is_over, read_all
+from extender.request.pod import Pod
+from extender.request.translation import Manifest, TranslationConfig
+from extender.unmanaged.adoption import adoptable
+from kubernetes_client.protocol import Kubernetes
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 
@@ -26,11 +28,20 @@ from slurm_client.protocol import Slurm
 class Reader:
     """Every method raises SlurmError and KubernetesError."""
 
-    def __init__(self, slurm: Slurm, kubernetes: KubernetesApi, rules: Rules, dialect: Dialect) -> None:
+    def __init__(
+        self,
+        slurm: Slurm,
+        kubernetes: Kubernetes,
+        rules: PlacementConfig,
+        translation: TranslationConfig,
+        native: Callable[[int | None], object] = lambda _: None,
+    ) -> None:
+        """`native` hears at each look of the highest id below our range, None where there is none."""
         self._slurm = slurm
         self._kubernetes = kubernetes
         self._rules = rules
-        self._dialect = dialect
+        self._translation = translation
+        self._native = native
         self._foreign: dict[int, Job] = {}
         """Live jobs in our range that are not ours, as they were when read."""
         self.jobs = 0
@@ -42,6 +53,8 @@ class Reader:
         """Returns every difference; jobs that are `known` and that no Pod names are not looked at."""
         states = await self._slurm.all_states()
         self.jobs = states.entries
+        below = (job_id for job_id in states if job_id < self._rules.ids.first)
+        self._native(max(below, default=None))
         self._foreign = {
             job_id: job
             for job_id, job in self._foreign.items()
@@ -59,7 +72,7 @@ class Reader:
         """Returns those of some differences that are still there; asks about their jobs alone."""
         concerned = await asyncio.to_thread(_concerned, findings, pods)
         ids = {job_id for job_id in _job_ids(findings, concerned) if job_id is not None}
-        drains = any(finding.kind is Kind.STUCK_DRAIN for finding in findings)
+        drains = any(finding.kind is FindingKind.STUCK_DRAIN for finding in findings)
         states = await self._slurm.states(ids)
         still = await self._compare(concerned, states, view, known, drains=drains)
         before = frozenset(findings)
@@ -82,10 +95,10 @@ class Reader:
             key = key_of(job)
             if key is None or key.cluster != self._rules.cluster:
                 self._foreign[job.id] = job
-            elif key.uid not in listed and await is_over(key, self._kubernetes, self._dialect):
+            elif key.uid not in listed and await is_over(key, self._kubernetes, self._adoptable):
                 over.add(job.id)
         foreign = (job for job_id, job in self._foreign.items() if job_id in states)
-        reading = Reading(
+        reading = Snapshot(
             at=datetime.now(UTC),
             pods=tuple(pods),
             states=states,
@@ -95,6 +108,9 @@ class Reader:
             nodes=await self._slurm.nodes() if drains else (),
         )
         return await asyncio.to_thread(compare, reading, self._rules)
+
+    def _adoptable(self, manifest: Manifest) -> bool:
+        return adoptable(manifest, self._translation) is not None
 
 
 def _concerned(findings: Iterable[Finding], pods: Iterable[Pod]) -> list[Pod]:

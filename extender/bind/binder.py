@@ -15,19 +15,22 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from extender.bind.room import NoRoom, Room
+from extender.bind.room import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
-from extender.failures import failure_of
-from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError, NotFound
-from extender.placement.cluster import ClusterView
+from extender.cluster.view import ClusterView
+from extender.control.failures import failure_of
 from extender.placement.fit import misfit
 from extender.placement.ledger import Ledger
 from extender.placement.ownership import claim_of, is_own
 from extender.placement.placeholder import Placeholder
-from extender.placement.workload import Allocation, Dialect, Pod, parse_pod
+from extender.request.pod import Pod, parse_pod
+from extender.request.translation import TranslationConfig
+from kubernetes_client.errors import Conflict, KubernetesError, NotFound
+from kubernetes_client.protocol import Kubernetes
 from slurm_client.errors import SlurmError
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
+from wellknown.allocation import Allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +68,11 @@ class Binder:
 
     def __init__(
         self,
-        kubernetes: KubernetesApi,
+        kubernetes: Kubernetes,
         slurm: Slurm,
-        dialect: Dialect,
+        translation: TranslationConfig,
         view: Callable[[], ClusterView],
-        room: Room,
+        room: NodeReservation,
         ledger: Callable[[], Ledger | None] = lambda: None,
         *,
         ids: Container[int],
@@ -77,12 +80,18 @@ class Binder:
         """`ids` are those of placeholders; `ledger` gives None while this replica does not lead."""
         self._kubernetes = kubernetes
         self._slurm = slurm
-        self._dialect = dialect
+        self._translation = translation
         self._view = view
         self._room = room
         self._ids = ids
         self._ledger = ledger
         self._running = RunningJobs(slurm)
+
+    def job_of(self, target: Target) -> int | None:
+        """Returns the job that a Pod has, where the leader is asked."""
+        ledger = self._ledger()
+        record = None if ledger is None else ledger.record_of(target.uid)
+        return None if record is None else record.job_id
 
     async def bind(self, target: Target) -> None:
         """Binds, or raises NotBound. A Pod already bound to that Node is success."""
@@ -92,7 +101,7 @@ class Binder:
             raise NotBound("the Pod does not exist any more") from error
         except (KubernetesError, SlurmError) as error:
             raise NotBound(failure_of(error).message) from error
-        except NoRoom as error:
+        except DoesNotFit as error:
             raise NotBound(str(error)) from error
 
     async def _bind(self, target: Target) -> None:
@@ -103,7 +112,7 @@ class Binder:
         """Binds where the leader knows the Pod and all that are on the Node; tells whether it did."""
         ledger = self._ledger()
         known = None if ledger is None else ledger.allocated(target.uid)
-        if ledger is None or known is None or self._room.has_guests(target.node):
+        if ledger is None or known is None or self._room.has_adopted_pods(target.node):
             return False
         # Also who may have been bound there a moment ago, which the watch has yet to show.
         others = [each for each in ledger.holding(target.node) if each.pod.uid != target.uid]
@@ -122,12 +131,12 @@ class Binder:
         manifest = await self._kubernetes.read_pod(target.namespace, target.name)
         if manifest is None or manifest["metadata"]["uid"] != target.uid:
             raise NotBound("the Pod does not exist any more")
-        pod = parse_pod(manifest, self._dialect)
+        pod = parse_pod(manifest, self._translation)
         if pod.node is not None:
             if pod.node != target.node:
                 raise NotBound(f"the Pod is bound to {pod.node} already")
             return
-        ours = self._dialect.manages(manifest)
+        ours = self._translation.manages(manifest)
         allocation = await self._granted(pod, target.node) if ours else None
         async with self._room.held(manifest, target.node, allocation):
             if ours:  # a Pod that was not listed any more may have containers there

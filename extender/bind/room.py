@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
-from extender.kubernetes_api import KubernetesApi, Manifest
-from extender.occupancy_view import FULL, LEAVING, RUNNING, TAKEN, UNKNOWN, OccupancyView
-from extender.placement.occupancy import (
+from extender.cluster.departing_pods import gone_in
+from extender.request.translation import TranslationConfig
+from extender.unmanaged.capacity import (
     Amounts,
     bound_for_s,
     exempt,
@@ -28,35 +28,40 @@ from extender.placement.occupancy import (
     requested,
     uncounted,
 )
-from extender.placement.workload import Allocation, Dialect
-from extender.vacating import gone_in
+from extender.unmanaged.capacity_watch import FULL, LEAVING, RUNNING, TAKEN, UNKNOWN, OccupancyView
+from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
+from wellknown.allocation import Allocation
 
 _ADOPTED_WITHIN_S = 5.0
 
 
-class NoRoom(Exception):
+class DoesNotFit(Exception):
     """The Pod does not fit any more."""
 
 
-class Room:
+class NodeReservation:
     """Lets one Pod at a time onto a Node. kube-scheduler has one leader, so that one replica binds."""
 
     def __init__(
-        self, kubernetes: KubernetesApi, slurm: Slurm, dialect: Dialect, occupancy: OccupancyView
+        self,
+        kubernetes: Kubernetes,
+        slurm: Slurm,
+        translation: TranslationConfig,
+        occupancy: OccupancyView,
     ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
-        self._dialect = dialect
+        self._translation = translation
         self._occupancy = occupancy
         self._held: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._guests: set[str] = set()
+        self._adopted_pods: set[str] = set()
         """Nodes that unmanaged Pods were bound to here; the watch may not know yet."""
 
-    def has_guests(self, node: str) -> bool:
+    def has_adopted_pods(self, node: str) -> bool:
         """Tells whether unmanaged Pods may be on a Node."""
-        return node in self._guests or self._occupancy.may_have_guests(node)
+        return node in self._adopted_pods or self._occupancy.may_have_adopted_pods(node)
 
     def held(
         self, manifest: Manifest, node: str, allocation: Allocation | None
@@ -73,9 +78,9 @@ class Room:
             yield
             return
         async with self._held[node]:
-            self._guests.add(node)  # from now on a Pod of ours waits for the answer
+            self._adopted_pods.add(node)  # from now on a Pod of ours waits for the answer
             if not await self._fits(manifest, node):
-                raise NoRoom(FULL)
+                raise DoesNotFit(FULL)
             yield
 
     @asynccontextmanager
@@ -85,7 +90,7 @@ class Room:
             if taken == TAKEN:
                 self._occupancy.allocation_taken(manifest["metadata"]["uid"], job_id)
             if taken is not None:
-                raise NoRoom(taken)
+                raise DoesNotFit(taken)
             yield
 
     async def _fits(self, manifest: Manifest, node: str) -> bool:
@@ -94,50 +99,54 @@ class Room:
         the last Binding here is among them."""
         bound = await self._bound(node)
         slurm_node = await self._occupancy.read_node(node)
-        if slurm_node is None:  # Slurm had it when last seen: a reply without it proves nothing
-            raise NoRoom(UNKNOWN)
-        free = open_to_pods(slurm_node, self._dialect).less(await self._uncounted(bound))
-        return requested(manifest, self._dialect).within(free)
+        if slurm_node is None:  # one reply without it proves nothing
+            if self._occupancy.was_read(node) or not self._occupancy.known:
+                raise DoesNotFit(UNKNOWN)
+            return True
+        free = open_to_pods(slurm_node, self._translation).less(await self._uncounted(bound))
+        return requested(manifest, self._translation).within(free)
 
     async def _taken(self, manifest: Manifest, node: str) -> str | None:
         """Returns why a Pod of ours cannot have what Slurm gave it, None where it can. Exempt Pods
         run beside whatever Slurm does."""
         bound = [pod for pod in await self._bound(node) if not exempt(pod)]
         if not await self._uncounted(bound):
-            self._guests.discard(node)  # until another comes: Slurm counts these
+            self._adopted_pods.discard(node)  # until another comes: Slurm counts these
             return None
         slurm_node = await self._occupancy.read_node(node)
         if slurm_node is None:  # Slurm granted it
             return UNKNOWN
-        asked, left = requested(manifest, self._dialect), left_by_jobs(slurm_node, self._dialect)
+        asked, left = requested(manifest, self._translation), left_by_jobs(slurm_node, self._translation)
         states = await self._states(bound)
-        stay = [pod for pod in bound if self._stays(pod, states)]
-        if not left.less(list(uncounted(stay, states, self._dialect))).covers(asked):
+        stay = [pod for pod in bound if self._lingering_pods(pod, states)]
+        if not left.less(list(uncounted(stay, states, self._translation))).covers(asked):
             return TAKEN
-        everybody = list(uncounted(bound, states, self._dialect))
+        everybody = list(uncounted(bound, states, self._translation))
         return None if left.less(everybody).covers(asked) else LEAVING
 
-    def _stays(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
-        """Tells whether a Pod that Slurm does not count stays: a guest, or one of ours whose job, or the
-        start of whose job, Slurm forgot. That job is to have its room again, before all others. Slurm's
-        word of a moment is enough: it decides no more than where to place this one."""
-        if not self._dialect.manages(pod):
+    def _lingering_pods(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
+        """Tells whether a Pod that Slurm does not count stays: an adopted Pod, or one of ours whose job,
+        or the start of whose job, Slurm forgot. That job is to have its room again, before all others.
+        Slurm's word of a moment is enough: it decides no more than where to place this one."""
+        if not self._translation.manages(pod):
             return not self._is_new(pod)
-        state = states.get(placeholder_of(pod, self._dialect) or 0)
-        leaves = gone_in(pod, datetime.now(UTC)) <= self._dialect.grace.leaves_within
+        state = states.get(placeholder_of(pod, self._translation) or 0)
+        leaves = gone_in(pod, datetime.now(UTC)) <= self._translation.grace.leaves_within
         return not leaves and (state is None or state.pending)
 
-    def _is_new(self, guest: Manifest) -> bool:
+    def _is_new(self, adopted_pod: Manifest) -> bool:
         """Slurm may count it before that stands on it: its room is not taken, but waited for."""
-        return self._dialect.adopts and bound_for_s(guest, datetime.now(UTC)) < _ADOPTED_WITHIN_S
+        return (
+            self._translation.adopts and bound_for_s(adopted_pod, datetime.now(UTC)) < _ADOPTED_WITHIN_S
+        )
 
     async def _uncounted(self, pods: Sequence[Manifest]) -> list[Amounts]:
         """What Pods request that Slurm does not count."""
-        return list(uncounted(pods, await self._states(pods), self._dialect))
+        return list(uncounted(pods, await self._states(pods), self._translation))
 
     async def _states(self, pods: Sequence[Manifest]) -> Mapping[int, JobState]:
         """Of the jobs that Pods name."""
-        jobs = [placeholder_of(pod, self._dialect) for pod in pods]
+        jobs = [placeholder_of(pod, self._translation) for pod in pods]
         known = [job for job in jobs if job is not None]
         return await self._slurm.states(known) if known else {}
 

@@ -9,7 +9,9 @@ import structlog
 from pydantic import BaseModel
 
 from extender.bind.binder import Binder, NotBound, Target
-from extender.wire import Verb
+from service.health import Health, common_trouble
+from service.http_server import Verb
+from wellknown.log_fields import about
 
 log = structlog.get_logger()
 
@@ -23,8 +25,8 @@ class BindArgs(BaseModel):
     Node: str
 
 
-def verb(binder: Binder) -> Verb:
-    """Returns the verb."""
+def verb(binder: Binder, health: Health) -> Verb:
+    """Returns the verb. What an outage that was told is the cause of is no news."""
 
     async def bind(body: bytes) -> dict[str, str]:
         args = BindArgs.model_validate_json(body)
@@ -32,11 +34,10 @@ def verb(binder: Binder) -> Verb:
         try:
             await binder.bind(target)
         except NotBound as error:
-            pod = f"{target.namespace}/{target.name}"
-            inner = error.__cause__ and str(error.__cause__)
-            log.warning(
-                "not bound", pod=pod, uid=target.uid, node=target.node, why=str(error), inner=inner
-            )
+            cause = error.__cause__
+            tell = health.news(common_trouble(cause), log.warning)
+            named = about(target, binder.job_of(target))
+            tell("not bound", **named, node=target.node, why=str(error), inner=cause and str(cause))
             return {"Error": str(error)}
         return {"Error": ""}
 

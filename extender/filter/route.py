@@ -14,11 +14,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from extender.occupancy_view import OccupancyView
-from extender.placement.workload import WAITING, Allocation, Dialect, is_retried
-from extender.wire import Items, PodManifest, Verb
+from extender.request.manifest import PodManifest
+from extender.request.pod import is_retried
+from extender.request.translation import TranslationConfig
+from extender.unmanaged.capacity_watch import OccupancyView
+from service.http_server import Items, Verb
+from wellknown.allocation import Allocation
+from wellknown.names import ELSEWHERE, WAITING
 
-ELSEWHERE = "Slurm allocated another Node to this Pod"
 NO_NAMES = (
     "the request has no NodeNames: set nodeCacheCapable: true for slurm-extender in the"
     " KubeSchedulerConfiguration"
@@ -35,10 +38,13 @@ class FilterArgs(BaseModel):
 
 
 def verdict(
-    pod: Mapping[str, Any], node_names: Sequence[str], dialect: Dialect, occupancy: OccupancyView
+    pod: Mapping[str, Any],
+    node_names: Sequence[str],
+    translation: TranslationConfig,
+    occupancy: OccupancyView,
 ) -> dict[str, Any]:
     """Returns the ExtenderFilterResult: one Node, none, or (a Pod that is not ours) those with room."""
-    if not dialect.manages(pod):
+    if not translation.manages(pod):
         return _open(node_names, occupancy.closed(pod, node_names))
     allocation = allocated(pod)
     reason = WAITING if allocation is None else ELSEWHERE
@@ -55,7 +61,7 @@ def to_tell(
 ) -> Sequence[str]:
     """Returns those of the Nodes that kube-scheduler offers a Pod of ours which placement has to know,
     none where that is nothing new. `retried`: an attempt is over; `taken`: others have what Slurm
-    allocated (`occupancy_view.TAKEN`), so that the Pod can only be bound elsewhere."""
+    allocated (`capacity_watch.TAKEN`), so that the Pod can only be bound elsewhere."""
     if allocation is None:
         return names if retried else ()
     if allocation.node not in names:
@@ -85,7 +91,7 @@ def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any
 Offered = Callable[[Mapping[str, Any], Allocation | None, Sequence[str]], None]
 
 
-def verb(dialect: Dialect, occupancy: OccupancyView, offered: Offered) -> Verb:
+def verb(translation: TranslationConfig, occupancy: OccupancyView, offered: Offered) -> Verb:
     """Returns the verb. `offered` hears of other Nodes than the one that a Pod was allocated and cannot
     use, and of those for a Pod whose last attempt is over: Slurm may have to know them before the
     next."""
@@ -94,12 +100,12 @@ def verb(dialect: Dialect, occupancy: OccupancyView, offered: Offered) -> Verb:
         args = FilterArgs.model_validate_json(body)
         if args.NodeNames is None:
             return {"Error": NO_NAMES}
-        if args.NodeNames and dialect.manages(args.Pod):
+        if args.NodeNames and translation.manages(args.Pod):
             granted = allocated(args.Pod)
             taken = granted is not None and _taken(args.Pod, granted, occupancy) is not None
             others = to_tell(granted, args.NodeNames, retried=is_retried(args.Pod), taken=taken)
             if others:
                 offered(args.Pod, granted, others)
-        return verdict(args.Pod, args.NodeNames, dialect, occupancy)
+        return verdict(args.Pod, args.NodeNames, translation, occupancy)
 
     return filter_nodes

@@ -1,7 +1,7 @@
 """/hooks/v1: what Slurm's scripts say and ask (their side is deploy/slurm).
 
 POST jobs/{job_id}: something happened to a job. GET nodes/{name}/clear: may a job's first process start
-on a node, or is a Pod still there whose own job has ended?
+on a node, or is a Pod still there whose own job has ended? (421: the node is not this cluster's.)
 
 A push is a hint and no more: it carries a job's id, and what became of the job is then asked of Slurm.
 So one that is lost, late, doubled or forged harms nothing, and the token only keeps strangers from
@@ -17,10 +17,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from extender.gate import Gate, NotLeading
-from extender.kubernetes_api import KubernetesError
-from extender.seldom import Seldom
-from extender.wire import reply
+from extender.node_sync.prolog_gate import Gate, NotLeading, NotOurs
+from kubernetes_client.errors import KubernetesError
+from service.http_server import reply
+from service.seldom import Seldom
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.tokens import TokenSource
 
@@ -28,6 +28,8 @@ from slurm_client.tokens import TokenSource
 JobId = Annotated[int, Path(ge=1, lt=1 << 32)]
 NodeName = Annotated[str, Path(max_length=255)]
 Seconds = Annotated[float, Query(ge=0, le=30)]
+AskingJob = Annotated[int | None, Query(ge=1, lt=1 << 32)]
+_PLACEHOLDER = {"Slurm-Extender-Job": "placeholder"}
 
 
 class Bearer:
@@ -56,8 +58,8 @@ class Bearer:
         return refused
 
 
-def router(tokens: TokenSource, nudge: Callable[[int], None], gate: Gate) -> APIRouter:
-    """Returns the routes. `nudge` takes a job's id and returns at once; a replica that does not lead
+def router(tokens: TokenSource, poll_now: Callable[[int], None], gate: Gate) -> APIRouter:
+    """Returns the routes. `poll_now` takes a job's id and returns at once; a replica that does not lead
     gives one that does nothing."""
     routes = APIRouter(prefix="/hooks/v1")
     bearer = Bearer(tokens)
@@ -66,21 +68,33 @@ def router(tokens: TokenSource, nudge: Callable[[int], None], gate: Gate) -> API
     async def job_changed(job_id: JobId, request: Request) -> Response:
         refused = bearer.refusal(request.headers.get("Authorization"))
         if refused is None:
-            nudge(job_id)
+            poll_now(job_id)
         return refused or Response(status_code=202)
 
     @routes.get("/nodes/{name}/clear")
-    async def clear(name: NodeName, request: Request, wait: Seconds = 0.0) -> Response:
-        """204: clear. 409: not within `wait` seconds, and which Pods are there. 503: ask another."""
+    async def clear(
+        name: NodeName, request: Request, wait: Seconds = 0.0, job: AskingJob = None
+    ) -> Response:
+        """204: clear for `job`; with the header Slurm-Extender-Job: placeholder, since the job is one of
+        this cluster: no other needs to answer then. 409: not within `wait` seconds, and which Pods are
+        there. 421: no Node of this cluster stands for the node. 503: ask another."""
         refused = bearer.refusal(request.headers.get("Authorization"))
         if refused is not None:
             return refused
         try:
-            there = await gate.wait(name, wait)
+            return await _lets_in(gate, name, wait, job)
+        except NotOurs:
+            return reply({"Error": "no Node of this cluster stands for it"}, 421)
         except NotLeading:
             return reply({"Error": "another replica leads, or none does yet"}, 503)
         except (SlurmError, KubernetesError) as error:
             return reply({"Error": str(error)}, 503)
-        return reply({"Pods": there}, 409) if there else Response(status_code=204)
 
     return routes
+
+
+async def _lets_in(gate: Gate, node: str, seconds: float, job_id: int | None) -> Response:
+    if job_id is not None and await gate.is_placeholder(node, job_id):
+        return Response(status_code=204, headers=_PLACEHOLDER)
+    there = await gate.wait(node, seconds)
+    return reply({"Pods": there}, 409) if there else Response(status_code=204)

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from extender.placement.cluster import ClusterView
-from extender.placement.identity import PlaceholderKey
-from extender.placement.placeholder import Cause
-from extender.placement.workload import Allocation, Pod
+from extender.cluster.equipment import Equipment
+from extender.cluster.view import ClusterView
+from extender.placement.placeholder import ConditionReason
+from extender.request.pod import Pod
 from slurm_client.model import Job, JobSpec, JobState
+from wellknown.allocation import Allocation
+from wellknown.job_key import PlaceholderKey
 
 # Effects: each is carried out once for each time that it is returned, and answered by one Outcome.
 # `uid` is the ledger's own key.
@@ -79,10 +81,13 @@ class WriteAllocation:
     nominate: bool
     """Whether the Pod's status is written first: the Node that kube-scheduler is to look at before all
     others, and the conditions of a Pod that was told to wait, or was looked at in vain."""
+    heard_at: float | None = field(default=None, compare=False)
+    """Where the Pod's author was told that it waits, and is to be told by an Event what it got: when it
+    became known that the job runs, on the ledger's clock."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtNode:
+class CheckDepartures:
     """Find out whether a Node that kube-scheduler refuses is only being vacated. Returns in how many
     seconds the last Pod that is leaving it should be gone, 0.0 where none is leaving in time."""
 
@@ -97,16 +102,18 @@ class WriteAttempt:
     uid: str
     pod: Pod
     attempt: int
+    cause: ConditionReason | None = field(default=None, compare=False)
+    """Why the last one is over: its condition says so from then on."""
 
 
 @dataclass(frozen=True, slots=True)
-class ShowCause:
+class ReportWaiting:
     """Tell the Pod's author: by an Event, and, while the Pod waits or is to go, by a condition, with the
     job's id once there is one."""
 
     uid: str
     pod: Pod
-    cause: Cause
+    cause: ConditionReason
     job_id: int | None
     event_alone: bool = False
 
@@ -118,15 +125,17 @@ class EvictPod:
 
     uid: str
     pod: Pod
-    cause: Cause
+    cause: ConditionReason
     in_any_version: bool = False
     """Whether it is deleted though it is not as it was seen any more; it has the same uid still."""
     in_this_attempt: bool = False
     """Whether it is deleted as it is when it is read, if that is still of the attempt that was seen."""
+    cancelled: int | None = None
+    """The job, where somebody has cancelled it: who, is told with the Event, where Slurm's books say."""
 
 
 @dataclass(frozen=True, slots=True)
-class NoteJob:
+class RecordJobId:
     """Write onto a bound Pod which job of which attempt runs for it: Slurm lost the one that it names,
     and its id, or somebody else wrote the numbers."""
 
@@ -137,7 +146,7 @@ class NoteJob:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteAdopted:
+class RecordAdoption:
     """Write to a Pod that another scheduler bound which job runs for it; None: none does."""
 
     uid: str
@@ -153,12 +162,12 @@ Effect = (
     | HoldJob
     | CancelJob
     | WriteAllocation
-    | LookAtNode
+    | CheckDepartures
     | WriteAttempt
-    | ShowCause
+    | ReportWaiting
     | EvictPod
-    | NoteJob
-    | NoteAdopted
+    | RecordJobId
+    | RecordAdoption
 )
 
 # Events
@@ -187,6 +196,10 @@ class Failure:
     message: str
     system: str = "Slurm"
     inner: str = ""
+    number: int | None = None
+    """Slurm's error number (slurm_errno.h), where it gave one."""
+    trouble: str | None = None
+    """The trouble of a whole system that it is part of, whatever was asked: what health calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +208,8 @@ class Outcome:
 
     effect: Effect
     result: Any
+    equipment: Mapping[str, Equipment] = field(default_factory=dict)
+    """What Slurm's nodes have, by partition, where a Pod's author is to be told of it."""
 
 
 @dataclass(frozen=True, slots=True)

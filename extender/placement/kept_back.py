@@ -7,7 +7,7 @@ kube-scheduler refuse every Node is known by its having done so: a PreFilter plu
 extender at all. Such a Pod has no gate any more, and kube-scheduler looks at it whenever what it failed
 for may have changed. Where it finds Nodes then, it asks /filter about them, which notes that on the Pod
 (`Offer`): only then Slurm is asked again, so that nobody is preempted for another attempt as vain as
-the last. Or it says that Nodes lack room (`workload.lacks_room`): then all plugins' PreFilter has passed
+the last. Or it says that Nodes lack room (`pod.lacks_room`): then all plugins' PreFilter has passed
 (each Node is told the reason of the first plugin alone that refuses it), and Slurm may make room where
 Kubernetes may not.
 What comes after these may still refuse: each attempt is followed by a longer rest.
@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from extender.placement.cluster import ClusterView, Wish
-from extender.placement.placeholder import Cause, Placeholder
-from extender.placement.rules import Moment
-from extender.placement.workload import Request
+from extender.cluster.view import ClusterView, Wish
+from extender.placement.avoided import exclusions, in_its_words
+from extender.placement.config import Context
+from extender.placement.placeholder import ConditionReason, Due, Placeholder
+from extender.request.job_request import Request
 
 OTHER_GATES = "OtherGates"
 NOT_READY = "ClaimNotReady"
@@ -38,7 +39,7 @@ class InVain:
         self._heard = heard
         self._names: dict[str, str] = {}
 
-    def note(self, placeholder: Placeholder, why: Cause | None) -> None:
+    def note(self, placeholder: Placeholder, why: ConditionReason | None) -> None:
         """Takes note of why a Pod is kept back, if it is."""
         uid, belongs = placeholder.pod.uid, why is not None and why.reason == NOT_BINDABLE
         if belongs is (uid in self._names):
@@ -65,20 +66,22 @@ class InVain:
         )
 
 
-def kept_back(placeholder: Placeholder, now: float) -> Cause | None:
+def kept_back(placeholder: Placeholder, now: float) -> ConditionReason | None:
     """Returns why a Pod is not to be in line yet; None where it may be."""
     pod = placeholder.pod
     gates = ", ".join(pod.other_gates)
     if gates:
-        return Cause(OTHER_GATES, f"held back by other scheduling gates: {gates}")
+        return ConditionReason(OTHER_GATES, f"held back by other scheduling gates: {gates}")
     if pod.obstacle is not None:
-        return Cause(NOT_READY, pod.obstacle)
+        return ConditionReason(NOT_READY, pod.obstacle)
     if now < placeholder.rests_until or (placeholder.asks_first and not _may_ask(placeholder)):
-        return Cause(NOT_BINDABLE, _words(placeholder))
+        rests = (Due("not before", placeholder.rests_until),)
+        dues = rests if now < placeholder.rests_until else ()
+        return ConditionReason(NOT_BINDABLE, _words(placeholder), dues + exclusions(placeholder))
     return None
 
 
-def rested(placeholder: Placeholder, at: Moment) -> Placeholder:
+def rested(placeholder: Placeholder, at: Context) -> Placeholder:
     """Returns the record of an attempt that is over since kube-scheduler did not bind the Pod, and
     offered no other Node. It was asked and refused, or (the first time: kube-scheduler may have been
     down) has said nothing. A Pod that has our gate still, since its allocation could not be written, is
@@ -102,7 +105,7 @@ def asking_first(placeholder: Placeholder) -> Placeholder:
     return placeholder._replace(asks_first=True, unbindable=1) if vain else placeholder
 
 
-def as_found(placeholder: Placeholder, at: Moment) -> Placeholder:
+def as_found(placeholder: Placeholder, at: Context) -> Placeholder:
     """Returns the record of a Pod whose turn it is: for a while only those Nodes count that
     kube-scheduler has found for it, where it was asked first."""
     found = placeholder.pod.offered
@@ -133,9 +136,10 @@ def _may_ask(placeholder: Placeholder) -> bool:
 def _words(placeholder: Placeholder) -> str:
     times = "" if placeholder.unbindable <= 1 else f", {placeholder.unbindable} times in a row"
     if placeholder.pod.gated:
-        return f"what Slurm allocated could not be written onto it in time{times}: it rests for a while"
-    said = placeholder.pod.refusal or "it has not said why"
+        written = f"what Slurm allocated could not be written onto it in time{times}"
+        return f"{written}; another job is asked for later"
+    said = in_its_words(placeholder.pod.refusal or placeholder.said) or "it has not said why"
     return (
         f"kube-scheduler did not bind it to the Node that Slurm chose{times}: {said}; no job is asked"
-        " for until kube-scheduler finds a Node, nor for a while after several attempts"
+        " for until kube-scheduler finds a Node"
     )

@@ -1,22 +1,23 @@
 """The ledger: what is true of every workload's placeholder, and what is to be done next.
 
 `apply(event, now)` takes in what one of the two systems said and returns the effects that follow. It
-never waits and never looks at a clock. The rules are pure functions beside it (`pod_news`, `job_news`,
-`steps`, `recovery`); what is kept here is the records, the line of those that wait for a turn, and when
-each is to be looked at again.
+never waits and never looks at a clock. The rules are pure functions beside it (`on_pod`, `on_job`,
+`next_effect`, `recovery`); what is kept here is the records, the line of those that wait for a turn, and
+when each is to be looked at again.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import inf
 from typing import Any, TypeVar
 
-from extender.placement import breaker, signatures
-from extender.placement.breaker import Breaker
-from extender.placement.cluster import ClusterView
+from extender.cluster.view import ClusterView
+from extender.placement import eviction_limiter, signatures
+from extender.placement.config import Context, PlacementConfig
 from extender.placement.events import (
     CancelJob,
     ClusterObserved,
@@ -33,30 +34,16 @@ from extender.placement.events import (
     ReadJob,
     Recovered,
     Remedy,
+    ReportWaiting,
     Submit,
     Tick,
     WriteAllocation,
 )
-from extender.placement.job_news import after_grace, after_poll
+from extender.placement.eviction_limiter import EvictionLimiter
+from extender.placement.index import Records
 from extender.placement.kept_back import NOT_READY, REASONS, InVain, as_found, awake, kept_back
 from extender.placement.lingering import over, still_held
-from extender.placement.node_constraints import ANYWHERE
-from extender.placement.placeholder import NO_OFFER, WATCHED, Placeholder, State
-from extender.placement.pod_news import (
-    MISSED,
-    after_absence,
-    after_deletion,
-    after_end,
-    after_pod,
-    is_back,
-    refused,
-)
-from extender.placement.records import Records
-from extender.placement.recovery import recovered
-from extender.placement.rules import Moment, Rules
-from extender.placement.signatures import Signatures
-from extender.placement.steps import (
-    NO_NODE,
+from extender.placement.next_effect import (
     after_outcome,
     asked_all_the_same,
     give_back,
@@ -65,15 +52,34 @@ from extender.placement.steps import (
     next_attempt,
     next_step,
     next_word,
+    no_node,
     not_now,
+    word_again,
 )
-from extender.placement.windows import Windows
-from extender.placement.workload import Pod, Request
+from extender.placement.on_job import after_grace, after_poll
+from extender.placement.on_pod import (
+    MISSED,
+    after_absence,
+    after_deletion,
+    after_end,
+    after_pod,
+    is_back,
+    refused,
+)
+from extender.placement.placeholder import NO_OFFER, WATCHED, Due, Placeholder, Refusal, State
+from extender.placement.recovery import recovered
+from extender.placement.retries import Retries
+from extender.placement.signatures import Signatures
+from extender.placement.submit_queues import SubmitQueues
+from extender.request.job_request import Request
+from extender.request.node_constraints import ANYWHERE, gains
+from extender.request.pod import Pod
 from slurm_client.model import Grant, JobSpec
 
 _AT_ONCE = 50  # some milliseconds
 _PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})
 _NOTHING = Request(JobSpec("", 0, 0), ANYWHERE)
+_ASKED_AGAIN = "Slurm is asked again when the Pod is annotated, or at"
 
 Observer = Callable[[Placeholder | None, Placeholder], None]
 _Item = TypeVar("_Item")
@@ -86,14 +92,14 @@ class Ledger:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: PlacementConfig,
         observer: Observer | None = None,
-        held_back: breaker.Heard = lambda *_: None,
+        held_back: eviction_limiter.Heard = lambda *_: None,
         unsigned: signatures.Heard = lambda _: None,
         in_vain: Callable[[InVain], object] = lambda _: None,
     ) -> None:
         self._rules = rules
-        self._breaker = Breaker(rules.deletions_a_minute, held_back)
+        self._eviction_limiter = EvictionLimiter(rules.deletions_a_minute, held_back)
         self._signatures = Signatures(unsigned)
         self._in_vain = InVain(in_vain)
         self._observer = observer
@@ -102,15 +108,20 @@ class Ledger:
         self._avoiding: set[str] = set()
         """Who was refused a Node of late, and may be given another: each Pod that leaves has them looked
         through."""
-        self._windows = Windows(rules.window, rules.fast_path_rest, self._view.max_job_count)
-        self._untold: deque[tuple[float, str]] = deque()
-        """Who came in line, and when to tell them so."""
+        self._windows = SubmitQueues(rules.window, rules.fast_path_rest, self._view.max_job_count)
+        self._retries = Retries(*rules.retry)
+        self._untold: OrderedDict[str, float] = OrderedDict()
+        """Who came in line, or was refused with others, and when to tell it so."""
+        self._to_tell_when: OrderedDict[str, float] = OrderedDict()
+        """Who is refused until another time than before, and when to tell it so."""
+        self._to_tell_again: OrderedDict[str, float] = OrderedDict()
+        """Who was told why it waits, and when to tell it again: Events are forgotten."""
         self._told_at = -inf
         self._wakes: list[tuple[float, str]] = []
         self._effects: list[Effect] = []
         self._now = 0.0
         self._to_review: dict[str, None] = {}
-        """Who is to be looked at since the Nodes, or those that it avoids, have changed."""
+        """Who is to be looked at: the Nodes, those that it avoids, or what Slurm takes have changed."""
         self._put_off = False
         """More is to be done at this moment than an event may bring about."""
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -128,7 +139,7 @@ class Ledger:
     # What others may ask
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> PlacementConfig:
         """Returns the numbers that it goes by."""
         return self._rules
 
@@ -136,6 +147,10 @@ class Ledger:
     def placeholders(self) -> Iterator[Placeholder]:
         """Yields every record, tombstones included."""
         return iter(self._records)
+
+    def record_of(self, uid: str) -> Placeholder | None:
+        """Returns the record under one of the ledger's own keys."""
+        return self._records.get(uid)
 
     def allocated(self, uid: str) -> Placeholder | None:
         """Returns the record of a Pod that carries its allocation and is not bound."""
@@ -147,6 +162,10 @@ class Ledger:
     def holding(self, node: str) -> tuple[Placeholder, ...]:
         """Returns the records whose Pods are on a Node, or may yet be bound there."""
         return self._records.holding(node)
+
+    def has_job(self, job_id: int) -> bool:
+        """Tells whether a job is known to be a placeholder of ours, whatever it has for a key."""
+        return any(record.job_id == job_id and record.ours for record in self._records)
 
     @property
     def evicting(self) -> Iterator[Placeholder]:
@@ -178,7 +197,9 @@ class Ledger:
         if self._put_off:
             return self._now
         wake = self._wakes[0][0] if self._wakes else inf
-        return min(wake, self._windows.opens, self._breaker.opens, self._next_telling())
+        opens = min(self._windows.opens, self._retries.opens, self._eviction_limiter.opens)
+        to_tell = (self._untold, self._to_tell_when, self._to_tell_again)
+        return min(wake, opens, *map(self._next_of, to_tell))
 
     # The one door
 
@@ -188,9 +209,11 @@ class Ledger:
         self._handlers[type(event)](event)
         if not isinstance(event, Recovered):  # who is in Slurm's queue must be known first
             self._catch_up()
-        for uid in self._breaker.turns(now):
+        for uid in self._eviction_limiter.turns(now):
             self._settle(self._records[uid]._replace(not_before=0.0))
-        self._tell_those_in_line()
+        self._tell_of(self._untold)
+        self._tell_of(self._to_tell_when)
+        self._tell_again()
         effects, self._effects = tuple(self._effects), []
         return effects
 
@@ -204,10 +227,15 @@ class Ledger:
             self._windows[self._partition(record)].had_no_room(self._now)
         if _is_granted(event) and not self._signatures.trusted(self._partition(record)):
             event = Outcome(event.effect, None)  # it is read, whatever it was given
-        self._settle(after_outcome(record, event, self._moment()))
+        after = after_outcome(record, event, self._context())
+        if isinstance(event.effect, ReportWaiting):
+            # If the Pod still waits for that later, it is told again.
+            self._to_tell_again[record.pod.uid] = self._now + self._rules.telling_again
+            self._to_tell_again.move_to_end(record.pod.uid)
+        self._settle(after)
 
     def _recovered(self, event: Recovered) -> None:
-        record, stray = recovered(event.pod, event.jobs, self._moment())
+        record, stray = recovered(event.pod, event.jobs, self._context())
         if record is not None:
             self._settle(record)
         for job in stray:
@@ -217,29 +245,36 @@ class Ledger:
     def _orphan(self, event: OrphanFound) -> None:
         key = event.key
         record = self._records.get(key.uid)
+        if record is not None and record.attempt < key.attempt:
+            return  # that another replica has numbered this attempt is news that is on its way
         if record is not None and record.attempt == key.attempt:
-            if record.state is State.SEEN or record.job_id == event.job_id:
-                return  # it has that job, or will find it under the id that it asks for
-            if record.state is State.REFUSED:
+            if record.state is State.REFUSED or self._is_kept_back(record):
                 self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._now))
                 return
+            if record.state is State.SEEN or record.job_id == event.job_id:
+                return  # it has that job, or will find it under the id that it asks for
         pod = Pod(f"{key.uid}#{event.job_id}", key.namespace, key.name, "", _NOTHING)
         stray = _stray(pod, event.job_id, self._now, ours=False)
         # It may end before it is read again: until then nobody else would know of its Pod's containers.
-        self._settle(still_held(stray, event.job, self._moment()) if event.job else stray)
+        self._settle(still_held(stray, event.job, self._context()) if event.job else stray)
+
+    def _is_kept_back(self, record: Placeholder) -> bool:
+        return record.state is State.SEEN and kept_back(record, self._now) is not None
 
     def _pod_observed(self, event: PodObserved) -> None:
         pod = event.pod
         record = self._records.get(pod.uid)
         if record is not None and record.missing:  # here it is
-            self._breaker.forget(pod.uid)
+            self._eviction_limiter.forget(pod.uid)
             if record.held_back:  # its Pod is to be deleted all the same: it asks anew
                 record = record._replace(not_before=0.0)
         if record is not None and is_back(record, pod):
             self._forget(pod.uid)
             record = None
         if record is not None or not pod.finished:
-            self._settle(after_pod(record or self._seen(pod), pod, self._moment()))
+            self._settle(after_pod(record or self._seen(pod), pod, self._context()))
+        if record is not None and record.pod.touch != pod.touch:
+            self._hasten(pod.uid, self._rules.retry_touched)
 
     def _seen(self, pod: Pod) -> Placeholder:
         return Placeholder(pod, since=self._now, first_seen=self._now, attempt=pod.attempt)
@@ -254,7 +289,7 @@ class Ledger:
             self._settle(after_absence(record, self._now))
 
     def _jobs_polled(self, event: JobsPolled) -> None:
-        at = self._moment()
+        at = self._context()
         for record in self._records.of(*WATCHED):
             known = record.job_id in event.asked and record.since <= event.asked_at
             if known and record.watched:
@@ -266,13 +301,27 @@ class Ledger:
     def _grace_started(self, event: GraceStarted) -> None:
         record = self._records.get(event.uid)
         if record is not None:
-            self._settle(after_grace(record, event.job, self._moment()))
+            self._settle(after_grace(record, event.job, self._context()))
 
     def _cluster_observed(self, event: ClusterObserved) -> None:
-        self._view = event.view
+        mended = event.view.partitions != self._view.partitions
+        regained, self._view = self._regained(event.view), event.view
+        for node in regained:
+            self._reopen(node)
         self._windows.wake(self._view.max_job_count)
-        waiting = self._records.of(State.REFUSED, State.QUEUED)
+        refused = self._retries.one_of_each()
+        for uid in refused if mended else ():
+            self._hasten(uid, self._rules.retry[0])
+        self._to_review |= dict.fromkeys(refused)
+        waiting = self._records.of(State.QUEUED)
         self._to_review |= dict.fromkeys(record.pod.uid for record in waiting)
+
+    def _regained(self, view: ClusterView) -> set[str]:
+        """Returns the Nodes that were refused of late, and may not be any more. kube-scheduler looks at
+        those Pods again by itself."""
+        avoided = {name for uid in self._avoiding for name, _ in self._records[uid].avoid}
+        nodes = ((name, self._view.nodes.get(name), view.nodes.get(name)) for name in avoided)
+        return {name for name, old, new in nodes if old and new and old is not new and gains(old, new)}
 
     def _tick(self, event: Tick) -> None:
         del event
@@ -285,8 +334,8 @@ class Ledger:
         while self._wakes and self._wakes[0][0] <= self._now:
             yield heapq.heappop(self._wakes)[1]
 
-    def _moment(self) -> Moment:
-        return Moment(self._now, self._rules, self._view)
+    def _context(self) -> Context:
+        return Context(self._now, self._rules, self._view)
 
     # What follows for others
 
@@ -308,6 +357,9 @@ class Ledger:
                 record = self._records.get(uid)
                 if record is not None:
                     self._review(record)
+        for uid in self._some(self._retries.turns(self._now)):
+            self._tell_when(uid)
+            self._settle(self._records[uid].move(State.SEEN, self._now))
         if self._windows.stirred(self._now):
             for partition, uid in self._some(self._windows.turns(self._now)):
                 self._settle(self._begin(self._records[uid], partition))
@@ -320,12 +372,27 @@ class Ledger:
 
     def _review(self, record: Placeholder) -> None:
         match record.state:
-            case State.REFUSED if not record.pod.request.problems and record.barred is None:
+            case State.REFUSED if record.slurm_refuses and self._retries.due(record.pod.uid) is None:
                 self._settle(record.move(State.SEEN, self._now))
-            case State.QUEUED if is_outdated(record, self._moment()):
+            case State.REFUSED if record.slurm_refuses and is_outdated(record, self._context()):
+                self._hasten(record.pod.uid, self._rules.retry[0])
+            case State.QUEUED if is_outdated(record, self._context()):
                 self._settle(record._replace(not_before=0.0))
             case State.SEEN | State.SUBMITTING:
                 self._settle(record)
+
+    def _hasten(self, uid: str, pause: float) -> None:
+        if self._retries.hasten(uid, self._now, pause):
+            self._tell_when(uid)
+
+    def _tell_when(self, uid: str) -> None:
+        """What a refused Pod asks for is asked for at another time, and so for those that are alike.
+        They may be very many, and others have not been told anything yet."""
+        for each in self._retries.alike(uid):
+            self._to_tell_when.setdefault(each, self._now + self._rules.settle)
+
+    def _tell_soon(self, uid: str) -> None:
+        self._untold.setdefault(uid, self._now + self._rules.settle)
 
     # What follows from a record
 
@@ -353,16 +420,18 @@ class Ledger:
             self._reopen(record.pod.node)
         if record.lingers_until and record.job_over:
             self._delay_binding(record.holds)
-        if record.missing and (record.job_over or self._breaker.passes(record, self._now)):
+        if record.missing and (record.job_over or self._eviction_limiter.passes(record, self._now)):
             self._settle(after_end(record, self._now, MISSED))
 
     def _forget(self, uid: str) -> None:
         if (record := self._records.get(uid)) is not None:
             self._in_vain.forget(record)
         self._records.drop(uid)
+        self._to_tell_again.pop(uid, None)
+        self._retries.leave(uid)
         self._avoiding.discard(uid)
         self._windows.forget(uid)
-        self._breaker.forget(uid)
+        self._eviction_limiter.forget(uid)
         self._signatures.forget(uid)
 
     def _line_up(self, record: Placeholder, partition: str) -> None:
@@ -375,14 +444,18 @@ class Ledger:
 
     def _note_move(self, before: Placeholder | None, record: Placeholder) -> None:
         uid = record.pod.uid
-        self._breaker.forget(uid)
+        self._eviction_limiter.forget(uid)
+        if not record.slurm_refuses:
+            self._retries.leave(uid)
+        if before is not None and before.state is State.SUBMITTING:
+            self._to_review |= dict.fromkeys(self._retries.take(record))
         if record.state is State.SEEN:
-            self._untold.append((self._now + self._rules.settle, uid))
+            self._tell_soon(uid)
         if self._observer is not None:
             self._observer(before, record)
 
     def _reopen(self, node: str | None) -> None:
-        """A Pod has left a Node: those that were refused there may ask again."""
+        """A Pod has left a Node, or there is more on it: those that were refused there may ask again."""
         for uid in tuple(self._avoiding) if node is not None else ():
             record = self._records[uid].without_old_news(self._now)
             avoid = tuple((name, until) for name, until in record.avoid if name != node)
@@ -399,8 +472,12 @@ class Ledger:
             case State.SEEN:
                 why_not = _refusal(record)
                 return self._in_line(record) if why_not is None else refused(record, why_not, now)
-            case State.REFUSED if record.barred is not None and now >= record.barred.until:
-                return self._follow(record.move(State.SEEN, now, barred=None))
+            case State.REFUSED if (
+                record.forbidden_because is not None and now >= record.forbidden_because.until
+            ):
+                return self._follow(record.move(State.SEEN, now, forbidden_because=None))
+            case State.REFUSED if record.slurm_refuses:
+                return self._until_retried(record)
             case State.DONE if not record.not_before:  # no job was made: nothing can come back
                 return record._replace(not_before=now)
             case State.RELEASING if (
@@ -411,7 +488,7 @@ class Ledger:
             case State.REPLACING if _is_replaced(record):
                 # It may be refused by now, or placed by another replica.
                 begun = next_attempt(record, now)
-                return self._follow(after_pod(begun, begun.pod, self._moment()))
+                return self._follow(after_pod(begun, begun.pod, self._context()))
             case State.ALLOCATED if record.unbound_by < inf:
                 return self._until_bound(record)
         return record
@@ -433,7 +510,18 @@ class Ledger:
             by = max(record.unbound_by, record.since + self._rules.volume_deadline)
             record = record._replace(unbound_by=by)
         due = self._now >= record.unbound_by and not record.in_flight
-        return give_back(record, self._moment()) if due else record
+        return give_back(record, self._context()) if due else record
+
+    def _until_retried(self, record: Placeholder) -> Placeholder:
+        uid = record.pod.uid
+        before = self._records.get(uid)
+        if before is None or before.state is not State.REFUSED:
+            self._retries.refuse(record, self._now)
+            if record.asks_from > -inf:  # it was changed before: somebody may do that all the time
+                record = record._replace(asks_from=self._now + self._rules.retry_touched)
+        at = self._retries.due(uid)
+        dues = () if at is None else (Due(_ASKED_AGAIN, at),)
+        return record._replace(cause=record.cause and replace(record.cause, dues=dues))
 
     def _in_line(self, record: Placeholder) -> Placeholder:
         """A Pod that is kept back is told why. A claim may be made a moment after its Pod."""
@@ -443,7 +531,7 @@ class Ledger:
             return record if soon and told is None else record._replace(cause=why)
         if told is None or told.reason not in REASONS:
             return record
-        self._untold.append((self._now + self._rules.settle, record.pod.uid))
+        self._tell_soon(record.pod.uid)
         return record._replace(cause=None)
 
     def _bury(self, record: Placeholder) -> None:
@@ -468,13 +556,13 @@ class Ledger:
 
     def _emit_step(self, record: Placeholder) -> Placeholder:
         unsent = record.state is State.SUBMITTING and not record.exists
-        if unsent and has_no_node(record, self._moment()):
-            record = not_now(record, NO_NODE)
+        if unsent and has_no_node(record, self._context()):
+            record = not_now(record, no_node(record, self._context()))
             if record.in_line:
                 return record
         if unsent and record.immediate and not self._windows[self._partition(record)].fast(self._now):
             record = record._replace(immediate=False)  # it is asked again, and others wait by now
-        step = next_step(record, self._moment())
+        step = next_step(record, self._context())
         if step is None:
             return record
         waits = self._held_back(record, step)
@@ -491,8 +579,8 @@ class Ledger:
             clear = self._clear_at(step.allocation.node)
             return record._replace(not_before=clear) if clear > self._now else None
         deletes = isinstance(step, EvictPod) or (isinstance(step, CancelJob) and record.unseen)
-        if deletes and not self._breaker.passes(record, self._now):  # told one after the other
-            told_at = self._now + self._breaker.held * self._rules.telling_interval
+        if deletes and not self._eviction_limiter.passes(record, self._now):  # told one after the other
+            told_at = self._now + self._eviction_limiter.held * self._rules.telling_interval
             return record._replace(not_before=inf, quiet_until=told_at)
         return None
 
@@ -531,11 +619,11 @@ class Ledger:
         fast = self._is_fast(record, partition)
         if record.state is State.SUBMITTING:  # it was refused for now
             return record._replace(immediate=fast, not_before=0.0)
-        begun = as_found(record, self._moment()).move(
+        begun = as_found(record, self._context()).move(
             State.SUBMITTING,
             self._now,
             immediate=fast,
-            not_before=self._pause(record),
+            not_before=max(self._pause(record), record.asks_from),
             asks_first=False,
             rests_until=0.0,
         )
@@ -552,18 +640,31 @@ class Ledger:
             and self._windows[partition].fast(self._now)
         )
 
-    def _next_telling(self) -> float:
-        if not self._untold:
+    def _next_of(self, to_tell: OrderedDict[str, float]) -> float:
+        """Returns when the first of them is told: one after the other, since there may be very many."""
+        if not to_tell:
             return inf
-        return max(self._untold[0][0], self._told_at + self._rules.telling_interval)
+        return max(next(iter(to_tell.values())), self._told_at + self._rules.telling_interval)
 
-    def _tell_those_in_line(self) -> None:
-        """One after the other: there may be very many."""
-        while self._next_telling() <= self._now:
-            record = self._records.get(self._untold.popleft()[1])
+    def _tell_again(self) -> None:
+        while self._next_of(self._to_tell_again) <= self._now:
+            uid, _ = self._to_tell_again.popitem(last=False)
+            record = self._records.get(uid)
+            word = None if record is None else word_again(record)
+            if record is not None and word is not None:
+                self._told_at = self._now
+                self._effects.append(word)
+                self._records.put(record._replace(showing=True))
+
+    def _tell_of(self, to_tell: OrderedDict[str, float]) -> None:
+        while self._next_of(to_tell) <= self._now:
+            record = self._records.get(to_tell.popitem(last=False)[0])
             if record is not None and record.state is State.SEEN and record.cause is None:
                 self._told_at = self._now
                 self._settle(record._replace(cause=self._windows.why(record.pod.uid)))
+            elif record is not None and record.slurm_refuses:
+                self._told_at = self._now
+                self._settle(record)
 
 
 def _stray(pod: Pod, job_id: int, now: float, *, ours: bool) -> Placeholder:
@@ -571,17 +672,16 @@ def _stray(pod: Pod, job_id: int, now: float, *, ours: bool) -> Placeholder:
     return Placeholder(pod, State.RELEASING, since=now, job_id=job_id, ours=ours)
 
 
-def _refusal(record: Placeholder) -> str | None:
+def _refusal(record: Placeholder) -> Refusal | None:
     """Returns why its Pod cannot be placed as it is."""
-    if record.pod.request.problems:
-        return "; ".join(record.pod.request.problems)
-    return None if record.barred is None else record.barred.words
+    problems = record.pod.request.problems
+    return Refusal("; ".join(problems)) if problems else record.forbidden_because
 
 
 def _dues(record: Placeholder) -> tuple[float, ...]:
     """Returns when a record is to be looked at again; what is past, and infinity, do not count."""
     next_effect = inf if record.in_flight else record.not_before
-    again = inf if record.barred is None else record.barred.until
+    again = inf if record.forbidden_because is None else record.forbidden_because.until
     dues = record.quiet_until, record.unbound_by, record.lingers_until, record.rests_until
     return next_effect, again, *dues
 

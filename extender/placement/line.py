@@ -13,9 +13,9 @@ from collections.abc import Hashable
 from math import inf
 from typing import NamedTuple, Self
 
-from extender.placement.placeholder import Cause, Placeholder
+from extender.placement.placeholder import ConditionReason, Placeholder
 from extender.placement.ranking import Ranking
-from extender.placement.workload import Pod
+from extender.request.pod import Pod
 
 Turn = tuple[int, str, str]
 _LONGEST_RESTS = 15  # a line that is refused again and again rests so many times as long as at first
@@ -73,14 +73,14 @@ class Line:
         self.waiting: Ranking[str, Turn] = Ranking()
         self.members = 0
         """Those that wait, and those that are on their way to Slurm."""
-        self.cause: Cause | None = None
+        self.cause: ConditionReason | None = None
         """Why Slurm refused the last one; None while it takes them."""
         self.rests_until: float | None = None
         """When the next one may go; None while it is open."""
         self._refused_since = 0.0
         self._may_go = _MANY
 
-    def refused(self, cause: Cause | None, now: float) -> None:
+    def refused(self, cause: ConditionReason | None, now: float) -> None:
         """Slurm takes none of these for now: one at a time finds out whether that has changed."""
         if self.cause is None:
             self._refused_since = now

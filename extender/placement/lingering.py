@@ -13,11 +13,11 @@ import re
 from dataclasses import replace
 from math import ceil
 
-from extender.placement.endings import SEPARATOR, after_words
+from extender.placement.config import Context
 from extender.placement.events import HoldJob
 from extender.placement.placeholder import Placeholder
-from extender.placement.rules import Moment
-from extender.placement.workload import Pod
+from extender.request.pod import Pod
+from extender.request.pod_end import SEPARATOR, after_words
 from slurm_client.model import Job
 
 _WORDS = "Pod gone: its containers may run for another {} s"
@@ -40,7 +40,7 @@ def hold(placeholder: Placeholder, job_id: int, now: float) -> HoldJob:
     return HoldJob(placeholder.pod.uid, job_id, after_words(words, placeholder.pod.request.job.comment))
 
 
-def still_held(placeholder: Placeholder, job: Job, at: Moment) -> Placeholder:
+def still_held(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     """Returns the record of a job whose Pod nobody has seen, after the job was read: for as long as an
     earlier leader said, once more. Whoever owns a job, or asked for it, may have written its comment: no
     Pod's containers may run for longer than the rule of its grace lets them."""

@@ -14,10 +14,10 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import NamedTuple
 
-from extender.placement.cluster import ClusterView
-from extender.placement.identity import PlaceholderKey
-from extender.placement.workload import Pod
+from extender.cluster.view import ClusterView
+from extender.request.pod import Pod
 from slurm_client.model import Job
+from wellknown.job_key import PlaceholderKey, job_name
 
 _CLOCKS_DIFFER_S = 300
 """Slurm's own authentication takes no message that is older: clocks differ by less."""
@@ -49,7 +49,7 @@ class Claim:
     cluster: str
     uid: str
     job_name: str
-    """What its jobs are called: namespace/name."""
+    """What its jobs are called: name@namespace."""
     ids: Container[int]
     """The ids that its jobs can have."""
     created: str = ""
@@ -70,7 +70,7 @@ def claim_of(pod: Pod, cluster: str, ids: Container[int], view: ClusterView) -> 
     return Claim(
         cluster=cluster,
         uid=pod.uid.partition("#")[0],
-        job_name=f"{pod.namespace}/{pod.name}",
+        job_name=job_name(pod.namespace, pod.name),
         ids=ids,
         created=pod.created,
         slurm_node=node.slurm_name if node is not None else "",

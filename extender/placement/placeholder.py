@@ -6,14 +6,16 @@ not have raises `IllegalMove`, and says whose view of the world was wrong: ours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from typing import Any, NamedTuple, Self
 
-from extender.placement.identity import JobIdRange, PlaceholderKey
 from extender.placement.ownership import Identity
-from extender.placement.workload import Allocation, Pod
+from extender.request.pod import Pod
+from extender.request.wording import fitted
+from wellknown.allocation import Allocation
+from wellknown.job_key import JobIdRange, PlaceholderKey, job_name
 
 
 class State(StrEnum):
@@ -45,6 +47,7 @@ _MOVES: dict[State, frozenset[State]] = {
             State.SUBMITTING,  # a place in Slurm's queue is free
             State.ALLOCATED,  # another replica has placed it
             State.REFUSED,  # the Pod asks for what cannot be asked
+            State.REPLACING,  # a deposed replica asked for a job, and the Pod cannot use one now
             State.DONE,  # the Pod is gone, and no job was made
         }
     ),
@@ -52,7 +55,7 @@ _MOVES: dict[State, frozenset[State]] = {
         {
             State.QUEUED,  # Slurm took it
             State.ALLOCATED,  # Slurm granted it at once, or had granted it before a crash of ours
-            State.REFUSED,  # Slurm says: never
+            State.REFUSED,  # Slurm refuses it
             State.EVICTING,  # it had been taken, and was cancelled before we learned of it
             State.REPLACING,  # it had been taken, and lost its node or is not as the Pod asks
             State.RELEASING,  # the Pod is gone; the job may exist
@@ -98,7 +101,7 @@ _MOVES: dict[State, frozenset[State]] = {
     State.RELEASING: frozenset({State.DONE}),  # the job is over
     State.REFUSED: frozenset(
         {
-            State.SEEN,  # the Pod was changed, or the nodes were
+            State.SEEN,  # the Pod was changed, or what Slurm refused is asked for again
             State.ALLOCATED,  # another replica had placed it before
             State.REPLACING,  # a deposed replica asked for a job all the same
             State.DONE,  # the Pod is gone, and no job was made
@@ -127,12 +130,41 @@ class IllegalMove(RuntimeError):
     """A placeholder was asked to make a move that the table does not have: a defect of ours."""
 
 
+class Due(NamedTuple):
+    """What is going to happen, in words for a person that a time follows, and when (the ledger's
+    clock)."""
+
+    words: str
+    at: float
+
+
 @dataclass(frozen=True, slots=True)
-class Cause:
+class ConditionReason:
     """Why something ended or cannot be, for a person: a CamelCase reason and a sentence."""
 
     reason: str
     message: str
+    dues: tuple[Due, ...] = ()
+    """What comes next, as far as that is known."""
+    aside: str = ""
+    """What else is so, without a stop."""
+    outlook: str = field(default="", compare=False)
+    """What follows it all, and is no news by itself when it changes: a time, for example."""
+    normal: bool = field(default=False, compare=False)
+    """Nothing is wrong: its Event is no warning."""
+
+    @property
+    def words(self) -> str:
+        """Returns all that is told, but for the times of what comes next."""
+        return self.told("")
+
+    def told(self, times: str) -> str:
+        """Returns all that is told, in as many characters as a condition or an Event takes: of what is
+        longer the aside is cut first, then the outlook, and the sentence last. `times`: those of what
+        comes next, each after a semicolon."""
+        sentence, stop = self.message.removesuffix("."), "." if self.message.endswith(".") else ""
+        aside = f"{stop or ';'} {self.aside}" if self.aside else ""
+        return fitted((sentence, aside, times + stop, self.outlook), least=(1, 3, 0))
 
 
 class Refusal(NamedTuple):
@@ -140,6 +172,11 @@ class Refusal(NamedTuple):
 
     words: str
     until: float = inf
+
+    def cause(self, reason: str) -> ConditionReason:
+        """Returns it as a cause, which tells when another job is asked for."""
+        dues = (Due("another is asked for at", self.until),) if self.until < inf else ()
+        return ConditionReason(reason, self.words, dues)
 
 
 NO_OFFER: tuple[tuple[str, ...], float] = ((), 0.0)
@@ -163,7 +200,7 @@ class Placeholder(NamedTuple):
     job_id: int | None = None
     """The current try's job; None before there was one."""
     excluded: tuple[str, ...] = ()
-    """The nodes that the job was told not to use (`cluster.Exclusion.nodes`)."""
+    """The nodes that the job was told not to use, or would have been (`cluster.Exclusion.nodes`)."""
     immediate: bool = False
     """The current try goes by job/allocate. Where that granted it, it runs where it was granted or not
     at all: a slurmctld that is killed forgets the whole of it, and does not start it elsewhere."""
@@ -188,12 +225,12 @@ class Placeholder(NamedTuple):
     denials: tuple[str, ...] = ()
     """What Slurm answered, the last few times, where it had no job afterwards and did not say why: at
     some point it means what it says. Until the Pod asks for something else."""
-    barred: Refusal | None = None
+    forbidden_because: Refusal | None = None
     """Why it is refused as soon as its job is over; until it asks for something else."""
     allocation: Allocation | None = None
     written: bool = False
     """What this state has to write onto the Pod is there."""
-    doubted: float | None = None
+    unverified_since: float | None = None
     """Since when it is not certain that the job of an allocation runs there: it is said to wait, or to
     have failed, or may have been started anew. It is read. Infinity: it is to be read all the same."""
     forgotten: bool = False
@@ -205,7 +242,7 @@ class Placeholder(NamedTuple):
     """When that was learned, if not when it came into its state."""
     misses: int = 0
     """How many times in a row a healthy Slurm did not know the job."""
-    cause: Cause | None = None
+    cause: ConditionReason | None = None
     """Why it is refused, evicted or replaced, or why a bound Pod runs without a job; in other states:
     what holds it up."""
     unbound_by: float = inf
@@ -217,7 +254,7 @@ class Placeholder(NamedTuple):
     """Its Pod was not among all Pods when they were last listed: nobody has seen it being deleted."""
     clear: bool = False
     """Since the allocation was written the Pod was seen without a refusal of it: one is news now."""
-    vacating: bool = False
+    waiting_for_departures: bool = False
     """The allocated Node was refused while Pods were leaving it: that says nothing of the Node."""
     avoid: tuple[tuple[str, float], ...] = ()
     """Nodes that refused the Pod, each until when."""
@@ -228,12 +265,18 @@ class Placeholder(NamedTuple):
     """The last attempt was in vain: kube-scheduler must find a Node before Slurm is asked again."""
     unbindable: int = 0
     """How many attempts in a row ended so that kube-scheduler bound nothing and offered nothing."""
+    asks_from: float = -inf
+    """When Slurm may be asked again at the earliest for a Pod that was refused, changed and refused
+    again, if it is changed once more."""
     rests_until: float = 0.0
     """When it may be in line again, after several such attempts."""
-    shown: Cause | None = None
+    said: str = ""
+    """What kube-scheduler last said of Nodes that it refuses."""
+    shown: ConditionReason | None = None
     """What the Pod's condition says."""
     quiet_until: float = 0.0
-    """When the Pod's author may be told again, after that failed."""
+    """When the Pod's author may be told again: after that failed, or since what is told changes all the
+    time."""
     in_flight: bool = False
     """An effect that moves it on is under way."""
     showing: bool = False
@@ -279,15 +322,10 @@ class Placeholder(NamedTuple):
         return not self.pod.resource_version
 
     @property
-    def evicted_for(self) -> Cause | None:
+    def evicted_for(self) -> ConditionReason | None:
         """Returns why its Pod is to be deleted; None where it is its job that is to be ended, since the
         Pod is not there."""
         return None if self.missing else self.cause
-
-    @property
-    def workload(self) -> str:
-        """Returns the uid of the workload that its job was made for."""
-        return self.pod.uid.partition("#")[0]
 
     @property
     def stray(self) -> bool:
@@ -360,7 +398,7 @@ class Placeholder(NamedTuple):
             "not_before": 0.0,
             "unbound_by": inf,
             "clear": False,
-            "vacating": False,
+            "waiting_for_departures": False,
             "lingers_until": 0.0,
         }
         return self._replace(state=state, since=now, **(fresh | changes))
@@ -378,7 +416,8 @@ class Placeholder(NamedTuple):
     @property
     def called(self) -> str:
         """Returns what its job is called, as far as is known."""
-        return f"{self.pod.namespace}/{self.pod.name}" if self.job_name is None else self.job_name
+        own = job_name(self.pod.namespace, self.pod.name)
+        return own if self.job_name is None else self.job_name
 
     @property
     def lost_its_key(self) -> bool:
@@ -386,6 +425,15 @@ class Placeholder(NamedTuple):
         return self.unsigned and self.state is not State.DONE
 
     @property
+    def slurm_refuses(self) -> bool:
+        """Tells whether it is Slurm that refuses what its Pod asks for."""
+        return (
+            self.state is State.REFUSED
+            and not self.pod.request.problems
+            and self.forbidden_because is None
+        )
+
+    @property
     def mends(self) -> bool:
         """Tells whether it waits for a person to mend Slurm's configuration."""
-        return self.barred is not None and self.barred.until < inf
+        return self.forbidden_because is not None and self.forbidden_because.until < inf

@@ -10,35 +10,38 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from extender.placement.carried import own_ids, own_key, with_carried
-from extender.placement.cluster import ClusterView
-from extender.placement.identity import PlaceholderKey
-from extender.placement.job_news import (
+from extender.cluster.view import ClusterView
+from extender.placement.config import Context, PlacementConfig
+from extender.placement.kept_back import asking_first
+from extender.placement.on_job import (
     after_poll,
     after_read,
-    burnt,
     end_of,
+    failed_before_start,
     waits_for_its_pods_node,
 )
-from extender.placement.kept_back import asking_first
 from extender.placement.ownership import claim_of, is_own, key_of
-from extender.placement.placeholder import Cause, Placeholder, State
-from extender.placement.rules import Moment, Rules
-from extender.placement.workload import Allocation, Pod
+from extender.placement.placeholder import ConditionReason, Placeholder, State
+from extender.placement.pod_allocation import own_ids, own_key, with_carried
+from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
+from wellknown.allocation import Allocation
+from wellknown.job_key import PlaceholderKey
 
 _SPREAD = 1000
-_DOOMED = Cause("SlurmJobEnded", "its job in Slurm had ended, and is forgotten by now")
+_DOOMED = ConditionReason("SlurmJobEnded", "its job in Slurm had ended, and is forgotten by now")
 
 
-def possible_ids(pod: Pod, rules: Rules) -> tuple[int, ...]:
+def possible_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:
     """Returns the ids under which a Pod may have a job: the first tries of this attempt and the last,
     and the one that is written on it."""
     written = () if pod.job_id is None or pod.job_id not in rules.ids else (pod.job_id,)
     return tuple(dict.fromkeys((*own_ids(pod, rules), *written)))
 
 
-def to_read(pods: Iterable[Pod], states: Mapping[int, JobState], rules: Rules) -> Iterator[int]:
+def to_read(
+    pods: Iterable[Pod], states: Mapping[int, JobState], rules: PlacementConfig
+) -> Iterator[int]:
     """Yields the ids of the jobs that have to be read before it is known where the Pods stand, of all
     the `states` in Slurm: those that live, and those that a Pod may have had.
 
@@ -57,14 +60,16 @@ def to_read(pods: Iterable[Pod], states: Mapping[int, JobState], rules: Rules) -
             yield job_id
 
 
-def not_among(pods: Iterable[Pod], states: Mapping[int, JobState], rules: Rules) -> Iterator[int]:
+def not_among(
+    pods: Iterable[Pod], states: Mapping[int, JobState], rules: PlacementConfig
+) -> Iterator[int]:
     """Yields the ids under which a Pod may have a job, and which are not among `states`."""
     for pod in pods:
         yield from (job_id for job_id in possible_ids(pod, rules) if job_id not in states)
 
 
 def with_their_pods(
-    jobs: Collection[Job], pods: Iterable[Pod], rules: Rules
+    jobs: Collection[Job], pods: Iterable[Pod], rules: PlacementConfig
 ) -> Iterator[tuple[str, Job]]:
     """Yields jobs without a key, each with the uid of the Pod whose id it has. Whether it is that Pod's
     is for `ownership.whose` to say."""
@@ -73,7 +78,9 @@ def with_their_pods(
         yield from ((uids[job.id], job) for job in jobs if job.id in uids)
 
 
-def _is_vouched_for(pod: Pod, ids: Iterable[int], states: Mapping[int, JobState], rules: Rules) -> bool:
+def _is_vouched_for(
+    pod: Pod, ids: Iterable[int], states: Mapping[int, JobState], rules: PlacementConfig
+) -> bool:
     carried = pod.allocation
     if pod.finished or pod.doomed or carried is None or pod.node is None or carried.node != pod.node:
         return False
@@ -99,7 +106,9 @@ class _Found:
         return key_of(self.job) is None
 
 
-def recovered(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[Placeholder | None, tuple[Job, ...]]:
+def recovered(
+    pod: Pod, jobs: tuple[Job, ...], at: Context
+) -> tuple[Placeholder | None, tuple[Job, ...]]:
     """Returns the record of a Pod found at the start (None where it needs none) and its live jobs
     that are no longer wanted. What a Pod's annotations say of its job is believed only where the job
     itself, or the id that follows from the Pod's uid, bears it out."""
@@ -115,18 +124,18 @@ def recovered(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[Placeholder 
     return record, tuple(f.job for f in found if f.live and f.job.id != kept)
 
 
-def _ours(pod: Pod, jobs: tuple[Job, ...], at: Moment) -> tuple[_Found, ...]:
+def _ours(pod: Pod, jobs: tuple[Job, ...], at: Context) -> tuple[_Found, ...]:
     claim = claim_of(pod, at.rules.cluster, own_ids(pod, at.rules), at.view)
     keyed = ((key_of(job) or own_key(job.id, pod, at.rules), job) for job in jobs if is_own(job, claim))
     ours = (_Found(key, job) for key, job in keyed if key is not None)
     return tuple(sorted(ours, key=lambda f: (f.key.attempt, f.key.attempt_try)))
 
 
-def _of_bound(pod: Pod, found: tuple[_Found, ...], at: Moment) -> _Found | None:
+def _of_bound(pod: Pod, found: tuple[_Found, ...], at: Context) -> _Found | None:
     """The job that lives where a bound Pod is, whatever the Pod says: else the one that it names, or one
     that lives; and where the one that it names was elsewhere, one that ended where the Pod is. One from
-    when the Pod was a guest may not end it."""
-    known = [f for f in found if not f.key.adopted and not burnt(f.job)]
+    when the Pod was an adopted Pod may not end it."""
+    known = [f for f in found if not f.key.adopted and not failed_before_start(f.job)]
     where = {f.job.id: _is_there(f.job, pod, at.view) for f in known}
 
     def rank(found: _Found) -> tuple[bool, ...]:
@@ -147,6 +156,8 @@ def _of_bound(pod: Pod, found: tuple[_Found, ...], at: Moment) -> _Found | None:
 
 def _is_there(job: Job, pod: Pod, view: ClusterView) -> bool | None:
     """Tells whether a job has, or had, the Node of a bound Pod; None where it was given none."""
+    if job.nodes and view.names_it(pod.node, job.nodes[0]):
+        return True
     node = view.node_of(job.nodes[0]) if job.nodes else None
     if node is None:
         return waits_for_its_pods_node(job, pod, view) or None
@@ -158,11 +169,11 @@ def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
     attempt that was more than a burnt id."""
     live = [f for f in found if f.live]
     live.sort(key=lambda f: (f.key.attempt != pod.attempt, not f.job.state.running))
-    current = [f for f in found if f.key.attempt == pod.attempt and not burnt(f.job)]
+    current = [f for f in found if f.key.attempt == pod.attempt and not failed_before_start(f.job)]
     return next(iter(live), current[-1] if current else None)
 
 
-def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
+def _bound(pod: Pod, chosen: _Found | None, at: Context) -> Placeholder | None:
     """A bound Pod without a job of ours is somebody else's, and so is one on another Node than its
     job's; one whose own job was not read, or is not known to Slurm, runs on (invariant I5)."""
     record = Placeholder(pod, State.BOUND, since=at.now, first_seen=at.now, attempt=pod.attempt)
@@ -190,7 +201,7 @@ def _bound(pod: Pod, chosen: _Found | None, at: Moment) -> Placeholder | None:
     return record.move(State.EVICTING, at.now, job_over=True, cause=end_of(job.id, job.state))
 
 
-def _runs_by_another(pod: Pod, job: Job, at: Moment) -> bool:
+def _runs_by_another(pod: Pod, job: Job, at: Context) -> bool:
     """A slurmctld that was killed may bring back the job of an earlier attempt, and have forgotten the
     one that a Pod was bound by."""
     carried = pod.allocation
@@ -199,7 +210,7 @@ def _runs_by_another(pod: Pod, job: Job, at: Moment) -> bool:
     return own_key(carried.job_id, pod, at.rules) is not None
 
 
-def _without_job(record: Placeholder, at: Moment) -> Placeholder | None:
+def _without_job(record: Placeholder, at: Context) -> Placeholder | None:
     carried = record.pod.allocation
     key = own_key(carried.job_id, record.pod, at.rules) if carried else None
     if carried is None or key is None:
@@ -208,10 +219,10 @@ def _without_job(record: Placeholder, at: Moment) -> Placeholder | None:
         return record.move(State.EVICTING, at.now, job_over=True, cause=_DOOMED)
     later = at.now + at.rules.verified * (carried.job_id % _SPREAD) / _SPREAD
     known = with_carried(record._replace(attempt=key.attempt), at)
-    return known._replace(doubted=inf, not_before=later)
+    return known._replace(unverified_since=inf, not_before=later)
 
 
-def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Moment) -> Placeholder:
+def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Context) -> Placeholder:
     blank = Placeholder(pod, since=at.now, first_seen=at.now, attempt=pod.attempt)
     carries = with_carried(blank, at)
     if carries.allocation is not None:
@@ -227,7 +238,7 @@ def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Mom
     return after_read(numbered._replace(state=State.SUBMITTING), job, at)
 
 
-def _allocated(record: Placeholder, found: tuple[_Found, ...], at: Moment) -> Placeholder:
+def _allocated(record: Placeholder, found: tuple[_Found, ...], at: Context) -> Placeholder:
     """A Binding of what the Pod carries may be under way, whatever has become of the job: so it holds
     its Node until that is proven to be over."""
     jobs = (f.job for f in found if f.job.id == record.job_id)

@@ -1,4 +1,4 @@
 """Policies as people write them: a YAML file, checked, and read again when it changes.
 
-What a policy means is decided in `extender.placement.policy`.
+What a policy means is decided in `extender.policy.rules`.
 """

@@ -7,8 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from extender.placement.policy import Policy, described
 from extender.policy.file import WrongPolicy, read, schema
+from extender.policy.rules import Policy, described
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -24,8 +24,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from extender.placement.annotations import LARGEST, LONGEST_MINUTES
-from extender.placement.policy import Choice, Policy, Rule
+from extender.policy.rules import Choice, Policy, Rule
+from extender.request.annotations import LARGEST, LONGEST_MINUTES
 from slurm_client.ownership import OWNERS, may_own
 
 _INTEGER = "tag:yaml.org,2002:int"
@@ -151,6 +151,11 @@ class PolicyModel(_Part):
         "restricted", description="what Pods may ask for that no rule is for: nothing, or anything"
     )
     rules: list[RuleModel] = []
+    pod_users: list[_User] = Field(
+        [],
+        description="uids of users that only Pods have, so that no native job is theirs; `token`: the"
+        " user of the extender's token",
+    )
 
 
 def schema() -> dict[str, Any]:
@@ -173,7 +178,8 @@ def read(path: Path) -> Policy:
 
 def _policy(model: PolicyModel) -> Policy:
     rules = tuple(_rule(rule, number) for number, rule in enumerate(model.rules, 1))
-    return Policy(rules, model.preset == "open")
+    pod_users = frozenset(None if isinstance(user, str) else user for user in model.pod_users)
+    return Policy(rules, model.preset == "open", pod_users)
 
 
 def _rule(model: RuleModel, number: int) -> Rule:

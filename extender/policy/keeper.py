@@ -13,9 +13,9 @@ from typing import Literal
 
 import structlog
 
-from extender.health import Health
-from extender.placement.policy import OPEN, RESTRICTED, Policy
 from extender.policy.file import WrongPolicy, read
+from extender.policy.rules import OPEN, RESTRICTED, Policy
+from service.health import Health
 
 log = structlog.get_logger()
 

@@ -1,21 +1,60 @@
-"""/preempt: no victims, ever. Slurm preempts.
+"""/preempt: of the victims that kube-scheduler proposes, those whose eviction helps.
 
-kube-scheduler would evict a Pod for one that Slurm has not admitted: it asks no filter before.
-
-Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionResult.
+None for a Pod of ours: for those only Slurm preempts. kube-scheduler asks no /filter before it
+proposes; it would evict one Pod after the other for one that Slurm has not let in. Any other Pod gets
+what was proposed on the Nodes that it may use then (`OccupancyView.open_without`), and no other
+victims: which ones are enough, and the least important, is kube-scheduler's to find.
+Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionArgs and ExtenderPreemptionResult.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from extender.wire import Verb
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from extender.request.manifest import PodManifest
+from extender.request.translation import TranslationConfig
+from extender.unmanaged.capacity_watch import OccupancyView
+from service.http_server import Verb
 
 
-def verb() -> Verb:
+def _all_victims(given: dict[str, Any]) -> dict[str, Any]:
+    for victims in given.values():
+        try:
+            named = all(isinstance(uid, str) for uid in _uids(victims))
+        except (KeyError, TypeError):
+            named = False
+        if not named:
+            raise ValueError("victims have Pods, each with its UID")
+    return given
+
+
+def _uids(victims: dict[str, Any]) -> list[str]:
+    return [pod["UID"] for pod in victims["Pods"]]
+
+
+class PreemptionArgs(BaseModel):
+    """ExtenderPreemptionArgs; the victims are null unless the extender is nodeCacheCapable, without
+    which /filter refuses every Node."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    Pod: PodManifest
+    NodeNameToMetaVictims: Annotated[dict[str, Any], AfterValidator(_all_victims)] | None = None
+    """MetaVictims, by Node; the first that is wrong is told, and none is looked at after it."""
+
+
+def verb(translation: TranslationConfig, occupancy: OccupancyView) -> Verb:
     """Returns the verb."""
 
-    async def preempt(_: bytes) -> dict[str, Any]:
-        return {"NodeNameToMetaVictims": {}}
+    async def preempt(body: bytes) -> dict[str, Any]:
+        args = PreemptionArgs.model_validate_json(body)
+        proposed = args.NodeNameToMetaVictims or {}
+        if translation.manages(args.Pod):
+            return {"NodeNameToMetaVictims": {}}
+        victims = {node: _uids(each) for node, each in proposed.items()}
+        nodes = await occupancy.open_without(args.Pod, victims)
+        return {"NodeNameToMetaVictims": {node: proposed[node] for node in nodes}}
 
     return preempt

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from extender.wire import Items, Verb
+from service.http_server import Items, Verb
 
 
 class PrioritizeArgs(BaseModel):

@@ -7,39 +7,30 @@ from typing import Annotated, Final
 import typer
 import uvloop
 
-from loadtest.slurmrestd_stub.manners import Manners
-from loadtest.slurmrestd_stub.server import serving
+from loadtest.slurmrestd_stub.delays import Delays
+from loadtest.slurmrestd_stub.routes import serving
 from slurm_client.in_memory import DEFAULTS, InMemorySlurm, node, partition
-from slurm_client.model import JobSpec
 
 FEATURES: Final = ("h100", "ib")
-NATIVE: Final = "native"
-"""A partition of others' jobs, that starts nothing."""
+CLOSED_PARTITION: Final = "native"
+"""The one that starts nothing."""
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command(help=__doc__)
-def main(  # noqa: PLR0913 - each is an option
+def main(
     *,
     port: Annotated[int, typer.Option(help="On 127.0.0.1.")],
     nodes: Annotated[int, typer.Option(min=1, help="Called external-1, external-2 ...")] = 5000,
     cpus: Annotated[int, typer.Option(min=1, help="Of each node.")] = 8,
     memory_mb: Annotated[int, typer.Option(min=1, help="Of each node.")] = 16_000,
     gpus: Annotated[int, typer.Option(min=0, help="Of each node.")] = 4,
-    native_jobs: Annotated[
-        int, typer.Option(min=0, help="Jobs of others that wait in a partition of their own.")
-    ] = 0,
     tick_s: Annotated[float, typer.Option(help="Between two turns of Slurm's scheduler.")] = 0.5,
     slowness: Annotated[float, typer.Option(help="Times the measured latencies; 0: at once.")] = 1.0,
-    busy_every_s: Annotated[float, typer.Option(help="How often slurmctld answers nobody.")] = 30.0,
-    busy_s: Annotated[float, typer.Option(help="And for how long.")] = 0.0,
-    unspecified: Annotated[float, typer.Option(help="The part of calls that meet a bare 500.")] = 0.0,
-    lost: Annotated[float, typer.Option(help="The part that is carried out and not answered.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of what fails.")] = 0,
 ) -> None:
-    manners = Manners(nodes, slowness, busy_every_s, busy_s, unspecified, lost, seed)
-    uvloop.run(_serve(_slurm(nodes, cpus, memory_mb, gpus, tick_s), manners, native_jobs, port))
+    delays = Delays(nodes, slowness)
+    uvloop.run(_serve(_slurm(nodes, cpus, memory_mb, gpus, tick_s), delays, port))
 
 
 def _slurm(nodes: int, cpus: int, memory_mb: int, gpus: int, tick_s: float) -> InMemorySlurm:
@@ -51,7 +42,7 @@ def _slurm(nodes: int, cpus: int, memory_mb: int, gpus: int, tick_s: float) -> I
             node(name, cpus=cpus, memory_mb=memory_mb, gres=gres, features=FEATURES[: 1 + at % 2])
             for at, name in enumerate(names)
         ],
-        [partition("main", names, default=True), partition(NATIVE, names[:1], up=False)],
+        [partition("main", names, default=True), partition(CLOSED_PARTITION, names[:1], up=False)],
         tick_s=tick_s,
         configuration=replace(
             DEFAULTS, cluster_name="local", max_job_count=200_000, kill_wait_s=40, min_job_age_s=300
@@ -59,10 +50,8 @@ def _slurm(nodes: int, cpus: int, memory_mb: int, gpus: int, tick_s: float) -> I
     )
 
 
-async def _serve(slurm: InMemorySlurm, manners: Manners, native_jobs: int, port: int) -> None:
-    for number in range(1, native_jobs + 1):
-        await slurm.submit(JobSpec("native", cpus=1, memory_mb=100, partition=NATIVE), number)
-    async with serving(slurm, manners, port=port) as url:
+async def _serve(slurm: InMemorySlurm, delays: Delays, port: int) -> None:
+    async with serving(slurm, delays, port=port) as url:
         typer.echo(f"slurmrestd's stub serves at {url}")
         await asyncio.Event().wait()
 

@@ -1,4 +1,4 @@
-"""Request bodies of v0.0.45, read into the model's values: the way back from `slurm_client.wire`."""
+"""Request bodies of v0.0.45, read into the model's values: the way back from `slurm_client.requests`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,9 +6,13 @@ from typing import Any
 from slurm_client import hostlist
 from slurm_client.errors import CAUSES, InvalidRequest
 from slurm_client.model import JobChanges, JobSpec
-from slurm_client.replies import number
+from slurm_client.responses import number
 
 _PARSING_FAILED = 9001
+_AS_THEY_ARE = (
+    *("partition", "account", "qos", "reservation", "comment", "constraints", "prefer"),
+    "current_working_directory",
+)
 
 Body = Mapping[str, Any]
 
@@ -22,29 +26,21 @@ def job_id(body: Body) -> int:
 def spec(body: Body) -> JobSpec:
     """A new job's. Raises InvalidRequest."""
     job = _job(body)
-    shared = job.get("shared") or ()
     return JobSpec(
         name=str(job.get("name") or ""),
         cpus=_whole(job, "cpus_per_task"),
         memory_mb=number(job.get("memory_per_node")) or 0,
-        gres=_gres(job.get("tres_per_node") or ""),
+        gres=tuple(_gres(one) for one in (job.get("tres_per_node") or "").split(",") if one),
         nodes=_whole(job, "minimum_nodes"),
-        partition=job.get("partition"),
-        account=job.get("account"),
-        qos=job.get("qos"),
-        reservation=job.get("reservation"),
-        comment=job.get("comment"),
-        constraints=job.get("constraints"),
-        prefer=job.get("prefer"),
-        current_working_directory=job.get("current_working_directory"),
         priority=number(job.get("priority")),
-        shared=shared[0] if shared else None,
+        shared=next(iter(job.get("shared") or ()), None),
         required_nodes=_names(job.get("required_nodes")) or (),
         excluded_nodes=_names(job.get("excluded_nodes")) or (),
         user_id=_id(job.get("user_id")),
         group_id=_id(job.get("group_id")),
         time_limit_minutes=number(job.get("time_limit")),
         admin_comment=str(job.get("admin_comment") or ""),
+        **{name: job.get(name) for name in _AS_THEY_ARE},
     )
 
 
@@ -80,22 +76,17 @@ def _whole(job: Body, field: str) -> int:
 
 def _id(value: object) -> int | None:
     """Users and groups come as text; names are not resolved here."""
-    if value is None:
-        return None
-    if not str(value).isdecimal():
+    if value is not None and not str(value).isdecimal():
         raise not_understood(f"{value!r} is no number of a user or group")
-    return int(str(value))
+    return None if value is None else int(str(value))
 
 
-def _gres(tres: str) -> tuple[tuple[str, int], ...]:
-    """Of "gres/gpu:2,gres/gpu:h100:1"."""
-    found = []
-    for one in filter(None, tres.split(",")):
-        name, _, count = one.removeprefix("gres/").rpartition(":")
-        if not count.isdecimal():
-            raise not_understood(f"{one!r} is no TRES with its number")
-        found.append((name, int(count)))
-    return tuple(found)
+def _gres(tres: str) -> tuple[str, int]:
+    """Of "gres/gpu:h100:1"."""
+    name, _, count = tres.removeprefix("gres/").rpartition(":")
+    if not count.isdecimal():
+        raise not_understood(f"{tres!r} is no TRES with its number")
+    return name, int(count)
 
 
 def _names(expressions: object) -> tuple[str, ...] | None:

@@ -1,12 +1,13 @@
-"""Replies of v0.0.45, from the model's values: the way back from `slurm_client.replies`.
+"""Replies of v0.0.45, from the model's values: the way back from `slurm_client.responses`.
 
-A job and a node have all the fields of 26.05.5's, so that they are as long and take as long to read;
-those that nothing here sets are in job.json and node.json, as they were for an EXTERNAL job and node.
+A reply is a template of the folder `replies`, in which "$KIND FIELD" stands for a field of the value. A
+job and a node have all the fields of 26.05.5's, so that they are as long and take as long to read; those
+that nothing here sets are as they were for an EXTERNAL job and node.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,70 +17,68 @@ from slurm_client.model import Capabilities, Configuration, Job, JobState, Node,
 
 Document = dict[str, Any]
 
-_HERE: Final = Path(__file__).parent
-_JOB: Final[Document] = json.loads((_HERE / "job.json").read_text())
-_NODE: Final[Document] = json.loads((_HERE / "node.json").read_text())
-_VERSION: Final = "v0.0.45"
-_PATHS: Final = (
-    *("ping/", "conf", "partitions/", "nodes/", "node/{node_name}", "resources/{job_id}"),
-    *("jobs/state/", "job/{job_id}", "job/submit", "job/allocate"),
+_REPLIES: Final = Path(__file__).parent / "replies"
+_DEVICES: Final = re.compile(
+    r"(?P<name>\w+)(?::(?P<type>\w+))?:(?P<count>\d+)\(IDX:(?P<index>[\d,-]+)\)"
 )
-_DEVICES: Final = re.compile(r"(\w+)(?::(\w+))?:(\d+)\(IDX:([\d,-]+)\)")
 
 
-def meta(capabilities: Capabilities) -> Document:
-    """What every reply says of its server."""
-    return {
-        "plugin": {
-            "type": "openapi/slurmctld",
-            "name": "Slurm OpenAPI slurmctld",
-            "data_parser": f"data_parser/{_VERSION}",
-            "accounting_storage": "",
-        },
-        "client": {"source": "127.0.0.1:0(fd:9)", "user": "root", "group": "root"},
-        "command": [],
-        "slurm": {
-            "version": {"major": "26", "micro": "5", "minor": "05"},
-            "release": capabilities.release,
-            "cluster": capabilities.cluster,
-        },
-    }
+def _number(value: int | None) -> Document:
+    return {"set": value is not None, "infinite": False, "number": value or 0}
 
 
-def openapi(capabilities: Capabilities) -> Document:
+_KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "": lambda value: value,
+    "number": _number,
+    "time": lambda value: _number(value or 0),
+    "limit": lambda value: _number(value) | {"infinite": value is None},
+    "hostlist": hostlist.compress,
+    "list": lambda value: ",".join(value or ()),
+}
+
+
+class _Template:
+    """Writes one kind of reply."""
+
+    def __init__(self, name: str) -> None:
+        told: Document = json.loads((_REPLIES / f"{name}.json").read_text())
+        self._fields = {key: value for key, value in told.items() if '"$' in json.dumps(value)}
+        self._fixed = {key: value for key, value in told.items() if key not in self._fields}
+
+    def filled(self, known: object) -> Document:
+        return self._fixed | {key: _filled(value, known) for key, value in self._fields.items()}
+
+
+def _filled(value: Any, known: object) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(each, known) for key, each in value.items()}
+    if not isinstance(value, str) or not value.startswith("$"):
+        return value
+    kind, field = value[1:].split(" ")
+    return _KINDS[kind](getattr(known, field))
+
+
+_JOB, _NODE, _PARTITION = (_Template(name) for name in ("job", "node", "partition"))
+meta: Final[Callable[[Capabilities], Document]] = _Template("meta").filled
+"""What every reply says of its server."""
+configuration: Final[Callable[[Configuration], Document]] = _Template("configuration").filled
+"""What slurm.conf is run with."""
+_OPENAPI: Final = (_REPLIES / "openapi.json").read_text()
+UNSPECIFIED: Final[Document] = json.loads((_REPLIES / "unspecified.json").read_text())
+"""Of SLURM_ERROR, which says nothing."""
+
+
+def openapi(capabilities: Capabilities) -> bytes:
     """Of it, what a client looks for its capabilities in."""
-    flags = ["EXTERNAL_JOB"] if capabilities.external_jobs else []
-    schemas = {
-        f"{_VERSION}_job_desc_msg": {"properties": {"flags": {"items": {"enum": flags}}}},
-        f"{_VERSION}_partition_info": {"properties": {"flags": {}}},
-    }
-    paths: Document = {f"/slurm/{_VERSION}/{path}": {} for path in _PATHS}
-    return {"openapi": "3.0.3", "paths": paths, "components": {"schemas": schemas}}
+    flag = '"EXTERNAL_JOB"' if capabilities.external_jobs else ""
+    books = '"/slurmdb/v0.0.45/job/{job_id}": {},' if capabilities.books else ""
+    return _OPENAPI.replace('"$flag"', flag).replace('"$books": {},', books).encode()
 
 
 def ping(*, responding: bool) -> Document:
     status = "" if responding else "Unable to contact slurm controller (connect failure)"
     one = {"hostname": "stub", "pinged": "UP" if responding else "DOWN", "responding": responding}
     return {"pings": [one | {"mode": "primary", "primary": True, "latency": 100, "status": status}]}
-
-
-def configuration(known: Configuration) -> Document:
-    """What slurm.conf is run with."""
-    conf = {
-        "ClusterName": known.cluster_name,
-        "FirstJobId": known.first_job_id,
-        "MaxJobId": known.max_job_id,
-        "MaxJobCount": known.max_job_count,
-        "KillWait": known.kill_wait_s,
-        "MinJobAge": known.min_job_age_s,
-        "PreemptType": known.preempt_type,
-        "PreemptMode": ",".join(known.preempt_mode or ()),
-        "SlurmUserId": known.slurm_user_id,
-        "SchedulerParameters": ",".join(known.scheduler_parameters or ()),
-        "MessageTimeout": known.message_timeout_s,
-    }
-    times = {"BOOT_TIME": known.boot_time, "NEXT_JOB_ID": known.next_job_id}
-    return {"slurm_conf": conf, "slurm_conf_meta": times}
 
 
 def created(job_id: int) -> Document:
@@ -93,7 +92,19 @@ def states(known: Mapping[int, JobState]) -> Document:
 
 def job(known: Job) -> Document:
     """The only one of `jobs`."""
-    return {"jobs": [_job(known)], "last_update": _number(known.submit_time)}
+    flags = ["EXTERNAL_JOB"] if known.external else []
+    told = {"job_state": _state(known.state), "state_reason": known.reason or "None", "flags": flags}
+    return {"jobs": [_JOB.filled(known) | told], "last_update": _number(known.submit_time)}
+
+
+def in_the_books(known: Job | None, canceller: str | None, cluster: str) -> Document:
+    """Of what slurmdbd has written down, what a client looks for."""
+    if known is None:
+        return {"jobs": []}
+    state = {"current": [known.state.base], "reason": "None"}
+    times = {"submission": known.submit_time}
+    who = {"cluster": cluster, "kill_request_user": canceller or ""}
+    return {"jobs": [{"state": state, "time": times} | who]}
 
 
 def cancelled(job_id: int, number: int, words: str) -> Document:
@@ -109,34 +120,16 @@ def resources(known: Job) -> Document:
     return {"nodes": [_resources(known, *one) for one in zip(known.nodes, gres, strict=True)]}
 
 
+def _resources(known: Job, node: str, gres: str) -> Document:
+    devices = [found.groupdict("") for found in _DEVICES.finditer(gres)]
+    counted = [{**each, "count": int(each["count"])} for each in devices]
+    return {"node": node, "mem_alloc": known.memory_mb, "core_bitmap": "", "gres": counted}
+
+
 def node(known: Node) -> Document:
     """One of `nodes`."""
-    sockets, cores = 1, known.cores or known.cpus
-    return (
-        _NODE
-        | {
-            "name": known.name,
-            "state": sorted(known.states, key=lambda state: state in {"DRAIN", "EXTERNAL"}),
-            "cpus": known.cpus,
-            "effective_cpus": known.cpus,
-            "sockets": sockets,
-            "cores": cores,
-            "threads": known.threads_per_core,
-            "real_memory": known.memory_mb,
-            "gres": known.gres,
-            "gres_used": known.gres_used,
-            "features": list(known.features),
-            "active_features": list(known.features),
-            "partitions": list(known.partitions),
-            "address": known.address,
-            "hostname": known.hostname,
-            "reason": known.reason,
-            "comment": known.comment,
-            "extra": known.extra,
-            "cluster_name": "",
-        }
-        | allocated(known)
-    )
+    states = sorted(known.states, key=lambda state: state in {"DRAIN", "EXTERNAL"})
+    return _NODE.filled(known) | {"state": states, "cores": known.cores or known.cpus}
 
 
 def allocated(known: Node | None) -> Document:
@@ -145,8 +138,13 @@ def allocated(known: Node | None) -> Document:
     return {"alloc_cpus": cpus, "alloc_memory": memory_mb}
 
 
-def partitions(known: Iterable[Partition]) -> Document:
-    return {"partitions": [_partition(one) for one in known]}
+def partition(known: Partition) -> Document:
+    """One of `partitions`."""
+    told = _PARTITION.filled(known)
+    told["nodes"]["total"] = len(known.nodes)
+    told["partition"]["state"] = ["UP" if known.up else "DOWN"]
+    told["flags"] = ["DEFAULT"] if known.default else []
+    return told | {"preempt_mode": list(known.preempt_mode) or ["CLUSTER_GLOBAL"]}
 
 
 def errors(error: SlurmError) -> Document:
@@ -155,92 +153,10 @@ def errors(error: SlurmError) -> Document:
     return {"errors": [told | {"source": "slurmctld"}]}
 
 
-def unspecified() -> Document:
-    """Of SLURM_ERROR, which says nothing."""
-    told = {
-        "description": "Batch job submission failed",
-        "error_number": -1,
-        "error": "Unspecified error",
-    }
-    return {"errors": [told | {"source": "slurm_submit_batch_job()"}]}
-
-
 def no_such_node(name: str) -> Document:
     """HTTP 200, and no number."""
     return {"nodes": [], "errors": [{"description": f"Failure to query node {name}", "source": "node"}]}
 
 
-def _job(known: Job) -> Document:
-    done = {"status": ["SUCCESS"], "return_code": _number(known.exit_code)}
-    return _JOB | {
-        "job_id": known.id,
-        "job_state": _state(known.state),
-        "name": known.name,
-        "partition": known.partition,
-        "user_id": known.user_id,
-        "group_id": known.group_id,
-        "account": known.account,
-        "qos": known.qos,
-        "resv_name": known.reservation,
-        "comment": known.comment,
-        "admin_comment": known.admin_comment,
-        "nodes": hostlist.compress(known.nodes),
-        "gres_detail": list(known.gres),
-        "cpus": _number(known.cpus_allocated),
-        "state_reason": known.reason or "None",
-        "state_description": known.state_description,
-        "submit_time": _number(known.submit_time or 0),
-        "start_time": _number(known.start_time or 0),
-        "end_time": _number(known.end_time or 0),
-        "preempt_time": _number(known.preempt_time or 0),
-        "exit_code": done | {"signal": {"id": _number(known.exit_signal), "name": ""}},
-        "step_id": {"sluid": known.sluid, "job_id": _number(known.id), "step_id": "entire"},
-        "flags": ["EXTERNAL_JOB"] if known.external else [],
-        "restart_cnt": known.restart_count,
-        "cpus_per_task": _number(known.cpus_per_node),
-        "memory_per_node": _number(known.memory_mb),
-        "tres_per_node": known.tres_per_node,
-        "node_count": _number(known.node_count),
-        "features": known.constraints,
-        "prefer": known.prefer,
-        "required_nodes": hostlist.compress(known.required_nodes),
-        "excluded_nodes": hostlist.compress(known.excluded_nodes),
-        "current_working_directory": known.current_working_directory,
-        "priority": _number(known.priority),
-        "time_limit": _number(known.time_limit_minutes, infinite=known.time_limit_minutes is None),
-        "requeue": known.requeue,
-        "hold": known.held,
-    }
-
-
-def _resources(known: Job, node: str, gres: str) -> Document:
-    return {
-        "node": node,
-        "mem_alloc": known.memory_mb,
-        "core_bitmap": "",
-        "gres": [
-            {"name": name, "type": kind, "count": int(count), "index": index}
-            for name, kind, count, index in _DEVICES.findall(gres)
-        ],
-    }
-
-
-def _partition(known: Partition) -> Document:
-    return {
-        "name": known.name,
-        "nodes": {"configured": hostlist.compress(known.nodes), "total": len(known.nodes)},
-        "flags": ["DEFAULT"] if known.default else [],
-        "partition": {"state": ["UP" if known.up else "DOWN"], "oversubscribe": known.oversubscribe},
-        "priority": {"tier": known.priority_tier},
-        "preempt_mode": list(known.preempt_mode) or ["CLUSTER_GLOBAL"],
-        "maximums": {"time": _number(known.max_time_minutes, infinite=known.max_time_minutes is None)},
-        "grace_time": known.grace_time_s,
-    }
-
-
 def _state(state: JobState) -> list[str]:
     return [state.base, *sorted(state.flags)]
-
-
-def _number(value: int | None, *, infinite: bool = False) -> Document:
-    return {"set": value is not None, "infinite": infinite, "number": value or 0}

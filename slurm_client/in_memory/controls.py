@@ -74,6 +74,13 @@ class Controls:
             if record.has_nodes and any(slot.node == name for slot in record.slots):
                 self._controller.end(record, "NODE_FAIL", now, reason="NodeDown")
 
+    def completing(self, name: str, *, lasts: bool = True) -> None:
+        """A job that has ended there still has a process, or its Epilog runs, while it lasts."""
+        machine = self._controller.machines[name]
+        others = machine.flags - {"COMPLETING"}
+        flags = others | {"COMPLETING"} if lasts else others
+        self._flag(name, set(flags), machine.reason, self._now())
+
     def drain(self, name: str, reason: str = "drained") -> None:
         """No new jobs on the node; those that run go on."""
         self._flag(name, {"DRAIN"}, reason, self._now())

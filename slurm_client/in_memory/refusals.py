@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slurm_client import hostlist, wire
+from slurm_client import hostlist, requests
 from slurm_client.errors import (
     CAUSES,
     InvalidRequest,
@@ -94,7 +94,7 @@ def named(expressions: Iterable[str], known: Collection[str]) -> tuple[str, ...]
 
 def checked(spec: JobSpec, machines: Mapping[str, Machine]) -> JobSpec:
     """The job with each node of its lists by name, after what Slurm refuses before it makes a record."""
-    wire.check(spec)
+    requests.check(spec)
     required, excluded = named(spec.required_nodes, machines), named(spec.excluded_nodes, machines)
     if not _are_somewhere(spec.constraints, machines):
         raise refusal(INVALID_FEATURE)

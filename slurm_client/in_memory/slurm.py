@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DEFAULTS: Final = Configuration(
     cluster_name="in-memory",
     first_job_id=1,
-    max_job_id=67_043_328,
+    max_job_id=33_554_432,
     max_job_count=10_000,
     kill_wait_s=30,
     min_job_age_s=300,
@@ -39,7 +39,8 @@ DEFAULTS: Final = Configuration(
     message_timeout_s=10,
     next_job_id=1,
 )
-"""What `configuration` tells where the caller has no other wish: Slurm's own defaults."""
+"""What `configuration` tells where the caller has no other wish: Slurm's own defaults, and
+the MaxJobId that the extender recommends."""
 
 
 class InMemorySlurm(Controls):
@@ -80,6 +81,7 @@ class InMemorySlurm(Controls):
             external_jobs=external_jobs,
             configuration=True,
             default_partition=True,
+            books=accounting is not None,
         )
         self._configuration = replace(configuration, boot_time=int(now))
 
@@ -141,6 +143,12 @@ class InMemorySlurm(Controls):
     async def cancel(self, job_id: int, name: str | None = None) -> None:
         self._controller.cancel(job_id, self._begin(), name)
         self._answer("cancel")
+
+    async def canceller(self, job_id: int) -> str | None:
+        """Whoever it was is told to be root, which those are who ask here."""
+        job = await self.job(job_id)
+        cancelled = job is not None and job.state.base == "CANCELLED"
+        return "root" if cancelled and self._capabilities.books else None
 
     async def nodes(self) -> tuple[Node, ...]:
         self._begin()

@@ -12,81 +12,62 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-CONTRACTS = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+IMPORTLINTER = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]
+CONTRACTS = IMPORTLINTER["contracts"]
 
-MODULES = [
-    "extender/adoption.py",
-    "extender/app.py",
-    "extender/audit/__main__.py",
-    "extender/audit/reader.py",
-    "extender/claim_watch.py",
-    "extender/cluster_view.py",
-    "extender/connections.py",
-    "extender/dispatcher.py",
-    "extender/health.py",
-    "extender/job_watch.py",
-    "extender/lease.py",
-    "extender/listener.py",
-    "extender/node_keeper.py",
-    "extender/occupancy_view.py",
-    "extender/pod_watch.py",
-    "extender/recovery.py",
-    "extender/refusals.py",
-    "extender/resource_watch.py",
-    "extender/seldom.py",
-    "extender/placement/ledger.py",
-    "extender/placement/policy.py",
-    "extender/admission/mutate.py",
-    "extender/bind/route.py",
-    "extender/filter/route.py",
-    "extender/hooks/route.py",
-    "extender/policy/file.py",
-    "extender/preempt/route.py",
-    "extender/prioritize/route.py",
-    "slurm_client/in_memory/slurm.py",
-    "slurm_client/model.py",
-    "slurm_client/rest.py",
-]
+PACKAGES, INSIDE = "programs, clients, services", "the extender's packages"
+ROOTS, CLIENT = (
+    "only the composition roots build the adapters",
+    "only the client talks to kube-apiserver",
+)
+PURE = "what decides does nothing else"
 
 # Contract, importing module, what it imports.
 VIOLATIONS = [
-    ("slurm_client knows nothing of the project", "slurm_client/model.py", "extender.dispatcher"),
-    ("slurm_client knows nothing of the project", "slurm_client/rest.py", "kubernetes"),
-    (
-        "only the composition roots build the Slurm adapter",
-        "extender/dispatcher.py",
-        "slurm_client.rest",
-    ),
-    ("only the adapter talks to kube-apiserver", "extender/dispatcher.py", "aiohttp"),
-    ("only the adapter talks to kube-apiserver", "extender/bind/route.py", "kubernetes"),
-    ("only the adapter talks to kube-apiserver", "extender/lease.py", "aiohttp"),
-    ("only the adapter talks to kube-apiserver", "extender/audit/reader.py", "aiohttp"),
-    (
-        "only the composition roots build the Slurm adapter",
-        "extender/audit/reader.py",
-        "slurm_client.rest",
-    ),
-    ("each verb stands alone", "extender/bind/route.py", "extender.filter.route"),
-    ("each verb stands alone", "extender/hooks/route.py", "extender.admission.mutate"),
-    ("placement decides, and nothing else", "extender/placement/ledger.py", "asyncio"),
-    ("placement decides, and nothing else", "extender/placement/ledger.py", "prometheus_client"),
-    ("placement decides, and nothing else", "extender/placement/ledger.py", "time"),
-    ("placement decides, and nothing else", "extender/placement/policy.py", "yaml"),
+    (PACKAGES, "slurm_client/model.py", "extender.control.dispatcher"),
+    (PACKAGES, "slurm_client/rest.py", "kubernetes_client.errors"),
+    (PACKAGES, "kubernetes_client/rest.py", "slurm_client.model"),
+    (PACKAGES, "service/health.py", "slurm_client.errors"),
+    (PACKAGES, "service/health.py", "wellknown.names"),
+    (PACKAGES, "wellknown/names.py", "service.health"),
+    (INSIDE, "extender/control/dispatcher.py", "extender.telemetry"),
+    (INSIDE, "extender/placement/ledger.py", "extender.control.pod_patches"),
+    (INSIDE, "extender/bind/route.py", "extender.filter.route"),
+    (INSIDE, "extender/hooks/route.py", "extender.admission.mutate"),
+    (INSIDE, "extender/node_sync/controller.py", "extender.app"),
+    (INSIDE, "extender/request/pod.py", "extender.policy.rules"),
+    (ROOTS, "extender/control/dispatcher.py", "slurm_client.rest"),
+    (ROOTS, "extender/audit/reader.py", "slurm_client.rest"),
+    (ROOTS, "extender/control/pod_watch.py", "kubernetes_client.rest"),
+    (ROOTS, "kubernetes_client/watch.py", "kubernetes_client.rest"),
+    (CLIENT, "extender/control/dispatcher.py", "aiohttp"),
+    (CLIENT, "slurm_client/rest.py", "kubernetes"),
+    (CLIENT, "service/http_pool.py", "aiohttp"),
+    (PURE, "extender/placement/ledger.py", "asyncio"),
+    (PURE, "extender/placement/ledger.py", "prometheus_client"),
+    (PURE, "extender/placement/ledger.py", "time"),
+    (PURE, "extender/policy/rules.py", "yaml"),
+    (PURE, "wellknown/names.py", "structlog"),
 ]
 
 
-def broken_contracts(checkout: Path) -> set[str]:
-    """Runs import-linter on a checkout and returns the contracts that it says are broken."""
-    lint = Path(sys.executable).parent / "lint-imports"
+def lint(checkout: Path) -> subprocess.CompletedProcess[str]:
+    """Runs import-linter on a checkout."""
+    program = Path(sys.executable).parent / "lint-imports"
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(checkout), "COLUMNS": "200"}
-    done = subprocess.run(
-        [lint, "--no-cache", "--no-logo"],
+    return subprocess.run(
+        [program, "--no-cache", "--no-logo"],
         cwd=checkout,
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def broken_contracts(checkout: Path) -> set[str]:
+    """Returns the contracts that import-linter says are broken in a checkout."""
+    done = lint(checkout)
     lines = {line.strip() for line in done.stdout.splitlines()}
     broken = {contract["name"] for contract in CONTRACTS if f"{contract['name']} BROKEN" in lines}
     kept = {contract["name"] for contract in CONTRACTS if f"{contract['name']} KEPT" in lines}
@@ -97,15 +78,13 @@ def broken_contracts(checkout: Path) -> set[str]:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    """A project of empty modules under the contracts of this one."""
+    """A project of empty modules, named like those of this one, under its contracts."""
     shutil.copy(PROJECT / "pyproject.toml", tmp_path)
-    for module in MODULES:
-        path = tmp_path / module
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        for package in (path.parent, *path.parent.relative_to(tmp_path).parents):
-            if package != Path():
-                (tmp_path / package / "__init__.py").touch()
+    for package in IMPORTLINTER["root_packages"]:
+        for module in (PROJECT / package).rglob("*.py"):
+            path = tmp_path / module.relative_to(PROJECT)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
     return tmp_path
 
 
@@ -126,9 +105,18 @@ def test_a_forbidden_import_breaks_its_contract_and_no_other(
 
 
 def test_a_way_around_is_noticed_too(tiny: Path) -> None:
-    (tiny / "extender/placement/ledger.py").write_text("import extender.dispatcher\n")
-    (tiny / "extender/dispatcher.py").write_text("import asyncio\n")
-    assert broken_contracts(tiny) == {"placement decides, and nothing else"}
+    (tiny / "extender/placement/ledger.py").write_text("import slurm_client.tokens\n")
+    (tiny / "slurm_client/tokens.py").write_text("import asyncio\n")
+    assert broken_contracts(tiny) == {PURE}
+
+
+@pytest.mark.parametrize("where", ["extender/attic.py", "extender/attic/__init__.py"])
+def test_a_module_that_no_layer_names_is_noticed(tiny: Path, where: str) -> None:
+    (tiny / where).parent.mkdir(exist_ok=True)
+    (tiny / where).touch()
+    done = lint(tiny)
+    assert done.returncode == 1
+    assert "attic" in done.stdout
 
 
 def test_every_contract_is_tried() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from extender.audit import __main__ as command
-from extender.placement.audit import Finding, Kind
+from extender.audit.compare import Finding, FindingKind
 from extender.settings import Settings
 from slurm_client.errors import Unreachable
 
-ORPHAN = Finding(Kind.ORPHAN_JOB, "its Pod is gone", "end it", "default/p", 40000000, mended=True)
-DRAIN = Finding(Kind.STUCK_DRAIN, "drained for nothing", "undrain it", node="n1")
-NOTE = Finding(Kind.OTHER_CLUSTER, "another cluster's", "nothing", "default/q", 40000001)
+ORPHAN = Finding(FindingKind.ORPHAN_JOB, "its Pod is gone", "end it", "default/p", 40000000, mended=True)
+DRAIN = Finding(FindingKind.STUCK_DRAIN, "drained for nothing", "undrain it", node="n1")
+NOTE = Finding(FindingKind.OTHER_CLUSTER, "another cluster's", "nothing", "default/q", 40000001)
 
 Finds = Callable[..., None]
 

@@ -85,7 +85,7 @@ def anomalies(
             found
             for pod in pods
             if not pod.over
-            for found in (_of_pod if pod.managed else _of_guest)(pod, live[pod.uid])
+            for found in (_of_pod if pod.managed else _of_adopted_pod)(pod, live[pod.uid])
         ),
         *_stuck(by_uid, jobs, node_cpus if usable is None else usable),
         *_overcommitted(pods, jobs, node_cpus),
@@ -131,11 +131,11 @@ def _of_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
             yield Anomaly(UNBOUND_LEAKS, pod.uid, words, placing=True)
 
 
-def _of_guest(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
+def _of_adopted_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
     """It may be without a job, where Slurm had given its cores away before it knew of it."""
     for job in jobs:
         if job.running and job.node != pod.node:
-            yield Anomaly(UNBOUND_LEAKS, pod.uid, f"job {job.id} is not where guest {pod.name} is")
+            yield Anomaly(UNBOUND_LEAKS, pod.uid, f"job {job.id} is not where adopted Pod {pod.name} is")
 
 
 def _stuck(

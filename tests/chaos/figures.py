@@ -64,7 +64,7 @@ def figures(
     log: Callable[[float, str], None],
 ) -> Figures:
     """`log` is told moments and what was then."""
-    processes, pods = list(processes), judge.stays(calm.covers)
+    processes, pods = list(processes), judge.lingering_pods(calm.covers)
     met = list(overlaps(processes, pods, judge.node_cpus, judge.disowned))
     when = {(one.at, one.node) for one in met}
     everything = overlaps(processes, pods, judge.node_cpus)

@@ -8,7 +8,7 @@ Not even once, while everything fails:
   FLIGHT_S when its job ended: the extender's own timeout and the longest stall of a link.
 - A Pod deleted, or a native job cancelled, though nobody outside the extender gave cause (I3, I5, I6).
   Causes are the workload's own deletions and cancellations, which are noted before they are sent, and
-  what Slurm itself does to a job. A guest is deleted by nobody but its author.
+  what Slurm itself does to a job. An adopted Pod is deleted by nobody but its author.
 - A Pod bound by a job that has fewer CPUs or GPUs than the Pod asks for, or is in a partition that it
   does not ask for: the job's owner may shrink it, or move it.
 - A node that a person took out of service put back by somebody else, unless slurmctld forgot it.
@@ -81,8 +81,8 @@ class Causes:
     Pod that runs: it is no cause."""
 
     def gave_cause(self, pod: SeenPod, bound_at: float, at: float) -> bool:
-        """Whether a person did something by a moment for which a Pod may be deleted then. A guest is
-        deleted for nothing that is done to its job."""
+        """Whether a person did something by a moment for which a Pod may be deleted then. An adopted Pod
+        is deleted for nothing that is done to its job."""
         if self.deleted.get(pod.name, inf) <= at:
             return True
         if pod.managed and self.cancelled.get(pod.name, inf) <= at:
@@ -140,12 +140,12 @@ class Judge:
         self.odd: dict[str, str] = {}
         """Why those that are never to be bound are not, by uid."""
         self.adopted: set[str] = set()
-        """The uids of the guests for whom a job ran."""
+        """The uids of the adopted Pods for whom a job ran."""
         self._causes = causes
         self._node_cpus = node_cpus
         self._lasting, self._nodes_lasting = Lasting(), Lasting()
         self._out: frozenset[str] = frozenset()
-        self._stays: dict[str, Stay] = {}
+        self._lingering_pods: dict[str, Stay] = {}
         self._linger_s: dict[str, int] = {}
         """For how long the containers of Pods that were deleted by force may outlive them."""
         self._ended_by_slurm: set[int] = set()
@@ -180,7 +180,7 @@ class Judge:
             if pod.job_id is not None:
                 self._bound_by[pod.job_id] = binding
             if pod.managed:
-                self._stays[pod.uid] = Stay(pod.name, pod.node, pod.cpus, now, now)
+                self._lingering_pods[pod.uid] = Stay(pod.name, pod.node, pod.cpus, now, now)
         if pod.deleting:
             self._went(now, pod)
         elif pod.ended:
@@ -196,8 +196,8 @@ class Judge:
 
     def pod_there(self, at: float, uid: str) -> None:
         """A bound Pod was surely there, and had not ended."""
-        if stay := self._stays.get(uid):
-            self._stays[uid] = replace(stay, last=max(at, stay.last))
+        if stay := self._lingering_pods.get(uid):
+            self._lingering_pods[uid] = replace(stay, last=max(at, stay.last))
 
     def nodes_seen(self, begin: float, now: float, calm: Since, nodes: Collection[SeenNode]) -> None:
         """What both systems said of all nodes, asked at `begin`."""
@@ -271,14 +271,14 @@ class Judge:
         stretches = (s for job in self._jobs_of[uid] for s in self._stretches[job] if s.job.running)
         return sum(max(0.0, s.last - s.first) for s in stretches)
 
-    def stays(self, calm: Callable[[float, float], bool] = lambda *_: False) -> list[Stay]:
+    def lingering_pods(self, calm: Callable[[float, float], bool] = lambda *_: False) -> list[Stay]:
         """From when to when each Pod that Slurm placed was surely on its node, or its containers were.
         `calm` tells whether all was well between two moments: only then one can know of those."""
-        stays = dict(self._stays)
+        lingering_pods = dict(self._lingering_pods)
         for uid, seconds in self._linger_s.items():
-            if (stay := stays.get(uid)) and calm(stay.last - WATCHED_S, stay.last + seconds):
-                stays[uid] = replace(stay, last=stay.last + seconds)
-        return list(stays.values())
+            if (stay := lingering_pods.get(uid)) and calm(stay.last - WATCHED_S, stay.last + seconds):
+                lingering_pods[uid] = replace(stay, last=stay.last + seconds)
+        return list(lingering_pods.values())
 
     @property
     def node_cpus(self) -> Mapping[str, int]:

@@ -21,7 +21,7 @@ SETTLED_S = 5.0
 _WAITS_S = 10.0
 _LOOKS_EVERY_S = 0.2
 _OWNER = "alice"
-_DENIAL = re.compile(r"refuses (default/\S+)")
+_DENIAL = re.compile(rf"refuses (\S+{NAMESPACE})\b")
 
 
 class Mischiefs:
@@ -54,7 +54,7 @@ class Mischiefs:
         if how is Mischief.REWRITE:
             settled = self._observer.placed_before(time.monotonic() - SETTLED_S)
             mine = (job for job in jobs if job.running and job.uid in settled)
-            return [job for job in mine if job.name.startswith(NAMESPACE)]  # else nothing would tell
+            return [job for job in mine if job.name.endswith(NAMESPACE)]  # else nothing would tell
         placed = self._observer.placed_before(time.monotonic())
         hers = (job for job in jobs if job.uid and job.user == _OWNER and job.uid not in placed)
         wanted = [job for job in hers if job.state == "PENDING"]

@@ -53,8 +53,8 @@ def overlaps(
     Pods among them, and how long that lasted. `disowned` tells of a process whether Slurm knew nothing
     of it by then: those do not count."""
     on: defaultdict[str, list[tuple[Stay, bool]]] = defaultdict(list)
-    for native, stays in ((True, processes), (False, pods)):
-        for each in stays:
+    for native, lingering_pods in ((True, processes), (False, pods)):
+        for each in lingering_pods:
             on[each.node].append((each, native))
     for node, everybody in on.items():
         for one, _ in everybody:

@@ -69,7 +69,8 @@ class PodPlan:
     fate: Fate
     after: float
     partition: str
-    """Empty for a guest: a Pod that is none of Slurm's, whom Kubernetes places in what is left."""
+    """Empty for an adopted Pod: a Pod that is none of Slurm's, whom Kubernetes places in what is
+    left."""
     grace_s: int
     """All of which it takes to end."""
     owner: str

@@ -15,7 +15,7 @@ from threading import Event, Thread
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from extender.placement.nodes import PREFIX
+from extender.node_sync.drain_decision import PREFIX
 from tests.chaos.judge import Causes
 from tests.chaos.seen import SeenJob
 

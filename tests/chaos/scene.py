@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.local.spec import ClusterSpec
+from wellknown.job_key import job_name
 
 PREFIX: Final = "sunk.coreweave.com/"
 """Of the annotations with which a Pod asks for its job."""
@@ -47,13 +48,13 @@ MOST_GRACE_S: Final = 8
 _NODES: Final = 5
 _CPUS: Final = 8
 _CROWD_NODES: Final = CROWD_SIZE // _CPUS + 2
-"""Two more than it needs: guests go there too, and some stay."""
+"""Two more than it needs: adopted Pods go there too, and some stay."""
 _GRACE_TIME_S: Final = 4
 _PREEMPTIBLE: Final = f"Nodes=node-[1-{_NODES}] PriorityTier=1 PreemptMode=CANCEL State=UP"
 
 _JOB_SUBMIT_LUA: Final = f"""
 function slurm_job_submit(job, partitions, uid)
-    local ours = string.find(job.name or "", "^default/")
+    local ours = string.find(job.name or "", "{job_name("default", "")}$")
     if job.comment == "{DENIED}" then slurm.log_info("refuses %s", job.name) end
     if job.comment == "{DENIED}" or (ours and math.random() < 0.03) then return slurm.ERROR end
     if job.comment == "{HELD}" then job.priority = 0 end

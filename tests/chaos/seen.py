@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from extender.placement.identity import PlaceholderKey
-from extender.placement.nodes import CONDITION, PREFIX, TAINT
-from extender.placement.workload import CONDITION as PLACEHOLDER
-from extender.placement.workload import JOB_ID
+from extender.node_sync.drain_decision import PREFIX, TAINT
 from tests.chaos.scene import ODD
 from tests.chaos.scene import PREFIX as ASKS
+from wellknown.job_key import PlaceholderKey, job_name
+from wellknown.names import CONDITION as PLACEHOLDER
+from wellknown.names import JOB_ID, SLURM_OUT_OF_SERVICE
 
-NAMESPACE = "default/"
-"""How the names of its Pods' jobs begin."""
+NAMESPACE = job_name("default", "")
+"""How the names of its Pods' jobs end."""
 
 _GPUS = re.compile(r"gres[/:]gpu(?:[:][a-z]\w*)?[:=](\d+)")
 _ENDED = frozenset(
@@ -51,7 +51,7 @@ class SeenPod:
     told: str = ""
     """The reason on its condition: why it waits."""
     managed: bool = True
-    """Slurm is to place it; a guest is placed by Kubernetes, and only counted by Slurm."""
+    """Slurm is to place it; an adopted Pod is placed by Kubernetes, and only counted by Slurm."""
     partitions: frozenset[str] = frozenset()
     """Those that it asks for; empty: any."""
     grace_s: int = 0
@@ -185,7 +185,7 @@ def _read_node(line: str, manifest: Mapping[str, Any]) -> SeenNode:
     return SeenNode(
         name=manifest["metadata"]["name"],
         cordoned=bool(manifest["spec"].get("unschedulable")),
-        told=conditions.get(CONDITION, {}).get("status") == "True",
+        told=conditions.get(SLURM_OUT_OF_SERVICE, {}).get("status") == "True",
         tainted=TAINT.key in taints,
         in_service=not state & {"DRAIN", "DOWN", "FAIL"},
         reason=reason[1] if reason else "",
@@ -202,7 +202,7 @@ def _read_job(line: str, uid_of: Callable[[str], str]) -> SeenJob:
     fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
     key = PlaceholderKey.parse(fields.get("AdminComment", ""))
     node, name = fields.get("NodeList", "(null)"), fields.get("JobName", "")
-    named = uid_of(name.removeprefix(NAMESPACE)) if name.startswith(NAMESPACE) else ""
+    named = uid_of(name.removesuffix(NAMESPACE)) if name.endswith(NAMESPACE) else ""
     return SeenJob(
         id=int(fields["JobId"]),
         name=name,

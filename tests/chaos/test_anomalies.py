@@ -27,7 +27,7 @@ NODES = {"n1": 8, "n2": 8}
 WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
 REFUSED = replace(WAITING, job_id=None, odd="denied", told="Refused")
 BOUND = replace(WAITING, node="n1", phase="Running")
-JOB = SeenJob(1, "default/p", "root", "RUNNING", "n1", 2, "u")
+JOB = SeenJob(1, "p@default", "root", "RUNNING", "n1", 2, "u")
 PENDING = replace(JOB, state="PENDING", node="")
 NATIVE = SeenJob(9, "native", "alice", "RUNNING", "n1", 6, "")
 FULL = [replace(NATIVE, cpus=8), replace(NATIVE, id=10, node="n2", cpus=8)]
@@ -158,16 +158,16 @@ def test_a_node_that_pods_and_native_jobs_ask_too_much_of() -> None:
     assert kinds([leaving], [ended, replace(NATIVE, cpus=7)]) == []
 
 
-GUEST = replace(BOUND, managed=False, job_id=None)
+ADOPTED_POD = replace(BOUND, managed=False, job_id=None)
 
 
 def test_a_guest_may_be_without_a_job_but_not_elsewhere_than_it() -> None:
-    assert kinds([GUEST], []) == []
-    assert kinds([GUEST], [JOB]) == []
-    assert kinds([GUEST], [replace(JOB, node="n2")]) == [UNBOUND_LEAKS]
+    assert kinds([ADOPTED_POD], []) == []
+    assert kinds([ADOPTED_POD], [JOB]) == []
+    assert kinds([ADOPTED_POD], [replace(JOB, node="n2")]) == [UNBOUND_LEAKS]
 
 
-@pytest.mark.parametrize("pod", [GUEST, BOUND])
+@pytest.mark.parametrize("pod", [ADOPTED_POD, BOUND])
 def test_a_bound_pod_keeps_its_job_until_it_is_gone(pod: SeenPod) -> None:
     assert kinds([replace(pod, deleting=True)], [JOB]) == []
     assert kinds([replace(pod, phase="Succeeded")], [JOB]) == [LOST]
@@ -230,7 +230,7 @@ def test_a_blind_kube_scheduler_excuses_what_needs_it_and_nothing_else() -> None
         "p waits where there is room": True,
         "job 2 runs, q is not bound": True,
         "r waits without a job": False,
-        "job 3 lives without its Pod default/p": False,
+        "job 3 lives without its Pod p@default": False,
     }
     lasting = Lasting()
     assert not lasting.update(0.0, Since(0.0, None), seen)
@@ -278,7 +278,7 @@ def test_a_job_that_is_held_does_not_wait_for_room() -> None:
 def test_a_job_that_lost_its_key_is_the_pods_whose_name_it_has() -> None:
     shown = "JobId=7 JobName={} UserId=root(0) JobState=RUNNING AdminComment=project 7 NodeList=n1\n"
     uid_of = {"p": "u"}.get
-    names = ("default/p", "default/other", "p")
+    names = ("p@default", "other@default", "p")
     jobs = [read_jobs(shown.format(name), lambda name: uid_of(name, ""))[0] for name in names]
     assert [job.uid for job in jobs] == ["u", "", ""]
 
@@ -303,12 +303,12 @@ def test_what_a_job_asks_for_is_read(asked: str, gpus: int) -> None:
 def test_scontrols_words_are_read() -> None:
     key = "slurm-extender/c/default/p/u/1.0"
     shown = (
-        "JobId=7 JobName=default/p UserId=root(0) JobState=RUNNING Reason=None NodeList=n1"
+        "JobId=7 JobName=p@default UserId=root(0) JobState=RUNNING Reason=None NodeList=n1"
         f" NumCPUs=2 AdminComment={key} OOMKillStep=0\n"
         "JobId=8 JobName=x UserId=alice(2001) JobState=PENDING NodeList=(null) NumCPUs=1-4 X=/y\n"
     )
     ours, native = read_jobs(shown)
-    assert ours == SeenJob(7, "default/p", "root", "RUNNING", "n1", 2, "u")
+    assert ours == SeenJob(7, "p@default", "root", "RUNNING", "n1", 2, "u")
     assert native == SeenJob(8, "x", "alice", "PENDING", "", 1, "")
     assert read_jobs("No jobs in the system\n") == []
 

@@ -16,7 +16,7 @@ from tests.chaos.signals import Kind, Signal
 WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
 BOUND = replace(WAITING, node="n1", phase="Running")
 DELETED = replace(BOUND, deleting=True)
-RUNNING = SeenJob(1, "default/p", "root", "RUNNING", "n1", 2, "u")
+RUNNING = SeenJob(1, "p@default", "root", "RUNNING", "n1", 2, "u")
 PENDING = replace(RUNNING, state="PENDING", node="")
 CANCELLED = replace(RUNNING, state="CANCELLED")
 SECOND = replace(RUNNING, id=2)
@@ -136,11 +136,13 @@ def left(pod: SeenPod, causes: Causes) -> Judge:
 def test_containers_of_a_pod_that_was_deleted_by_force_stay_for_its_grace() -> None:
     pod, causes = replace(BOUND, grace_s=7), Causes(deleted={"p": 5.5}, forced={"p"})
     judge = left(pod, causes)
-    assert judge.stays(WELL) == [Stay("p", "n1", 2, 1, 12)]
+    assert judge.lingering_pods(WELL) == [Stay("p", "n1", 2, 1, 12)]
     native = Stay("native-1", "n1", 1, 10, 20)
-    assert [each.seconds for each in overlaps([native], judge.stays(WELL), judge.node_cpus)] == [2]
+    assert [
+        each.seconds for each in overlaps([native], judge.lingering_pods(WELL), judge.node_cpus)
+    ] == [2]
     after = [replace(native, first=12.0)]
-    assert list(overlaps(after, judge.stays(WELL), judge.node_cpus)) == []
+    assert list(overlaps(after, judge.lingering_pods(WELL), judge.node_cpus)) == []
 
 
 def test_nobody_can_know_of_such_containers_where_not_all_was_well_before_and_until_they_ended() -> None:
@@ -151,17 +153,17 @@ def test_nobody_can_know_of_such_containers_where_not_all_was_well_before_and_un
         spans.append((begin, end))
         return False
 
-    assert left(pod, causes).stays(disturbed) == [Stay("p", "n1", 2, 1, 5)]
+    assert left(pod, causes).lingering_pods(disturbed) == [Stay("p", "n1", 2, 1, 5)]
     assert spans == [(5 - WATCHED_S, 12)]
 
 
 def test_a_pod_that_its_kubelet_ended_leaves_no_containers() -> None:
     pod, causes = replace(BOUND, grace_s=7), Causes(deleted={"p": 5.5}, forced={"p"})
     gone = [Stay("p", "n1", 2, 1, 5)]
-    assert left(pod, Causes(deleted={"p": 5.5})).stays(WELL) == gone
-    assert left(replace(pod, phase="Succeeded"), causes).stays(WELL) == gone
-    assert left(replace(pod, deleting=True), causes).stays(WELL) == gone
-    assert left(replace(pod, node=""), causes).stays(WELL) == []
+    assert left(pod, Causes(deleted={"p": 5.5})).lingering_pods(WELL) == gone
+    assert left(replace(pod, phase="Succeeded"), causes).lingering_pods(WELL) == gone
+    assert left(replace(pod, deleting=True), causes).lingering_pods(WELL) == gone
+    assert left(replace(pod, node=""), causes).lingering_pods(WELL) == []
 
 
 def test_what_is_done_to_a_job_is_no_cause_and_is_told_with_its_pod() -> None:
@@ -259,8 +261,13 @@ def test_a_native_job_that_nobody_cancelled_is_wrong() -> None:
 
 
 def test_a_cancellation_is_no_cause_to_delete_a_guest() -> None:
-    guest = replace(BOUND, managed=False, job_id=None)
-    evicted: History = [(1, guest), (2, [RUNNING]), (3, [CANCELLED]), (4, replace(guest, deleting=True))]
+    adopted_pod = replace(BOUND, managed=False, job_id=None)
+    evicted: History = [
+        (1, adopted_pod),
+        (2, [RUNNING]),
+        (3, [CANCELLED]),
+        (4, replace(adopted_pod, deleting=True)),
+    ]
     assert verdict(evicted, Causes(cancelled={"p": 0.0})) == [WRONG_KILLS]
     assert verdict(evicted, Causes(deleted={"p": 3.5})) == []
 

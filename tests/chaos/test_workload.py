@@ -15,7 +15,7 @@ from tests.chaos.workload import Task, Workload
 PLAN = PodPlan(0.0, "p", 2, 0, Fate.SLOWLY, 10.0, "main", 5, "root")
 BOUND = SeenPod("u", "p", "n1", "Running", deleting=False, cpus=2, gpus=0, job_id=1)
 LEAVES_SLOWLY = SeenPod("u", "p", "n1", "Running", deleting=True, cpus=2, gpus=0, job_id=1, slowly=True)
-CANCELLED = SeenJob(1, "default/p", "root", "CANCELLED", "n1", 2, "u")
+CANCELLED = SeenJob(1, "p@default", "root", "CANCELLED", "n1", 2, "u")
 
 
 class Planned(Workload):

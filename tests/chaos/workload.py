@@ -21,6 +21,7 @@ from tests.chaos.judge import Causes
 from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.plan import Fate, JobPlan, Odd, OddPlan, Outage, OutagePlan, PodPlan
 from tests.chaos.scene import ODD, PREFIX, RUNS_FOR, STOPS_AFTER
+from wellknown.job_key import job_name
 
 BY_HAND = "disk is to be replaced"
 PROCESSES = "processes"
@@ -32,7 +33,7 @@ _A_DAY_S = 86_400
 BY_FORCE, SLOWLY = "delete by force", "delete slowly"
 _DELETIONS: Mapping[int | None, str] = {0: BY_FORCE, _A_DAY_S: SLOWLY}
 _SLOWLY_S = 3.0  # after its deletion, all of which it would use
-_LEFT_ALONE_S = 60.0  # until then only the extender shortens its grace; never a guest's
+_LEFT_ALONE_S = 60.0  # until then only the extender shortens its grace; never an adopted Pod's
 _RESUMES = 20
 _NATIVE = """#!/bin/bash
 end=$((SECONDS + {seconds}))
@@ -137,7 +138,7 @@ class Workload:
 
     def _cancel(self, name: str) -> None:
         self._causes.cancelled.setdefault(name, time.monotonic())
-        self._slurm("cancel", "scancel", "--name", f"default/{name}")
+        self._slurm("cancel", "scancel", "--name", job_name("default", name))
 
     def submit(self, plan: JobPlan) -> None:
         """Submits a native job, now."""

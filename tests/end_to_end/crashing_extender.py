@@ -13,11 +13,11 @@ from functools import wraps
 from typing import Any, NoReturn
 
 from extender.app import main
-from extender.dispatcher import Dispatcher
-from extender.kubernetes_api import KubernetesApi
+from extender.control.dispatcher import Dispatcher
+from kubernetes_client.rest import KubernetesRest
 from slurm_client.rest import SlurmRest
 
-_TARGETS = {"Dispatcher": Dispatcher, "KubernetesApi": KubernetesApi, "SlurmRest": SlurmRest}
+_TARGETS = {"Dispatcher": Dispatcher, "KubernetesRest": KubernetesRest, "SlurmRest": SlurmRest}
 
 
 def die() -> NoReturn:

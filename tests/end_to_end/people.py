@@ -16,12 +16,15 @@ import httpx
 import yaml
 
 from deploy.local.cluster import Cluster
+from wellknown.job_key import job_name
 
 Manifest = dict[str, Any]
 Result = TypeVar("Result")
 
 PREFIX = "sunk.coreweave.com/"
 CONDITION = "slurm-extender.io/Placeholder"
+SIGN = job_name("", "")
+"""What the names of placeholders have, and those of native jobs here have not."""
 _ROUNDS = itertools.count(1)
 
 
@@ -84,6 +87,10 @@ class People:
     def full(self, name: str) -> str:
         """A Pod's whole name."""
         return f"{name}-{self._round}"
+
+    def job_name(self, name: str) -> str:
+        """What squeue calls the job of a Pod."""
+        return job_name(self.namespace, self.full(name))
 
     # The Pod author
 
@@ -148,15 +155,18 @@ class People:
 
     def squeue(self) -> dict[str, QueuedJob]:
         """Live jobs by name. Two jobs of one name are a defect: no Pod may have two."""
-        lines = self.cluster.run_slurm("squeue", "-h", "-o", "%i|%j|%T|%N|%r|%k").stdout.splitlines()
-        jobs = [QueuedJob(int(part[0]), *part[1:]) for part in (line.split("|", 5) for line in lines)]
-        live = [job for job in jobs if job.state != "COMPLETING"]
+        live = [job for job in self.jobs() if job.state != "COMPLETING"]
         named = {job.name: job for job in live}
         assert len(named) == len(live), f"two live jobs of one name: {live}"
         return named
 
+    def jobs(self) -> list[QueuedJob]:
+        """All that squeue shows."""
+        lines = self.cluster.run_slurm("squeue", "-h", "-o", "%i|%j|%T|%N|%r|%k").stdout.splitlines()
+        return [QueuedJob(int(part[0]), *part[1:]) for part in (line.split("|", 5) for line in lines)]
+
     def job_of(self, name: str) -> QueuedJob | None:
-        return self.squeue().get(f"{self.namespace}/{self.full(name)}")
+        return self.squeue().get(self.job_name(name))
 
     def queued(self, name: str) -> QueuedJob:
         """Waits until the Pod's job waits in Slurm."""
@@ -168,7 +178,7 @@ class People:
         return eventually(see, f"{name} queued")  # type: ignore[return-value]
 
     def scancel(self, name: str) -> None:
-        self.cluster.run_slurm("scancel", "--name", f"{self.namespace}/{self.full(name)}")
+        self.cluster.run_slurm("scancel", "--name", self.job_name(name))
 
     def scontrol(self, name: str) -> dict[str, str]:
         """What scontrol shows of a Pod's job, field by field."""
@@ -217,10 +227,10 @@ class People:
         """Native jobs, and those of our namespace. One that was cancelled just before slurmctld was
         killed comes back."""
         queue = self.squeue()
-        native = [str(job.id) for name, job in queue.items() if "/" not in name]
+        native = [str(job.id) for name, job in queue.items() if SIGN not in name]
         if native:
             self.cluster.run_slurm("scancel", *native)
-        return not native and not any(name.startswith(f"{self.namespace}/") for name in queue)
+        return not native and not any(name.endswith(job_name(self.namespace, "")) for name in queue)
 
     def close(self) -> None:
         self._api.close()

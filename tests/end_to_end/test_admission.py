@@ -70,6 +70,17 @@ def annotate(people: People, name: str, **values: str) -> CompletedProcess[str]:
     return people.kubectl("annotate", "pod", people.full(name), "--overwrite", *given)
 
 
+def test_a_member_of_a_pod_group_is_refused(people: People) -> None:
+    """An older kube-apiserver does not know the field; kubectl has it refuse what it does not know."""
+    answer = people.apply(pod("member", schedulingGroup={"podGroupName": "gang"}))
+    assert answer.returncode != 0
+    known = people.kubernetes() >= (1, 36)
+    told = "PodGroups, beta in Kubernetes 1.37, are not supported yet" if known else "unknown field"
+    assert told in answer.stderr
+    assert "schedulingGroup" in answer.stderr
+    assert people.see("member") is None
+
+
 def test_every_problem_of_a_pod_is_told_at_once(people: People) -> None:
     wrong = pod("p", cpu=None, annotations={"timeout": "soon"}, terminationGracePeriodSeconds=60)
     answer = people.apply(wrong)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.placement.workload import ADOPTED
 from tests.end_to_end.people import People, QueuedJob, eventually
 from tests.end_to_end.test_audit import audit, metrics
 from tests.end_to_end.test_unmanaged_pods import sbatch
+from wellknown.names import ADOPTED
 
 pytestmark = pytest.mark.real
 

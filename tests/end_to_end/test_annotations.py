@@ -6,6 +6,7 @@ What is wrong by itself is refused earlier (test_admission), what the policy for
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,8 +18,8 @@ import pytest
 from deploy.local.accounting import Account, Limits, Qos, Reservation, User, declare, reserved
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from extender.placement.annotations import ANNOTATIONS
-from tests.end_to_end.people import People, eventually
+from extender.request.annotations import ANNOTATIONS
+from tests.end_to_end.people import PREFIX, People, eventually
 
 Annotations = Mapping[str, str]
 
@@ -354,6 +355,34 @@ def test_of_two_that_wait_the_one_of_higher_priority_is_placed_first(people: Peo
 
 
 @real
+def test_what_no_node_has_is_told_beside_the_most_that_one_has(people: People) -> None:
+    """26.05 takes a job that asks for more CPUs than its partition has, and lets it wait for ever."""
+    people.create("p", cpu="1000", memory="1Gi")
+    if people.cluster.spec.release == "26.05":
+        told = waits(people, "p", "PartitionConfig")
+        asks = r"\(PartitionConfig\); it asks for 1000 CPUs, 1 GiB\."
+        assert re.search(rf": no node of its partition has more than 8 CPUs {asks}", told)
+    else:
+        told = waits(people, "p", "Refused")
+        asks = "it asks for 1000 CPUs, 1 GiB; no node of partition main has more than 8 CPUs"
+        assert f"; {asks};" in told
+    people.create("gpus", gpus=5)
+    told = waits(people, "gpus", "Refused")
+    assert "it asks for 1 CPU, 100 MiB, 5 GPUs; no node of partition main has more than 4 GPUs" in told
+
+
+@real
+@pytest.mark.parametrize("name", ["constraints", "prefer"])
+def test_a_feature_that_no_node_has_is_told_beside_those_that_there_are(
+    people: People, name: str
+) -> None:
+    people.create("p", annotations={name: "h200"})
+    told = waits(people, "p", "Refused")
+    there = "the nodes of partition main have the features a100, h100, ib"
+    assert f"annotation {PREFIX}{name}: 'h200'; {there};" in told
+
+
+@real
 @pytest.mark.usefixtures("reservation")
 @pytest.mark.parametrize(
     ("asked", "words"),
@@ -379,9 +408,27 @@ def test_what_slurm_does_not_have_or_allow_it_refuses_at_once(
     people: People, asked: Annotations, words: str
 ) -> None:
     people.create("p", annotations=asked)
-    assert words in waits(people, "p", "Refused")
+    told = waits(people, "p", "Refused")
+    assert words in told
+    if "Requested node configuration" not in words and "account" not in words:
+        name, value = list(asked.items())[-1]
+        assert f"annotation {PREFIX}{name}: '{value}'" in told
     eventually(lambda: words in people.events("p").get("Refused", ""), "event")
     assert people.job_of("p") is None
+
+
+@real
+def test_a_pod_whose_account_is_made_later_is_placed_once_it_is_annotated(
+    people: People, cluster: Cluster
+) -> None:
+    """With whatever annotation; and with it those that ask for the same."""
+    for name in ("p", "alike"):
+        people.create(name, annotations=joined(BOB, {"account": "later"}))
+        assert "asked again when the Pod is annotated, or at" in waits(people, name, "Refused")
+    declare(cluster, Account("later"), User("bob", ("later",), ("normal", "bobs")))
+    cluster.kubectl("annotate", "pod", people.full("p"), "example.com/mended=yes")
+    for name in ("p", "alike"):
+        people.bound(name)
 
 
 @real

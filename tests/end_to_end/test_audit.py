@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from extender.placement.identity import JobIdRange, PlaceholderKey
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
 from tests.end_to_end.people import People, eventually
+from wellknown.job_key import JobIdRange, PlaceholderKey
 
 pytestmark = pytest.mark.real
 

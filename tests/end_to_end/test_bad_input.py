@@ -54,6 +54,7 @@ def test_pods_wait_out_a_slurmctld_that_is_down(people: People) -> None:
         eventually(lambda: people.condition("during").get("message"), "condition", 60)
         assert people.condition("during")["reason"] in ("SlurmUnavailable", "SlurmBusy")
         eventually(lambda: "Slurm" in people.ready()[1]["troubles"], "/readyz tells", 60)
+        assert people.ready()[1]["troubles"] == ["Slurm"]
         assert people.node_of("before") == node
     finally:
         people.cluster.start("slurmctld")
@@ -101,8 +102,9 @@ def test_a_wrong_token_is_told_by_readyz_and_mended_without_a_restart(
     environment = {"SLURM_EXTENDER_SLURM_TOKEN_FILE": str(token)}
     quiet.cluster.start("extender", env=environment, wait=False)
     try:
-        trouble = eventually(lambda: _trouble(quiet, "Slurm"), "/readyz and the log tell")
+        trouble = eventually(lambda: _trouble(quiet, "Slurm's token"), "/readyz and the log tell")
         assert "token" in trouble.lower()
+        assert quiet.ready()[1]["troubles"] == ["Slurm's token"]
         assert quiet.ready()[0] == 503
         quiet.create("p")
         eventually(lambda: quiet.condition("p").get("reason") == "SlurmNeedsOperator", "condition")

@@ -17,7 +17,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from extender.occupancy_view import FULL
+from extender.unmanaged.capacity_watch import FULL
 from tests.end_to_end.people import People, eventually
 
 pytestmark = pytest.mark.real

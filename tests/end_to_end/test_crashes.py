@@ -17,11 +17,11 @@ CALLS = (
     "SlurmRest.submit",
     "SlurmRest.job",
     "SlurmRest.cancel",
-    "KubernetesApi.patch_pod_status",
-    "KubernetesApi.patch_pod",
-    "KubernetesApi.bind_pod",
-    "KubernetesApi.create_event",
-    "KubernetesApi.delete_pod",
+    "KubernetesRest.patch_pod_status",
+    "KubernetesRest.patch_pod",
+    "KubernetesRest.bind_pod",
+    "KubernetesRest.create_event",
+    "KubernetesRest.delete_pod",
 )
 
 
@@ -141,8 +141,8 @@ def test_a_crash_makes_no_second_placeholder_and_loses_no_pod(
         job = people.job_of(name)
         assert job is not None
         assert (job.state, job.node) == ("RUNNING", people.node_of(name))
-        assert jobs_ever_granted(people, f"default/{people.full(name)}") == 1
+        assert jobs_ever_granted(people, people.job_name(name)) == 1
     eventually(
-        lambda: set(people.squeue()) == {f"default/{people.full(n)}" for n in names[2:]},
+        lambda: set(people.squeue()) == {people.job_name(n) for n in names[2:]},
         "no job left over",
     )

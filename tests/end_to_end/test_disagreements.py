@@ -7,6 +7,8 @@ the second attempt is right.
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ import pytest
 import yaml
 
 from tests.end_to_end.people import Manifest, People, eventually, eventually_not
+from wellknown.node_mapping import LABEL
 
 pytestmark = pytest.mark.real
 
@@ -132,25 +135,29 @@ _AMOUNT = {"storage": "1Gi"}
 _VOLUME = {"accessModes": ["ReadWriteOnce"]}
 
 
+def claim_of(name: str, storage_class: str) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {**_VOLUME, "storageClassName": storage_class, "resources": {"requests": _AMOUNT}},
+    }
+
+
 @contextmanager
 def local_volume(
     people: People, name: str, node: str, *, storage_class: str = "local"
 ) -> Iterator[None]:
-    """A claim that is bound to a volume on a Node; nobody binds them here but we."""
-    common = {**_VOLUME, "storageClassName": storage_class}
+    """A claim that is bound to a volume on a Node; it may be there already."""
     affinity = requires("In", node)["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
-        "spec": {**common, "volumeName": name, "resources": {"requests": _AMOUNT}},
-    }
+    claim = claim_of(name, storage_class)
     volume = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": name},
         "spec": {
-            **common,
+            **_VOLUME,
+            "storageClassName": storage_class,
             "capacity": _AMOUNT,
             "local": {"path": "/data"},
             "nodeAffinity": {"required": affinity},
@@ -158,9 +165,7 @@ def local_volume(
         },
     }
     people.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([claim, volume]))
-    bound = '{"status": {"phase": "Bound"}}'
-    for kind in ("pvc", "pv"):
-        people.cluster.kubectl("patch", kind, name, "--subresource=status", "--type=merge", "-p", bound)
+    people.cluster.kubectl("wait", "pvc", name, "--for=jsonpath={.status.phase}=Bound", "--timeout=40s")
     try:
         yield
     finally:
@@ -179,12 +184,7 @@ def test_a_volume_that_takes_long_to_be_made_loses_no_allocation(quiet: People) 
         "provisioner": "example.com/slow",
         "volumeBindingMode": "WaitForFirstConsumer",
     }
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": claimed},
-        "spec": {**_VOLUME, "storageClassName": "late", "resources": {"requests": _AMOUNT}},
-    }
+    claim = claim_of(claimed, "late")
     people.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([late, claim]))
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": claimed}}
     try:
@@ -221,6 +221,28 @@ def test_a_pod_that_every_node_refuses_waits_and_is_bound_when_one_is_left(peopl
     left = people.node_of(names[2])
     people.delete(names[2])
     assert people.bound("fifth", within=60) == left
+
+
+def test_a_pod_is_told_what_its_node_lacks_and_is_bound_as_soon_as_it_is_there(people: People) -> None:
+    """Of a resource that Slurm does not count nobody could have told it before."""
+    amounts = {"cpu": "1", "memory": "100Mi", "rdma/ib": "1"}
+    container = {"name": "c", "image": "busybox", "resources": {"requests": amounts, "limits": amounts}}
+    people.create("wide", containers=[container], nodeSelector={HOSTNAME: "node-2"})
+    eventually(lambda: people.condition("wide").get("reason") == "NotBindable", "told")
+    words = people.condition("wide")["message"]
+    assert "1 Insufficient rdma/ib" in words
+    assert "allocated another Node" not in words
+    assert re.search(r"; not before \d\d:\d\d:\d\d UTC; node-2 is excluded until", words)
+    assert people.job_of("wide") is None
+    refused = time.monotonic()
+    for amount in ("1", None):
+        has = {"capacity": {"rdma/ib": amount}, "allocatable": {"rdma/ib": amount}}
+        patch = ["patch", "node", "node-2", "--subresource=status", "-p", json.dumps({"status": has})]
+        people.cluster.kubectl(*patch)
+        if amount is not None:
+            assert people.bound("wide") == "node-2"
+    assert time.monotonic() - refused < 20  # it would rest for 30 s, and the Node be excluded for 60
+    assert people.condition("wide")["reason"] == "Allocated"
 
 
 def test_a_node_that_is_being_vacated_is_waited_for(people: People) -> None:
@@ -285,9 +307,8 @@ def test_a_node_that_goes_and_comes_back_is_used_again(people: People) -> None:
 
 
 def test_a_node_stands_for_the_slurm_node_that_its_label_names(people: People) -> None:
-    label = "slurm-extender.io/node"
-    people.cluster.kubectl("label", "node", "node-1", f"{label}=node-2")
-    people.cluster.kubectl("label", "node", "node-2", f"{label}=node-1")
+    people.cluster.kubectl("label", "node", "node-1", f"{LABEL}=node-2")
+    people.cluster.kubectl("label", "node", "node-2", f"{LABEL}=node-1")
     try:
         people.create("crossed", annotations={"required-nodes": "node-1"})
         assert people.bound("crossed") == "node-2"
@@ -301,7 +322,26 @@ def test_a_node_stands_for_the_slurm_node_that_its_label_names(people: People) -
         assert chosen.node == "node-2"
         assert people.attempt("selected") == 1
     finally:
-        people.cluster.kubectl("label", "node", "node-1", "node-2", f"{label}-")
+        people.cluster.kubectl("label", "node", "node-1", "node-2", f"{LABEL}-")
+
+
+def test_of_two_nodes_that_name_the_same_slurm_node_the_one_of_that_name_counts(people: People) -> None:
+    """What runs goes on; the other Node gets nothing, and an administrator is told."""
+    people.create("runs", annotations={"required-nodes": "node-2"})
+    assert people.bound("runs") == "node-2"
+    people.cluster.kubectl("label", "node", "node-1", f"{LABEL}=node-2")
+    try:
+        told = eventually(lambda: people.trouble("Node names"), "it is told")
+        assert "Nodes node-1, node-2 name Slurm's node node-2: node-2 alone stands for it" in told
+        people.create("there", annotations={"required-nodes": "node-2"})
+        assert people.bound("there") == "node-2"
+        people.create("nowhere", nodeSelector={HOSTNAME: "node-1"})
+        eventually(lambda: people.condition("nowhere").get("reason") == "NoEligibleNode", "no node")
+        assert people.node_of("runs") == "node-2"
+    finally:
+        people.cluster.kubectl("label", "node", "node-1", f"{LABEL}-")
+    eventually(lambda: not people.trouble("Node names"), "it is over")
+    assert people.bound("nowhere") == "node-1"
 
 
 # Pods that come another way

@@ -519,9 +519,9 @@ def test_fifty_cancelled_jobs_of_two_hundred_evict_their_pods_at_once(people: Pe
     with ThreadPoolExecutor(8) as authors:
         list(authors.map(lambda name: people.create(name, memory="10Mi"), names))
     eventually(lambda: all(p["spec"].get("nodeName") for p in people.pods().values()), "bound", 60)
-    jobs = {job.name: job.id for job in people.squeue().values() if job.name.startswith("default/")}
+    jobs = people.squeue()
     doomed = {people.full(name) for name in names[::4]}
-    people.cluster.run_slurm("scancel", *(str(jobs[f"default/{name}"]) for name in doomed))
+    people.cluster.run_slurm("scancel", *(str(jobs[people.job_name(name)].id) for name in names[::4]))
 
     def left() -> set[str]:
         pods = people.pods().items()

@@ -14,6 +14,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from tests.deploy_slurm.test_gate_script import gone
 from tests.end_to_end.people import People, eventually
 from tests.end_to_end.test_state_loss import lose_all_state
 
@@ -33,6 +34,8 @@ SETTINGS = (
     "PartitionName=urgent Nodes=node-1 PriorityTier=9 PreemptMode=OFF State=UP",
     "PartitionName=first Nodes=node-1 PriorityTier=10 PreemptMode=OFF State=UP",
 )
+FAR_ON = ("FirstJobId=33554432", "MaxJobId=67043328")
+"""Slurm's own count of ids has come as far as the placeholders'."""
 TRIES_S = 5
 REFUSED = "slurm-extender: the gate refused job "
 
@@ -40,19 +43,25 @@ REFUSED = "slurm-extender: the gate refused job "
 @pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
 def gated(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A single node, whose Prolog asks. Jobs of the partition `urgent` preempt others."""
+    with gated_cluster(request.param) as cluster:
+        let_preempt(cluster)
+        yield cluster
+
+
+@contextmanager
+def gated_cluster(release: str, *slurm_conf: str) -> Iterator[Cluster]:
     spec = ClusterSpec(
         nodes=1,
         gpus_per_node=0,
-        release=request.param,
+        release=release,
         gate=True,
         kill_wait=KILL_WAIT,
-        slurm_conf=SETTINGS,
+        slurm_conf=(*SETTINGS, *slurm_conf),
     )
     with (
         tempfile.TemporaryDirectory(prefix="gate-") as directory,
         Cluster.up(spec, Path(directory)) as cluster,
     ):
-        let_preempt(cluster)
         yield cluster
 
 
@@ -72,11 +81,17 @@ class Native:
     """A job of alice's, whose first process says when it starts; for the whole node, as a rule."""
 
     def __init__(
-        self, people: People, kind: str = "batch", partition: str = "main", cpus: int = 8
+        self,
+        people: People,
+        kind: str = "batch",
+        partition: str = "main",
+        cpus: int = 8,
+        node: str = "node-1",
     ) -> None:
         self._cluster = people.cluster
         self._file = people.cluster.directory / "home/alice" / f"{time.monotonic_ns()}"
-        asked = (f"-Jnative{cpus % 8 or ''}", f"-p{partition}", "-n1", f"-c{cpus}", "--mem=100")
+        where = (f"-p{partition}", f"-w{node}")
+        asked = (f"-Jnative{cpus % 8 or ''}", *where, "-n1", f"-c{cpus}", "--mem=100")
         threading.Thread(target=self._run, args=(kind, asked), daemon=True).start()
 
     def _run(self, kind: str, asked: tuple[str, ...]) -> None:
@@ -152,6 +167,23 @@ def test_a_native_job_that_preempts_a_pod_waits_for_it_too(people: People, kind:
     native = Native(people, kind, "urgent")
     assert overlap(native, watched, preempted) == 0
     assert people.see("p") is None
+
+
+@pytest.mark.parametrize("release", DEBIAN_SUITES)
+def test_a_native_job_with_an_id_of_the_placeholders_waits_too(release: str) -> None:
+    """And /readyz tells of it where slurmrestd tells which id is next."""
+    with gated_cluster(release, *FAR_ON) as cluster:
+        people = People(cluster)
+        watched = slow_pod(people)
+        native = Native(people)
+        eventually(lambda: "native" in people.squeue(), "native job queued")
+        assert people.squeue()["native"].id >= 1 << 25
+        cancelled = time.time()
+        people.scancel("p")
+        assert overlap(native, watched, cancelled) == 0
+        tells = "job ids" in people.ready()[1]["troubles"]
+        assert tells == (release != "24.11")
+        people.close()
 
 
 def deletion_grace(people: People, name: str) -> int | None:
@@ -264,6 +296,22 @@ def test_a_killed_extender_lets_nobody_in_before_the_pod_is_gone(people: People)
     assert overlap(native, watched, cancelled) == 0
 
 
+def test_a_placeholder_starts_while_no_extender_runs(people: People) -> None:
+    """Another one has ended there a moment ago, for which a native job would have to wait."""
+    people.create("p", cpu="8")
+    people.bound("p")
+    people.create("q", cpu="8")
+    people.queued("q")
+    people.cluster.kill("extender")
+    try:
+        people.scancel("p")
+        eventually(lambda: people.scontrol("q")["JobState"] == "RUNNING", "its Prolog runs")
+        eventually(lambda: people.scontrol("q")["Reason"] != "Prolog", "its Prolog has ended", 8)
+    finally:
+        people.cluster.start("extender")
+    people.bound("q")
+
+
 def test_without_placeholders_native_jobs_start_while_no_extender_runs(gated: Cluster) -> None:
     """Slurm itself is asked, which has forgotten those that ended MinJobAge ago."""
     people = People(gated)
@@ -276,6 +324,23 @@ def test_without_placeholders_native_jobs_start_while_no_extender_runs(gated: Cl
         gated.start("extender")
         people.clean_up()
         people.close()
+
+
+def test_a_replica_that_is_gone_holds_up_no_pods_job(people: People) -> None:
+    """A native job is held up for two seconds by a host that does not even refuse."""
+    with gone() as url, gate_asks(people.cluster, url):
+        people.create("p", cpu="8")
+        people.bound("p")
+        bound = time.monotonic()
+        eventually(lambda: people.scontrol("p")["Reason"] != "Prolog", "its Prolog has ended")
+        assert time.monotonic() - bound < 1.5
+
+
+@contextmanager
+def gate_asks(cluster: Cluster, url: str) -> Iterator[None]:
+    """Before the extender that is there, the Prolog asks another."""
+    with gate_set(cluster, f'SLURM_EXTENDER_HOOKS_URLS="{url} $SLURM_EXTENDER_HOOKS_URLS"'):
+        yield
 
 
 def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(people: People) -> None:
@@ -301,9 +366,16 @@ def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(people: Pe
 @contextmanager
 def gate_tries(cluster: Cluster, seconds: int) -> Iterator[None]:
     """How long the Prolog tries to let a job through."""
+    with gate_set(cluster, f"SLURM_EXTENDER_GATE_S={seconds}"):
+        yield
+
+
+@contextmanager
+def gate_set(cluster: Cluster, line: str) -> Iterator[None]:
+    """A line of the Prolog's configuration."""
     configuration = cluster.directory / "slurm/etc/slurm-extender-hook.conf"
     before = configuration.read_text()
-    configuration.write_text(f"{before}SLURM_EXTENDER_GATE_S={seconds}\n")
+    configuration.write_text(f"{before}{line}\n")
     try:
         yield
     finally:
@@ -389,6 +461,8 @@ def test_a_native_job_that_is_faster_than_one_that_slurm_lost_gives_its_node_bac
     people = slow_to_see
     people.create("p", cpu="8")
     people.bound("p")
+    # A Prolog that slurmctld forgets is refused too, and its words would be seen in place of the Pod's.
+    eventually(lambda: people.scontrol("p")["Reason"] != "Prolog", "its own Prolog has ended")
     before = people.see("p")
     with gate_tries(people.cluster, TRIES_S):
         lose_all_state(people)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,11 +49,12 @@ def people(site: Cluster) -> Iterator[People]:
 
 
 def refused(people: People, name: str) -> str:
-    """Waits until its author is told that a Pod is refused, and returns the words."""
+    """Waits until its author is told that a Pod is refused, and returns the words: those of the
+    condition, which say besides when it is asked for again."""
     eventually(lambda: people.condition(name).get("reason") == "Refused", f"{name} refused", 30)
     eventually(lambda: "Refused" in people.events(name), "event")
     words = people.condition(name)["message"]
-    assert people.events(name)["Refused"] == words
+    assert words.startswith(people.events(name)["Refused"])
     assert people.job_of(name) is None
     return words
 
@@ -68,6 +70,9 @@ def test_a_pod_that_job_submit_lua_refuses_is_told_and_asks_again_once_it_is_cha
     people.create("p", annotations={"comment": "no project"})
     words = refused(people, "p")
     assert "Slurm refuses the job" in words
+    assert re.search(
+        r"; Slurm is asked again when the Pod is annotated, or at \d\d:\d\d:\d\d UTC$", words
+    )
     assert "Unspecified error: perhaps a plugin of Slurm's refuses it (job_submit.lua)" in words
     # The script's own words, where Slurm leaves them.
     log = (people.cluster.logs / "slurmrestd.log").read_text()
@@ -96,6 +101,7 @@ def test_a_script_that_overwrites_admin_comment_is_told_and_leaves_no_job(people
     words = refused(people, "p")
     assert "AdminComment" in words
     assert "job_submit plugin" in words
+    assert re.search(r"It is cancelled; another is asked for at \d\d:\d\d:\d\d UTC$", words)
     eventually(lambda: "AdminComment" in people.ready()[1]["troubles"], "/readyz tells")
     people.create("other")  # meanwhile others are placed
     people.bound("other")

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import httpx
 import pytest
 
-from extender.occupancy_view import ROOM_SEEN
-from extender.placement.workload import DOMAIN
+from extender.unmanaged.capacity_watch import ROOM_SEEN
 from tests.end_to_end.people import CONDITION, People, eventually, pod
+from wellknown.names import DOMAIN
 
 pytestmark = pytest.mark.real
 
@@ -31,7 +31,7 @@ def fill_all_nodes(people: People) -> None:
 def test_kubernetes_is_of_the_release_that_is_asked_for_or_another_supported_one(people: People) -> None:
     asked, found = people.cluster.spec.kubernetes_release, people.kubernetes()
     assert asked in ("", f"{found[0]}.{found[1]}")
-    assert (1, 31) <= found <= (1, 36)
+    assert (1, 31) <= found <= (1, 37)
 
 
 def test_a_pod_is_bound_to_the_node_that_slurm_chose(people: People) -> None:
@@ -43,6 +43,16 @@ def test_a_pod_is_bound_to_the_node_that_slurm_chose(people: People) -> None:
     annotations = (people.see("p") or {})["metadata"]["annotations"]
     assert annotations["slurm-extender.io/job-id"] == str(job.id)
     assert annotations["slurm-extender.io/gres"].startswith("gpu:h100:1(IDX:")
+
+
+def test_plain_squeue_tells_pods_apart(people: People) -> None:
+    """It shows eight columns of a job's name."""
+    for name in ("chat", "search"):
+        people.create(name)
+        people.bound(name)
+    shown = people.cluster.run_slurm("squeue").stdout.split()
+    assert {people.job_name(name)[:8] for name in ("chat", "search")} <= set(shown)
+    assert len({people.job_name(name)[:8] for name in ("chat", "search")}) == 2
 
 
 def test_an_annotation_alone_is_enough(people: People) -> None:
@@ -91,7 +101,7 @@ def test_a_pod_that_waits_says_why_and_starts_when_a_node_is_freed(people: Peopl
     eventually(lambda: people.condition("next").get("reason") == "Resources", "reason shown")
     condition = people.condition("next")
     assert condition["status"] == "False"
-    assert f"Slurm job {waiting.id} waits in partition main" in condition["message"]
+    assert f"Slurm job {waiting.id} has waited in partition main" in condition["message"]
     annotations = (people.see("next") or {})["metadata"]["annotations"]
     assert annotations["slurm-extender.io/job-id"] == str(waiting.id)
     freed = people.node_of("big-2")

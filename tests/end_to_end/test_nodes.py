@@ -134,6 +134,31 @@ def metrics(people: People) -> str:
     return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5).text
 
 
+def ending(people: People, name: str) -> bool:
+    return bool(people.cluster.run_slurm("squeue", "-h", "-t", "CG", "-w", name).stdout)
+
+
+def test_a_node_is_not_resumed_while_a_job_may_have_failed_to_end_there(people: People) -> None:
+    """Slurm kills it after KillWait, here; what it cannot kill it drains the node for."""
+    wrap = 'trap "" TERM; touch /tmp/ignores-term; sleep 300'
+    job = ("sbatch", "--parsable", "-w", "node-1", "-n1", "--mem=100", "-o", "/dev/null", "--wrap", wrap)
+    job_id = people.cluster.run_slurm(*job, user="alice").stdout.strip()
+    ignores = people.cluster.directory / "slurm/tmp/ignores-term"
+    eventually(ignores.exists, "it ignores SIGTERM", 30)
+    people.cluster.kubectl("cordon", "node-1")
+    drained(people, "node-1")
+    people.cluster.run_slurm("scancel", job_id)
+    eventually(lambda: ending(people, "node-1"), "it is ending", 30)
+    people.cluster.kubectl("uncordon", "node-1")
+    told(people, "node-1", "Resuming", "when no job is ending there")
+    assert ending(people, "node-1")
+    assert is_drained(people, "node-1", CORDONED)
+    eventually(lambda: not ending(people, "node-1"), "it has ended", 60)
+    resumed(people, "node-1")
+    told(people, "node-1", "InService")
+    ignores.unlink()
+
+
 def test_a_cordon_drains_the_node_and_leaves_what_runs_there(people: People) -> None:
     people.create("p")
     name = people.bound("p")
@@ -195,8 +220,8 @@ def may_taint(quiet: People) -> Iterator[People]:
     bind = ("create", "clusterrolebinding", "may-taint", "--clusterrole=may-taint")
     quiet.cluster.kubectl(*create)
     quiet.cluster.kubectl(*bind, "--user=slurm-extender")
-    wishes = {"SLURM_EXTENDER_TAINT_NODES": "true", "SLURM_EXTENDER_DRAIN_TAINTS": "disk,gpu"}
-    quiet.cluster.start("extender", env=wishes)
+    drain_settings = {"SLURM_EXTENDER_TAINT_NODES": "true", "SLURM_EXTENDER_DRAIN_TAINTS": "disk,gpu"}
+    quiet.cluster.start("extender", env=drain_settings)
     yield quiet
     quiet.cluster.kill("extender")
     for kind in ("clusterrole", "clusterrolebinding"):

@@ -3,6 +3,7 @@ somebody is told."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -24,6 +26,9 @@ pytestmark = pytest.mark.real
 EXTENDER = "extender"
 LASTS_S = 4.0
 """After it has been noticed, so that every poll and watch has tried again."""
+FAILED = {"effect failed", "Event not made", "not audited", "not bound", "refusal not written"}
+ANSWERED = {"id_taken", "fresher", "gone"}
+"""What either system says as soon as it is back, while others have yet to ask it."""
 SAVED_S = 6.0
 """Slurm saves a new job within 5 s."""
 
@@ -84,13 +89,15 @@ def troubled_by_metrics(people: People) -> set[str]:
     [
         ("slurmrestd", "kill", "Slurm"),
         *(("slurmrestd", how, "Slurm") for how in (REFUSE, STALL, GARBAGE, ERROR, EMPTY)),
-        ("kube-apiserver", "kill", "Lease"),
-        *(("kube-apiserver", how, "Lease") for how in (REFUSE, STALL, GARBAGE)),
+        ("kube-apiserver", "kill", "Kubernetes"),
+        *(("kube-apiserver", how, "Kubernetes") for how in (REFUSE, STALL, GARBAGE)),
     ],
 )
-def test_an_outage_is_told_touches_nothing_and_is_made_up_for(
+def test_an_outage_is_told_once_touches_nothing_and_is_made_up_for(
     people: People, of: str, how: str, part: str
 ) -> None:
+    """One trouble, whatever asks that system; a line of the log when it begins, and one at its end."""
+    before = len(log(people))
     for name in ("runs", "leaves"):
         people.create(name, cpu="8")
         people.bound(name)
@@ -99,10 +106,13 @@ def test_an_outage_is_told_touches_nothing_and_is_made_up_for(
     jobs, node = people.squeue(), people.node_of("runs")
     with outage(people.cluster, of, how):
         eventually(lambda: part in troubles(people), "/readyz tells", 60)
-        assert part in troubled_by_metrics(people)
+        assert troubled_by_metrics(people) == {part}
         if (of, how) != ("kube-apiserver", "kill"):
             people.delete("leaves")
-        time.sleep(LASTS_S)
+        until = time.monotonic() + LASTS_S
+        while time.monotonic() < until:
+            assert troubles(people) == [part]
+            time.sleep(0.1)
         assert people.squeue().keys() >= {job for job in jobs if "leaves" not in job}
     if people.see("leaves") is not None:
         people.delete("leaves")
@@ -114,6 +124,27 @@ def test_an_outage_is_told_touches_nothing_and_is_made_up_for(
     assert people.node_of("runs") == node
     assert after.keys() == {job for job in jobs if "leaves" not in job}
     assert {after[job].id for job in after} == {jobs[job].id for job in after}
+    assert_is_told_once(log(people)[before:], part)
+
+
+def log(people: People) -> list[dict[str, Any]]:
+    """The extender's, line by line."""
+    lines = (people.cluster.logs / "extender.log").read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+
+def assert_is_told_once(lines: list[dict[str, Any]], part: str) -> None:
+    """And what fails meanwhile is not logged."""
+    told = [number for number, line in enumerate(lines) if line["event"].startswith("trouble")]
+    assert len(told) == 2, [lines[number] for number in told]
+    begins, over = (lines[number] for number in told)
+    assert (begins["event"], begins["level"], begins["part"]) == ("trouble", "warning", part)
+    assert begins["error"]
+    assert (over["event"], over["level"], over["part"]) == ("trouble over", "info", part)
+    assert over["lasted_s"] >= LASTS_S
+    meanwhile = lines[told[0] : told[1]]
+    failed = [line for line in meanwhile if line["event"] in FAILED]
+    assert not [line for line in failed if line.get("outcome") not in ANSWERED]
 
 
 @pytest.mark.parametrize("of", ["slurmrestd", "kube-apiserver"])

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import httpx
@@ -81,7 +82,7 @@ def is_leaving(people: People, name: str) -> bool:
 def owner(people: People, name: str) -> str | None:
     """Whose job squeue shows for a Pod."""
     lines = people.cluster.run_slurm("squeue", "-h", "-o", "%j %u").stdout.splitlines()
-    return dict(line.split() for line in lines).get(f"default/{people.full(name)}")
+    return dict(line.split() for line in lines).get(people.job_name(name))
 
 
 def annotate(people: People, name: str, *annotations: str) -> None:
@@ -318,6 +319,53 @@ def test_a_bad_file_at_the_start_ends_the_program(quiet: People, tmp_path: Path)
     assert f"SLURM_EXTENDER_POLICY_FILE: {bad}:2: rules[0]: has fields" in log
 
 
+# Whose GPUs
+
+
+@pytest.fixture
+def isolating(quiet: People) -> Iterator[People]:
+    """The setting's default, where alice's user is one that only Pods have."""
+    file = quiet.cluster.policy_file
+    before = file.read_text()
+    file.write_text("preset: open\npodUsers: [2001]\n")
+    quiet.cluster.start("extender", env={"SLURM_EXTENDER_SHARED_GPUS": "isolate"})
+    yield quiet
+    quiet.cluster.stop("extender")
+    file.write_text(before)
+
+
+def test_no_native_job_is_beside_a_pod_that_has_gpus(isolating: People) -> None:
+    annotations = {"user-id": "2001", "required-nodes": "node-2"}
+    answer = isolating.apply(pod("p", gpus=1, annotations=annotations))
+    assert "Warning: exclusive is user for this Pod" in answer.stderr
+    isolating.bound("p")
+    shown = isolating.scontrol("p")
+    assert "USER" in (shown["OverSubscribe"], shown.get("Exclusive"))
+    isolating.create("q", gpus=1, annotations=annotations)
+    assert isolating.bound("q") == "node-2"  # Pods of one user share it
+    native = ("sbatch", "-w", "node-2", "-n1", "--mem=10", "--job-name=native", "--wrap", "sleep 60")
+    isolating.cluster.run_slurm(*native, user="bob")
+    eventually(lambda: isolating.squeue()["native"].reason != "None", "Slurm has looked at it")
+    assert isolating.squeue()["native"].state == "PENDING"
+
+
+def test_a_pod_whose_gpus_a_native_job_may_use_is_refused_with_the_cures(isolating: People) -> None:
+    answer = isolating.apply(pod("p", gpus=1))
+    assert answer.returncode != 0
+    assert f"annotation {PREFIX}exclusive to none, for a node of its own, or to user" in answer.stderr
+    assert "of which the user of the extender's token is none" in answer.stderr
+    isolating.create("q", gpus=1, annotations={"exclusive": "none"})
+    isolating.bound("q")
+
+
+def test_where_it_is_allowed_the_author_is_warned_that_a_native_job_may_use_the_gpus(
+    people: People,
+) -> None:
+    answer = people.apply(pod("p", gpus=1))
+    assert "Warning: a native job may use the GPUs of this Pod" in answer.stderr
+    people.bound("p")
+
+
 # What a Pod says of itself
 
 
@@ -397,6 +445,97 @@ def test_nobody_else_writes_the_bookkeeping_by_a_binding(people: People) -> None
     refused = people.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
     assert "the extender's to write" in refused.stderr
     assert people.node_of("p") is None
+
+
+def copied(people: People, name: str, copy: str) -> CompletedProcess[str]:
+    """Creates a Pod as `kubectl debug --copy-to` does: with annotations of another, and on no Node."""
+    seen = people.see(name) or {}
+    spec = seen["spec"] | {"nodeName": None, "schedulingGates": None}
+    metadata = {"name": copy, "annotations": seen["metadata"]["annotations"]}
+    return people.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def touched(people: People, name: str) -> None:
+    """The extender notes something on a Pod, as on one that it adopts or wakes."""
+    notes = ("slurm-extender.io/adopted-as=40000000", "slurm-extender.io/room-seen=now")
+    options = ("--as=slurm-extender", "--overwrite", *notes)
+    people.cluster.kubectl("annotate", "pod", people.full(name), *options)
+
+
+def test_a_copy_of_an_unmanaged_pod_that_was_touched_has_no_history(people: People) -> None:
+    people.create("p", scheduler="default-scheduler", own_annotations={"mine": "yes"})
+    touched(people, "p")
+    answer = copied(people, "p", "copy")
+    assert answer.returncode == 0, answer.stderr
+    assert forged(people, "copy") == {}
+    assert (people.see("copy") or {})["metadata"]["annotations"]["mine"] == "yes"
+
+
+def test_a_copy_of_a_pod_of_ours_is_placed_for_itself(people: People) -> None:
+    people.create("p")
+    people.bound("p")
+    answer = copied(people, "p", "copy")
+    assert answer.returncode == 0, answer.stderr
+    people.bound("copy")
+    jobs = [forged(people, name)["slurm-extender.io/job-id"] for name in ("p", "copy")]
+    assert jobs[0] != jobs[1]
+
+
+def test_without_the_extender_a_copy_that_carries_its_notes_is_refused(people: People) -> None:
+    people.create("p", scheduler="default-scheduler")
+    touched(people, "p")
+    guarded(people, "p")
+    people.cluster.stop("extender")
+    answer = copied(people, "p", "copy")
+    assert answer.returncode != 0
+    assert "annotations under slurm-extender.io/ are the extender's to write" in answer.stderr
+
+
+# What a Pod has
+
+
+def resized(people: People, name: str, **requests: str) -> CompletedProcess[str]:
+    """Asks for other requests of a Pod that runs."""
+    containers = [{"name": "c", "resources": {"requests": requests}}]
+    patch = json.dumps({"spec": {"containers": containers}})
+    return people.kubectl("patch", "pod", people.full(name), "--subresource=resize", "-p", patch)
+
+
+def runs_resizable(people: People, name: str) -> None:
+    """Waits until the Pod runs. A kubelet tells what its containers have, and kwok does not: a Pod of
+    which nobody tells that is not resized at all."""
+
+    def told() -> list[dict[str, Any]]:
+        return list((people.see(name) or {})["status"].get("containerStatuses") or ())
+
+    (told_by_kwok,) = eventually(told, f"{name} runs")
+    status = {"containerStatuses": [told_by_kwok | {"resources": {"requests": {"cpu": "2"}}}]}
+    patch = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+    people.cluster.kubectl("patch", "pod", people.full(name), *patch)
+
+
+def requests_of(people: People, name: str) -> dict[str, str]:
+    return dict((people.see(name) or {})["spec"]["containers"][0]["resources"]["requests"])
+
+
+def test_a_pod_that_runs_is_resized_to_what_its_job_has_and_not_to_more(people: People) -> None:
+    if people.kubernetes() < (1, 33):
+        pytest.skip("Pods are not resized in place by default")
+    people.create("p", cpu="2", memory="200Mi")
+    people.create("q", cpu="1", memory="100Mi", scheduler="default-scheduler")
+    for name in ("p", "q"):
+        people.bound(name)
+        runs_resizable(people, name)
+    for more in ({"cpu": "3"}, {"memory": "201Mi"}, {"cpu": "1", "memory": "1Gi"}, {"cpu": "2001m"}):
+        answer = resized(people, "p", **more)
+        assert answer.returncode != 0
+        assert "may be resized to less, and not to more" in answer.stderr
+    answer = resized(people, "p", cpu="1500m", memory="0.1Gi")
+    assert answer.returncode == 0, answer.stderr
+    assert requests_of(people, "p")["cpu"] == "1500m"
+    answer = resized(people, "q", cpu="2", memory="1Gi")
+    assert answer.returncode == 0, answer.stderr  # it is not ours
+    assert requests_of(people, "q") == {"cpu": "2", "memory": "1Gi"}
 
 
 @pytest.mark.usefixtures("policy", "unguarded")

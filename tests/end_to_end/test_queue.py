@@ -11,7 +11,7 @@ import yaml
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.people import SIGN, People, eventually
 
 pytestmark = pytest.mark.real
 
@@ -40,7 +40,7 @@ def narrow(quiet: People) -> Iterator[People]:
 
 def waiting(people: People) -> set[str]:
     """The Pods whose jobs wait in Slurm: never more than the window holds."""
-    names = {job.name.removeprefix("default/") for job in people.squeue().values() if not job.node}
+    names = {job.name.partition(SIGN)[0] for job in people.squeue().values() if not job.node}
     assert len(names) <= WINDOW, names
     return names
 

@@ -70,7 +70,7 @@ def test_a_rolling_restart_under_load_refuses_no_pod_and_loses_none(replicated: 
     pods = replicated.pods()
     for name in stream.created:
         full = replicated.full(name)
-        assert jobs[f"default/{full}"].node == pods[full]["spec"]["nodeName"]
+        assert jobs[replicated.job_name(name)].node == pods[full]["spec"]["nodeName"]
 
 
 def test_the_next_replica_leads_at_once_when_the_leader_ends_in_order(replicated: People) -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from extender.occupancy_view import ROOM_SEEN
+from extender.unmanaged.capacity_watch import ROOM_SEEN
 from tests.end_to_end.people import Manifest, People, eventually, pod
 
 pytestmark = pytest.mark.real
@@ -123,11 +123,11 @@ def test_a_wrong_value_out_of_scope_is_no_business_of_ours(outside: People) -> N
 def test_nobody_brings_the_extenders_notes_out_of_scope_either(
     outside: People, note: dict[str, str]
 ) -> None:
-    answer = outside.apply(
-        pod("p", own_annotations={DOMAIN + key: value for key, value in note.items()})
-    )
-    assert answer.returncode != 0
-    assert "the extender's to write" in answer.stderr
+    """They are dropped, as from a copy of a Pod (kubectl debug --copy-to)."""
+    noted = {DOMAIN + key: value for key, value in note.items()}
+    assert outside.apply(pod("p", own_annotations=noted)).returncode == 0
+    (manifest,) = outside.pods().values()
+    assert not noted.keys() & (manifest["metadata"].get("annotations") or {}).keys()
 
 
 def test_the_first_attempts_number_comes_with_a_pod_and_not_later(outside: People) -> None:

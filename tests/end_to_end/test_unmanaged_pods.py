@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from deploy.local.spec import ClusterSpec
-from extender.occupancy_view import ROOM_SEEN, TAKEN
-from extender.placement.resources import effective_requests
-from tests.end_to_end.people import Manifest, People, eventually, pod
+from extender.request.resources import effective_requests
+from extender.unmanaged.capacity_watch import ROOM_SEEN, TAKEN
+from tests.end_to_end.people import Manifest, People, eventually
 
 pytestmark = pytest.mark.real
 
@@ -111,7 +111,7 @@ def test_a_mixed_workload_never_overcommits_a_node(people: People) -> None:
     assert 5 <= len(bound) < len(names), "some fit, and not all"
     jobs = people.squeue()
     for name in names:
-        assert f"default/{people.full(name)}" not in jobs
+        assert people.job_name(name) not in jobs
     people.cluster.run_slurm("scancel", "-u", "alice")
     eventually(lambda: not list(native_jobs(people)), "native jobs end")
     more = eventually(
@@ -152,21 +152,23 @@ def test_a_daemon_sets_pod_and_a_critical_one_run_beside_whatever_slurm_runs(peo
     for node in people.cluster.spec.node_names:
         sbatch(people, node, cpus=8, memory_mb=1000, gpus=0)
     all_native_run(people, 4)
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": True}
-    made = people.cluster.kubectl(
-        "create", "-f", "-", "-o", "jsonpath={.metadata.uid}", stdin=DAEMON_SET
-    )
+    people.cluster.kubectl("create", "-f", "-", stdin=DAEMON_SET)
     try:
-        agent = pod("agent", scheduler="default-scheduler")
-        agent["metadata"]["ownerReferences"] = [owner | {"uid": made.stdout}]
-        people.apply(agent)
         unmanaged(people, "critical", priorityClassName="system-node-critical")
         unmanaged(people, "plain")
-        assert people.bound("agent", within=5)
+        everywhere = set(people.cluster.spec.node_names)
+        eventually(lambda: agents(people) == everywhere, "an agent on each node")
         assert people.bound("critical", within=5)
         assert people.node_of("plain") is None
     finally:
         people.cluster.kubectl("delete", "daemonset", "agent", "--wait=false")
+
+
+def agents(people: People) -> set[str]:
+    """The Nodes that the DaemonSet's Pods are bound to."""
+    pods = people.pods().values()
+    made = (pod for pod in pods if (pod["metadata"].get("labels") or {}).get("app") == "agent")
+    return {node for pod in made if (node := pod["spec"].get("nodeName"))}
 
 
 DAEMON_SET = """
@@ -177,7 +179,9 @@ spec:
   selector: {matchLabels: {app: agent}}
   template:
     metadata: {labels: {app: agent}}
-    spec: {containers: [{name: c, image: busybox}]}
+    spec:
+      containers:
+      - {name: c, image: busybox, resources: {requests: {cpu: "1", memory: 100Mi}}}
 """
 
 

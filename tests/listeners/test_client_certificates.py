@@ -15,15 +15,16 @@ import pytest
 import trustme
 
 from extender.app import Extender
-from extender.kubernetes_api import KubernetesApi
+from extender.leader.replica import Replica
 from extender.policy.keeper import PolicyKeeper
 from extender.settings import Settings
-from slurm_client.rest import SlurmRest
+from kubernetes_client.in_memory import InMemoryKubernetes
+from slurm_client.protocol import Slurm
 from tests.listeners.test_limits import LIMITS, Site, head, site, until
-from tests.verbs.callers import FakeKubernetes, FakeSlurm
+from tests.verbs.callers import FakeSlurm
 
 MUTATE = b'{"request": {"uid": "u", "kind": {"kind": "Pod"}, "object": {"metadata": {}, "spec": {}}}}'
-PREEMPT = b"{}"
+PREEMPT = b'{"Pod": {"metadata": {"name": "p"}, "spec": {}}}'
 
 
 class Authorities:
@@ -63,13 +64,13 @@ class Program:
             **authorities.files,
             **given,
         )
-        kubernetes, slurm = cast(KubernetesApi, FakeKubernetes()), cast(SlurmRest, FakeSlurm())
-        extender = Extender(settings, kubernetes, slurm, PolicyKeeper(None, "open"))
+        kubernetes, slurm = InMemoryKubernetes(), cast(Slurm, FakeSlurm())
+        extender = Extender(Replica(settings, kubernetes, slurm, PolicyKeeper(None, "open")))
         self.server = extender.servers()[number]
         self.server.config.port = 0
         assert extender._certificate is not None
         self.certificate = extender._certificate
-        self.health = extender._health
+        self.health = extender.replica.health
         self.extender = extender
 
 
@@ -148,11 +149,11 @@ async def test_a_replica_that_starts_with_a_broken_file_waits_for_a_good_one(
     """It does not lead either: its callers could not reach it."""
     own, goes_on = Authorities(tmp_path), asyncio.Event()
 
-    async def follow(_: Extender) -> None:
+    async def follow(_: Replica) -> None:
         goes_on.set()
         raise asyncio.CancelledError  # far enough
 
-    monkeypatch.setattr(Extender, "_follow", follow)
+    monkeypatch.setattr(Replica, "run", follow)
     own.clients_file.write_text("")
     running = Program(own, 0, **{f"{listener}_client_ca_file": own.clients_file})
     replica = asyncio.ensure_future(running.extender.run())

@@ -25,14 +25,16 @@ import pytest
 from fastapi import FastAPI
 
 from extender.app import Extender, open_many_files
-from extender.connections import Limits
-from extender.kubernetes_api import KubernetesApi
-from extender.listener import Server
+from extender.leader.replica import Replica
 from extender.policy.keeper import PolicyKeeper
 from extender.settings import Settings
-from extender.wire import Verbs
-from slurm_client.rest import SlurmRest
-from tests.verbs.callers import FakeKubernetes, FakeSlurm
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service import metrics
+from service.connections import Limits
+from service.http_server import Verbs
+from service.listener import Server
+from slurm_client.protocol import Slurm
+from tests.verbs.callers import FakeSlurm
 
 MOST = 1000
 MB = 1 << 20
@@ -582,9 +584,9 @@ def extender(nodes: int = 0) -> tuple[Extender, list[Server]]:
         hooks_token_file=Path("token"),
         listen_address="127.0.0.1",
     )
-    kubernetes, slurm = cast(KubernetesApi, FakeKubernetes()), cast(SlurmRest, FakeSlurm())
-    program = Extender(settings, kubernetes, slurm, PolicyKeeper(None, "open"))
-    program._keeper.view = cast(Any, SimpleNamespace(nodes=dict.fromkeys(range(nodes))))
+    kubernetes, slurm = InMemoryKubernetes(), cast(Slurm, FakeSlurm())
+    program = Extender(Replica(settings, kubernetes, slurm, PolicyKeeper(None, "open")))
+    program.replica.cluster.view = cast(Any, SimpleNamespace(nodes=dict.fromkeys(range(nodes))))
     servers = program.servers()
     for server in servers:
         server.config.port = 0
@@ -598,7 +600,7 @@ async def test_every_listener_has_limits(number: int) -> None:
         peer = await there.opens()
         peer.sends(head("/scheduler/filter", length=150 * MB))
         assert (await peer.reply())[0] == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-    page = program._telemetry.router().routes[0]
+    page = metrics.router(program.replica.telemetry.registry).routes[0]
     answer = await cast(Any, page).endpoint()
     assert b'slurm_extender_refusals_total{listener="' in answer.body
 

@@ -4,26 +4,22 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deploy.local.progress import silent
-from loadtest.bench import native
-from loadtest.bench.__main__ import chosen, just_measured
-from loadtest.bench.held_to import BUDGETS, Measured, verdicts
-from loadtest.bench.results import Outcome
-from loadtest.bench.run import arm_of
-from loadtest.bench.scenarios import ONE_AT_A_TIME, SCENARIOS, Flow, Scenario, Who
-from loadtest.bench.scenarios import Path as Way
-from loadtest.figures import Burst
-from loadtest.meters import Reading
-from loadtest.performance_page import KEPT, PAGE, PAGES, README, renewed
-from loadtest.performance_plots import plots
-from loadtest.scrape import Histogram
+from loadtest.harness.budgets import Verdict, budgets, judged
+from loadtest.harness.bursts import Burst
+from loadtest.harness.meters import Histogram, MeterReading
+from loadtest.harness.variants import Placer
+from loadtest.report.figures import Outcome, key_figures
+from loadtest.report.pages import KEPT, PAGE, README, renewed
+from loadtest.report.plots import plots
+from loadtest.scenarios.bench import chosen, just_measured
+from loadtest.scenarios.table import NATIVE_CONF, ONE_AT_A_TIME, SCENARIOS, Flow, Scenario
+from loadtest.scenarios.table import Path as Way
 
 OURS = "ours, Slurm 26.05"
 
@@ -32,7 +28,7 @@ def burst(
     seconds: float = 10.0, *, cpu_s: float = 0.4, sent: float = 500_000.0, pictures: float = 0.0
 ) -> Burst:
     """Of 100 Pods, bound after 1, 2, ... 100 ms; their jobs start half a ms before."""
-    spent = Reading(
+    spent = MeterReading(
         {"extender": cpu_s, "slurmctld": 0.1, "slurmrestd": 0.1, "etcd": 0.4},
         rest_calls={"POST job/allocate": 100.0, "GET nodes": 0.0},
         rest_bytes={"POST job/allocate": sent, "GET nodes": pictures},
@@ -40,7 +36,7 @@ def burst(
         filter_s=Histogram({0.002: 90.0, 0.004: 100.0, inf: 100.0}),
     )
     bound_ms = [float(number) for number in range(1, 101)]
-    released = Reading(
+    released = MeterReading(
         {"extender": 0.1, "slurmctld": 0.1},
         rest_calls={"POST job": 100.0, "DELETE job": 100.0},
         rest_bytes={"POST job": 70_000.0, "DELETE job": 30_000.0},
@@ -54,12 +50,13 @@ def of(name: str, nodes: int, native: int | None = None) -> Scenario:
     )
 
 
-def measured(*outcomes: Outcome, scale: dict[str, Any] | None = None) -> Measured:
-    return Measured([json.loads(json.dumps(each.as_json())) for each in outcomes], scale or {})
+def measured(*outcomes: Outcome, scale: dict[str, Any] | None = None) -> list[Verdict]:
+    told = [json.loads(json.dumps(each.as_json())) for each in outcomes]
+    return judged(budgets("bench"), key_figures(told, scale or {}))
 
 
-def words(found: Measured) -> dict[str, str]:
-    return {each.key: each.word for each in verdicts(found)}
+def words(found: Sequence[Verdict]) -> dict[str, str]:
+    return {each.key: each.word for each in found}
 
 
 def everything() -> list[Outcome]:
@@ -88,9 +85,9 @@ def test_those_of_a_stage_stand_together() -> None:
 
 
 @pytest.mark.parametrize("nodes", [200, 1000, 5000])
-def test_each_number_of_nodes_compares_all_arms_in_one_stage(nodes: int) -> None:
-    stages = [{each.who for each in SCENARIOS if each.stage == stage} for stage in _stages(nodes)]
-    assert set(Who) in stages
+def test_each_number_of_nodes_compares_all_ways_in_one_stage(nodes: int) -> None:
+    stages = [{each.placer for each in SCENARIOS if each.stage == stage} for stage in _stages(nodes)]
+    assert set(Placer) in stages
 
 
 def _stages(nodes: int) -> set[str]:
@@ -98,20 +95,21 @@ def _stages(nodes: int) -> set[str]:
 
 
 def test_what_was_asked_for_is_measured() -> None:
-    real = [each for each in SCENARIOS if each.who is Who.REAL]
+    real = [each for each in SCENARIOS if each.placer is Placer.REAL]
     assert {(each.flow, each.path) for each in real} == {(flow, path) for flow in Flow for path in Way}
     assert {each.native or 0 for each in real} == {0, 10_000}
     assert {each.nodes for each in real if each.release == "24.11"} == {200}
     assert all(each.before == 0 for each in real if each.steadies)
 
 
-@pytest.mark.parametrize("who", [Who.ALONE, Who.REST, Who.REAL])
-def test_what_a_scenario_says_of_its_cluster_is_so_whoever_places(who: Who) -> None:
-    scenario = Scenario("few", "some", who, 10, native=0, scheduler=("bf_continue",), percent_scored=0)
-    with ExitStack() as stack:
-        spec = arm_of(scenario, stack, silent).spec
+@pytest.mark.parametrize("placer", [Placer.ALONE, Placer.REST, Placer.REAL])
+def test_what_a_scenario_says_of_its_cluster_is_so_whatever_places(placer: Placer) -> None:
+    scenario = Scenario(
+        "few", "some", placer, 10, native=0, scheduler=("bf_continue",), percent_scored=0
+    )
+    spec = scenario.variant.spec()
     assert (spec.percentage_of_nodes_to_score, spec.scheduler_parameters) == (0, ("bf_continue",))
-    assert set(native.SLURM_CONF) <= set(spec.slurm_conf)
+    assert set(NATIVE_CONF) <= set(spec.slurm_conf)
 
 
 def test_a_part_is_chosen_by_stage_or_name() -> None:
@@ -142,7 +140,7 @@ def test_a_metric_is_the_median_of_its_bursts_beside_the_least_and_the_greatest(
 
 
 def test_what_nobody_counts_is_left_out() -> None:
-    alone = Burst(1.0, 0.5, [1.0], Reading({"etcd": 0.1}))
+    alone = Burst(1.0, 0.5, [1.0], MeterReading({"etcd": 0.1}))
     found = Outcome(of("kube-scheduler alone", 200), [alone]).as_json()
     assert found["burst"]["pods_per_s"]["median"] == 1.0
     absent = {"extender_cpu_ms_per_pod", "rest_bytes_per_pod", "filter_ms_p99", "start_bound_ms_p50"}
@@ -158,8 +156,8 @@ def test_each_kind_of_call_is_told_apart() -> None:
 
 def test_all_that_is_held_to_is_judged() -> None:
     found = measured(*everything(), scale={"rss_mb_5000x50000": 400.0})
-    assert words(found) == dict.fromkeys([each.key for each in BUDGETS], "kept")
-    figures = {each.key: each.value for each in verdicts(found)}
+    assert words(found) == dict.fromkeys(budgets("bench"), "kept")
+    figures = {each.key: each.value for each in found}
     assert figures == {
         "ratio_to_noop": 0.8,
         "idle_bound_ms_p50": 20.0,
@@ -185,7 +183,7 @@ def test_what_falls_short_is_told() -> None:
 def test_what_the_clock_asks_for_is_counted_and_not_compared() -> None:
     outcomes = everything()
     outcomes[3].bursts[:] = [burst(pictures=400_000.0)]
-    figures = {each.key: each.value for each in verdicts(measured(*outcomes))}
+    figures = {each.key: each.value for each in measured(*outcomes)}
     assert (figures["rest_bytes_per_pod_0"], figures["rest_bytes_ratio"]) == (9000.0, 1.1)
 
 
@@ -200,12 +198,7 @@ def test_what_was_not_measured_is_not_judged() -> None:
 
 def test_other_numbers_of_nodes_are_not_taken_for_those_that_are_judged() -> None:
     other = [each.as_json() | {"nodes": 50} for each in everything()]
-    assert set(words(Measured(other, {})).values()) == {"not measured"}
-
-
-def test_fewer_pods_or_repeats_are_not_judged() -> None:
-    fewer = [each.as_json() for each in everything()]
-    assert set(words(Measured(fewer, {}, as_listed=False)).values()) == {"not measured"}
+    assert set(key_figures(other, {}).values()) == {None}
 
 
 def test_what_a_broken_scenario_had_measured_is_kept() -> None:
@@ -220,37 +213,33 @@ def told(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def test_the_page_is_what_its_figures_make() -> None:
     figures = json.loads(KEPT.read_text())
-    for page, blocks in PAGES.items():
-        assert renewed(page.read_text(), blocks, figures) == page.read_text(), (
-            "run `make performance-page`"
-        )
+    for page in (README, PAGE):
+        assert renewed(page, figures) == page.read_text(), "run `make performance-page`"
     for name, plot in plots(figures).items():
         assert (KEPT.parent / name).read_bytes() == plot, name
 
 
 def test_the_page_tells_medians_and_what_they_lie_between() -> None:
-    page = renewed(PAGE.read_text(), PAGES[PAGE], told(everything()))
+    page = renewed(PAGE, told(everything()))
     assert "| ours, Slurm 26.05 | 10 (5 to 11) | 200 | 50 | 95 | 99 |" in page
     assert "| no-op extender | 12 (12 to 12)" not in page
 
 
 def test_the_page_says_what_is_broken() -> None:
-    page = renewed(
-        PAGE.read_text(), PAGES[PAGE], told([Outcome(of(OURS, 200), broken="no Pod was bound")])
-    )
+    page = renewed(PAGE, told([Outcome(of(OURS, 200), broken="no Pod was bound")]))
     assert "| ours, Slurm 26.05 (broken: no Pod was bound) |" in page
 
 
 def test_the_page_tells_the_rounds_apart_and_readme_the_rates() -> None:
     outcomes = [Outcome(of("no-op extender", 1000), [burst(8.0), burst(16.0)]), *everything()[1:]]
-    assert "own ratios are 0.89, 1.60." in renewed(PAGE.read_text(), PAGES[PAGE], told(outcomes))
-    readme = renewed(README.read_text(), PAGES[README], told(outcomes))
+    assert "own ratios are 0.89, 1.60." in renewed(PAGE, told(outcomes))
+    readme = renewed(README, told(outcomes))
     assert "| ours, Slurm 26.05 | - | 10 | 10 | 20 | 20 |" in readme
 
 
 def test_a_page_without_a_place_for_a_table_is_told() -> None:
     with pytest.raises(ValueError, match="lacks"):
-        renewed("# Performance\n", PAGES[PAGE], told([]))
+        renewed(PAGE, told([]), "# Performance\n")
 
 
 def test_a_plot_has_a_bar_for_each_figure(tmp_path: Path) -> None:

@@ -1,58 +1,62 @@
-"""What a load run is held to."""
+"""What figures are held to."""
 
 from pathlib import Path
 
 import pytest
 
-from loadtest.budgets import BUDGETS, Budget, Calls, budgets, verdicts
+from loadtest.harness.budgets import NoBudgets, budgets, judged, passed
 
-HUNDRED = [float(ms) for ms in range(1, 101)]
-
-
-def told(calls: Calls, budget: Budget) -> list[str]:
-    return [f"{v.word}: {v.words}" for v in verdicts({"bind": budget}, {"bind": calls})]
+BIND = {"bind": {"p50_ms": 50, "p99_ms": 99}}
 
 
-def test_what_is_within_its_budget_is_kept() -> None:
-    assert told(Calls([*HUNDRED]), Budget(50, 99)) == [
-        "kept: bind p50: 50.0 ms (budget: 50 ms)",
-        "kept: bind p99: 99.0 ms (budget: 99 ms)",
-        "kept: bind: 0 of 100 failed (budget: 0.0%)",
+def words(held_to: dict[str, object], figures: dict[str, object]) -> list[str]:
+    return [str(each) for each in judged(held_to, figures)]
+
+
+def test_a_budget_is_of_the_figure_that_stands_where_it_stands() -> None:
+    found = {"bind": {"p50_ms": 50.0, "p99_ms": 99.001}, "failed": 0}
+    assert words({**BIND, "failed": 0}, found) == [
+        "kept: bind p50_ms 50.0 (at most 50)",
+        "FALLS SHORT: bind p99_ms 99.001 (at most 99)",
+        "kept: failed 0 (at most 0)",
     ]
 
 
-def test_what_is_over_says_by_how_much() -> None:
-    calls = Calls([*HUNDRED], failed=2)
-    assert told(calls, Budget(49.5, 90, failures=0.01)) == [
-        "FALLS SHORT: bind p50: 50.0 ms, 0.5 ms over (budget: 49.5 ms)",
-        "FALLS SHORT: bind p99: 99.0 ms, 9.0 ms over (budget: 90 ms)",
-        "FALLS SHORT: bind: 2 of 100 failed (budget: 1.0%)",
-    ]
+def test_some_figures_are_to_reach_something_and_some_only_warn() -> None:
+    held_to = {
+        "ratio": {"at_least": 0.5, "words": "ours to theirs"},
+        "ms": {"at_most": 5, "warns": True},
+    }
+    verdicts = judged(held_to, {"ratio": 0.49, "ms": 6})
+    assert str(verdicts[0]) == "FALLS SHORT: ratio 0.49 (at least 0.5): ours to theirs"
+    assert verdicts[1].word == "warning"
+    assert not passed(verdicts)
+    assert passed(verdicts[1:])
 
 
-def test_a_call_that_was_never_made_keeps_no_budget() -> None:
-    (verdict,) = verdicts({"bind": Budget(50, 99)}, {"filter": Calls([1.0])})
-    assert not verdict.kept
-    assert verdict.words == "bind: there was no such call"
+def test_what_was_not_measured_keeps_no_budget_but_where_a_part_was_to_be() -> None:
+    verdicts = judged(BIND, {"filter": {"p50_ms": 1.0}})
+    assert [each.word for each in verdicts] == ["not measured", "not measured"]
+    assert not passed(verdicts)
+    assert passed(verdicts, partly=True)
 
 
 def test_what_has_no_budget_is_not_judged() -> None:
-    assert verdicts({}, {"filter": Calls([1e9], failed=1)}) == []
+    assert judged({}, {"filter": 1e9}) == []
 
 
 def test_the_budgets_of_every_number_of_nodes_are_about_the_same_calls() -> None:
-    found = [budgets(BUDGETS, nodes) for nodes in (50, 1000, 5000)]
+    found = [budgets(f"load-{nodes}") for nodes in (50, 1000, 5000)]
     assert found[0].keys() == found[1].keys() == found[2].keys()
     assert {"filter", "prioritize", "bind", "chain"} <= found[0].keys()
 
 
-def test_a_number_of_nodes_without_budgets_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"no budgets for 7 Nodes; it has nodes-50, nodes-1000"):
-        budgets(BUDGETS, 7)
+def test_what_has_no_budgets_at_all_is_an_error() -> None:
+    with pytest.raises(NoBudgets, match=r"no budgets for load-7; it has bench, bench-quick"):
+        budgets("load-7")
 
 
-def test_a_budget_that_is_misspelt_is_an_error(tmp_path: Path) -> None:
+def test_a_budget_that_is_misspelt_is_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "budgets.toml"
-    path.write_text("[nodes-1]\nbind = { p50_ms = 1, p98_ms = 2 }\n")
-    with pytest.raises(ValueError, match=r"bind: .*p98_ms"):
-        budgets(path, 1)
+    path.write_text("[load-1]\nbind = { p50_ms = 1, p98_ms = 2 }\n")
+    assert not passed(judged(budgets("load-1", path), {"bind": {"p50_ms": 0.5, "p99_ms": 0.5}}))

@@ -2,9 +2,8 @@
 
 import pytest
 
-from loadtest.meters import Reading, api_writes
-from loadtest.scrape import Histogram
-from loadtest.slurm_log import starts
+from loadtest.harness.meters import Histogram, MeterReading, api_writes
+from loadtest.harness.slurm import starts
 
 _SOME = 'component="apiserver",dry_run="",group="",resource="pods",version="v1"'
 API = f"""\
@@ -30,15 +29,15 @@ def test_writes_are_counted_by_verb_and_resource_whatever_came_of_them() -> None
 
 
 def test_what_was_counted_before_is_subtracted() -> None:
-    before = Reading({"etcd": 1.0}, {"GET job": 2.0}, {"GET job": 50.0}, {}, Histogram({0.5: 1.0}))
-    now = Reading(
+    before = MeterReading({"etcd": 1.0}, {"GET job": 2.0}, {"GET job": 50.0}, {}, Histogram({0.5: 1.0}))
+    now = MeterReading(
         {"etcd": 1.5},
         {"GET job": 5.0, "DELETE job": 1.0},
         {"GET job": 90.0},
         {"PATCH pods": 4.0},
         Histogram({0.5: 3.0}),
     )
-    assert now.since(before) == Reading(
+    assert now.since(before) == MeterReading(
         {"etcd": 0.5},
         {"GET job": 3.0, "DELETE job": 1.0},
         {"GET job": 40.0},

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client import Histogram as Counted
 
 from extender.telemetry import Telemetry
-from loadtest.scrape import VERB_SECONDS, Histogram, sums, total
+from loadtest.harness.meters import VERB_SECONDS, Histogram, sums, total
 
 COUNTERS = """\
 # HELP calls_total Requests.
@@ -130,9 +130,9 @@ def test_the_extender_tells_its_verbs_apart_and_failures_from_answers() -> None:
     telemetry = Telemetry()
     took_ms = (0.3, 1.6, 3.2, 4.4, 40.0)
     for ms in took_ms:
-        telemetry.answered("/scheduler/filter", HTTPStatus.OK, ms / 1000)
-    telemetry.answered("/scheduler/filter", HTTPStatus.INTERNAL_SERVER_ERROR, 9.0)
-    telemetry.answered("/scheduler/bind", HTTPStatus.OK, 9.0)
+        telemetry.http.answered("/scheduler/filter", HTTPStatus.OK, ms / 1000)
+    telemetry.http.answered("/scheduler/filter", HTTPStatus.INTERNAL_SERVER_ERROR, 9.0)
+    telemetry.http.answered("/scheduler/bind", HTTPStatus.OK, 9.0)
     told = generate_latest(telemetry.registry).decode()
     longest = Histogram.of(told, VERB_SECONDS, verb="filter", status="200").longest_ms()
     assert all(ms <= at_longest for ms, at_longest in zip(took_ms, longest, strict=True))

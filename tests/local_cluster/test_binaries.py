@@ -26,29 +26,29 @@ def test_nothing_found_means_everything_is_built() -> None:
     assert choose({}) == set()
 
 
-@pytest.mark.parametrize("minor", [31, 34, 36])
+@pytest.mark.parametrize("minor", [31, 34, 37])
 def test_a_whole_supported_set_is_used(minor: int) -> None:
     found = {**plane(minor, minor, minor), "etcd": (3, 5), "kubectl": (1, minor), "kwok": (0, 8)}
     assert choose(found) == set(BINARIES)
 
 
-@pytest.mark.parametrize("minor", [30, 37])
+@pytest.mark.parametrize("minor", [30, 38])
 def test_an_unsupported_control_plane_is_not_used(minor: int) -> None:
     assert choose({**plane(minor, minor, minor), "etcd": (3, 6)}) == {"etcd"}
 
 
 def test_a_control_plane_of_two_versions_is_not_used() -> None:
-    assert choose(plane(35, 35, 36)) == set()
+    assert choose(plane(36, 36, 37)) == set()
 
 
 def test_a_part_of_a_control_plane_is_used_only_beside_a_built_rest_of_its_version() -> None:
-    assert choose({"kube-apiserver": (1, 36)}) == {"kube-apiserver"}
-    assert choose({"kube-apiserver": (1, 35)}) == set()
+    assert choose({"kube-apiserver": (1, 37)}) == {"kube-apiserver"}
+    assert choose({"kube-apiserver": (1, 36)}) == set()
 
 
 def test_a_release_that_is_asked_for_is_not_made_up_of_others() -> None:
-    newest = {**plane(36, 36, 36), "etcd": (3, 6), "kubectl": (1, 36), "kwok": (0, 8)}
-    assert choose(newest, "1.36") == set(BINARIES)
+    newest = {**plane(37, 37, 37), "etcd": (3, 7), "kubectl": (1, 37), "kwok": (0, 8)}
+    assert choose(newest, "1.37") == set(BINARIES)
     assert choose(newest, "1.31") == {"etcd", "kwok"}
     assert choose({**plane(31, 31, 31), "kubectl": (1, 32)}, "1.31") == {*CONTROL_PLANE, "kubectl"}
     assert choose({"kube-scheduler": (1, 31)}, "1.31") == {"kube-scheduler"}
@@ -77,7 +77,7 @@ def test_what_is_built_is_of_the_release_that_it_is_named_after(release: str) ->
 
 
 def test_kubectl_may_be_one_minor_away_from_the_control_plane() -> None:
-    assert choose({"kubectl": (1, 35)}) == {"kubectl"}
+    assert choose({"kubectl": (1, 36)}) == {"kubectl"}
     assert choose({"kubectl": (1, 32)}) == set()
     assert "kubectl" in choose({**plane(33, 33, 33), "kubectl": (1, 32)})
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -219,21 +220,105 @@ _OWNER = """
 """
 
 
-def test_the_command_line_leaves_a_cluster_up_until_told_otherwise(tmp_path: Path) -> None:
-    def deploy_local(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "deploy.local", *arguments, f"--directory={tmp_path}"]
-        return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+def deploy_local(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "deploy.local", *arguments, f"--directory={directory}"]
+    return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
-    up = deploy_local("up", "--nodes=1", "--no-kubernetes")
+
+def test_the_command_line_leaves_a_cluster_up_until_told_otherwise(tmp_path: Path) -> None:
+    up = deploy_local(tmp_path, "up", "--nodes=1", "--no-kubernetes")
     assert up.returncode == 0
     assert "the cluster is up" in up.stdout
-    assert deploy_local("up", "--nodes=1", "--no-kubernetes").returncode == 1
-    status = deploy_local("status")
+    assert deploy_local(tmp_path, "up", "--nodes=1", "--no-kubernetes").returncode == 1
+    status = deploy_local(tmp_path, "status")
     assert status.returncode == 0
     assert "slurmd-node-1" in status.stdout
     squeue = subprocess.run([tmp_path / "bin/squeue"], capture_output=True, text=True, check=False)
     assert "JOBID" in squeue.stdout
-    assert deploy_local("down").returncode == 0
-    assert "not running" in deploy_local("status").stdout
+    assert deploy_local(tmp_path, "down").returncode == 0
+    assert "not running" in deploy_local(tmp_path, "status").stdout
     squeue = subprocess.run([tmp_path / "bin/squeue"], capture_output=True, text=True, check=False)
     assert "is not running" in squeue.stderr
+
+
+def test_the_command_line_says_where_to_look_and_starts_a_component_again(tmp_path: Path) -> None:
+    up = deploy_local(tmp_path, "up", "--nodes=1")
+    try:
+        assert up.returncode == 0, up.stdout
+        probes = re.findall(r"http://127\.0\.0\.1:\d+/(?:readyz|metrics)", up.stdout)
+        assert len(probes) == 2
+        assert all(httpx.get(url).is_success for url in probes)
+        assert all(url in deploy_local(tmp_path, "status").stdout for url in probes)
+        before = Cluster.attach(tmp_path).pid("extender")
+        assert deploy_local(tmp_path, "restart", "extender").returncode == 0
+        assert Cluster.attach(tmp_path).pid("extender") != before
+        unknown = deploy_local(tmp_path, "restart", "slurm")
+        assert (unknown.returncode, "no component slurm; there are etcd," in unknown.stdout) == (1, True)
+        audit = subprocess.run(
+            [tmp_path / "bin/slurm-extender-audit", "--settle=1"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert audit.returncode == 0, audit.stderr
+    finally:
+        deploy_local(tmp_path, "down")
+
+
+def test_alice_and_bob_have_an_account_where_there_is_accounting(tmp_path: Path) -> None:
+    up = deploy_local(tmp_path, "up", "--nodes=1", "--no-kubernetes", "--accounting")
+    try:
+        assert up.returncode == 0, up.stdout
+        cluster = Cluster.attach(tmp_path)
+        for user in ("alice", "bob"):
+            job = cluster.run_slurm("sbatch", "--parsable", "--wrap=true", user=user).stdout.strip()
+            shown = cluster.run_slurm("squeue", "-h", f"--jobs={job}", "--states=all", "--format=%u %a")
+            assert shown.stdout.split() == [user, "lab"]
+    finally:
+        deploy_local(tmp_path, "down")
+
+
+def owner(kind: str, **spec: Any) -> str:
+    """What Pods of that label are made from, in JSON."""
+    group = "batch/v1" if kind == "CronJob" else "apps/v1"
+    return json.dumps({"apiVersion": group, "kind": kind, "metadata": {"name": "made"}, "spec": spec})
+
+
+def test_what_a_newcomer_creates_makes_pods(shared_cluster: Cluster) -> None:
+    container = json.loads(pod("unnamed"))["spec"]["containers"][0]
+    container["resources"] = {}
+    spec = {"containers": [container]}
+    of_apps: dict[str, dict[str, Any]] = {
+        kind: {
+            "selector": {"matchLabels": {"of": kind}},
+            "template": {"metadata": {"labels": {"of": kind}}, "spec": spec},
+        }
+        for kind in ("StatefulSet", "DaemonSet")
+    }
+    job = {"spec": {**spec, "restartPolicy": "Never"}, "metadata": {"labels": {"of": "CronJob"}}}
+    of_batch = {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": job}}}
+    made = {**of_apps, "CronJob": of_batch}
+
+    def owners() -> set[str]:
+        listed = (each["metadata"].get("labels") or {} for each in pods(shared_cluster).values())
+        return {labels["of"] for labels in listed if "of" in labels}
+
+    try:
+        for kind, given in made.items():
+            shared_cluster.kubectl("create", "--filename=-", stdin=owner(kind, **given))
+        wait_until(lambda: owners() == made.keys(), within_s=75)
+    finally:
+        for kind in made:
+            shared_cluster.kubectl("delete", kind, "made")
+        wait_until(lambda: not owners())
+
+
+def test_a_claim_that_is_deleted_is_gone_once_no_pod_uses_it(shared_cluster: Cluster) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    shared_cluster.kubectl("create", "--filename=-", stdin=json.dumps(claim))
+    shared_cluster.kubectl("delete", "pvc", "data", "--timeout=20s")

@@ -35,7 +35,7 @@ def pod(node: str | None = "node-1", job_id: int | None = 7, reason: str | None 
 
 
 def job(state: str = "RUNNING", node: str = "node-1", reason: str = "None", **given: Any) -> QueuedJob:
-    return QueuedJob(**{"id": 7, "name": "default/p", **given}, state=state, node=node, reason=reason)
+    return QueuedJob(**{"id": 7, "name": "p@default", **given}, state=state, node=node, reason=reason)
 
 
 def test_a_percentile_is_one_of_the_values() -> None:
@@ -62,7 +62,7 @@ def test_a_pod_where_its_job_runs_agrees_with_squeue() -> None:
         {},
         {7: job(node="node-2")},
         {7: job(state="PENDING", node="")},
-        {7: job(name="default/q")},
+        {7: job(name="q@default")},
         {7: job(), 8: job(id=8)},
     ],
     ids=["no job", "elsewhere", "not running", "another's job", "two jobs"],
@@ -92,7 +92,7 @@ def test_a_node_holds_no_more_than_slurm_gave_and_it_has() -> None:
 
 
 def test_what_squeue_and_scontrol_print_is_read() -> None:
-    assert parse_queue("7|default/p|PENDING||Resources\n8|native|RUNNING|node-[1-2]|None\n") == {
+    assert parse_queue("7|p@default|PENDING||Resources\n8|native|RUNNING|node-[1-2]|None\n") == {
         7: job("PENDING", "", "Resources"),
         8: QueuedJob(8, "native", "RUNNING", "node-[1-2]", "None"),
     }

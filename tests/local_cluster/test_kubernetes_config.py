@@ -1,21 +1,72 @@
 """What kube-scheduler and the API server are told of an extender."""
 
+import json
+import re
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
 import yaml
 
+from deploy.local.blueprint import port_names
+from deploy.local.kubernetes_binaries import BINARIES
+from deploy.local.kubernetes_components import (
+    AUDIT,
+    control_components,
+    extender_environment,
+    store_components,
+    write_audit,
+)
+from deploy.local.kubernetes_config import configured
+from deploy.local.layout import Layout
 from deploy.local.rendering import render
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
+from extender.unmanaged.capacity_watch import ROOM_SEEN
+from wellknown.names import ADOPTED, ATTEMPT, GRES, JOB_ID, NODE, OFFERED
+
+
+def kube_scheduler(spec: ClusterSpec, *, others: bool = False) -> tuple[set[str], dict[str, Any]]:
+    """The profiles and the extender of a kube-scheduler's configuration."""
+    rendered = yaml.safe_load(configured(spec, 1, Layout(Path("cluster")), others=others))
+    (extender,) = rendered["extenders"]
+    return {profile["schedulerName"] for profile in rendered["profiles"]}, extender
+
+
+def entry(configuration: str) -> dict[str, Any] | None:
+    """How a kube-scheduler's configuration has it ask an extender, wherever that is."""
+    (asked,) = yaml.safe_load(configuration).get("extenders") or (None,)
+    return asked and {key: value for key, value in asked.items() if key != "urlPrefix"}
+
+
+def shown_for_others() -> dict[str, Any] | None:
+    """What docs/scope.md shows for the kube-scheduler of others, as a reader would copy it."""
+    page = (Path(__file__).parents[2] / "docs/scope.md").read_text()
+    (copied,) = re.findall(r"^ *extenders:.*?(?=^ *```)", page, re.DOTALL | re.MULTILINE)
+    return entry(dedent(copied))
+
+
+def verbs_of(extender: dict[str, Any]) -> set[str]:
+    return {extender[key] for key in extender if key.endswith("Verb")}
 
 
 def asked_by_kube_scheduler(spec: ClusterSpec) -> set[str]:
-    rendered = render("kube-scheduler.yaml.j2", spec=spec, extender_port=1, kubeconfig="kubeconfig")
-    (extender,) = yaml.safe_load(rendered)["extenders"]
-    return {extender[key] for key in extender if key.endswith("Verb")}
+    _, extender = kube_scheduler(spec)
+    return verbs_of(extender)
+
+
+def objects(spec: ClusterSpec) -> dict[tuple[str, str], Any]:
+    """What is created in kube-apiserver, by kind and name."""
+    rendered = render("extender.yaml.j2", spec=spec, admission_port=1, ca_bundle="ca")
+    made = list(yaml.safe_load_all(rendered))
+    return {(each["kind"], each["metadata"]["name"]): each for each in made}
 
 
 def webhooks(spec: ClusterSpec) -> set[str]:
     """The verbs that the API server asks."""
-    rendered = render("extender.yaml.j2", spec=spec, admission_port=1, ca_bundle="ca")
-    asked = (each.get("webhooks", ()) for each in yaml.safe_load_all(rendered))
+    asked = (each.get("webhooks", ()) for each in objects(spec).values())
     return {hook["clientConfig"]["url"].split("/")[3] for hooks in asked for hook in hooks}
 
 
@@ -28,3 +79,100 @@ def test_an_extender_that_answers_less_is_asked_less() -> None:
     spec = ClusterSpec(extender_verbs=("filter", "bind"))
     assert asked_by_kube_scheduler(spec) == {"filter", "bind"}
     assert not webhooks(spec)
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_our_own_profile_preempts_nobody_at_any_extension_point_unless_that_is_asked_for(
+    tmp_path: Path, on: bool
+) -> None:
+    """`postFilter` is that of single Pods alone; 1.37's for PodGroups is a field that 1.36 refuses."""
+    spec = ClusterSpec(default_preemption=on)
+    others, ours = yaml.safe_load(configured(spec, 1, Layout(tmp_path)))["profiles"]
+    assert others == {"schedulerName": "default-scheduler"}
+    off = {"multiPoint": {"disabled": [{"name": "DefaultPreemption"}]}}
+    assert ours.get("plugins") == (None if on else off)
+
+
+def test_kube_scheduler_has_everybodys_pods_and_needs_the_extender_for_all() -> None:
+    profiles, extender = kube_scheduler(ClusterSpec())
+    assert profiles == {"default-scheduler", "slurm-scheduler"}
+    assert extender["ignorable"] is False
+    _, extender = kube_scheduler(ClusterSpec(ignorable=True))
+    assert extender["ignorable"] is True
+
+
+@pytest.mark.parametrize("ignorable", [False, True])
+def test_slurms_pods_may_have_a_kube_scheduler_of_their_own_which_needs_the_extender(
+    ignorable: bool,
+) -> None:
+    spec = ClusterSpec(own_scheduler=True, ignorable=ignorable)
+    profiles, extender = kube_scheduler(spec)
+    assert profiles == {"slurm-scheduler"}
+    assert extender["ignorable"] is False
+    profiles, extender = kube_scheduler(spec, others=True)
+    assert profiles == {"default-scheduler"}
+    assert (verbs_of(extender), extender["ignorable"]) == ({"filter", "preempt"}, ignorable)
+
+
+def test_the_kube_scheduler_of_others_asks_as_the_page_shows() -> None:
+    spec = ClusterSpec(own_scheduler=True, ignorable=True)
+    assert entry(configured(spec, 1, Layout(Path("cluster")), others=True)) == shown_for_others()
+
+
+def test_the_audit_goes_by_the_extenders_settings(tmp_path: Path) -> None:
+    gres = '{"example.com/gpu": "it\'s \\"odd\\""}'
+    spec, ports = ClusterSpec(extender_settings=(("GRES", gres),)), defaultdict[str, int](int)
+    layout = Layout(tmp_path)
+    layout.bin.mkdir()
+    write_audit(spec, ports, layout)
+    command = layout.bin / AUDIT
+    helped = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
+    assert "every difference between both systems" in helped.stdout
+    print_environment = "-c 'import json, os; print(json.dumps(dict(os.environ)))'"
+    exported = command.read_text().replace("-m extender.audit", print_environment)
+    printed = subprocess.run(["sh", "-c", exported], capture_output=True, text=True, check=True)
+    settings = extender_environment("extender", spec, ports, layout)
+    assert json.loads(printed.stdout).items() >= settings.items()
+
+
+def test_what_the_extender_notes_is_dropped_from_copies_of_any_pod_and_guarded() -> None:
+    """The webhook is the first: those after it number an attempt."""
+    spec = ClusterSpec(namespaces=("team-a",), pod_labels=(("slurm", "yes"),))
+    made = objects(spec)
+    copies = made["MutatingWebhookConfiguration", "slurm-extender"]["webhooks"][0]
+    assert (copies["name"], copies["failurePolicy"]) == ("copies.slurm-extender.io", "Ignore")
+    assert not {"namespaceSelector", "objectSelector"} & copies.keys()
+    guard = made["ValidatingAdmissionPolicy", "slurm-extender-bookkeeping"]["spec"]
+    noted = {ADOPTED, ATTEMPT, GRES, JOB_ID, NODE, OFFERED, ROOM_SEEN}
+    for condition in (copies["matchConditions"][0], guard["matchConditions"][1]):
+        assert set(re.findall(r"'(slurm-extender\.io/[\w-]+)'", condition["expression"])) == noted
+
+
+def test_a_pod_that_has_a_job_is_not_made_larger_while_it_runs() -> None:
+    """What it says is tried by a real kube-apiserver: tests/end_to_end/test_policy.py."""
+    made = objects(ClusterSpec())
+    policy = made["ValidatingAdmissionPolicy", "slurm-extender-resize"]["spec"]
+    assert policy["matchConstraints"]["resourceRules"][0]["resources"] == ["pods/resize"]
+    bound = made["ValidatingAdmissionPolicyBinding", "slurm-extender-resize"]["spec"]
+    assert bound == {"policyName": "slurm-extender-resize", "validationActions": ["Deny"]}
+
+
+def argv(spec: ClusterSpec, name: str) -> tuple[str, ...]:
+    """How a component is started."""
+    binaries, ports = {each: each for each in BINARIES}, dict.fromkeys(port_names(spec), 1)
+    layout = Layout(Path("nowhere"))
+    started = (
+        *store_components(spec, binaries, ports, layout),
+        *control_components(spec, binaries, ports, layout),
+    )
+    return next(each.argv for each in started if each.name == name)
+
+
+def test_a_feature_gate_is_opened_where_pods_are_stored_and_where_they_are_scheduled() -> None:
+    gated = ClusterSpec(feature_gates=("GenericWorkload", "GangScheduling"))
+    told = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+    for name in ("kube-apiserver", "kube-scheduler"):
+        assert told in argv(gated, name)
+        assert not any(each.startswith("--feature-gates") for each in argv(ClusterSpec(), name))
+    assert "--runtime-config=api/beta=true" in argv(gated, "kube-apiserver")
+    assert "--runtime-config=api/beta=true" not in argv(ClusterSpec(), "kube-apiserver")

@@ -1,10 +1,14 @@
 """slurm.conf for a spec, and a caller's own lines in it."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from deploy.local.blueprint import port_names
+from deploy.local.layout import Layout
 from deploy.local.rendering import render
-from deploy.local.slurm_config import replace_parameters
+from deploy.local.slurm_config import replace_parameters, share_slurm
 from deploy.local.spec import SIGNAL_RELAY, ClusterSpec
 
 
@@ -82,6 +86,30 @@ def test_a_callers_partition_is_one_more() -> None:
     assert len(conf.splitlines()) == 2
 
 
+def test_a_cluster_that_shares_a_slurm_adds_its_extenders_to_those_that_are_asked(
+    tmp_path: Path,
+) -> None:
+    first, second = Layout(tmp_path / "first"), Layout(tmp_path / "second")
+    configuration = first.slurm / "etc/slurm-extender-hook.conf"
+    configuration.parent.mkdir(parents=True)
+    configuration.write_text('SLURM_EXTENDER_HOOKS_URLS="http://127.0.0.1:1"\n')
+    second.directory.mkdir()
+    spec = ClusterSpec(slurm_of=str(first.directory), replicas=2)
+    share_slurm(spec, {"extender-hooks": 2, "extender-2-hooks": 3}, second)
+    told = f'. "{configuration}"; echo $SLURM_EXTENDER_HOOKS_URLS'
+    urls = subprocess.run(["bash", "-c", told], capture_output=True, text=True, check=True).stdout
+    assert urls.split() == [f"http://127.0.0.1:{port}" for port in (1, 2, 3)]
+    first.hooks_token_file.write_text("secret")
+    assert second.hooks_token_file.read_text() == "secret"
+    assert (second.bin / "squeue").readlink() == first.bin / "squeue"
+
+
+def test_a_cluster_that_shares_a_slurm_needs_no_port_for_one() -> None:
+    spec = ClusterSpec(nodes=2, kubernetes_nodes=("node-2",), slurm_of="/elsewhere", accounting=True)
+    assert not [name for name in port_names(spec) if name.startswith("slurm")]
+    assert spec.kubernetes_node_names == ["node-2"]
+
+
 @pytest.mark.parametrize(
     "choices",
     [
@@ -91,11 +119,14 @@ def test_a_callers_partition_is_one_more() -> None:
         {"kubernetes": False, "extender": True},
         {"cpus_per_node": 7, "threads_per_core": 2},
         {"kubernetes_release": "1.30"},
+        {"kubernetes_nodes": ("node-9",)},
+        {"slurm_of": "/elsewhere", "extender": False},
     ],
 )
 def test_a_spec_that_makes_no_sense_is_refused(choices: dict[str, object]) -> None:
     with pytest.raises(
         ValueError,
-        match=r"known are|no EXTERNAL|at least one|needs Kubernetes|no whole cores|are built here",
+        match=r"known are|no EXTERNAL|at least one|needs Kubernetes|no whole cores|are built here"
+        r"|is called node-9|is for an extender",
     ):
         ClusterSpec(**choices)  # type: ignore[arg-type]

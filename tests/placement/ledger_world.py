@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from extender.audit.compare import may_have_no_job
 from extender.bind.binder import NotBound, verified
+from extender.cluster.view import ClusterView
 from extender.filter.route import to_tell
-from extender.occupancy_view import TAKEN
-from extender.placement.audit import may_have_no_job
-from extender.placement.cluster import ClusterView
+from extender.placement.config import PlacementConfig
 from extender.placement.events import (
     CancelJob,
+    CheckDepartures,
     ClusterObserved,
     Effect,
     Event,
@@ -28,13 +29,12 @@ from extender.placement.events import (
     GraceStarted,
     HoldJob,
     JobsPolled,
-    LookAtNode,
-    NoteJob,
     OrphanFound,
     Outcome,
     PodObserved,
     PodVanished,
     ReadJob,
+    RecordJobId,
     Recovered,
     Remedy,
     Submit,
@@ -42,26 +42,30 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.identity import PlaceholderKey
 from extender.placement.ledger import Ledger
-from extender.placement.node_constraints import ANYWHERE, Node
 from extender.placement.ownership import key_of
 from extender.placement.placeholder import State
 from extender.placement.recovery import to_read, with_their_pods
-from extender.placement.rules import Rules
-from extender.placement.workload import GATE, Allocation, Offer, Pod, Request, lacks_room
+from extender.request.feasible_nodes import FeasibleNodes
+from extender.request.job_request import Request
+from extender.request.node_constraints import ANYWHERE, Node
+from extender.request.pod import Pod, lacks_room
+from extender.unmanaged.capacity_watch import TAKEN
 from slurm_client import hostlist
 from slurm_client.model import UNREAD, Grant, Job, JobSpec, JobState, Partition
-from tests.builders import DIALECT
+from tests.builders import TRANSLATION
+from wellknown.allocation import Allocation
+from wellknown.job_key import PlaceholderKey, job_name
+from wellknown.names import GATE
 
 NODES = ("n1", "n2")
 VIEW = ClusterView(
-    cluster=Rules().cluster,
+    cluster=PlacementConfig().cluster,
     nodes={name: Node(name, name, {}) for name in NODES},
     partitions={"main": Partition("main", NODES, default=True)},
     preemption=False,
 )
-REQUEST = Request(JobSpec("default/p", 1, 1), ANYWHERE)
+REQUEST = Request(JobSpec("p@default", 1, 1), ANYWHERE)
 
 
 def of_user(user: int | None) -> Request:
@@ -92,7 +96,9 @@ class Replica:
 class World:
     """Kubernetes, Slurm, a kube-scheduler, and one ledger between them."""
 
-    rules: Rules = field(default_factory=lambda: Rules(avoid=20.0, offer=10.0, unbindable=(5.0, 20.0)))
+    rules: PlacementConfig = field(
+        default_factory=lambda: PlacementConfig(avoid=20.0, offer=10.0, unbindable=(5.0, 20.0))
+    )
     now: float = 0.0
     pods: dict[str, Pod] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
@@ -250,7 +256,7 @@ class World:
         self.made += 1
         uid = f"u{self.made}"
         name, created = f"p{self.made}", f"{datetime.fromtimestamp(self.made, UTC):%FT%TZ}"
-        named = replace(request, job=replace(request.job, name=f"default/{name}"))
+        named = replace(request, job=replace(request.job, name=job_name("default", name)))
         pod = Pod(uid, "default", name, "0", named, created, priority, (GATE,))
         self.write(pod._replace(obstacle=obstacle))
         return uid
@@ -393,12 +399,12 @@ class World:
         if pod.gated or pod.node or pod.allocation is None:
             return
         others = tuple(name for name in NODES if name != pod.allocation.node)
-        offered = Offer(pod.allocation.job_id, others) if offers else None
+        offered = FeasibleNodes(pod.allocation.job_id, others) if offers else None
         self.say(uid, REFUSAL, offered)
 
-    def say(self, uid: str, refusal: str, offered: Offer | None = None) -> None:
+    def say(self, uid: str, refusal: str, offered: FeasibleNodes | None = None) -> None:
         """kube-scheduler says why it finds no Node for a Pod."""
-        pod, room = self.pods[uid], lacks_room(refusal, DIALECT)
+        pod, room = self.pods[uid], lacks_room(refusal, TRANSLATION)
         refused = pod._replace(looked_at=True, refusal=refusal, lacks_room=room, offered=offered)
         if refused != pod:  # it writes the same condition once
             self.write(refused)
@@ -415,7 +421,7 @@ class World:
         job_id = 0 if granted is None else granted.job_id
         names = to_tell(granted, NODES, retried=pod.attempt > 1, taken=taken)
         noted = pod.offered is not None and pod.offered.job_id == job_id
-        told = pod._replace(offered=Offer(job_id, tuple(names))) if names and not noted else pod
+        told = pod._replace(offered=FeasibleNodes(job_id, tuple(names))) if names and not noted else pod
         told = told._replace(looked_at=True, refusal=TAKEN) if taken else told
         if told != pod:
             self.write(told)
@@ -426,6 +432,11 @@ class World:
         pod, problems = self.pods[uid], ("forbidden",) if forbidden else ()
         job = replace(pod.request.job, comment=f"edited {self.version}", user_id=user)
         self.write(pod._replace(request=replace(pod.request, job=job, problems=problems)))
+
+    def annotate(self, uid: str) -> None:
+        """Somebody annotates a Pod with what nobody here reads."""
+        pod = self.pods[uid]
+        self.write(pod._replace(touch=pod.touch + 1))
 
     def forge(self, uid: str, attempt: int) -> None:
         """Somebody numbers another attempt on a Pod, and a job under the id that would be that one's:
@@ -465,6 +476,12 @@ class World:
         allowed = wanted.required_nodes or NODES
         used.update(wanted.excluded_nodes)
         return [name for name in allowed if name not in used]
+
+    def fail_unanswered(self, submit: Submit) -> None:
+        """slurmctld ends a job that it has just started if it cannot send its answer."""
+        job = self.jobs.get(submit.job_id)
+        if job is not None and job.state.running and job.admin_comment == submit.job.admin_comment:
+            self.jobs[job.id] = replace(job, state=JobState("FAILED"))
 
     def end_job(self, job_id: int, base: str) -> None:
         job = self.jobs.get(job_id)
@@ -563,16 +580,16 @@ class World:
             case WriteAttempt():
                 anew = effect.pod._replace(attempt=effect.attempt, allocation=None, job_id=None)
                 return self._patch(effect.pod, anew._replace(offered=None))
-            case NoteJob():
+            case RecordJobId():
                 self.note_job(effect)
-            case LookAtNode():
+            case CheckDepartures():
                 seconds = self.vacated_in.get(effect.node, 0.0)
                 return seconds if seconds <= self.rules.leaves_within + 5.0 else 0.0
             case EvictPod():
                 return self._evict(effect)
         return None
 
-    def note_job(self, effect: NoteJob) -> None:
+    def note_job(self, effect: RecordJobId) -> None:
         pod = self.pods.get(effect.uid)
         if pod is not None:
             named = pod.allocation and replace(pod.allocation, job_id=effect.job_id)
@@ -754,7 +771,7 @@ class World:
         return over or job.id in self.revived | self.late
 
     def nobody_gets_a_node_before_its_pod_is_gone(self) -> None:
-        """Whoever is or may be on a Node without a job that runs there holds it (see extender.gate)."""
+        """Whoever is or may be on a Node without a job that runs there holds it (`prolog_gate`)."""
         running = {job_id for job_id, job in self.jobs.items() if job.state.running}
         for pod, node in self.nodes_in_use():
             jobs = [job for job in self.live_jobs(pod.uid) if job.id in running and job.nodes == (node,)]

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from extender.placement.config import PlacementConfig
 from extender.placement.events import CancelJob, EvictPod, WriteAllocation, WriteAttempt
 from extender.placement.placeholder import State
-from extender.placement.rules import Rules
 from tests.placement.ledger_world import LOST, World
 from tests.placement.test_ledger import bound_pod, job_id_of, settle, settle_news, state_of
 from tests.placement.test_lost_keys import big
@@ -271,7 +271,7 @@ def test_a_kubernetes_that_does_not_answer_is_no_conflict() -> None:
 
 def test_a_pod_whose_job_we_ended_to_replace_it_is_not_evicted_by_the_next_leader() -> None:
     """Others write to it all the time: its job is ended before the next attempt can be numbered."""
-    world = World(Rules(fast_path=False))
+    world = World(PlacementConfig(fast_path=False))
     uid = world.create_pod()
     world.settle()
     world.edit(uid, 2001)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from extender.placement.events import EvictPod
-from extender.placement.identity import PlaceholderKey
-from extender.placement.job_news import end_of
+from extender.placement.on_job import end_of
 from extender.placement.placeholder import State
-from extender.placement.workload import Allocation
 from slurm_client.model import JobState
 from tests.placement.ledger_world import World, calm_down
 from tests.placement.test_ledger import bound_pod, job_id_of, poll, settle, settle_news, state_of
+from wellknown.allocation import Allocation
+from wellknown.job_key import PlaceholderKey
 
 A_DAY = 86_400
 
@@ -129,6 +129,18 @@ def test_while_a_pod_is_evicted_that_waited_no_number_on_it_is_believed() -> Non
     assert record.holds == "n1"  # another replica may have written it, and be binding the Pod there
     calm_down(world, 5)
     assert uid not in world.pods
+
+
+@pytest.mark.parametrize("end", ["CANCELLED", "TIMEOUT"])
+def test_who_cancelled_a_job_is_asked_for_where_somebody_has(end: str) -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.disturb(job_id, end)
+    world.ask()
+    world.answer()
+    (evict,) = (effect for effect in world.effects if isinstance(effect, EvictPod))
+    assert evict.cancelled == (job_id if end == "CANCELLED" else None)
 
 
 @pytest.mark.parametrize("flags", ["", ",COMPLETING"])

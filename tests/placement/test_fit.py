@@ -11,7 +11,7 @@ from extender.placement.fit import ends_earlier, misfit
 from slurm_client.model import Job, JobSpec, JobState
 
 ASKED = JobSpec(
-    "default/p",
+    "p@default",
     cpus=4,
     memory_mb=4000,
     gres=(("gpu:h100", 2),),

@@ -1,12 +1,12 @@
-"""Bound Pods on which somebody has written the id of another job of theirs."""
+"""Pods on which somebody has written the id of another job of theirs, or the number of an attempt."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from extender.placement.events import NoteJob
+from extender.placement.events import RecordJobId
 from tests.placement.ledger_world import World
-from tests.placement.test_ledger import bound_pod, job_id_of, settle
+from tests.placement.test_ledger import bound_pod, job_id_of, pod_that_finds_no_room, settle
 from tests.placement.test_lost_keys import outlast
 
 
@@ -51,8 +51,29 @@ def test_a_forged_job_id_is_corrected_again_and_again_but_not_at_once() -> None:
     written = 0
     for _ in range(100):
         name(world, uid, job_id + 1)
-        written += sum(isinstance(effect, NoteJob) for effect in settle(world))
+        written += sum(isinstance(effect, RecordJobId) for effect in settle(world))
         world.pass_time(world.rules.renote / 10)
     assert 9 <= written <= 11
     outlast(world, 2 * int(world.rules.renote))
     assert world.pods[uid].job_id == job_id
+
+
+def test_a_forged_attempt_costs_the_pod_that_waits_its_own_job_and_nobody_else_anything() -> None:
+    world = World()
+    uid = pod_that_finds_no_room(world)
+    first, others = job_id_of(world, uid), {job.id for job in world.jobs.values() if job.state.running}
+    world.write(world.pods[uid]._replace(attempt=3))
+    outlast(world, 70)
+    assert world.jobs[first].state.ended
+    assert job_id_of(world, uid) != first
+    assert {job.id for job in world.jobs.values() if job.state.running} == others
+
+
+def test_a_forged_attempt_moves_no_pod_that_is_bound() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.write(world.pods[uid]._replace(attempt=3))
+    outlast(world, 70)
+    assert job_id_of(world, uid) == job_id
+    assert world.pods[uid].node is not None

@@ -11,7 +11,9 @@ from time import process_time
 
 import pytest
 
-from extender.placement.cluster import ClusterView
+from extender.cluster.node_index import Nodes
+from extender.cluster.view import ClusterView
+from extender.placement.config import PlacementConfig
 from extender.placement.events import (
     ClusterObserved,
     Effect,
@@ -25,19 +27,18 @@ from extender.placement.events import (
     Tick,
 )
 from extender.placement.ledger import Ledger
-from extender.placement.node_index import Nodes
 from extender.placement.placeholder import State
-from extender.placement.rules import Rules
-from extender.placement.workload import GATE, Pod, parse_pod
+from extender.request.pod import Pod, parse_pod
 from slurm_client import hostlist
 from slurm_client.model import Job, JobState, Partition
-from tests.builders import DIALECT, PREFIX, kube_node, pod_manifest
+from tests.builders import PREFIX, TRANSLATION, kube_node, pod_manifest
 from tests.clock import slowness
 from tests.hostile import ANNOTATED, DEMANDS, EXCESSES, affinity, annotated, expression
+from wellknown.names import GATE
 
 LONGEST_S = 0.05
 PENDING, RUNNING = JobState("PENDING"), JobState("RUNNING")
-RULES = Rules(fast_path=False)
+RULES = PlacementConfig(fast_path=False)
 Turn = Callable[["Driver"], None]
 
 
@@ -159,7 +160,7 @@ def cordoned(cluster: ClusterView, number: int) -> ClusterView:
 
 def pod(name: str, **given: object) -> Pod:
     manifest = pod_manifest(name=name, **given)  # type: ignore[arg-type]
-    return parse_pod(manifest, DIALECT)
+    return parse_pod(manifest, TRANSLATION)
 
 
 def life(size: int, pods: Sequence[Pod]) -> tuple[Turn, ...]:
@@ -188,7 +189,7 @@ def test_no_event_takes_long_whatever_pods_demand_of_nodes(demand: str, size: in
 def test_no_event_takes_long_whatever_annotations_say(annotations: str) -> None:
     ours = [{"name": GATE}]  # others would hold it back
     given = annotated(ANNOTATED[annotations], schedulingGates=ours, **DEMANDS["fields"](1))
-    pods = [parse_pod(given, DIALECT)._replace(uid=f"u{n}") for n in range(20)]
+    pods = [parse_pod(given, TRANSLATION)._replace(uid=f"u{n}") for n in range(20)]
     assert longest(*life(1_000, pods)) < LONGEST_S
 
 

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
+from extender.placement.config import PlacementConfig
 from extender.placement.events import (
     CancelJob,
     ClusterObserved,
     Effect,
     Failure,
     Remedy,
-    ShowCause,
+    ReportWaiting,
     Submit,
     WriteAllocation,
 )
 from extender.placement.kept_back import may_be_given
 from extender.placement.ledger import Ledger
-from extender.placement.node_constraints import Node
 from extender.placement.placeholder import State
-from extender.placement.rules import Rules
-from extender.placement.workload import GATE, Offer
+from extender.request.feasible_nodes import FeasibleNodes
+from extender.request.node_constraints import Node
 from tests.memory import kept
 from tests.placement.ledger_world import (
     NO_CLAIM,
@@ -34,6 +34,7 @@ from tests.placement.ledger_world import (
     calm_down,
     ends_well,
 )
+from wellknown.names import GATE
 
 HOUR = 3600
 
@@ -58,7 +59,7 @@ def live_on(world: World, seconds: int, uid: str) -> None:
 
 def never_bound(seconds: int = HOUR) -> tuple[World, str]:
     """A Pod that kube-scheduler refuses before it asks any extender, some time later."""
-    world = World(Rules())
+    world = World(PlacementConfig())
     uid = world.create_pod()
     world.unbindable.add(uid)
     live_on(world, seconds, uid)
@@ -91,7 +92,7 @@ def test_a_claim_that_is_made_a_moment_after_its_pod_is_not_worth_a_word() -> No
     done = world.settle()
     world.pass_time(0.5)
     world.claim(uid, missing=False)
-    assert not any(isinstance(effect, ShowCause) for effect in (*done, *world.settle()))
+    assert not any(isinstance(effect, ReportWaiting) for effect in (*done, *world.settle()))
 
 
 def test_a_job_that_waits_is_cancelled_when_its_pods_claim_goes() -> None:
@@ -119,6 +120,27 @@ def test_a_leader_that_begins_anew_cancels_the_job_of_a_pod_whose_claim_is_missi
     assert (world.live_jobs(uid), told(world, uid)) == ([], NO_CLAIM)
 
 
+def test_a_job_that_a_deposed_leader_asked_for_is_ended_while_its_pods_claim_is_missing() -> None:
+    world = World()
+    world.fail_over()
+    world.swap()  # the deposed one does not know it yet
+    uid = world.create_pod()
+    world.edit(uid, 2001)
+    world.catch_up()
+    (job,) = world.live_jobs(uid)
+    world.claim(uid, missing=True)
+    world.swap()
+    world.other = None
+    world.settle()
+    assert world.live_jobs(uid) == [job]  # the leader knows the Pod, and not the job
+    calm_down(world, 61)
+    assert not world.live_jobs(uid)
+    world.claim(uid, missing=False)
+    calm_down(world, 40)
+    ends_well(world)
+    assert world.pods[uid].node is not None
+
+
 def test_a_pod_that_others_keep_back_is_told_of_them_first() -> None:
     world = World()
     uid = world.create_pod(obstacle=NO_CLAIM)
@@ -143,7 +165,7 @@ def test_a_pod_that_is_refused_before_any_extender_is_asked_has_one_job_ever() -
 
 def test_neither_has_one_that_kube_scheduler_says_nothing_of() -> None:
     """It is never tried while a ResourceClaim is missing."""
-    world = World(Rules())
+    world = World(PlacementConfig())
     uid = world.create_pod()
     for _ in range(HOUR):
         world.settle()
@@ -187,7 +209,7 @@ def test_what_kube_scheduler_found_for_an_earlier_attempt_says_nothing_of_the_ne
 @pytest.mark.parametrize(("lasts", "most"), [(35, 2), (95, 3), (215, 4), (24 * HOUR, 52)])
 def test_a_pod_that_is_refused_only_after_filter_rests_longer_and_longer(lasts: int, most: int) -> None:
     """A plugin that refuses in Reserve or Permit: Nodes are found each time."""
-    world = World(Rules())
+    world = World(PlacementConfig())
     uid = world.create_pod()
     step = 1.0 if lasts < HOUR else 30.0
     for _ in range(int(lasts / step)):
@@ -206,7 +228,7 @@ def test_a_pod_that_is_refused_only_after_filter_rests_longer_and_longer(lasts: 
 
 def test_pods_that_leave_nodes_end_no_rest_that_follows_several_refusals() -> None:
     """Where some Nodes are full kube-scheduler says so too, whatever else it has against the others."""
-    world = World(Rules())
+    world = World(PlacementConfig())
     world.unbindable.add(uid := world.create_pod())
     full = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod affinity rules."
     for _ in range(120):
@@ -235,7 +257,7 @@ def test_a_pod_that_lacks_what_no_job_makes_room_for_has_one_job_ever(
     """Whatever else comes and goes on the Nodes."""
     lacking = "0/2 nodes are available: 2 Insufficient example.com/license."
     monkeypatch.setattr("tests.placement.ledger_world.REFUSAL", lacking)
-    world = World(Rules())
+    world = World(PlacementConfig())
     world.unbindable.add(uid := world.create_pod())
     for _ in range(20):
         live_on(world, 1, uid)
@@ -261,7 +283,7 @@ def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at()
 def test_a_forged_offer_of_a_gated_pod_changes_nothing() -> None:
     world = World()
     uid = world.create_pod(obstacle=NO_CLAIM)
-    world.write(world.pods[uid]._replace(attempt=7, offered=Offer(0, ("n1",))))
+    world.write(world.pods[uid]._replace(attempt=7, offered=FeasibleNodes(0, ("n1",))))
     live_on(world, 60, uid)
     assert not world.started[uid]
 
@@ -280,7 +302,7 @@ def test_only_the_nodes_that_kube_scheduler_found_are_asked_for() -> None:
     world, uid = never_bound(60)
     world.unbindable.clear()
     refused = next(iter(job.nodes[0] for job in world.jobs.values()))
-    world.write(world.pods[uid]._replace(offered=Offer(0, (refused,))))
+    world.write(world.pods[uid]._replace(offered=FeasibleNodes(0, (refused,))))
     (asked,) = (effect for effect in world.settle() if isinstance(effect, Submit))
     assert asked.job.excluded_nodes == tuple(name for name in NODES if name != refused)
 
@@ -318,7 +340,7 @@ def test_nothing_is_kept_of_the_nodes_that_kube_scheduler_has_found() -> None:
 
 def test_more_than_a_few_pods_that_kube_scheduler_binds_nowhere_are_trouble() -> None:
     told = list[str | None]()
-    world = World(Rules())
+    world = World(PlacementConfig())
     world.acting.ledger = Ledger(world.rules, in_vain=lambda pods: told.append(pods.words))
     world.tell(ClusterObserved(VIEW))
     for _ in range(6):
@@ -346,7 +368,7 @@ class Unwritable(World):
 
 def test_a_pod_onto_which_no_allocation_can_be_written_rests_longer_and_longer() -> None:
     """It is told so, and that kube-scheduler finds a Node is not waited for: it has its gate."""
-    world = Unwritable(Rules())
+    world = Unwritable(PlacementConfig())
     uid = world.create_pod()
     live_on(world, 60, uid)
     assert world.started[uid] == 2
@@ -361,7 +383,7 @@ def test_a_pod_onto_which_no_allocation_can_be_written_rests_longer_and_longer()
 
 def test_a_pod_whose_room_others_have_waits_in_slurms_queue_for_the_other_nodes() -> None:
     """kube-scheduler would bind it there: that it is refused says nothing against the Pod."""
-    world = World(Rules())
+    world = World(PlacementConfig())
     blocking = world.bind_at_once()
     (elsewhere,) = set(NODES) - {world.pods[blocking].node}
     world.taken.add(elsewhere)
@@ -377,7 +399,7 @@ def test_a_pod_whose_room_others_have_waits_in_slurms_queue_for_the_other_nodes(
 
 
 def test_a_pod_whose_room_others_have_on_every_node_rests() -> None:
-    world = World(Rules())
+    world = World(PlacementConfig())
     world.taken |= set(NODES)
     uid = world.create_pod()
     live_on(world, HOUR, uid)

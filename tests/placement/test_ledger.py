@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from extender.placement.config import Context, PlacementConfig
 from extender.placement.events import (
     CancelJob,
+    CheckDepartures,
     ClusterObserved,
     Effect,
     EvictPod,
@@ -16,26 +18,27 @@ from extender.placement.events import (
     Failure,
     GraceStarted,
     JobsPolled,
-    LookAtNode,
     OrphanFound,
     Outcome,
     PodObserved,
     ReadJob,
     Remedy,
-    ShowCause,
+    ReportWaiting,
     Submit,
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.identity import PlaceholderKey
-from extender.placement.node_constraints import Node
+from extender.placement.on_pod import after_pod
 from extender.placement.placeholder import IllegalMove, Placeholder, State
-from extender.placement.pod_news import after_pod
-from extender.placement.rules import Moment, Rules
-from extender.placement.workload import GATE, Offer, Request
+from extender.request.feasible_nodes import FeasibleNodes
+from extender.request.job_request import Request
+from extender.request.node_constraints import Node
 from slurm_client.model import Job, JobState
 from tests.builders import placeholder_job, pod
+from tests.placement import ledger_world
 from tests.placement.ledger_world import NODES, REFUSAL, REQUEST, VIEW, World, calm_down
+from wellknown.job_key import PlaceholderKey
+from wellknown.names import GATE
 
 
 def settle(world: World) -> list[Effect]:
@@ -133,16 +136,17 @@ def test_a_pod_that_was_told_to_wait_is_told_that_it_need_not() -> None:
     uid = world.create_pod()
     settle(world)
     world.pass_time(world.rules.settle + 0.1)
-    assert kinds(settle(world)) == [ReadJob, ShowCause]
+    assert kinds(settle(world)) == [ReadJob, ReportWaiting]
     world.remove_pod(first)
     settle(world)
     world.schedule()
     (written,) = (e for e in poll(world) if isinstance(e, WriteAllocation))
+    assert written.heard_at == world.now, "and what it got, by an Event"
     assert (written.uid, written.nominate) == (uid, True)
 
 
 def test_kube_scheduler_is_led_to_the_node_only_where_there_are_many() -> None:
-    many_enough = Rules().nominate_from
+    many_enough = PlacementConfig().nominate_from
     for known, nominate in ((many_enough - 1, False), (many_enough, True)):
         world = World()
         many = {f"x{n}": Node(f"x{n}", f"x{n}", {}) for n in range(known - len(VIEW.nodes))}
@@ -150,6 +154,7 @@ def test_kube_scheduler_is_led_to_the_node_only_where_there_are_many() -> None:
         world.create_pod()
         (written,) = (e for e in settle(world) if isinstance(e, WriteAllocation))
         assert written.nominate is nominate
+        assert written.heard_at is None, "it was told nothing"
 
 
 def test_what_finds_no_room_is_queued_under_the_next_id() -> None:
@@ -197,7 +202,7 @@ def test_what_an_immediate_allocation_queued_all_the_same_is_queued() -> None:
 
 
 def test_turns_go_by_priority_and_then_by_age() -> None:
-    world = World(Rules(window=1, fast_path=False))
+    world = World(PlacementConfig(window=1, fast_path=False))
     turn = world.create_pod()
     settle(world)
     low, high, late_high = world.create_pod(0), world.create_pod(9), world.create_pod(9)
@@ -282,6 +287,21 @@ def submit_and_lose_the_answer(world: World, uid: str) -> Submit:
     assert effect.uid == uid
     world.finish(effect, Failure(Remedy.AGAIN, "timeout"))
     return effect
+
+
+def test_a_job_that_slurmctld_ended_since_nobody_took_its_answer_is_asked_for_again() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    submit = world.effects.pop(0)
+    assert isinstance(submit, Submit)
+    world.do(submit)
+    world.fail_unanswered(submit)
+    world.finish(submit, Failure(Remedy.AGAIN, "timeout"))
+    world.pass_time(10.0)
+    settle(world)
+    assert state_of(world, uid) is State.ALLOCATED
+    assert len(world.live_jobs(uid)) == 1
 
 
 def outlast(world: World, seconds: int) -> list[Effect]:
@@ -373,7 +393,7 @@ def test_a_pod_that_slurm_can_never_run_is_refused_and_told() -> None:
     effect = world.effects.pop(0)
     world.finish(effect, Failure(Remedy.CHANGE, "Invalid partition name"))
     (told,) = settle(world)
-    assert isinstance(told, ShowCause)
+    assert isinstance(told, ReportWaiting)
     assert "Invalid partition name" in told.cause.message
     assert state_of(world, uid) is State.REFUSED
 
@@ -399,7 +419,7 @@ def test_a_pod_whose_node_kube_scheduler_refuses_tries_another_at_once_if_that_i
     first = world.pods[uid].allocation
     assert first is not None
     world.refuse(uid, offers=True)
-    assert kinds(settle(world))[:3] == [LookAtNode, WriteAttempt, CancelJob]
+    assert kinds(settle(world))[:3] == [CheckDepartures, WriteAttempt, CancelJob]
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == (first.node,)
     assert world.pods[uid].attempt == 2
@@ -415,7 +435,7 @@ def test_only_the_nodes_that_kube_scheduler_offered_are_asked_for_after_a_refusa
     settle(world)
     granted = world.pods[uid].allocation
     assert granted is not None
-    world.write(world.pods[uid]._replace(offered=Offer(granted.job_id, ("n3",))))
+    world.write(world.pods[uid]._replace(offered=FeasibleNodes(granted.job_id, ("n3",))))
     settle(world)
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n[1-2,4]",)
@@ -429,12 +449,12 @@ def test_an_offer_without_a_node_of_the_partition_is_none() -> None:
     settle(world)
     first = world.pods[uid].allocation
     assert first is not None
-    world.write(world.pods[uid]._replace(offered=Offer(first.job_id, ("other",))))
+    world.write(world.pods[uid]._replace(offered=FeasibleNodes(first.job_id, ("other",))))
     settle(world)
     assert not any(isinstance(effect, Submit) for effect in poll(world))
     world.pass_time(world.rules.unbindable[0])
     assert not any(isinstance(effect, Submit) for effect in poll(world))
-    world.write(world.pods[uid]._replace(offered=Offer(0, ("n2",))))
+    world.write(world.pods[uid]._replace(offered=FeasibleNodes(0, ("n2",))))
     (submitted,) = (e for e in settle(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n1",)
 
@@ -443,7 +463,7 @@ def test_an_offer_instead_of_an_earlier_jobs_node_says_nothing_of_this_ones() ->
     world = World()
     uid = world.create_pod()
     settle(world)
-    world.write(world.pods[uid]._replace(offered=Offer(4711, ("n2",))))
+    world.write(world.pods[uid]._replace(offered=FeasibleNodes(4711, ("n2",))))
     assert settle(world) == []
 
 
@@ -451,7 +471,7 @@ def test_a_node_that_pods_are_leaving_is_waited_for() -> None:
     world = World(vacated_in={"n1": 20.0})
     uid = world.create_pod()
     settle(world)
-    assert kinds(settle_refused(world, uid)) == [LookAtNode]
+    assert kinds(settle_refused(world, uid)) == [CheckDepartures]
     world.pass_time(19.0)
     assert settle(world) == []
     world.bind(uid)
@@ -477,8 +497,8 @@ def test_a_node_that_is_refused_when_it_is_clear_too_is_given_back() -> None:
     settle_refused(world, uid)
     world.vacated_in.clear()
     world.pass_time(41.0)
-    assert kinds(settle(world)) == [LookAtNode, WriteAllocation]
-    assert kinds(settle_refused(world, uid))[:2] == [LookAtNode, WriteAttempt]
+    assert kinds(settle(world)) == [CheckDepartures, WriteAllocation]
+    assert kinds(settle_refused(world, uid))[:2] == [CheckDepartures, WriteAttempt]
 
 
 def test_a_refusal_after_an_unknown_outcome_has_the_job_looked_for_first() -> None:
@@ -506,9 +526,9 @@ def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it() -> No
     world.bind(uid)
     bound = world.pods[uid]
     started = Placeholder(bound._replace(node=None), State.ALLOCATED, job_id=job_id_of(world, uid))
-    after = after_pod(started, bound, Moment(world.now, world.rules, VIEW))
+    after = after_pod(started, bound, Context(world.now, world.rules, VIEW))
     assert (after.state, after.allocation) == (State.BOUND, bound.allocation)
-    assert after.doubted is not None  # and so Slurm is asked
+    assert after.unverified_since is not None  # and so Slurm is asked
 
 
 def test_an_attempt_that_another_replica_has_numbered_is_not_numbered_again() -> None:
@@ -531,12 +551,12 @@ def test_an_offer_that_names_another_job_is_not_gone_by() -> None:
     world = World()
     uid = world.create_pod()
     settle(world)
-    world.write(world.pods[uid]._replace(refusal=REFUSAL, offered=Offer(4711, ("n9",))))
+    world.write(world.pods[uid]._replace(refusal=REFUSAL, offered=FeasibleNodes(4711, ("n9",))))
     settle(world)
     world.pass_time(0.3)
     settle(world)
     poll(world)
-    world.write(world.pods[uid]._replace(offered=Offer(0)))
+    world.write(world.pods[uid]._replace(offered=FeasibleNodes(0)))
     settle(world)
     world.pass_time(world.rules.unbindable[0])
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
@@ -586,7 +606,7 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever() -> None:
     settle(world)
     settle_refused(world, uid)
     poll(world)
-    world.write(world.pods[uid]._replace(offered=Offer(0)))
+    world.write(world.pods[uid]._replace(offered=FeasibleNodes(0)))
     settle(world)
     world.pass_time(world.rules.unbindable[0])
     settle(world)
@@ -651,7 +671,7 @@ def test_a_pod_that_others_hold_back_gets_no_job_until_they_let_go() -> None:
     world.write(world.pods[uid]._replace(gates=(*world.pods[uid].gates, "kueue.x-k8s.io/admission")))
     world.acting.news = world.news[-1:]
     (told,) = settle(world)
-    assert isinstance(told, ShowCause)
+    assert isinstance(told, ReportWaiting)
     assert "kueue.x-k8s.io/admission" in told.cause.message
     world.write(world.pods[uid]._replace(gates=(GATE,)))
     settle(world)
@@ -784,7 +804,9 @@ def test_the_comment_of_a_job_that_is_given_back_tells_why() -> None:
     assert "kube-scheduler does not let it onto n" in cancelled.comment
 
 
-@pytest.mark.parametrize(("base", "evicted"), [("CANCELLED", True), ("PREEMPTED", False)])
+@pytest.mark.parametrize(
+    ("base", "evicted"), [("CANCELLED", True), ("PREEMPTED", False), ("FAILED", False)]
+)
 def test_a_pod_that_has_not_started_is_placed_again_unless_a_person_ended_its_job(
     base: str, evicted: bool
 ) -> None:
@@ -870,7 +892,7 @@ def test_a_pod_that_needs_a_closed_node_waits_for_it() -> None:
     world.write(world.pods[uid]._replace(request=needs))
     world.acting.news = world.news[-1:]
     (told,) = settle(world)
-    assert isinstance(told, ShowCause)
+    assert isinstance(told, ReportWaiting)
     assert told.cause.reason == "NoEligibleNode"
     world.tell(ClusterObserved(VIEW))
     settle(world)
@@ -890,20 +912,6 @@ def test_a_pod_that_needs_one_of_several_nodes_gets_one_that_is_open() -> None:
     allocation = world.pods[uid].allocation
     assert allocation is not None
     assert allocation.node == "n2"
-
-
-def test_a_refused_pod_is_tried_again_when_the_nodes_change() -> None:
-    world = World()
-    uid = world.create_pod()
-    world.hear()
-    world.finish(
-        world.effects.pop(0), Failure(Remedy.CHANGE, "Requested node configuration is not available")
-    )
-    settle(world)
-    assert state_of(world, uid) is State.REFUSED
-    world.tell(ClusterObserved(replace(VIEW, nodes=dict(VIEW.nodes))))
-    settle(world)
-    assert state_of(world, uid) is State.ALLOCATED
 
 
 def test_a_pod_that_was_told_to_wait_before_a_restart_is_told_that_it_need_not() -> None:
@@ -1069,16 +1077,16 @@ def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_runs_on_until_it_i
     assert [p.cause for p in world.ledger.placeholders] == [None]
 
 
-def refused_by_slurm(world: World, kind: type[Effect], times: int) -> list[ShowCause]:
+def refused_by_slurm(world: World, kind: type[Effect], times: int) -> list[ReportWaiting]:
     """Slurm refuses such requests, so many times; returns what was told meanwhile."""
-    told: list[ShowCause] = []
+    told: list[ReportWaiting] = []
     while times:
         while world.effects:
             effect = world.effects.pop(0)
             refused = isinstance(effect, kind)
             no = Failure(Remedy.CHANGE, "Invalid account")
             world.finish(effect, no if refused else world.do(effect))
-            told += [effect] if isinstance(effect, ShowCause) else []
+            told += [effect] if isinstance(effect, ReportWaiting) else []
             times -= refused
         world.pass_time(5.0)
     return told
@@ -1215,7 +1223,7 @@ def test_a_pod_without_an_open_node_waits_until_there_is_one() -> None:
     world.tell(ClusterObserved(replace(VIEW, nodes={})))
     uid = world.create_pod()
     (told,) = settle(world)
-    assert isinstance(told, ShowCause)
+    assert isinstance(told, ReportWaiting)
     assert told.cause.reason == "NoEligibleNode"
     world.tell(ClusterObserved(replace(VIEW, nodes={"n1": Node("n1", "n1", {})})))
     submitted = next(e for e in settle(world) if isinstance(e, Submit))
@@ -1304,7 +1312,7 @@ def test_nothing_follows_from_answers_that_cannot_be_read() -> None:
 
 
 def test_an_edited_partition_moves_a_waiting_pod_to_the_other_line() -> None:
-    world = World(Rules(window=1, fast_path=False))
+    world = World(PlacementConfig(window=1, fast_path=False))
     first, second = world.create_pod(), world.create_pod()
     settle(world)
     assert state_of(world, second) is State.SEEN
@@ -1325,7 +1333,7 @@ def test_an_illegal_move_raises() -> None:
 
 def test_an_outcome_of_a_pod_that_is_long_gone_is_no_news() -> None:
     world = World()
-    world.tell(Outcome(CancelJob("nobody", 1, "default/p", ""), None))
+    world.tell(Outcome(CancelJob("nobody", 1, "p@default", ""), None))
     assert world.effects == []
 
 
@@ -1494,7 +1502,7 @@ def test_a_later_attempt_that_a_deposed_leader_has_bound_is_watched() -> None:
 
 def test_a_job_that_was_queued_is_read_once_more_after_its_pod_is_bound() -> None:
     """A killed slurmctld had it start elsewhere, before anybody asked."""
-    world = World(replace(Rules(), fast_path=False))
+    world = World(replace(PlacementConfig(), fast_path=False))
     uid = world.create_pod()
     settle(world)
     world.schedule()
@@ -1510,3 +1518,32 @@ def test_a_job_that_was_queued_is_read_once_more_after_its_pod_is_bound() -> Non
     world.pass_time(world.rules.saved)
     settle(world)
     assert uid not in world.pods
+
+
+def test_the_job_of_a_pod_that_is_resized_before_it_is_bound_is_read_at_bind() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.settle()
+    allocated = world.ledger.allocated(uid)
+    assert allocated is not None
+    assert allocated.immediate
+    pod = world.pods[uid]
+    world.write(pod._replace(request=replace(pod.request, job=replace(pod.request.job, cpus=64))))
+    world.settle()
+    resized = world.ledger.allocated(uid)
+    assert resized is not None
+    assert not resized.immediate
+
+
+def test_a_pod_runs_on_where_its_node_has_lost_the_label_that_names_slurms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    uid = world.bind_at_once()
+    node = world.pods[uid].node
+    nodes = {name: Node(name, f"other-{name}" if name == node else name, {}) for name in NODES}
+    monkeypatch.setattr(ledger_world, "VIEW", replace(VIEW, nodes=nodes))
+    world.restart()
+    outlast(world, 100)
+    assert world.pods[uid].node == node
+    assert state_of(world, uid) is State.BOUND

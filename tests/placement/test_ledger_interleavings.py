@@ -6,11 +6,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from extender.placement.events import Event
+from extender.placement.config import PlacementConfig
+from extender.placement.events import Event, Submit
 from extender.placement.ownership import key_of
-from extender.placement.rules import Rules
+from slurm_client.model import Grant
 from tests.placement.ledger_world import LOST, World, calm_down, ends_well, of_user
 
+_FATES = ("done", "done", "done", "reply lost", "lost", "undeliverable")
 _INDEX = st.integers(0, 7)
 _OWNER = st.sampled_from([None, 2001, 2002])
 
@@ -20,11 +22,12 @@ class Interleavings(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        rules = Rules(avoid=20.0, offer=10.0, unbindable=(5.0, 20.0), window=4, mend=20.0)
+        rules = PlacementConfig(avoid=20.0, offer=10.0, unbindable=(5.0, 20.0), window=4, mend=20.0)
         self.world = World(rules)
         self.leader = self.world.acting
         self.last_of_the_deposed: Event | None = None
         """The leader has heard what a deposed one did when it has heard this."""
+        self.forged, self.keys_are_whole = False, True
 
     # Users and kube-scheduler
 
@@ -68,8 +71,12 @@ class Interleavings(RuleBasedStateMachine):
         if told:
             self.world.settle()
 
+    # Where somebody forges what a Pod carries (the admission policy lets nobody), its job's key says
+    # whose it is. Where that is lost too, or another replica has bound the Pod meanwhile, nothing does.
+    @precondition(lambda self: not self.world.shared and self.keys_are_whole)
     @rule(index=_INDEX, attempt=st.integers(2, 9))
     def forge(self, index: int, attempt: int) -> None:
+        self.forged = True
         pods = sorted(uid for uid, pod in self.world.pods.items() if pod.node)
         if pods:
             self.world.forge(pods[index % len(pods)], attempt)
@@ -107,12 +114,14 @@ class Interleavings(RuleBasedStateMachine):
     # What the ledger asked for
 
     @precondition(lambda self: self.world.effects)
-    @rule(index=_INDEX, fate=st.sampled_from(["done", "done", "done", "reply lost", "lost"]))
+    @rule(index=_INDEX, fate=st.sampled_from(_FATES))
     def carry_out(self, index: int, fate: str) -> None:
         world = self.world
         effect = world.effects.pop(index % len(world.effects))
         result = LOST if fate == "lost" else world.do(effect)
-        world.finish(effect, LOST if fate == "reply lost" else result)
+        if fate == "undeliverable" and isinstance(effect, Submit) and isinstance(result, Grant):
+            world.fail_unanswered(effect)
+        world.finish(effect, result if fate == "done" else LOST)
 
     @rule(times=st.integers(1, 5))
     def somebody_else_is_faster(self, times: int) -> None:
@@ -196,14 +205,18 @@ class Interleavings(RuleBasedStateMachine):
     def read_graces(self) -> None:
         self.world.read_graces()
 
+    @precondition(lambda self: not self.forged)
     @rule(overwrites=st.booleans())
     def a_job_submit_plugin_overwrites_keys(self, overwrites: bool) -> None:
+        self.keys_are_whole = False
         self.world.overwrites_keys = overwrites
 
     # Of a job that has lost its key and its name nothing is left to say whose it is.
 
+    @precondition(lambda self: not self.forged)
     @rule(index=_INDEX)
     def overwrite_key(self, index: int) -> None:
+        self.keys_are_whole = False
         jobs = sorted(job.id for job in self.world.jobs.values() if job.name != "mine")
         if jobs:
             self.world.overwrite_key(jobs[index % len(jobs)], "by hand")

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from extender.placement.events import CancelJob, ReadJob, ShowCause, Submit
-from extender.placement.identity import PlaceholderKey
+from extender.placement.events import CancelJob, ReadJob, ReportWaiting, Submit
 from extender.placement.ownership import Claim, Identity, Whose, identity_of, whose
-from extender.placement.placeholder import State
+from extender.placement.placeholder import ConditionReason, State
 from slurm_client.model import Job, JobState
 from tests.builders import placeholder_job, pod
 from tests.placement.ledger_world import REQUEST, World, calm_down, ends_well
@@ -21,16 +20,17 @@ from tests.placement.test_ledger import (
     settle,
     state_of,
 )
+from wellknown.job_key import PlaceholderKey
 
 CREATED = 1_000_000
 KEY = PlaceholderKey("here", "default", "p", "u1", 2)
 CLAIM = Claim(
-    cluster="here", uid="u1", job_name="default/p", ids=(40_000_001,), created="1970-01-12T13:46:40Z"
+    cluster="here", uid="u1", job_name="p@default", ids=(40_000_001,), created="1970-01-12T13:46:40Z"
 )
 JOB = Job(
     40_000_001,
     JobState("RUNNING"),
-    name="default/p",
+    name="p@default",
     admin_comment=str(KEY),
     submit_time=CREATED,
     sluid="s1",
@@ -74,9 +74,13 @@ def test_whose_a_job_is(job: Job, changes: dict[str, object], expected: Whose) -
 
 
 def refusal_of(world: World, uid: str) -> str:
-    told = [e for e in settle(world) + poll(world) if isinstance(e, ShowCause) and e.uid == uid]
+    return why_refused(world, uid).message
+
+
+def why_refused(world: World, uid: str) -> ConditionReason:
+    told = [e for e in settle(world) + poll(world) if isinstance(e, ReportWaiting) and e.uid == uid]
     assert state_of(world, uid) is State.REFUSED
-    return told[-1].cause.message
+    return told[-1].cause
 
 
 def outlast(world: World, seconds: int) -> None:
@@ -116,6 +120,15 @@ def test_the_author_is_told_that_a_plugin_overwrites_the_key() -> None:
     assert "AdminComment" in words
 
 
+def test_the_author_is_told_at_what_time_slurm_is_asked_again_for_what_a_plugin_spoilt() -> None:
+    world = World(overwrites_keys=True)
+    told = why_refused(world, world.create_pod())
+    assert told.message.endswith("overwrites it. It is cancelled")
+    (due,) = told.dues
+    assert due.words == "another is asked for at"
+    assert due.at == pytest.approx(world.now + world.rules.mend, abs=1)
+
+
 def test_a_pod_that_was_refused_for_a_plugin_is_tried_again_when_it_may_be_mended() -> None:
     world = World(overwrites_keys=True)
     uid = world.create_pod()
@@ -147,7 +160,7 @@ def test_a_new_leader_asks_for_no_second_job_where_the_key_of_a_bound_pods_job_i
     assert state_of(world, uid) is State.BOUND
 
 
-@pytest.mark.parametrize("name", ["default/p1", "renamed"])
+@pytest.mark.parametrize("name", ["p1@default", "renamed"])
 def test_a_bound_pods_job_without_its_key_ends_with_its_pod(name: str) -> None:
     world = World()
     uid = bound_pod(world)
@@ -372,7 +385,7 @@ def test_a_job_that_was_shrunk_and_started_is_never_granted_and_the_author_told(
     world.schedule()
     assert world.jobs[job_id].state.running
     done = poll(world)
-    told = [e.cause.message for e in done if isinstance(e, ShowCause) and e.uid == uid]
+    told = [e.cause.message for e in done if isinstance(e, ReportWaiting) and e.uid == uid]
     assert any("1 CPUs instead of 4" in words for words in told), told
     assert world.jobs[job_id].state.base == "CANCELLED"
     assert [e.job.cpus for e in poll(world) if isinstance(e, Submit)] == [4]

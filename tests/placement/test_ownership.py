@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from extender.placement.events import CancelJob, ClusterObserved, ShowCause, Submit, WriteAllocation
+from extender.placement.events import CancelJob, ClusterObserved, ReportWaiting, Submit, WriteAllocation
 from extender.placement.placeholder import State
 from extender.placement.recovery import recovered
-from extender.placement.workload import Request
+from extender.request.job_request import Request
 from slurm_client.model import Job
 from tests.builders import kube_node, moment, placeholder_job, pod
 from tests.placement.ledger_world import NODES, REQUEST, VIEW, World
@@ -43,7 +43,7 @@ def waits(world: World, uid: str) -> Job:
 
 def refusal(world: World, uid: str) -> str:
     """What the author of a refused Pod is told."""
-    told = [e for e in settle(world) + poll(world) if isinstance(e, ShowCause) and e.uid == uid]
+    told = [e for e in settle(world) + poll(world) if isinstance(e, ReportWaiting) and e.uid == uid]
     assert state_of(world, uid) is State.REFUSED
     return told[-1].cause.message
 

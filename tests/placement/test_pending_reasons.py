@@ -1,11 +1,12 @@
-"""Which of Slurm's pending reasons are an owner's own."""
+"""Which of Slurm's pending reasons are an owner's own, and what each is called in words."""
 
 from __future__ import annotations
 
 import pytest
 
-from extender.placement.pending_reasons import waits_for_its_owner
+from extender.placement.pending_reasons import PENDING_REASONS, explained, waits_for_its_owner
 from slurm_client.in_memory.accounting import REASONS
+from tests import words
 
 
 @pytest.mark.parametrize(
@@ -17,6 +18,8 @@ from slurm_client.in_memory.accounting import REASONS
         "QOSGrpGRES",
         "QOSUsageThreshold",
         "MaxJobsPerAccount",
+        "MaxGRESRunMinsPerUser",
+        "AssocNewInThisSlurm",
         "JobHeldUser",
         "JobHeldAdmin",
         "Reservation",
@@ -43,3 +46,34 @@ def test_a_job_that_could_not_start_on_an_idle_cluster_waits_for_its_owner(reaso
 )
 def test_a_job_that_waits_for_what_others_have_too_competes(reason: str) -> None:
     assert not waits_for_its_owner(reason)
+
+
+@pytest.mark.parametrize("release", words.REASONS)
+def test_every_reason_of_slurm_has_a_sentence(release: str) -> None:
+    told = {row.name for row in PENDING_REASONS}
+    assert not set(words.REASONS[release]) - told
+
+
+def test_a_reason_has_one_sentence_and_is_one_of_slurms() -> None:
+    names = [row.name for row in PENDING_REASONS]
+    assert len(names) == len(set(names))
+    assert set(names) == set().union(*words.REASONS.values())
+
+
+def test_sentences_are_the_part_of_a_sentence_that_they_are_used_as() -> None:
+    for row in PENDING_REASONS:
+        assert 0 < len(row.sentence) <= 120, row
+        assert row.sentence.isprintable(), row
+        assert not row.sentence.endswith("."), row
+        assert row.sentence[0].islower() or row.sentence.startswith("Slurm"), row
+
+
+def test_the_figures_say_that_all_are_explained() -> None:
+    figures = words.figures()
+    assert figures["reasons_explained"] == figures["reasons_of_slurm"] == 217
+    assert figures["unexplained"] == []
+
+
+def test_a_reason_that_came_with_a_later_slurm_is_told_as_far_as_it_tells() -> None:
+    assert explained("NewInThisSlurm").sentence == "Slurm gives no other reason than this word"
+    assert explained("QOSNewInThisSlurm").sentence == "a limit is reached"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.placement.config import PlacementConfig
 from extender.placement.events import (
     CancelJob,
     ClusterObserved,
@@ -14,14 +15,13 @@ from extender.placement.events import (
     Failure,
     ReadJob,
     Remedy,
-    ShowCause,
+    ReportWaiting,
     Submit,
     WriteAllocation,
 )
-from extender.placement.node_constraints import Node
 from extender.placement.placeholder import State
-from extender.placement.rules import Rules
-from extender.placement.window import IN_LINE, NO_PLACE
+from extender.placement.submit_queue import IN_LINE, NO_PLACE
+from extender.request.node_constraints import Node
 from slurm_client.model import JobState
 from tests.clock import CpuClock
 from tests.placement.ledger_world import LOST, NODES, VIEW, World, calm_down, ends_well, of_user
@@ -31,7 +31,7 @@ FULL = Failure(Remedy.LATER, "MaxJobCount limit reached")
 
 
 def of_window(size: int) -> World:
-    return World(Rules(window=size, fast_path=False))
+    return World(PlacementConfig(window=size, fast_path=False))
 
 
 def pending(world: World) -> set[int]:
@@ -39,7 +39,7 @@ def pending(world: World) -> set[int]:
 
 
 def told(world: World) -> dict[str, str]:
-    return {e.uid: e.cause.reason for e in settle(world) if isinstance(e, ShowCause)}
+    return {e.uid: e.cause.reason for e in settle(world) if isinstance(e, ReportWaiting)}
 
 
 def test_a_pod_is_told_that_it_is_in_line_after_a_while_and_once() -> None:
@@ -82,7 +82,7 @@ def test_a_limit_of_slurm_is_told_and_the_pod_placed_when_there_is_room_again() 
     bound = [bound_pod_by_queue(world) for _ in NODES]
     world.max_jobs = 2
     uid = world.create_pod()
-    (word,) = [e for e in settle(world) if isinstance(e, ShowCause)]
+    (word,) = [e for e in settle(world) if isinstance(e, ReportWaiting)]
     assert word.cause.reason == "SlurmBusy"
     assert "MaxJobCount" in word.cause.message
     later = world.create_pod()
@@ -145,7 +145,7 @@ def test_a_job_that_exists_is_found_although_slurm_refuses_its_duplicate_for_a_l
     world.finish(submit, LOST)
     world.max_jobs = 1
     world.pass_time(5.0)
-    assert [type(e) for e in settle(world) if not isinstance(e, ShowCause)] == [Submit, ReadJob]
+    assert [type(e) for e in settle(world) if not isinstance(e, ReportWaiting)] == [Submit, ReadJob]
     assert state_of(world, uid) is State.QUEUED
 
 
@@ -185,7 +185,7 @@ def test_a_restart_takes_no_turn_before_it_knows_who_is_queued() -> None:
     world = of_window(5)
     world.create_pod()
     settle(world)
-    world.rules = Rules(window=2, fast_path=False)
+    world.rules = PlacementConfig(window=2, fast_path=False)
     names = [world.create_pod() for _ in range(4)]
     settle(world)
     assert len(pending(world)) == 5
@@ -238,7 +238,7 @@ def asked_why(world: World) -> tuple[str, ReadJob]:
 def told_by_a_poll(world: World) -> list[Effect]:
     world.ask()
     world.answer()
-    return [e for e in world.effects if not isinstance(e, ShowCause)]
+    return [e for e in world.effects if not isinstance(e, ReportWaiting)]
 
 
 @pytest.mark.parametrize("late", ["waits", "runs", "unknown", "lost"])
@@ -287,7 +287,7 @@ def test_what_was_said_before_a_job_went_back_to_the_queue_is_not_told() -> None
     world.finish(read, ended)
     assert state_of(world, uid) is State.QUEUED
     world.pass_time(world.rules.settle + 0.1)
-    assert [type(e) for e in settle(world)] == [ReadJob, ShowCause], "it is asked again"
+    assert [type(e) for e in settle(world)] == [ReadJob, ReportWaiting], "it is asked again"
 
 
 def test_a_job_is_asked_why_it_waits_once_at_a_time_and_told_of_nodes_meanwhile() -> None:
@@ -300,7 +300,7 @@ def test_a_job_is_asked_why_it_waits_once_at_a_time_and_told_of_nodes_meanwhile(
     world.acting.effects = []
     world.tell(ClusterObserved(VIEW))  # while that is under way
     world.finish(read, world.do(read))
-    assert [type(e) for e in world.effects] == [ShowCause]
+    assert [type(e) for e in world.effects] == [ReportWaiting]
     world.acting.effects = []
     world.finish(exclude, world.do(exclude))
     (anew,) = world.effects
@@ -313,7 +313,7 @@ def test_a_failure_to_ask_why_a_job_waits_is_made_up_for_later() -> None:
     world.finish(read, LOST)
     assert world.effects == []
     world.pass_time(world.rules.delay(LOST.remedy, 1))
-    assert [type(e) for e in settle(world)] == [ReadJob, ShowCause]
+    assert [type(e) for e in settle(world)] == [ReadJob, ReportWaiting]
 
 
 # Owners who share one window
@@ -382,7 +382,7 @@ def test_a_pod_is_told_that_others_of_its_owner_wait() -> None:
     world = of_window(1)
     greedy(world, pods=2)
     world.pass_time(world.rules.settle + 0.1)
-    (word,) = (e for e in settle(world) if isinstance(e, ShowCause) and e.cause.reason == "InLine")
+    (word,) = (e for e in settle(world) if isinstance(e, ReportWaiting) and e.cause.reason == "InLine")
     assert "of its Slurm user (of its namespace, where it has no user), account" in word.cause.message
 
 
@@ -396,7 +396,7 @@ def test_half_of_slurms_max_job_count_waits_at_most_and_who_waits_for_that_is_to
     for _ in range(200):
         world.pass_time(0.1)
         done += settle(world)
-    assert sum(isinstance(e, ShowCause) and e.cause == NO_PLACE for e in done) == 82
+    assert sum(isinstance(e, ReportWaiting) and e.cause == NO_PLACE for e in done) == 82
     world.tell(ClusterObserved(replace(VIEW, max_job_count=18)))
     settle(world)
     assert len(pending(world)) == 9, "an administrator has raised it"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations, product
 from math import inf
 
 import pytest
 
-from extender.placement.identity import ADOPTED_ATTEMPT, TRIES_AT_RECOVERY, PlaceholderKey
 from extender.placement.placeholder import Placeholder, State
 from extender.placement.recovery import possible_ids, recovered, to_read
-from extender.placement.workload import ATTEMPT, JOB_ID, NODE, Allocation, Pod
+from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from tests.builders import RULES, kube_node, moment, placeholder_job, pod
+from wellknown.allocation import Allocation
+from wellknown.job_key import ADOPTED_ATTEMPT, TRIES_AT_RECOVERY, JobIdRange, PlaceholderKey
+from wellknown.names import ATTEMPT, JOB_ID, NODE
 
 AT = moment(kube_node("n1"), kube_node("n2"))
 NATIVE = Job(4711, JobState("RUNNING"), name="train.sh", nodes=("n1",))
@@ -33,7 +36,7 @@ def record_of(of: Pod, *jobs: Job) -> Placeholder:
     return record
 
 
-def burnt(of: Pod, attempt_try: int, attempt: int = 1) -> Job:
+def failed_before_start(of: Pod, attempt_try: int, attempt: int = 1) -> Job:
     """What an immediate allocation that was refused leaves behind."""
     return placeholder_job(of, "FAILED", attempt=attempt, attempt_try=attempt_try)
 
@@ -59,12 +62,12 @@ def test_a_pod_goes_on_from_the_attempt_that_it_carries() -> None:
 
 
 def test_after_burnt_ids_the_next_try_is_made() -> None:
-    record = record_of(GATED, burnt(GATED, 0), burnt(GATED, 1))
+    record = record_of(GATED, failed_before_start(GATED, 0), failed_before_start(GATED, 1))
     assert (record.state, record.attempt_try) == (State.SEEN, 2)
 
 
 def test_ids_burnt_by_an_earlier_attempt_are_no_try_of_this_one() -> None:
-    record = record_of(SECOND, burnt(SECOND, 0, attempt=1))
+    record = record_of(SECOND, failed_before_start(SECOND, 0, attempt=1))
     assert (record.attempt, record.attempt_try) == (2, 0)
 
 
@@ -81,7 +84,7 @@ def test_a_waiting_job_is_waited_for() -> None:
 
 def test_a_waiting_job_of_a_later_try_is_waited_for() -> None:
     job = placeholder_job(GATED, "PENDING", attempt_try=1)
-    record = record_of(GATED, burnt(GATED, 0), job)
+    record = record_of(GATED, failed_before_start(GATED, 0), job)
     assert (record.state, record.job_id, record.attempt_try) == (State.QUEUED, job.id, 1)
 
 
@@ -115,7 +118,7 @@ def test_a_job_that_ended_ends_its_pod(state: str) -> None:
     assert str(job.id) in record.cause.message
 
 
-@pytest.mark.parametrize("state", ["PREEMPTED", "NODE_FAIL", "BOOT_FAIL"])
+@pytest.mark.parametrize("state", ["PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"])
 def test_a_job_that_slurm_took_away_is_replaced(state: str) -> None:
     """As it is when a live ledger hears of it: a Pod that has not started is placed again."""
     record = record_of(GATED, placeholder_job(GATED, state, node="n1"))
@@ -124,7 +127,7 @@ def test_a_job_that_slurm_took_away_is_replaced(state: str) -> None:
 
 def test_an_ended_job_counts_and_the_burnt_id_after_it_does_not() -> None:
     ended = placeholder_job(GATED, "CANCELLED", attempt_try=0)
-    assert record_of(GATED, ended, burnt(GATED, 1)).state is State.EVICTING
+    assert record_of(GATED, ended, failed_before_start(GATED, 1)).state is State.EVICTING
 
 
 def test_a_live_job_counts_before_an_ended_one() -> None:
@@ -357,7 +360,7 @@ JOBS = [
     for state in ("PENDING", "RUNNING", "CANCELLED", "FAILED")
     for attempt in (1, 2)
     for attempt_try in (0, 1)
-] + [burnt(GATED, 0), NATIVE]
+] + [failed_before_start(GATED, 0), NATIVE]
 
 
 @pytest.mark.parametrize("kind", PODS)
@@ -404,6 +407,14 @@ def test_an_id_outside_our_range_is_not_asked_about() -> None:
     assert NATIVE.id not in possible_ids(pod(uid="u1", annotations={JOB_ID: str(NATIVE.id)}), RULES)
 
 
+def test_a_pod_whose_job_has_an_id_that_was_in_the_range_before_is_left_alone() -> None:
+    """README has the ids be set before the first Pod has a job."""
+    there = bound(job := placeholder_job(GATED, node="n1"))
+    moved = replace(RULES, ids=JobIdRange(end=job.id))
+    assert list(to_read([there], {job.id: job.state}, moved)) == []
+    assert recovered(there, (), replace(AT, rules=moved)) == (None, ())
+
+
 @pytest.mark.parametrize("became", ["CANCELLED", "NODE_FAIL", "PENDING", None])
 def test_a_pod_that_carries_an_allocation_holds_its_node_whatever_its_job_became(
     became: str | None,
@@ -426,10 +437,10 @@ def read(of: Pod, *jobs: Job) -> set[int]:
 def test_of_a_pod_that_runs_by_the_job_that_it_names_nothing_is_read_at_once() -> None:
     job = placeholder_job(GATED, node="n1", attempt_try=1)
     runs = bound(job)
-    assert read(runs, job, burnt(GATED, 0)) == set()
+    assert read(runs, job, failed_before_start(GATED, 0)) == set()
     record = record_of(runs)
     assert (record.state, record.job_id, record.attempt_try) == (State.BOUND, job.id, 1)
-    assert record.doubted == inf
+    assert record.unverified_since == inf
     assert AT.now <= record.not_before <= AT.now + RULES.verified
 
 

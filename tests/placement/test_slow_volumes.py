@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from extender.placement.config import PlacementConfig
 from extender.placement.placeholder import State
-from extender.placement.rules import Rules
 from tests.placement.ledger_world import World
 from tests.placement.test_ledger import state_of
 
-TIMEOUT_S = int(Rules().volume_deadline)
+TIMEOUT_S = int(PlacementConfig().volume_deadline)
 
 
 def allocated() -> tuple[World, str]:
-    world = World(Rules())
+    world = World(PlacementConfig())
     uid = world.create_pod()
     world.settle()
     assert state_of(world, uid) is State.ALLOCATED

@@ -6,24 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from extender.placement.config import PlacementConfig
 from extender.placement.events import EvictPod, Failure, Remedy, Submit
-from extender.placement.identity import PlaceholderKey
 from extender.placement.placeholder import Placeholder, State
 from extender.placement.recovery import recovered
-from extender.placement.rules import Rules
-from extender.placement.workload import (
-    ATTEMPT,
-    CONDITION,
-    HELD_BACK,
-    JOB_ID,
-    NODE,
-    Allocation,
-    Pod,
-    parse_pod,
-)
-from tests.builders import DIALECT, kube_node, moment, placeholder_job, pod, pod_manifest
+from extender.request.pod import Pod, parse_pod
+from tests.builders import TRANSLATION, kube_node, moment, placeholder_job, pod, pod_manifest
 from tests.placement.ledger_world import NODES, REQUEST, World
 from tests.placement.test_ledger import forget_the_start, poll, settle, state_of
+from wellknown.allocation import Allocation
+from wellknown.job_key import PlaceholderKey
+from wellknown.names import ATTEMPT, CONDITION, HELD_BACK, JOB_ID, NODE
 
 AWAY = Failure(Remedy.AGAIN, "slurmctld is down")
 
@@ -35,7 +28,7 @@ def record_of(world: World, uid: str) -> Placeholder:
 @pytest.mark.parametrize("seen_before", [False, True])
 def test_while_slurm_is_away_no_doubt_grows_about_what_it_may_have_forgotten(seen_before: bool) -> None:
     """It was killed just after it had started the job, and has to start it again when it is back."""
-    world = World(replace(Rules(), fast_path=False))
+    world = World(replace(PlacementConfig(), fast_path=False))
     uid = world.create_pod()
     settle(world)
     world.schedule()
@@ -99,7 +92,7 @@ def test_a_pod_whose_deletion_was_held_back_goes_when_slurm_has_forgotten_its_jo
     notes = {ATTEMPT: "1", JOB_ID: str(job.id), NODE: "n1"}
     manifest = pod_manifest(uid="u1", gates=(), node="n1", annotations=notes)
     manifest["status"]["conditions"] = [told]
-    held = parse_pod(manifest, DIALECT)
+    held = parse_pod(manifest, TRANSLATION)
     record, _ = recovered(held, (), at)
     assert record is not None
     assert (record.state, record.job_over) == (State.EVICTING, True)

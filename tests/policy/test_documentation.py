@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from extender.placement.policy import judged
 from extender.policy.file import Allow, Default, read
-from tests.builders import DIALECT, PREFIX, pod
+from extender.policy.rules import judged
+from tests.builders import PREFIX, TRANSLATION, pod
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
 
@@ -18,12 +18,12 @@ def test_the_example_is_a_policy(tmp_path: Path) -> None:
     file.write_text(example)
     policy = read(file)
     wrong = {PREFIX + "user-id": "2003", PREFIX + "priority": "5000"}
-    told = judged(pod(namespace="team-a", annotations=wrong), policy, DIALECT).request.problems
+    told = judged(pod(namespace="team-a", annotations=wrong), policy, TRANSLATION).request.problems
     assert len(told) == 2
     for words in told:
         assert f"    {words}\n" in PAGE
-    guest = judged(pod(namespace="elsewhere"), policy, DIALECT).request.job
-    assert (guest.user_id, guest.account, guest.partition) == (3000, "guests", "debug")
+    adopted_pod = judged(pod(namespace="elsewhere"), policy, TRANSLATION).request.job
+    assert (adopted_pod.user_id, adopted_pod.account, adopted_pod.partition) == (3000, "guests", "debug")
 
 
 def test_every_field_is_explained() -> None:

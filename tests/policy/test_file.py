@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.placement.policy import OPEN, RESTRICTED, Choice, Policy, Rule
 from extender.policy.__main__ import main
 from extender.policy.file import WrongPolicy, read, schema
+from extender.policy.rules import OPEN, RESTRICTED, Choice, Policy, Rule
 
 WHOLE = """\
 preset: open
@@ -80,6 +80,11 @@ def test_a_file_is_restricted_unless_it_says_otherwise(tmp_path: Path) -> None:
     assert parsed(tmp_path, "preset: open") == OPEN
 
 
+def test_a_file_says_which_users_only_pods_have(tmp_path: Path) -> None:
+    policy = parsed(tmp_path, "preset: open\npodUsers: [3000, token]")
+    assert policy == Policy(open=True, pod_users=frozenset({3000, None}))
+
+
 RULE = "rules:\n- namespaces: [a]\n  default: {user: 1}\n"
 
 
@@ -94,7 +99,8 @@ RULE = "rules:\n- namespaces: [a]\n  default: {user: 1}\n"
         ("preset: !!python/name:os.system x", "1: not YAML: could not determine a constructor"),
         ("preset: 2026-99-99", " not YAML: month must be in 1..12"),
         ("preset: closed", "1: preset: must be restricted or open"),
-        ("presets: open", "1: presets: is no field here; there are preset, rules"),
+        ("presets: open", "1: presets: is no field here; there are preset, rules, podUsers"),
+        ("podUsers: [root]", "1: podUsers[0]: a number from 0 to 2147483646, but for 99,"),
         (RULE.replace("1", "010"), "3: rules[0].default.user: 010 is not a plain decimal number"),
         (RULE.replace("1", "1_0"), "3: rules[0].default.user: 1_0 is not a plain decimal number"),
         ("rules: {}", "1: rules: a list is needed, like [a, b]"),

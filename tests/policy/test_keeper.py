@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from extender.health import Health
-from extender.placement.policy import OPEN, RESTRICTED
 from extender.policy import keeper as module
 from extender.policy.file import WrongPolicy
 from extender.policy.keeper import PolicyKeeper
+from extender.policy.rules import OPEN, RESTRICTED
+from service.health import Health
 
 GOOD, OTHER, BAD = "preset: open\n", "preset: restricted\n", "preset: closed\n"
 
@@ -154,11 +154,11 @@ async def test_trouble_is_told_to_probes_and_metrics_and_taken_back(
         (line,) = (line for line in logs if line["log_level"] != "info")
         assert (line["log_level"], line["part"]) == ("error", "policy")
         assert line["error"].startswith("the last good policy counts: ")
-        assert "policy.yaml:1" in str(health.report()["troubles"])
+        assert "policy.yaml:1" in str(health.troubles())
         write(file, OTHER)
         while not await told.get():
             pass
-        assert health.report()["troubles"] == {}
+        assert health.troubles() == {}
         assert kept.policy == RESTRICTED
     finally:
         task.cancel()

@@ -41,11 +41,21 @@ async def test_the_configuration_names_the_limits_that_job_ids_need(bench: Bench
         assert configuration == Configuration()
         return
     assert configuration.first_job_id == 1
-    assert configuration.max_job_id == 67_043_328
+    assert configuration.max_job_id == 33_554_432
     assert configuration.min_job_age_s
     assert configuration.kill_wait_s
     assert configuration.boot_time
     assert configuration.slurm_user_id is not None
+
+
+async def test_ids_are_taken_above_those_that_slurm_gives_by_itself(bench: Bench) -> None:
+    """Its MaxJobId keeps native jobs out of the placeholders' ids, and placeholders in them."""
+    job_id = 45_000_000 + next(bench.ids) % 10_000_000
+    assert await bench.slurm.submit(spec(), job_id) == job_id
+    assert (await bench.read(job_id)).id == job_id
+    with pytest.raises(JobIdTaken):
+        await bench.slurm.submit(spec(), job_id)
+    await bench.slurm.cancel(job_id)
 
 
 async def test_nodes_tell_what_they_have(bench: Bench) -> None:
@@ -256,10 +266,10 @@ async def test_nodes_may_be_given_as_hostlist_expressions(bench: Bench) -> None:
     await bench.fill()
     asked = await bench.submit(gres=(("gpu", 1),), required_nodes=("node-[1-2]",))
     assert set((await bench.read(asked)).required_nodes) == {"node-1", "node-2"}
-    barred = await bench.submit(gres=(("gpu", 1),), excluded_nodes=("node-[1]",))
-    assert (await bench.read(barred)).excluded_nodes == ("node-1",)
-    await bench.slurm.update(barred, JobChanges(excluded_nodes=("node-[2]",)))
-    assert (await bench.read(barred)).excluded_nodes == ("node-2",)
+    forbidden_because = await bench.submit(gres=(("gpu", 1),), excluded_nodes=("node-[1]",))
+    assert (await bench.read(forbidden_because)).excluded_nodes == ("node-1",)
+    await bench.slurm.update(forbidden_because, JobChanges(excluded_nodes=("node-[2]",)))
+    assert (await bench.read(forbidden_because)).excluded_nodes == ("node-2",)
 
 
 async def test_the_group_is_the_users_number_unless_said(bench: Bench) -> None:

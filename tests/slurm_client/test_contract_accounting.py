@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow, RetryLater
-from tests.slurm_client.bench import ALICE, BOB, NOBODY, spec
+from tests.slurm_client.bench import ALICE, BOB, NOBODY, eventually, spec
 
 if TYPE_CHECKING:
     from tests.slurm_client.bench import Bench
@@ -105,13 +105,13 @@ async def test_a_job_that_waits_under_a_limit_holds_up_nobody(office: Bench) -> 
 
 async def test_an_allocation_over_a_limit_burns_its_id_and_the_next_one_waits(office: Bench) -> None:
     first = await office.allocate(qos="one-runs")
-    burnt = next(office.ids)
+    failed_before_start = next(office.ids)
     with pytest.raises(NoRoomNow) as refused:
-        await office.slurm.allocate(spec(qos="one-runs"), burnt)
+        await office.slurm.allocate(spec(qos="one-runs"), failed_before_start)
     assert refused.value.number == 2050
-    assert (await office.state(burnt)).base == "FAILED"
+    assert (await office.state(failed_before_start)).base == "FAILED"
     with pytest.raises(JobIdTaken):
-        await office.slurm.submit(spec(qos="one-runs"), burnt)
+        await office.slurm.submit(spec(qos="one-runs"), failed_before_start)
     waits = await office.submit(qos="one-runs")
     await office.until_waiting_for(waits, "QOSMaxJobsPerUserLimit")
     await office.slurm.cancel(first.id)
@@ -191,3 +191,24 @@ async def test_a_node_outside_its_reservation_is_never_a_jobs(office: Bench) -> 
         with pytest.raises(InvalidRequest) as refused:
             await office.submit(user_id=ALICE, reservation="hers", required_nodes=("node-1",))
         assert refused.value.number == 2014
+
+
+# -- the books
+
+
+async def test_who_cancelled_a_job_is_in_the_books(office: Bench) -> None:
+    job = await office.allocate()
+    assert await office.slurm.canceller(job.id) is None
+    await office.slurm.cancel(job.id)
+
+    async def told() -> bool:
+        return await office.slurm.canceller(job.id) == "root"
+
+    await eventually(told)
+    assert await office.slurm.canceller(next(office.ids)) is None
+
+
+async def test_without_accounting_nobody_says_who_cancelled_a_job(bench: Bench) -> None:
+    job = await bench.allocate()
+    await bench.slurm.cancel(job.id)
+    assert await bench.slurm.canceller(job.id) is None

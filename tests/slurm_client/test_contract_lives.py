@@ -159,14 +159,14 @@ async def test_cancelling_again_or_what_never_was_is_success(bench: Bench) -> No
 
 
 async def test_a_cancel_that_names_its_job_ends_no_other(bench: Bench) -> None:
-    job = await bench.allocate(name="default/mine")
-    with pytest.raises(OtherJob, match="default/mine"):
-        await bench.slurm.cancel(job.id, "default/another")
+    job = await bench.allocate(name="mine@default")
+    with pytest.raises(OtherJob, match="mine@default"):
+        await bench.slurm.cancel(job.id, "another@default")
     assert (await bench.read(job.id)).state.running
     for _ in range(2):
-        await bench.slurm.cancel(job.id, "default/mine")
+        await bench.slurm.cancel(job.id, "mine@default")
     assert (await bench.state(job.id)).base == "CANCELLED"
-    await bench.slurm.cancel(next(bench.ids), "default/mine")
+    await bench.slurm.cancel(next(bench.ids), "mine@default")
 
 
 @pytest.mark.parametrize("odd", [b"\xff", b"a\xc3", b"a\nb\tc", b"a\x01\x1b[31m\x7f"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_client.error_mapping import problem
 from slurm_client.errors import (
     CAUSES,
     InvalidRequest,
@@ -17,7 +18,6 @@ from slurm_client.errors import (
     Unreachable,
     classify,
 )
-from slurm_client.problems import problem
 
 
 @pytest.mark.parametrize(

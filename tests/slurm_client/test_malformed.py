@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_client import replies
+from slurm_client import responses
 from slurm_client.errors import OutcomeUnknown, Unreadable
 from slurm_client.model import UNREAD, JobState
 from slurm_client.rest import SlurmRest
@@ -138,11 +139,11 @@ async def test_an_error_that_cannot_be_read_is_an_error_all_the_same(errors: Any
 
 @given(st.lists(JSON, max_size=4))
 def test_any_entries_are_read_or_told_of(entries: list[Any]) -> None:
-    found = replies.states(entries)
+    found = responses.states(entries)
     assert len(found.malformed) >= found.nameless
-    for read in (replies.job, replies.node, replies.partition):
+    for read in (responses.job, responses.node, responses.partition):
         for entry in entries:
-            replies.Reader(read)(entry)
+            responses.Reader(read)(entry)
 
 
 FIELDS = (
@@ -153,6 +154,45 @@ FIELDS = (
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_any_value_of_a_field_is_read_or_told_of(entry: dict[str, Any]) -> None:
-    for read in (replies.job, replies.node, replies.partition, replies.configuration, replies.resources):
-        replies.Reader(read)(entry)
-    replies.states([entry])
+    for read in (
+        responses.job,
+        responses.node,
+        responses.partition,
+        responses.configuration,
+        responses.resources,
+    ):
+        responses.Reader(read)(entry)
+    responses.states([entry])
+
+
+def entry(submitted: int, state: str, who: str, cluster: str = "local") -> dict[str, Any]:
+    """Of slurmdbd's jobs."""
+    times, states = {"submission": submitted}, {"current": [state], "reason": "None"}
+    return {"time": times, "state": states, "kill_request_user": who, "cluster": cluster}
+
+
+READ_BOOKS = responses.Reader(partial(responses.canceller, cluster="local"))
+
+
+@pytest.mark.parametrize(
+    ("entries", "who"),
+    [
+        ([entry(1, "CANCELLED", "alice")], "alice"),
+        ([entry(1, "CANCELLED", "")], None),
+        ([entry(1, "PREEMPTED", "root")], None),
+        ([entry(2, "RUNNING", ""), entry(1, "CANCELLED", "alice")], None),  # an id that recurs
+        ([entry(1, "CANCELLED", "alice"), entry(2, "CANCELLED", "bob")], "bob"),
+        ([entry(1, "CANCELLED", "alice"), entry(2, "CANCELLED", "bob", "other")], "alice"),
+        ([entry(1, "CANCELLED", "bob", "other")], None),
+        ([], None),
+    ],
+)
+def test_who_cancelled_a_job_is_read_of_its_newest_entry(
+    entries: list[dict[str, Any]], who: str | None
+) -> None:
+    assert READ_BOOKS({"jobs": entries}) == who
+
+
+@pytest.mark.parametrize("entry", [None, 7, {}, {"time": {"submission": 1}}, {"time": 1, "state": "x"}])
+def test_an_entry_of_the_books_that_cannot_be_read_raises_nothing_else(entry: Any) -> None:
+    assert isinstance(READ_BOOKS({"jobs": [entry]}), responses.Malformed)

@@ -36,6 +36,7 @@ OFFERED = {
         "configuration": True,
         "resources": True,
         "new_node": True,
+        "books": False,
         "default_partition": True,
     },
     "24.11": {
@@ -44,6 +45,7 @@ OFFERED = {
         "configuration": False,
         "resources": False,
         "new_node": False,
+        "books": False,
         "default_partition": False,
     },
 }

@@ -140,8 +140,3 @@ def test_claims_are_read_without_checking_the_signature() -> None:
 def test_what_is_no_jwt_has_no_claims(token: str) -> None:
     assert expiry(token) is None
     assert user(token) is None
-
-
-def test_when_a_token_expires_can_be_asked(file: Path) -> None:
-    file.write_text(jwt(exp=NOW))
-    assert TokenFile(file).expires_at == NOW

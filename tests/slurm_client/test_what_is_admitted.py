@@ -18,16 +18,16 @@ from hypothesis import HealthCheck, given, settings
 
 from extender.admission.mutate import review
 from extender.admission.review import PodRequest
-from extender.placement.annotations import ANNOTATIONS
-from extender.placement.policy import OPEN
-from extender.placement.workload import parse_pod
+from extender.policy.rules import OPEN
+from extender.request.annotations import ANNOTATIONS
+from extender.request.pod import parse_pod
 from slurm_client import hostlist
-from slurm_client.connections import Request
 from slurm_client.errors import InvalidRequest
+from slurm_client.http import Request
 from slurm_client.model import JobSpec
-from slurm_client.replies import number
+from slurm_client.responses import number
 from slurm_client.rest import SlurmRest
-from tests.builders import DIALECT, PREFIX, container, pod_manifest
+from tests.builders import PREFIX, TRANSLATION, container, pod_manifest
 from tests.slurm_client.asks import ACCOUNTS, PARTITIONS, QOS, RESERVATION, RESERVED_FOR, Ask, asks
 from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, RealBench
 from tests.slurm_client.conftest import RELEASES
@@ -74,12 +74,12 @@ def admitted(ask: Ask) -> JobSpec | None:
     annotations = {PREFIX + name: value for name, value in ask.annotations.items()}
     pod = pod_manifest(annotations=annotations, containers=[container(ask.requests)])
     sent = {"uid": "1", "kind": {"kind": "Pod"}, "namespace": "default", "object": pod}
-    response = review(PodRequest.model_validate(sent), DIALECT, OPEN)["response"]
+    response = review(PodRequest.model_validate(sent), TRANSLATION, OPEN)["response"]
     if not response["allowed"]:
         about = PREFIX + ask.about if ask.about else "request"
         assert about in response["status"]["message"]
         return None
-    return replace(parse_pod(pod, DIALECT).request.job, admin_comment="key")
+    return replace(parse_pod(pod, TRANSLATION).request.job, admin_comment="key")
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The extender's listeners without sockets, called as kube-scheduler and kube-apiserver call them.
 
 The applications are the ones that the composition root builds; behind them stand the few methods of
-both systems that the verbs use.
+Slurm that the verbs use, and a kube-apiserver in memory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,15 +17,16 @@ from typing import Any, cast
 import httpx
 
 from extender.app import Extender
-from extender.kubernetes_api import Conflict, KubernetesApi, KubernetesError
-from extender.placement.cluster import ClusterView
+from extender.cluster.view import ClusterView
+from extender.leader.replica import Replica
 from extender.placement.ledger import Ledger
 from extender.placement.placeholder import Placeholder
 from extender.policy.keeper import PolicyKeeper
 from extender.settings import Settings
+from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import SlurmError
 from slurm_client.model import Job, JobState, Node
-from slurm_client.rest import SlurmRest
+from slurm_client.protocol import Slurm
 from tests.builders import Manifest
 
 _BODIES = Path(__file__).parent / "bodies"
@@ -38,35 +38,15 @@ def body(verb: str) -> Manifest:
     return sent
 
 
-class FakeKubernetes:
-    """Keeps Pods, and takes a Binding as kube-apiserver does: by uid and resourceVersion, once."""
+class BoundPods(InMemoryKubernetes):
+    """Remembers the Bindings that were made: the Node and annotations of each."""
 
     def __init__(self, *pods: Manifest) -> None:
-        self.pods = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod for pod in pods}
-        self.bindings: list[tuple[str, Manifest]] = []
-        self.calls: list[str] = []
-        self.error: KubernetesError | None = None
+        super().__init__(*pods)
+        self.bindings: list[tuple[str, Any]] = []
 
-    async def read_pod(self, namespace: str, name: str) -> Manifest | None:
-        self.calls.append("read Pod")
-        return deepcopy(self.pods.get((namespace, name)))
-
-    async def list(self, kind: str, field_selector: str) -> Manifest:
-        """Of Pods, by Node."""
-        self.calls.append(f"list {kind}")
-        node = field_selector.split(",", maxsplit=1)[0].removeprefix("spec.nodeName=")
-        bound = [pod for pod in self.pods.values() if pod["spec"].get("nodeName") == node]
-        return {"items": deepcopy(bound)}
-
-    async def bind_pod(self, namespace: str, name: str, node: str, metadata: Manifest) -> None:
-        self.calls.append("bind")
-        await asyncio.sleep(0)
-        if self.error is not None:
-            raise self.error
-        pod = self.pods[namespace, name]
-        if any(pod["metadata"][field] != metadata[field] for field in ("uid", "resourceVersion")):
-            raise Conflict(409, "the object has been modified")
-        pod["spec"]["nodeName"] = node
+    async def bind_pod(self, namespace: str, name: str, node: str, metadata: Mapping[str, Any]) -> None:
+        await super().bind_pod(namespace, name, node, metadata)
         self.bindings.append((node, metadata.get("annotations", {})))
 
 
@@ -112,7 +92,7 @@ class Listeners:
 
     def __init__(
         self,
-        kubernetes: FakeKubernetes | None = None,
+        kubernetes: InMemoryKubernetes | None = None,
         slurm: FakeSlurm | None = None,
         view: ClusterView | None = None,
         hooks_token_file: Path = Path("token"),
@@ -125,16 +105,17 @@ class Listeners:
             hooks_token_file=hooks_token_file,
             **({"policy": "open"} if "policy_file" not in given else {}) | given,
         )
-        extender = Extender(
+        replica = Replica(
             settings,
-            cast(KubernetesApi, kubernetes or FakeKubernetes()),
-            cast(SlurmRest, slurm or FakeSlurm()),
+            kubernetes or InMemoryKubernetes(),
+            cast(Slurm, slurm or FakeSlurm()),
             PolicyKeeper(settings.policy_file, settings.policy or "restricted"),
         )
-        extender._keeper.view = view or ClusterView()
-        self.health = extender._health
+        extender = Extender(replica)
+        extender.replica.cluster.view = view or ClusterView()
+        self.health = extender.replica.health
         self._extender = extender
-        self.occupancy = extender._occupancy
+        self.occupancy = extender.replica.capacity
         self.occupancy._pods_known = True  # none is bound yet
         by_port = {server.config.port: server.config.app for server in extender.servers()}
         self._scheduler = _client(by_port[settings.scheduler_port])
@@ -146,19 +127,20 @@ class Listeners:
     @property
     def refusals(self) -> list[Any]:
         """What the Pods are about to be told of refused Nodes."""
-        return list(self._extender._refusals._told._queue)  # type: ignore[attr-defined]
+        return list(self._extender.replica.feasible_nodes._told._queue)  # type: ignore[attr-defined]
 
     def leads(
         self, allocated: Mapping[str, Placeholder], *, holding: Sequence[Placeholder] = ()
     ) -> None:
         """This replica leads, has seen these Pods with their allocations, and those on every Node."""
-        self._extender._lease._held_until = inf
-        ledger = SimpleNamespace(allocated=allocated.get, holding=lambda _node: tuple(holding))
-        self._extender._ledger = cast(Ledger, ledger)
+        self._extender.replica.lease._held_until = inf
+        known = allocated.get
+        ledger = SimpleNamespace(allocated=known, record_of=known, holding=lambda _node: tuple(holding))
+        self._extender.leader._ledger = cast(Ledger, ledger)
 
     def slurm_tells_kill_wait(self, seconds: int) -> None:
         """As read from Slurm when it was last asked."""
-        self._extender._keeper.kill_wait_s = seconds
+        self._extender.replica.cluster.kill_wait_s = seconds
 
     async def post(self, verb: str, sent: Any) -> httpx.Response:
         """Sends a body (bytes as they are, anything else as JSON) to one of the verbs."""

@@ -9,17 +9,21 @@ from datetime import datetime
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from extender.bind.binder import NotBound, verified
 from extender.bind.running import RunningJobs
-from extender.kubernetes_api import Conflict, KubernetesError, NotFound, Rejected, Unavailable
 from extender.placement.placeholder import Placeholder, State
-from extender.placement.workload import ATTEMPT, GRES, JOB_ID, NODE, Allocation, Dialect, parse_pod
+from extender.request.pod import parse_pod
+from extender.request.translation import TranslationConfig
+from kubernetes_client.errors import Conflict, KubernetesError, Rejected, Unavailable
 from slurm_client.errors import NeedsOperator, OutcomeUnknown, SlurmError, Unreachable
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 from tests.builders import RULES, Manifest, kube_node, placeholder_job, pod, pod_manifest, view
-from tests.verbs.callers import FakeKubernetes, FakeSlurm, Listeners, body
+from tests.verbs.callers import BoundPods, FakeSlurm, Listeners, body
+from wellknown.allocation import Allocation
+from wellknown.names import ATTEMPT, GRES, JOB_ID, NODE
 
 CALL = body("bind")
 UID, NAME = CALL["PodUID"], CALL["PodName"]
@@ -39,15 +43,16 @@ class Cluster:
     """Both systems, and the extender's listeners before them."""
 
     def __init__(self, *pods: Manifest, jobs: tuple[Job, ...] = (JOB,)) -> None:
-        self.kubernetes = FakeKubernetes(*pods)
+        self.kubernetes = BoundPods(*pods)
         self.slurm = FakeSlurm(*jobs, calls=self.kubernetes.calls)
         self._listeners = Listeners(self.kubernetes, self.slurm, VIEW)
+        self.health = self._listeners.health
 
     def knows(
         self, manifest: Manifest, *, immediate: bool = False, holding: Sequence[Placeholder] = ()
     ) -> None:
         """The extender leads, and has seen this version of the Pod, and those on its Node."""
-        seen = parse_pod(manifest, Dialect())
+        seen = parse_pod(manifest, TranslationConfig())
         known = Placeholder(
             seen, State.ALLOCATED, job_id=JOB.id, allocation=seen.allocation, immediate=immediate
         )
@@ -104,7 +109,7 @@ def test_a_job_that_slurm_does_not_know_grants_nothing() -> None:
 )
 def test_a_job_without_this_pods_key_grants_nothing(comment: str) -> None:
     with pytest.raises(NotBound, match="is not this Pod's placeholder"):
-        check(placeholder_job(POD, node="gpu-04", admin_comment=comment, name="default/another"))
+        check(placeholder_job(POD, node="gpu-04", admin_comment=comment, name="another@default"))
 
 
 def test_a_job_that_has_lost_its_key_and_nothing_else_is_its_pods_still() -> None:
@@ -143,14 +148,14 @@ async def test_the_pod_is_read_before_the_job_and_both_before_the_binding() -> N
     """So whatever changes after the job was read changes the Pod's version, and the Binding fails."""
     cluster = Cluster(granted())
     await cluster.bind()
-    assert cluster.kubernetes.calls == ["read Pod", "read job", "list pods", "bind"]
+    assert cluster.kubernetes.calls == ["read_pod", "read job", "list pods", "bind_pod"]
 
 
 async def test_a_pod_whose_version_is_known_is_not_read_again() -> None:
     cluster = Cluster(granted())
     cluster.knows(granted())
     assert await cluster.bind() == ""
-    assert cluster.kubernetes.calls == ["read job", "bind"]
+    assert cluster.kubernetes.calls == ["read job", "bind_pod"]
     annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
     assert cluster.kubernetes.bindings == [("n4", annotations)]
 
@@ -159,7 +164,7 @@ async def test_a_job_that_was_granted_at_once_is_only_asked_whether_it_runs() ->
     cluster = Cluster(granted())
     cluster.knows(granted(), immediate=True)
     assert await cluster.bind() == ""
-    assert cluster.kubernetes.calls == ["read states", "bind"]
+    assert cluster.kubernetes.calls == ["read states", "bind_pod"]
     annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
     assert cluster.kubernetes.bindings == [("n4", annotations)]
 
@@ -292,8 +297,8 @@ async def test_a_pod_that_is_not_as_it_was_known_is_read() -> None:
     cluster = Cluster(granted(version="42"))
     cluster.knows(granted(version="41"))
     assert await cluster.bind() == ""
-    as_read = ["read Pod", "read job", "list pods", "bind"]
-    assert cluster.kubernetes.calls == ["read job", "bind", *as_read]
+    as_read = ["read_pod", "read job", "list pods", "bind_pod"]
+    assert cluster.kubernetes.calls == ["read job", "bind_pod", *as_read]
 
 
 async def test_what_is_known_of_a_pod_does_not_replace_what_slurm_says() -> None:
@@ -307,7 +312,7 @@ async def test_a_pod_that_changes_after_it_was_read_is_not_bound() -> None:
     cluster = Cluster(granted())
 
     async def job(job_id: int) -> Job | None:
-        cluster.kubernetes.pods["default", NAME]["metadata"]["resourceVersion"] = "42"
+        cluster.kubernetes.edit("pods", NAME, {"metadata": {"labels": {"x": "y"}}})
         return cluster.slurm.jobs[job_id]
 
     cluster.slurm.job = job  # type: ignore[method-assign]
@@ -383,13 +388,13 @@ async def test_a_pod_is_not_bound_where_its_job_does_not_run() -> None:
 )
 async def test_a_binding_that_may_not_have_been_made_is_never_success(error: KubernetesError) -> None:
     cluster = Cluster(granted())
-    cluster.kubernetes.error = error
+    cluster.kubernetes.outage(error, "bind_pod")
     assert error.message in await cluster.bind()
 
 
 async def test_a_pod_that_goes_while_it_is_bound_is_an_error() -> None:
     cluster = Cluster(granted())
-    cluster.kubernetes.error = NotFound(404, 'pods "w1" not found')
+    cluster.kubernetes.before_next("bind_pod", lambda: cluster.kubernetes.remove("pods", NAME))
     assert "does not exist any more" in await cluster.bind()
 
 
@@ -406,6 +411,21 @@ async def test_while_slurm_does_not_answer_nothing_is_bound(error: SlurmError) -
     cluster.slurm.error = error
     assert error.words in await cluster.bind()
     assert cluster.kubernetes.bindings == []
+
+
+async def test_what_was_not_bound_is_logged_with_its_job_and_not_at_all_in_an_outage_that_was_told() -> (
+    None
+):
+    cluster = Cluster(granted())
+    cluster.slurm.error = Unreachable("slurmctld was not reached", number=1001)
+    cluster.knows(granted())
+    with capture_logs() as logs:
+        await cluster.bind()
+        cluster.health.says("jobs", cluster.slurm.error)
+        await cluster.bind()
+    told, untold = (line for line in logs if line["event"] == "not bound")
+    assert (told["log_level"], untold["log_level"]) == ("warning", "debug")
+    assert (told["pod"], told["uid"], told["job"]) == (f"default/{NAME}", UID, JOB.id)
 
 
 # Containers that outlive a Pod that was deleted by force

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from extender.filter.route import ELSEWHERE, NO_NAMES
-from extender.placement.workload import ATTEMPT, JOB_ID, NODE, WAITING, Offer
-from extender.placement.workload import OFFERED as OFFER
+from extender.filter.route import NO_NAMES
+from extender.request.feasible_nodes import FeasibleNodes
 from slurm_client.model import Partition
 from tests.builders import PREFIX, Manifest, kube_node, view
 from tests.verbs.callers import Listeners, body
+from wellknown.log_fields import PodName
+from wellknown.names import ATTEMPT, ELSEWHERE, JOB_ID, NODE, WAITING
+from wellknown.names import OFFERED as OFFER
 
 OFFERED = body("filter")["NodeNames"]
 NONE_YET = {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(OFFERED, WAITING)}
@@ -130,9 +132,9 @@ async def test_a_node_that_is_not_offered_is_a_refusal_that_the_pod_tells_of() -
     listeners = Listeners()
     sent = refused_call(7)
     await listeners.ask("filter", sent)
-    ((metadata, offer),) = listeners.refusals
-    assert metadata["uid"] == sent["Pod"]["metadata"]["uid"]
-    assert offer == Offer(7, tuple(OFFERED))
+    ((pod, offer),) = listeners.refusals
+    assert pod == PodName.of(sent["Pod"]["metadata"])
+    assert offer == FeasibleNodes(7, tuple(OFFERED))
 
 
 async def test_a_refusal_is_told_once_for_each_job() -> None:
@@ -164,7 +166,7 @@ async def test_the_nodes_found_for_a_pod_whose_attempt_was_in_vain_are_told_once
     listeners = Listeners()
     assert await listeners.ask("filter", retried_call()) == NONE_YET
     ((_, offer),) = listeners.refusals
-    assert offer == Offer(0, tuple(OFFERED))
+    assert offer == FeasibleNodes(0, tuple(OFFERED))
     listeners = Listeners()
     await listeners.ask("filter", retried_call(offer="0 n1"))
     assert listeners.refusals == []

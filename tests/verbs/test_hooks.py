@@ -11,15 +11,17 @@ from fastapi import FastAPI
 from structlog.testing import capture_logs
 
 from extender.app import Extender
-from extender.gate import Gate, NotLeading
 from extender.hooks.route import Bearer, router
-from extender.kubernetes_api import KubernetesApi, KubernetesError
+from extender.leader.replica import Replica
+from extender.node_sync.prolog_gate import Gate, NotLeading, NotOurs
 from extender.policy.keeper import PolicyKeeper
 from extender.settings import Settings
+from kubernetes_client.errors import KubernetesError
+from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import Unreachable
-from slurm_client.rest import SlurmRest
+from slurm_client.protocol import Slurm
 from slurm_client.tokens import StaticToken, TokenFile
-from tests.verbs.callers import FakeKubernetes, FakeSlurm, Listeners
+from tests.verbs.callers import FakeSlurm, Listeners
 
 JOB = 40_000_000
 
@@ -29,7 +31,13 @@ class Shut:
 
     def __init__(self) -> None:
         self.answer: tuple[str, ...] | Exception = ()
+        self.placeholders: set[int] = set()
         self.asked: list[tuple[str, float]] = []
+        self.asked_of: list[tuple[str, int]] = []
+
+    async def is_placeholder(self, node: str, job_id: int) -> bool:
+        self.asked_of.append((node, job_id))
+        return job_id in self.placeholders
 
     async def wait(self, node: str, seconds: float) -> tuple[str, ...]:
         self.asked.append((node, seconds))
@@ -137,8 +145,8 @@ async def test_a_replica_without_a_ledger_takes_pushes_and_drops_them(token_file
 
 def test_without_a_token_file_there_is_no_listener() -> None:
     settings = Settings(slurm_token_file=Path("token"))
-    kubernetes, slurm = cast(KubernetesApi, FakeKubernetes()), cast(SlurmRest, FakeSlurm())
-    extender = Extender(settings, kubernetes, slurm, PolicyKeeper(None))
+    kubernetes, slurm = InMemoryKubernetes(), cast(Slurm, FakeSlurm())
+    extender = Extender(Replica(settings, kubernetes, slurm, PolicyKeeper(None)))
     assert settings.hooks_port not in {server.config.port for server in extender.servers()}
 
 
@@ -159,7 +167,30 @@ def test_strangers_cannot_fill_the_log() -> None:
 async def test_a_clear_node_is_told_so_in_a_status_without_words(pushed: Pushed) -> None:
     answer = await pushed.is_clear()
     assert (answer.status_code, answer.content) == (204, b"")
+    assert "Slurm-Extender-Job" not in answer.headers
     assert pushed.gate.asked == [("node-1", 5.0)]
+
+
+async def test_a_placeholder_of_this_cluster_is_told_that_it_is_one_and_waits_for_nobody(
+    pushed: Pushed,
+) -> None:
+    pushed.gate.placeholders, pushed.gate.answer = {JOB}, ("default/a",)
+    answer = await pushed.is_clear(f"node-1?wait=5&job={JOB}")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert answer.headers["Slurm-Extender-Job"] == "placeholder"
+    assert (pushed.gate.asked_of, pushed.gate.asked) == ([("node-1", JOB)], [])
+
+
+async def test_any_other_job_waits_for_the_pods_that_are_there(pushed: Pushed) -> None:
+    pushed.gate.answer = ("default/a",)
+    assert (await pushed.is_clear(f"node-1?wait=5&job={JOB}")).status_code == 409
+
+
+async def test_that_a_node_is_not_this_clusters_is_an_answer_of_its_own(pushed: Pushed) -> None:
+    pushed.gate.answer = NotOurs()
+    answer = await pushed.is_clear()
+    assert answer.status_code == 421
+    assert "no Node of this cluster" in answer.json()["Error"]
 
 
 async def test_who_is_there_is_told(pushed: Pushed) -> None:
@@ -179,7 +210,7 @@ async def test_who_cannot_know_says_so(pushed: Pushed, error: Exception) -> None
     assert (await pushed.is_clear()).status_code == 503
 
 
-@pytest.mark.parametrize("query", ["wait=-1", "wait=31", "wait=nan", "wait=x"])
+@pytest.mark.parametrize("query", ["wait=-1", "wait=31", "wait=nan", "wait=x", "job=0", "job=x"])
 async def test_nobody_waits_for_ever(pushed: Pushed, query: str) -> None:
     assert (await pushed.is_clear(f"node-1?{query}")).status_code == 422
 

@@ -9,21 +9,22 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.health import Health
-from extender.kubernetes_api import KubernetesApi
-from extender.placement.annotations import ANNOTATIONS
-from extender.placement.workload import Dialect, parse_pod
-from extender.pod_watch import PodWatch
+from extender.control.pod_watch import PodWatch
 from extender.policy.keeper import PolicyKeeper
+from extender.request.annotations import ANNOTATIONS
+from extender.request.pod import parse_pod
+from extender.request.translation import TranslationConfig
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
 from slurm_client.model import MOST_CPUS
-from tests.builders import DIALECT, PREFIX, Manifest, container, pod_manifest
+from tests.builders import PREFIX, TRANSLATION, Manifest, container, pod_manifest
 from tests.hostile import ANNOTATED, DEMANDS, EXCESSES, WORDS, least
 from tests.hostile import annotated as annotated_pod
 from tests.verbs.callers import Listeners
@@ -175,7 +176,7 @@ def test_any_requests_become_a_job_or_are_refused_by_name(
     response = answered(verb, call(pod))
     assert all(re.search("(?i)cpu|memory|gpu", told) for told in problems(response))
     if response["allowed"]:
-        job = parse_pod(pod, DIALECT).request.job
+        job = parse_pod(pod, TRANSLATION).request.job
         assert 0 < job.cpus <= MOST_CPUS
         assert 0 < job.memory_mb < 2**44
         assert all(0 < count < 2**65 for _, count in job.gres)
@@ -201,7 +202,8 @@ READ = [
     *("spec.schedulerName", "spec.schedulingGates", "spec.nodeName", "spec.serviceAccountName"),
     *("spec.priority", "spec.priorityClassName", "spec.overhead", "spec.resources", "spec.containers"),
     *("spec.initContainers", "spec.nodeSelector", "spec.tolerations", "spec.affinity"),
-    *("spec.terminationGracePeriodSeconds", "spec.activeDeadlineSeconds", "status.conditions"),
+    *("spec.terminationGracePeriodSeconds", "spec.activeDeadlineSeconds", "spec.resourceClaims"),
+    "status.conditions",
 ]
 RULES = """\
 rules:
@@ -334,7 +336,7 @@ def test_what_the_watch_reads_holds_up_nobody(annotations: str, spec: str) -> No
     line = json.dumps(annotated_pod(ANNOTATED[annotations], **SPECS[spec])).encode()
 
     def read() -> None:
-        watch = PodWatch(cast(KubernetesApi, None), Dialect, Health(), PolicyKeeper(None, "open"))
+        watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), PolicyKeeper(None, "open"))
         watch._parse(orjson.loads(line))
 
     assert least(read, SOON_S) < SOON_S

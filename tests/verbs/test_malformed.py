@@ -15,8 +15,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from extender.seldom import Seldom
-from extender.telemetry import configure_logging
+from service.logging import configure_logging
+from service.seldom import Seldom
 from tests.clock import CpuClock
 from tests.verbs.callers import Listeners
 
@@ -46,6 +46,10 @@ HOSTILE = {
     ),
     "names": ("filter", b'{"Pod": {"metadata": {}, "spec": {}}, "NodeNames": [' + many(b"0") + b"]}"),
     "names to order": ("prioritize", b'{"NodeNames": [' + many(b"0") + b"]}"),
+    "victims": (
+        "preempt",
+        b'{"Pod": {"metadata": {}, "spec": {}}, "NodeNameToMetaVictims": {' + numbered(b"0") + b"}}",
+    ),
     "no JSON": ("mutate", b"{" * LARGE),
 }
 

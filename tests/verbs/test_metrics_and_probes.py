@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from extender.health import Health
+from service.health import Health
 from tests.verbs.callers import Listeners, body
 
 
@@ -90,7 +90,7 @@ async def test_they_are_logged_though_their_part_says_no_more(monkeypatch: pytes
         Health.make_up(health)
         looked.set()
 
-    monkeypatch.setattr("extender.health._LOOK_S", 0.001)
+    monkeypatch.setattr("service.health._LOOK_S", 0.001)
     monkeypatch.setattr(health, "make_up", make_up)
     with capture_logs() as logs:
         health.says("breaker", "1 is held back")

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from extender.admission.mutate import review
 from extender.admission.review import PodRequest
-from extender.placement.annotations import ANNOTATIONS
-from extender.placement.grace import DefaultGrace
-from extender.placement.policy import OPEN
-from extender.placement.workload import ATTEMPT, DOMAIN, GATE, JOB_ID, NODE, parse_pod
-from tests.builders import DIALECT, PREFIX, Manifest, container
+from extender.policy.rules import OPEN
+from extender.request.annotations import ANNOTATIONS
+from extender.request.grace_period import DefaultGrace
+from extender.request.pod import parse_pod
+from tests.builders import PREFIX, TRANSLATION, Manifest, container
 from tests.verbs.callers import Listeners, body
+from wellknown.names import ATTEMPT, DOMAIN, GATE, JOB_ID, NODE
 
 UID = body("mutate")["request"]["uid"]
 
@@ -77,7 +78,7 @@ async def test_a_pod_gets_our_scheduler_our_gate_and_its_first_attempt_and_nothi
 
 
 async def test_what_is_stored_waits_for_its_first_placement() -> None:
-    pod = parse_pod(await admitted(call()), DIALECT)
+    pod = parse_pod(await admitted(call()), TRANSLATION)
     assert (pod.gated, pod.attempt, pod.job_id, pod.allocation) == (True, 1, None, None)
     assert pod.request.job.partition == "gpu"
     assert pod.request.problems == ()
@@ -120,6 +121,14 @@ async def test_what_is_ours_to_write_is_dropped_where_a_user_brought_it() -> Non
     assert stored["metadata"]["annotations"] == annotations
 
 
+async def test_a_copy_of_a_pod_that_is_not_ours_has_nothing_of_what_was_noted_on_the_first() -> None:
+    noted = {DOMAIN + "adopted-as": "40000000", DOMAIN + "room-seen": "2026-11-24T12:00:00Z"}
+    sent = call({"example.com/owner": "ana"} | noted, containers=[{"name": "c"}])
+    expected = deepcopy(sent["request"]["object"])
+    expected["metadata"]["annotations"] = {"example.com/owner": "ana"}
+    assert await admitted(sent) == expected
+
+
 async def test_a_pod_that_chooses_its_node_itself_is_refused() -> None:
     """It would run without a job, whatever the policy says."""
     response = await respond(call({PREFIX + "timeout": "soon"}, nodeName="n1"))
@@ -140,7 +149,8 @@ async def test_what_a_kubelet_runs_already_is_let_pass_without_forged_annotation
 
 async def test_a_pod_of_a_scheduling_group_is_refused() -> None:
     response = await respond(call({PREFIX + "qos": "high"}, schedulingGroup={"podGroupName": "g"}))
-    assert "spec.schedulingGroup: Slurm is asked for each Pod by itself" in response["status"]["message"]
+    told = response["status"]["message"]
+    assert "spec.schedulingGroup: PodGroups, beta in Kubernetes 1.37, are not supported yet" in told
 
 
 async def test_a_pod_that_is_not_ours_is_allowed_untouched() -> None:
@@ -172,6 +182,24 @@ async def test_what_kube_apiserver_will_refuse_itself_is_left_to_it(selector: An
     """Validation comes after mutation: half-made objects arrive here."""
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
     assert (await admitted(call(affinity=affinity)))["spec"]["affinity"] == affinity
+
+
+GPU = container({"cpu": "1", "memory": "1Gi"}, limits={"nvidia.com/gpu": "1"})
+
+
+async def test_a_pod_whose_gpus_a_native_job_may_use_is_refused_with_the_cures() -> None:
+    response = await respond(call(containers=[GPU]))
+    assert not response["allowed"]
+    message = response["status"]["message"]
+    assert f"annotation {PREFIX}exclusive to none, for a node of its own, or to user" in message
+    await admitted(call({PREFIX + "exclusive": "none"}, containers=[GPU]))
+
+
+async def test_a_pod_whose_gpus_a_native_job_may_use_is_warned_of_where_that_is_allowed() -> None:
+    listeners = Listeners(shared_gpus="allow")
+    response = (await listeners.ask("mutate", call(containers=[GPU])))["response"]
+    assert response["allowed"]
+    assert response["warnings"][0].startswith("a native job may use the GPUs of this Pod")
 
 
 # Grace
@@ -232,7 +260,7 @@ NAMES = st.sampled_from([PREFIX + row.name for row in ANNOTATIONS]) | st.text(ma
 @given(st.dictionaries(NAMES, st.text()))
 def test_any_annotations_are_admitted_or_refused_in_words(annotations: dict[str, str]) -> None:
     sent = call(annotations | {PREFIX + "comment": "ours"})["request"]
-    response = review(PodRequest.model_validate(sent), DIALECT, OPEN)["response"]
+    response = review(PodRequest.model_validate(sent), TRANSLATION, OPEN)["response"]
     assert response["patch"] if response["allowed"] else response["status"]["message"]
 
 

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
-from extender.occupancy_view import FULL, LEAVING, TAKEN, UNKNOWN
-from extender.placement.occupancy import Amounts
 from extender.placement.placeholder import Placeholder, State
-from extender.placement.workload import ADOPTED, JOB_ID, NODE, Dialect, parse_pod
+from extender.request.pod import parse_pod
+from extender.request.translation import TranslationConfig
+from extender.unmanaged.capacity import Amounts
+from extender.unmanaged.capacity_watch import FULL, LEAVING, TAKEN, UNKNOWN
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import node
 from slurm_client.model import JobState, Node
 from tests.builders import Manifest, kube_node, placeholder_job, pod, pod_manifest, view
 from tests.clock import CpuClock
-from tests.verbs.callers import FakeKubernetes, FakeSlurm, Listeners
+from tests.verbs.callers import BoundPods, FakeSlurm, Listeners
+from wellknown.names import ADOPTED, JOB_ID, NODE
 
 DAEMON_SET = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": True}]
 OWN_NAMES = ("n1", "n2", "n3")
@@ -41,7 +43,7 @@ class Cluster:
     """Both systems, and the extender's listeners before them."""
 
     def __init__(self, *pods: Manifest, nodes: tuple[Node, ...] = (), **given: Any) -> None:
-        self.kubernetes = FakeKubernetes(*pods)
+        self.kubernetes = BoundPods(*pods)
         self.slurm = FakeSlurm(nodes=nodes, calls=self.kubernetes.calls)
         self.listeners = Listeners(self.kubernetes, self.slurm, VIEW, **given)
 
@@ -112,7 +114,7 @@ async def test_where_unmanaged_pods_are_ignored_they_may_go_anywhere() -> None:
     cluster = Cluster(unmanaged(), unmanaged_pods="ignore")
     assert (await cluster.filter(unmanaged(), "n1"))["NodeNames"] == ["n1"]
     assert await cluster.bind(unmanaged(), "n1") == ""
-    assert cluster.kubernetes.calls == ["read Pod", "bind"]
+    assert cluster.kubernetes.calls == ["read_pod", "bind_pod"]
 
 
 @pytest.mark.alone
@@ -138,7 +140,7 @@ async def test_a_pod_that_fits_is_bound_without_a_job() -> None:
     cluster = await Cluster(unmanaged(), nodes=(machine("gpu-04", cpus=7),)).known()
     assert await cluster.bind(unmanaged(), "n4") == ""
     assert cluster.kubernetes.bindings == [("n4", {})]
-    assert cluster.kubernetes.calls == ["read Pod", "list pods", "read node gpu-04", "bind"]
+    assert cluster.kubernetes.calls == ["read_pod", "list pods", "read node gpu-04", "bind_pod"]
 
 
 @pytest.mark.parametrize("full", [{"cpus": 8}, {"memory_mb": 15_500}, {"gpus": 4}])
@@ -196,7 +198,7 @@ async def test_a_pod_of_ours_that_outlasts_its_job_counts_until_it_is_gone() -> 
     ours = pod_manifest("ours", cpu="4", node="n1", annotations={JOB_ID: "7", NODE: "n1"})
     cluster = await Cluster(unmanaged(cpu="5"), ours, nodes=(machine("n1"),)).known()
     assert await cluster.bind(unmanaged(cpu="5"), "n1") == FULL
-    del cluster.kubernetes.pods["default", "ours"]
+    cluster.kubernetes.remove("pods", "ours")
     assert await cluster.bind(unmanaged(cpu="5"), "n1") == ""
 
 
@@ -213,7 +215,7 @@ async def test_a_daemon_sets_pod_is_bound_without_asking_slurm() -> None:
     daemon["metadata"]["ownerReferences"] = DAEMON_SET
     cluster = Cluster(daemon, nodes=(machine("n1", cpus=8),))
     assert await cluster.bind(daemon, "n1") == ""
-    assert cluster.kubernetes.calls == ["read Pod", "bind"]
+    assert cluster.kubernetes.calls == ["read_pod", "bind_pod"]
 
 
 # Pods of ours, beside them
@@ -229,7 +231,7 @@ def ours(cluster: Cluster, attempt: int = 1) -> Manifest:
         "slurm-extender.io/attempt": str(attempt),
     }
     manifest = pod_manifest("ours", cpu="2", gates=(), annotations=annotations)
-    cluster.kubernetes.pods["default", "ours"] = manifest
+    cluster.kubernetes.put("pods", manifest)
     return manifest
 
 
@@ -275,7 +277,7 @@ async def test_what_slurm_granted_is_not_bound_beside_unmanaged_pods_where_its_n
 async def test_where_no_unmanaged_pods_are_slurms_nodes_are_not_read() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=8),)).known()
     assert await cluster.bind(ours(cluster), "n1") == ""
-    assert cluster.kubernetes.calls == ["read Pod", "read job", "list pods", "bind"]
+    assert cluster.kubernetes.calls == ["read_pod", "read job", "list pods", "bind_pod"]
 
 
 # Pods of ours that outlast their jobs
@@ -287,12 +289,12 @@ def leaving(cluster: Cluster, state: str, cpu: str = "5") -> Placeholder:
     cluster.slurm.jobs[job.id] = job
     annotations = {JOB_ID: str(job.id), NODE: "n1"}
     manifest = pod_manifest("leaving", cpu=cpu, gates=(), node="n1", annotations=annotations)
-    cluster.kubernetes.pods["default", "leaving"] = manifest
-    return Placeholder(parse_pod(manifest, Dialect()), State.BOUND, job_id=job.id)
+    cluster.kubernetes.put("pods", manifest)
+    return Placeholder(parse_pod(manifest, TranslationConfig()), State.BOUND, job_id=job.id)
 
 
 def leads(cluster: Cluster, manifest: Manifest, beside: Placeholder) -> None:
-    seen = parse_pod(manifest, Dialect())
+    seen = parse_pod(manifest, TranslationConfig())
     assert seen.allocation is not None
     job_id = seen.allocation.job_id
     record = Placeholder(seen, State.ALLOCATED, job_id=job_id, allocation=seen.allocation)
@@ -331,7 +333,7 @@ async def test_what_slurm_granted_is_bound_when_who_had_it_is_gone(
     node_was_read = "read node n1" in cluster.kubernetes.calls
     assert node_was_read == (state == "CANCELLED")
     if answer:
-        del cluster.kubernetes.pods["default", "leaving"]
+        cluster.kubernetes.remove("pods", "leaving")
         cluster.listeners.leads({})
         assert await cluster.bind(manifest, "n1") == ""
 
@@ -346,11 +348,11 @@ async def test_what_slurm_granted_is_given_back_where_it_forgot_who_stays_there(
     assert await cluster.bind(manifest, "n1") == TAKEN
     answer = await cluster.filter(manifest, "n1")
     assert answer["FailedAndUnresolvableNodes"] == {"n1": TAKEN}
-    stays = cluster.kubernetes.pods["default", "leaving"]
-    stays["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z"
+    leaves = {"metadata": {"deletionTimestamp": "2026-11-22T00:00:00Z"}}
+    cluster.kubernetes.edit("pods", "leaving", leaves)
     assert await cluster.bind(manifest, "n1") == LEAVING
     slowly = {"deletionTimestamp": "2999-11-22T00:00:00Z", "deletionGracePeriodSeconds": 86_400}
-    stays["metadata"] |= slowly
+    cluster.kubernetes.edit("pods", "leaving", {"metadata": slowly})
     assert await cluster.bind(manifest, "n1") == TAKEN
 
 
@@ -362,13 +364,13 @@ async def test_a_pod_whose_job_is_known_to_be_over_counts_whatever_slurm_says_of
     assert (await cluster.filter(manifest, "n1"))["NodeNames"] == ["n1"]  # it is waited for
 
 
-# Guests that have a job
+# Adopted Pods that have a job
 
 
 def adopted(cluster: Cluster, state: str) -> None:
     """A Pod of 5 CPUs on n1, and the job that stands on it as its own."""
-    guest = unmanaged("guest", cpu="5", node="n1", annotations={ADOPTED: "77"})
-    cluster.kubernetes.pods["default", "guest"] = guest
+    adopted_pod = unmanaged("guest", cpu="5", node="n1", annotations={ADOPTED: "77"})
+    cluster.kubernetes.put("pods", adopted_pod)
     job = placeholder_job(pod(name="guest"), node="n1")
     cluster.slurm.jobs[77] = replace(job, id=77, state=JobState(state))
 
@@ -395,7 +397,7 @@ async def test_what_slurm_granted_is_bound_beside_guests_that_it_counts(state: s
     """8 of 8 CPUs are allocated: the guest's 5, the placeholder's 2 and a native job's."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), unmanaged_pods="adopt")
     adopted(await cluster.known(), state)
-    cluster.listeners.occupancy._take(cluster.kubernetes.pods["default", "guest"] | {})
+    cluster.listeners.occupancy._take(cluster.kubernetes.read("pods", "guest"))
     cluster.listeners.occupancy._occupancy.pod_seen("another", "n1", Amounts(1))
     assert await cluster.bind(ours(cluster), "n1") == answer
 
@@ -409,40 +411,39 @@ async def test_a_guest_that_came_a_moment_ago_may_be_counted_already(
     """Its job may run before that stands on it, so that it counts twice. What Slurm granted is not given
     back for that."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), unmanaged_pods=adopting)
-    guest = unmanaged("guest", cpu="5", node="n1")
+    adopted_pod = unmanaged("guest", cpu="5", node="n1")
     since = (datetime.now(UTC) - timedelta(seconds=bound_s)).isoformat(timespec="seconds")
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
-    guest["status"] = {"conditions": [scheduled]}
-    cluster.kubernetes.pods["default", "guest"] = guest
-    (await cluster.known()).listeners.occupancy._take(guest)
+    adopted_pod["status"] = {"conditions": [scheduled]}
+    cluster.kubernetes.put("pods", adopted_pod)
+    (await cluster.known()).listeners.occupancy._take(adopted_pod)
     assert await cluster.bind(ours(cluster), "n1") == answer
 
 
 async def test_where_slurm_counts_all_guests_its_nodes_are_read_no_more() -> None:
     cluster = await Cluster(unmanaged(), nodes=(machine("n1"),), unmanaged_pods="adopt").known()
     assert await cluster.bind(unmanaged(), "n1") == ""
-    del cluster.kubernetes.pods["default", "u"]
+    cluster.kubernetes.remove("pods", "u")
     adopted(cluster, "RUNNING")
     granted = ours(cluster)
     assert await cluster.bind(granted, "n1") == ""
     again = granted | {"metadata": granted["metadata"] | {"name": "again"}}
-    cluster.kubernetes.pods["default", "again"] = again
-    again["spec"].pop("nodeName", None)
+    cluster.kubernetes.put("pods", again)
     cluster.kubernetes.calls.clear()
     assert await cluster.bind(again, "n1") == ""
-    assert cluster.kubernetes.calls == ["read Pod", "read job", "list pods", "read states", "bind"]
+    assert cluster.kubernetes.calls == ["read_pod", "read job", "list pods", "read states", "bind_pod"]
 
 
 async def test_filter_leaves_guests_that_slurm_counts_to_slurm() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=5),), unmanaged_pods="adopt").known()
     occupancy, asks = cluster.listeners.occupancy, unmanaged(cpu="3")
-    guest = unmanaged("guest", cpu="5", node="n1")
-    occupancy._take(guest)
+    adopted_pod = unmanaged("guest", cpu="5", node="n1")
+    occupancy._take(adopted_pod)
     assert (await cluster.filter(asks, "n1"))["NodeNames"] == []
-    guest["metadata"]["annotations"] = {ADOPTED: "77"}
-    occupancy._take(guest)
+    adopted_pod["metadata"]["annotations"] = {ADOPTED: "77"}
+    occupancy._take(adopted_pod)
     assert (await cluster.filter(asks, "n1"))["NodeNames"] == ["n1"]
-    assert not occupancy.may_have_guests("n1")
+    assert not occupancy.may_have_adopted_pods("n1")
 
 
 async def test_who_will_have_a_job_needs_room_for_what_slurm_counts() -> None:
@@ -456,3 +457,16 @@ async def test_who_will_have_a_job_needs_room_for_what_slurm_counts() -> None:
     assert (await cluster.filter(unmanaged(cpu="500m"), "n1"))["NodeNames"] == ["n1"]
     occupancy._take(unmanaged("a", cpu="500m", node="n1"))
     assert (await cluster.filter(unmanaged(cpu="500m"), "n1"))["NodeNames"] == []
+
+
+async def test_a_node_that_is_newer_than_the_last_reading_of_slurms_nodes_is_read_at_bind() -> None:
+    pod = unmanaged(cpu="8")
+    cluster = await Cluster(pod, nodes=(machine("n1"),)).known()
+    cluster.slurm.all_nodes = (machine("n1"), machine("n2", cpus=8))
+    assert await cluster.bind(pod, "n2") == FULL
+
+
+async def test_a_node_that_slurm_does_not_name_is_not_open_before_its_nodes_were_ever_read() -> None:
+    pod = unmanaged(cpu="8")
+    cluster = Cluster(pod, nodes=())
+    assert await cluster.bind(pod, "n1") == UNKNOWN

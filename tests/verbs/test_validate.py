@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from extender.admission.review import ObjectRequest, PodRequest
 from extender.admission.validate import review_object, review_pod
-from extender.placement.annotations import ANNOTATIONS
-from extender.placement.policy import OPEN
-from extender.placement.workload import ATTEMPT, GATE
-from tests.builders import DIALECT, PREFIX, Manifest, container, pod_manifest
+from extender.policy.rules import OPEN
+from extender.request.annotations import ANNOTATIONS
+from tests.builders import PREFIX, TRANSLATION, Manifest, container, pod_manifest
 from tests.verbs.callers import Listeners, body
+from wellknown.names import ATTEMPT, GATE
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 POD = ("", "Pod")
@@ -434,10 +434,10 @@ def test_any_bytes_are_answered(content: bytes) -> None:
 @given(st.dictionaries(NAMES, st.text()))
 def test_any_annotations_are_allowed_or_refused_in_words(annotations: dict[str, str]) -> None:
     new = pod_manifest(annotations=annotations)
-    response = review_pod(PodRequest.model_validate(call(new)["request"]), DIALECT, OPEN)["response"]
+    response = review_pod(PodRequest.model_validate(call(new)["request"]), TRANSLATION, OPEN)["response"]
     assert response["allowed"] or response["status"]["message"]
     owner = call({"spec": {"template": new}}, kind=("apps", "Deployment"))["request"]
-    assert review_object(ObjectRequest.model_validate(owner), DIALECT, OPEN)["response"]["allowed"]
+    assert review_object(ObjectRequest.model_validate(owner), TRANSLATION, OPEN)["response"]["allowed"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from deploy.local.demo.findings import Findings
 from deploy.local.demo.pods import Pods
 from deploy.local.demo.screen import make_console, make_screen, summary_table, things_to_try
 from deploy.local.demo.slurm import Slurm
-from deploy.local.demo.story import CPUS_PER_NODE, GPUS_PER_NODE, Stage, tell
+from deploy.local.demo.story import NODES, Stage, cluster_of, tell
 from deploy.local.errors import AlreadyRunningError, ClusterError, MissingPrerequisitesError
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.progress import Report, Stopwatch
@@ -32,13 +32,13 @@ app = typer.Typer(add_completion=False)
 @app.command(help=__doc__)
 def demo(
     *,
-    nodes: Annotated[int, typer.Option(envvar="NODES", min=2, help="Nodes of the cluster.")] = 4,
+    nodes: Annotated[int, typer.Option(envvar="NODES", min=2, help="Nodes of the cluster.")] = NODES,
     keep: Annotated[bool, typer.Option(envvar="KEEP", help="Leave the cluster up.")] = False,
     directory: Annotated[Path, typer.Option(help="Where the cluster lives.")] = _BUILD / "demo-cluster",
     figures: Annotated[Path, typer.Option(help="Where the figures go.")] = _BUILD / "demo.json",
 ) -> None:
     console = make_console()
-    spec = ClusterSpec(nodes=nodes, cpus_per_node=CPUS_PER_NODE, gpus_per_node=GPUS_PER_NODE)
+    spec = cluster_of(nodes)
     place = _short_enough(directory.resolve())
     try:
         findings = _play(spec, place, figures, console, keep=keep)

@@ -32,7 +32,7 @@ def difference(pod: Sighting, queue: Queue) -> str | None:
     job = queue.get(pod.job_id or 0)
     if job is None:
         return f"{pod.name} is bound to {pod.node}, but squeue does not list its job {pod.job_id}"
-    if (job.name, job.state, job.node) != (f"default/{pod.name}", "RUNNING", pod.node):
+    if (job.name, job.state, job.node) != (f"{pod.name}@default", "RUNNING", pod.node):
         return f"{pod.name} is bound to {pod.node}, but squeue says {job}"
     if others := [each.id for each in queue.values() if each.name == job.name and each.id != job.id]:
         return f"{pod.name} has job {job.id} and also {others}"

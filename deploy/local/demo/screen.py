@@ -14,6 +14,7 @@ from rich.table import Table
 from deploy.local.cluster import Cluster
 from deploy.local.demo.findings import Findings
 from deploy.local.demo.pods import Sighting, pod_manifest
+from deploy.local.kubernetes_components import AUDIT
 
 _PLAIN_WIDTH: Final = 120
 _REPAINT_S: Final = 0.1
@@ -162,7 +163,8 @@ def things_to_try(cluster: Cluster, console: Console) -> None:
         f"{programs}/kubectl describe pod mine",
         f"{programs}/squeue --format '%.10i %.20j %.9T %.8u %.10N %r'",
         f"{programs}/scontrol show job",
-        f"{programs}/scancel --name default/mine",
+        f"{programs}/{AUDIT}",
+        f"{programs}/scancel --name mine@default",
         f"SLURM_AS=alice {programs}/sbatch --gres gpu:1 --wrap 'sleep 60'",
     ):
         console.print(f"  {command}", soft_wrap=True)

@@ -19,9 +19,9 @@ from deploy.local.demo.pods import Pods, Sighting
 from deploy.local.demo.screen import Screen
 from deploy.local.demo.slurm import Slurm
 from deploy.local.errors import ClusterError
+from deploy.local.spec import ClusterSpec
 
-CPUS_PER_NODE: Final = 8
-GPUS_PER_NODE: Final = 4
+NODES: Final = 4
 
 _IDLE_PODS: Final = 24
 # CPUs and GPUs; for each node of the cluster one of each, which is half as much again as fits.
@@ -34,6 +34,11 @@ _NATIVE: Final = (3, 1)  # CPUs and GPUs of each node
 _BESIDE_NATIVE: Final = (4, 2)
 # It ends when its user says so, and nothing else is left of it then.
 _NATIVE_SCRIPT: Final = "#!/bin/sh\nuntil [ -e finish ]; do sleep 0.1; done\nrm finish\n"
+
+
+def cluster_of(nodes: int) -> ClusterSpec:
+    """Where the story plays. Its Pods, and the first of README, are parts of such a node."""
+    return ClusterSpec(nodes=nodes, cpus_per_node=8, memory_mb=16_000, gpus_per_node=4)
 
 
 @dataclass(frozen=True, slots=True)

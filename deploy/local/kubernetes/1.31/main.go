@@ -1,5 +1,5 @@
 // The control plane and kubectl of the oldest supported Kubernetes, chosen by argv[0]. etcd and kwok are
-// those of ../1.36: what they are made of is too new to be linked with this.
+// those of ../1.37: what they are made of is too new to be linked with this.
 package main
 
 import (

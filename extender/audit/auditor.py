@@ -1,0 +1,134 @@
+"""The leader's audit: both systems compared now and then, and what may be mended is mended.
+
+What is found once may be in motion: it counts when it is found again, several times, by asking anew.
+Then it is told, once, and counted; a live job whose Pod is proven gone, has another or may have none
+is ended by the ledger, at the breaker's pace. Nothing else is touched: the ledger mends what its own
+news tell of, and the rest is for people (invariants I5 and I6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
+from math import inf
+
+import structlog
+
+from extender.audit.compare import Finding, FindingKind
+from extender.audit.reader import Reader
+from extender.cluster.view import ClusterView
+from extender.control.dispatcher import Dispatcher
+from extender.placement.events import OrphanFound
+from extender.placement.ledger import Ledger
+from extender.placement.placeholder import Placeholder, State
+from extender.request.pod import Pod
+from kubernetes_client.errors import KubernetesError
+from service.health import Health, common_trouble
+from slurm_client.errors import SlurmError
+
+# In the first minutes requests of a leader that has died may still arrive, and a killed slurmctld may
+# bring back jobs whose tombstones died with that leader; later rounds are a matter of hygiene.
+_FIRST_S = (10.0, 20.0, 30.0, 60.0)
+_CONFIRM_S = 2.0
+_BYTES_A_JOB = 85  # of 24.11, which indents its answers; 26.05: 42
+_BYTES_A_SECOND = 2000
+"""What a round may cost on average: with more jobs in Slurm there are fewer."""
+_SAID = 20
+"""Findings of a round that the log has one by one; the metrics count all, and the command lists them."""
+_OVER = frozenset({State.RELEASING, State.DONE})
+_MENDED = frozenset({FindingKind.ORPHAN_JOB, FindingKind.TWO_JOBS})
+
+log = structlog.get_logger()
+
+
+class PeriodicAudit:
+    """`told` hears of what is wrong after each round."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        ledger: Ledger,
+        view: Callable[[], ClusterView],
+        told: Callable[[Iterable[Finding]], object],
+        interval: float,
+        health: Health,
+        *,
+        jobs_of_adopted_pods: Callable[[], frozenset[int]] = frozenset,
+    ) -> None:
+        """`jobs_of_adopted_pods` gives the jobs that are taken care of elsewhere."""
+        self._reader = reader
+        self._ledger = ledger
+        self._view = view
+        self._told = told
+        self._interval = interval
+        self._health = health
+        self._jobs_of_adopted_pods = jobs_of_adopted_pods
+        self._wrong: dict[Finding, None] = {}
+        """What was found and confirmed, as of the last round, in order."""
+
+    async def run(self, dispatcher: Dispatcher) -> None:
+        """Goes its rounds for ever."""
+        for first in chain(_FIRST_S, repeat(inf)):
+            await asyncio.sleep(min(first, self.pause))
+            try:
+                await self._go_round(dispatcher)
+            except (SlurmError, KubernetesError) as error:
+                tell = self._health.news(common_trouble(error), log.warning)
+                tell("not audited", error=str(error))
+
+    @property
+    def pause(self) -> float:
+        """How long to wait between two rounds: the more jobs there are in Slurm, the longer."""
+        return max(self._interval, self._reader.jobs * _BYTES_A_JOB / _BYTES_A_SECOND)
+
+    async def _go_round(self, dispatcher: Dispatcher) -> None:
+        found = await self._reader.look(*await self._known())
+        sure = {finding: None for finding in found if finding in self._wrong}
+        unsure = tuple(finding for finding in found if finding not in self._wrong)
+        for _ in range(self._ledger.rules.confirmations - 1):
+            if unsure:
+                await asyncio.sleep(_CONFIRM_S)
+                unsure = await self._reader.look_again(unsure, *await self._known())
+        _say(log.warning, "the systems differ", unsure)
+        _say(log.info, "the systems differ no more", [each for each in self._wrong if each not in sure])
+        self._wrong = sure | dict.fromkeys(unsure)
+        self._told(self._wrong)
+        for finding in self._wrong:
+            if finding.kind in _MENDED and finding.mended and finding.key and finding.job_id:
+                dispatcher.feed(OrphanFound(finding.key, finding.job_id))
+
+    async def _known(self) -> tuple[tuple[Pod, ...], ClusterView, frozenset[int]]:
+        """What the ledger knows, and what the Nodes are. There may be 50,000 records: they, which do not
+        change, are gone through beside the event loop."""
+        records, view = tuple(self._ledger.placeholders), self._view()
+        pods, jobs = await asyncio.to_thread(_pods_and_jobs, records)
+        return pods, view, jobs | self._jobs_of_adopted_pods()
+
+
+def _pods_and_jobs(records: Sequence[Placeholder]) -> tuple[tuple[Pod, ...], frozenset[int]]:
+    """The ledger's word for a Pod's job and attempt is newer than that of the Pod itself, once Slurm has
+    taken the job. A Pod that is over is over."""
+    pods = (
+        record.pod._replace(job_id=record.job_id, attempt=record.attempt)
+        if record.watched
+        else record.pod
+        for record in records
+        if not record.stray and record.state not in _OVER
+    )
+    return tuple(pods), frozenset(record.job_id for record in records if record.job_id is not None)
+
+
+def _say(tell: Callable[..., object], what: str, findings: Sequence[Finding]) -> None:
+    for finding in findings[:_SAID]:
+        tell(
+            what,
+            kind=finding.kind,
+            pod=finding.pod or None,
+            job=finding.job_id,
+            node=finding.node or None,
+            cause=finding.cause,
+            cure=finding.cure,
+        )
+    if len(findings) > _SAID:
+        tell(what, more=len(findings) - _SAID)

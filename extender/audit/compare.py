@@ -1,0 +1,383 @@
+"""Both systems compared: every difference, with its cause and its cure.
+
+Nothing is wrong with what is in motion, so one look proves nothing: whoever reports a difference has
+seen it more than once. Who reads is `extender.audit`; what is found here changes nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from extender.cluster.view import ClusterView
+from extender.node_sync import drain_decision
+from extender.placement.config import PlacementConfig
+from extender.placement.on_job import waits_for_its_pods_node
+from extender.placement.ownership import claim_of, is_own, key_of
+from extender.placement.pod_allocation import own_ids, own_key
+from extender.placement.recovery import with_their_pods
+from extender.request.pod import Pod
+from slurm_client.model import Job, JobState
+from slurm_client.model import Node as SlurmNode
+from wellknown.job_key import JobIdRange, PlaceholderKey
+from wellknown.names import JOB_ID
+from wellknown.node_mapping import in_words
+
+_TOLD_WITHIN_S = 60.0
+_MOST_READ = 100
+"""Of the jobs that wait though their Pods run: after a loss of Slurm's state there may be thousands."""
+
+
+class FindingKind(StrEnum):
+    ORPHAN_JOB = "OrphanJob"
+    """A live job with our key whose Pod, or attempt at placing it, is over, or may have none."""
+    POD_WITHOUT_JOB = "PodWithoutJob"
+    """A Pod that is bound, or waits, by a job that Slurm does not run, or hold, for it."""
+    JOB_WAITS = "JobWaits"
+    """Slurm has lost the job of a bound Pod, and does not start the next: something is on its Node."""
+    TWO_JOBS = "TwoJobs"
+    """A live job of a Pod that has another."""
+    WRONG_NODE = "WrongNode"
+    """A Pod is bound to a Node that does not stand for its job's node."""
+    FOREIGN_KEY = "ForeignKey"
+    """A live job in our range without our key, or a Pod that names a job that is not its own."""
+    STUCK_GATE = "StuckGate"
+    """Our scheduling gate holds a Pod back, and nothing says why, or its job runs already."""
+    STUCK_DRAIN = "StuckDrain"
+    """A node is drained with our reason, which its Node does not bear out."""
+    CONTESTED_NODE = "ContestedNode"
+    """Several Nodes name the same Slurm node."""
+    OTHER_CLUSTER = "OtherCluster"
+    """A placeholder of another Kubernetes cluster: worth knowing, and no difference."""
+
+    @property
+    def differs(self) -> bool:
+        """Tells whether the two systems disagree."""
+        return self is not FindingKind.OTHER_CLUSTER
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One difference; equal to itself when it is found again, whatever its words are by then."""
+
+    kind: FindingKind
+    cause: str = field(compare=False)
+    cure: str = field(compare=False)
+    pod: str = ""
+    """namespace/name."""
+    job_id: int | None = None
+    node: str = ""
+    mended: bool = field(default=False, compare=False)
+    """Whether the leader mends it by itself."""
+    key: PlaceholderKey | None = field(default=None, compare=False)
+    """Of an orphan job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Both systems, the Pods read first."""
+
+    at: datetime
+    pods: tuple[Pod, ...]
+    states: Mapping[int, JobState]
+    jobs: Mapping[int, Job]
+    """Those that were `unclear`, as they are in detail."""
+    over: frozenset[int]
+    """Those of them whose Pod, or attempt, is proven to be over."""
+    view: ClusterView
+    nodes: tuple[SlurmNode, ...] = ()
+
+
+def shared_ids(findings: Iterable[Finding], ids: JobIdRange) -> str | None:
+    """Returns what is to be said where other Kubernetes clusters' placeholders have ids of this one's
+    range. They are left alone, but it costs a read of each to know that."""
+    if not any(finding.kind is FindingKind.OTHER_CLUSTER for finding in findings):
+        return None
+    return (
+        f"jobs of other Kubernetes clusters have ids of this one's range ({ids.first} to {ids.end - 1}),"
+        " and a leader that begins reads them one by one: give each cluster a part of the ids"
+        " (SLURM_EXTENDER_JOB_ID_FIRST, SLURM_EXTENDER_JOB_ID_END); of a cluster that is no more end the"
+        " jobs (slurm-extender-audit names them)"
+    )
+
+
+def unclear(
+    pods: Iterable[Pod],
+    states: Mapping[int, JobState],
+    rules: PlacementConfig,
+    known: Container[int] = (),
+) -> Iterator[int]:
+    """Yields the ids of the live jobs in our range that have to be read: not those that the right Pod
+    names, nor those that are `known` otherwise; of those that wait though that Pod runs, a few."""
+    naming = {pod.job_id: pod for pod in pods if pod.job_id is not None}
+    waiting = 0
+    for job_id, state in states.items():
+        if job_id in rules.ids and not state.ended:
+            pod = naming.get(job_id)
+            if not _fits(pod, rules) if pod is not None else job_id not in known:
+                yield job_id
+            elif pod is not None and pod.node is not None and state.pending and waiting < _MOST_READ:
+                waiting += 1
+                yield job_id
+
+
+def _fits(pod: Pod, rules: PlacementConfig) -> bool:
+    """Tells whether a Pod's word for its job can be taken: that of one that was bound by hand cannot."""
+    there = pod.allocation is not None and pod.allocation.node == pod.node
+    return (pod.node is None or there) and not pod.finished and pod.job_id in own_ids(pod, rules)
+
+
+def compare(reading: Snapshot, rules: PlacementConfig) -> tuple[Finding, ...]:
+    """Returns every difference in a reading."""
+    by_uid = {pod.uid: pod for pod in reading.pods}
+    own: defaultdict[str, list[Job]] = defaultdict(list)
+    found = [*_stuck_drains(reading), *_contested(reading.view)]
+    unsigned = _unsigned(reading, rules)
+    for job in reading.jobs.values():
+        if job.state.ended:
+            continue
+        key = key_of(job) or unsigned.get(job.id)
+        if job.id in unsigned:
+            found.append(_without_key(job))
+        stray = _stray(job, key, by_uid, reading, rules)
+        if stray is not None:
+            found.append(stray)
+        elif key is not None:
+            own[key.uid].append(job)
+    untold = sum(1 for pod in reading.pods if _is_untold(pod))
+    for pod in reading.pods:
+        found += _of_pod(pod, own[pod.uid], untold, reading, rules)
+    return tuple(dict.fromkeys(found))
+
+
+def _unsigned(reading: Snapshot, rules: PlacementConfig) -> Mapping[int, PlaceholderKey]:
+    """Returns, by id, the keys that the Pods' jobs should have which have none."""
+    without = [job for job in reading.jobs.values() if not job.state.ended and key_of(job) is None]
+    pods = {pod.uid: pod for pod in reading.pods} if without else {}
+    found = {}
+    for uid, job in with_their_pods(without, pods.values(), rules):
+        pod = pods[uid]
+        key, ids = own_key(job.id, pod, rules), own_ids(pod, rules)
+        if key is not None and is_own(job, claim_of(pod, rules.cluster, ids, reading.view)):
+            found[job.id] = key
+    return found
+
+
+def _without_key(job: Job) -> Finding:
+    cause = (
+        f"job {job.id} is a placeholder of {job.name}, and its AdminComment is not the one it was given"
+    )
+    cure = "find the job_submit plugin, or who, overwrites AdminComment; the job stays the Pod's"
+    return Finding(FindingKind.FOREIGN_KEY, cause, cure, job_id=job.id)
+
+
+def _stray(
+    job: Job,
+    key: PlaceholderKey | None,
+    by_uid: Mapping[str, Pod],
+    reading: Snapshot,
+    rules: PlacementConfig,
+) -> Finding | None:
+    """What is wrong with a job by itself; None where it is a Pod's own."""
+    if key is None:
+        cause = f"job {job.id} ({job.name}) has an id of the placeholders' range, and no key of ours"
+        cure = (
+            "have whoever chose its id leave that to Slurm, or move SLURM_EXTENDER_JOB_ID_FIRST; "
+            "it is not ours to end"
+        )
+        return Finding(FindingKind.FOREIGN_KEY, cause, cure, job_id=job.id)
+    whose = f"{key.namespace}/{key.name}"
+    if key.cluster != rules.cluster:
+        cause = f"job {job.id} is the placeholder of {whose} in the Kubernetes cluster {key.cluster}"
+        cure = f"nothing, if there is such a cluster; if there is none any more: scancel {job.id}"
+        return Finding(FindingKind.OTHER_CLUSTER, cause, cure, whose, job.id)
+    pod = by_uid.get(key.uid)
+    if pod is None and job.id not in reading.over:
+        return None  # it is there, and was not listed
+    if pod is None or pod.finished or key.attempt < pod.attempt:
+        why = f"that Pod, or attempt {key.attempt} at placing it, is over"
+    elif may_have_no_job(pod):
+        why = pod.obstacle or "what that Pod asks for is refused"
+    else:
+        return None
+    cause = f"job {job.id} is {job.state.text} for {whose}, and {why}"
+    cure = f"the leader cancels it; by hand: scancel {job.id}"
+    return Finding(FindingKind.ORPHAN_JOB, cause, cure, whose, job.id, mended=True, key=key)
+
+
+def may_have_no_job(pod: Pod) -> bool:
+    """Tells whether a Pod waits, and asks for what is refused or could not use a job. A replica that did
+    not know yet that it leads no more may have asked for one before that."""
+    needs_none = bool(pod.request.problems) or pod.obstacle is not None
+    return needs_none and pod.node is None and pod.allocation is None
+
+
+def _of_pod(
+    pod: Pod, read: list[Job], untold: int, reading: Snapshot, rules: PlacementConfig
+) -> Iterator[Finding]:
+    """What is wrong with a Pod; `read` are the jobs with its key that were read, live ones all."""
+    if pod.finished or pod.deleting:
+        return
+    live = {job.id for job in read}
+    state = reading.states.get(pod.job_id or 0)
+    if _is_forged(pod, live, rules):
+        yield _names_another(pod)
+        yield from _elsewhere(pod, read, reading)
+        return
+    if state is not None and not state.ended and pod.job_id is not None:
+        live.add(pod.job_id)
+    runs = state is not None and state.running and pod.job_id in live
+    yield from _more_than_one(pod, read, live, runs=runs)
+    own = [job for job in read if job.id == pod.job_id or pod.job_id not in live]
+    if pod.node is None:
+        yield from _waiting(pod, live, state, untold, reading, rules)
+    elif not runs and not any(job.state.running for job in own):
+        yield from _unheld(pod, next(iter(own), None), state, reading)
+    yield from _elsewhere(pod, own, reading)
+
+
+def _is_forged(pod: Pod, live: set[int], rules: PlacementConfig) -> bool:
+    return pod.job_id is not None and pod.job_id not in live and pod.job_id not in own_ids(pod, rules)
+
+
+def _names_another(pod: Pod) -> Finding:
+    name, job_id = f"{pod.namespace}/{pod.name}", pod.job_id
+    cause = f"the Pod's annotation {JOB_ID} names job {job_id}, which is not its own"
+    cure = f"kubectl annotate pod -n {pod.namespace} {pod.name} {JOB_ID}-; find out who may write to it"
+    return Finding(FindingKind.FOREIGN_KEY, cause, cure, name, job_id)
+
+
+def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> Iterator[Finding]:
+    """The one that the Pod names is the one to stay, unless another runs and that one does not: then
+    the Pod may be on what the other holds, and a person must look."""
+    if len(live) < 2:
+        return
+    kept = pod.job_id if pod.job_id in live else min(live)
+    for job in read:
+        if job.id != kept:
+            cause = f"job {job.id} is {job.state.text} for a Pod that has job {kept}"
+            cure = f"the leader cancels the one that the Pod does not name; by hand: scancel {job.id}"
+            name, key = f"{pod.namespace}/{pod.name}", key_of(job)
+            mended = key is not None and kept == pod.job_id and (runs or not job.state.running)
+            yield Finding(FindingKind.TWO_JOBS, cause, cure, name, job.id, mended=mended, key=key)
+
+
+def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot) -> Iterator[Finding]:
+    """A bound Pod for which Slurm runs nothing; `job` is its own, where that was read, and `state` that
+    of the job that it names."""
+    name, node, job_id = f"{pod.namespace}/{pod.name}", pod.node or "", pod.job_id
+    if job is not None:
+        job_id, state = job.id, job.state
+    if job_id is None:
+        cause = f"the Pod is bound to {node}, and not by us: it has no job in Slurm"
+        cure = f"kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew"
+        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, None, node)
+    elif state is None:
+        cause = f"the Pod is bound to {node}, and Slurm does not know its job {job_id}"
+        cure = f"the leader asks Slurm for it again, on {node}; see its log where that does not help"
+        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, job_id, node, mended=True)
+    elif state.pending and (job is None or waits_for_its_pods_node(job, pod, reading.view)):
+        yield _waits_for_its_node(pod, job, job_id, reading.view)
+    elif state.ended or state.pending or state.suspended:
+        cause = f"the Pod is bound to {node}, and its job {job_id} is {state.text}"
+        cure = "the leader deletes the Pod, unless the breaker holds that back (/readyz)"
+        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, job_id, node, mended=True)
+
+
+def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterView) -> Finding:
+    """Slurm does not say who is there: a person can see it."""
+    why = f" ({job.reason})" if job is not None and job.reason else ""
+    cause = (
+        f"the Pod runs on {pod.node}; Slurm has lost its job, and job {job_id}, which was asked for"
+        f" instead, waits for that Node{why}: others have its room, or it is not open"
+    )
+    where = view.nodes.get(pod.node or "")
+    slurm_node = where.slurm_name if where is not None else pod.node
+    cure = (
+        f"the job starts as soon as there is room: see squeue -w {slurm_node}, and sinfo -R;"
+        f" or kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew"
+    )
+    return Finding(
+        FindingKind.JOB_WAITS, cause, cure, f"{pod.namespace}/{pod.name}", job_id, pod.node or ""
+    )
+
+
+def _waiting(
+    pod: Pod,
+    live: set[int],
+    state: JobState | None,
+    untold: int,
+    reading: Snapshot,
+    rules: PlacementConfig,
+) -> Iterator[Finding]:
+    """A Pod that is not bound."""
+    name = f"{pod.namespace}/{pod.name}"
+    if not live and pod.job_id is not None:
+        what = "not known to Slurm" if state is None else state.text
+        cause = f"the Pod waits by its job {pod.job_id}, which is {what}"
+        cure = "the leader asks Slurm for it again, or deletes the Pod where somebody cancelled the job"
+        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, pod.job_id, mended=True)
+    elif live and pod.gated and not pod.other_gates and state is not None and state.running:
+        cause = f"job {pod.job_id} runs, and our scheduling gate still holds the Pod back"
+        cure = "see that a leader is up (/readyz) and may patch Pods; it lifts the gate"
+        yield Finding(FindingKind.STUCK_GATE, cause, cure, name, pod.job_id)
+    elif not live and _is_untold(pod) and _age(pod, reading.at) > _patience(untold, rules):
+        cause = "our scheduling gate holds the Pod back, no job waits for it, and nothing says why"
+        cure = "see that a leader is up (/readyz), and that the Pod is in its scope; it takes it up"
+        yield Finding(FindingKind.STUCK_GATE, cause, cure, name)
+
+
+def _is_untold(pod: Pod) -> bool:
+    return pod.gated and pod.node is None and pod.job_id is None and not pod.told_to_wait
+
+
+def _patience(untold: int, rules: PlacementConfig) -> float:
+    """Those in line are told one after the other."""
+    return _TOLD_WITHIN_S + untold * rules.telling_interval
+
+
+def _age(pod: Pod, at: datetime) -> float:
+    return (at - datetime.fromisoformat(pod.created)).total_seconds() if pod.created else 0.0
+
+
+def _elsewhere(pod: Pod, read: list[Job], reading: Snapshot) -> Iterator[Finding]:
+    """A bound Pod whose job runs on another node."""
+    for job in read:
+        if pod.node is None or not job.state.running or not job.nodes:
+            continue
+        if not reading.view.names_it(pod.node, job.nodes[0]):
+            node = reading.view.node_of(job.nodes[0])
+            stands = node.name if node is not None else f"{job.nodes[0]}, for which no Node stands"
+            cause = f"the Pod is bound to {pod.node}, and its job {job.id} runs on {stands}"
+            cure = (
+                f"kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew; find out"
+                " who bound it"
+            )
+            name = f"{pod.namespace}/{pod.name}"
+            yield Finding(FindingKind.WRONG_NODE, cause, cure, name, job.id, pod.node)
+
+
+def _contested(view: ClusterView) -> Iterator[Finding]:
+    for slurm_node in view.names.contested:
+        cure = (
+            "put right the labels by which Nodes name Slurm's nodes (SLURM_EXTENDER_NODE_NAME_LABEL),"
+            " or delete the Node that is no more"
+        )
+        cause = in_words(view.names, slurm_node)
+        yield Finding(FindingKind.CONTESTED_NODE, cause, cure, node=slurm_node)
+
+
+def _stuck_drains(reading: Snapshot) -> Iterator[Finding]:
+    for node in reading.nodes:
+        stands = reading.view.node_of(node.name)
+        lingering_pods = "DRAIN" in node.states and "COMPLETING" not in node.states
+        ours = lingering_pods and node.reason.startswith(drain_decision.PREFIX)
+        if ours and stands is not None and not drain_decision.borne_out(node.reason, stands):
+            cause = f"drained ({node.reason}), and its Node {stands.name} is not so any more"
+            cure = (
+                f"the leader takes it back; by hand: scontrol update nodename={node.name} state=undrain"
+            )
+            yield Finding(FindingKind.STUCK_DRAIN, cause, cure, node=node.name, mended=True)

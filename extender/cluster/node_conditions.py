@@ -1,0 +1,51 @@
+"""What the conditions on a Node say, Kubernetes' own and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from wellknown.names import SLURM_OUT_OF_SERVICE
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCondition:
+    """What our condition on a Node says."""
+
+    out: bool
+    """Whether Slurm starts no new jobs there: the condition's status."""
+    reason: str
+    message: str
+    since: float = field(default=0.0, compare=False)
+    """Since when it has that status, in UNIX seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """What a Node's status says, as far as it matters here."""
+
+    ready: bool = True
+    """False where Kubernetes says that it is not, or does not know; not where it says nothing."""
+    notice: NodeCondition | None = None
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> NodeStatus:
+        """Returns the status of a Node from its manifest."""
+        listed = (manifest.get("status") or {}).get("conditions") or ()
+        told = {each["type"]: each for each in listed}
+        ready = "Ready" not in told or told["Ready"].get("status") == "True"
+        return cls(ready, _notice(told[SLURM_OUT_OF_SERVICE]) if SLURM_OUT_OF_SERVICE in told else None)
+
+
+def _notice(condition: Manifest) -> NodeCondition:
+    since = condition.get("lastTransitionTime")
+    return NodeCondition(
+        condition.get("status") == "True",
+        condition.get("reason") or "",
+        condition.get("message") or "",
+        datetime.fromisoformat(since).timestamp() if since else 0.0,
+    )

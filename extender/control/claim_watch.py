@@ -1,0 +1,172 @@
+"""Follows the claims that Pods may refer to: PersistentVolumeClaims, their volumes and classes, and
+ResourceClaims, where the API server has them.
+
+Of each object only the few fields are kept that `request.claims` goes by. A kind that cannot be listed
+or watched, or is not served, is looked for again now and then; nothing is concluded from it meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from extender.request.claims import (
+    RESOURCE_CLAIM,
+    VOLUME_CLAIM,
+    Claims,
+    Key,
+    ResourceClaim,
+    Volume,
+    VolumeClaim,
+    waits_for_consumer,
+)
+from kubernetes_client.errors import OUTAGE, KubernetesError
+from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.watch import Change, ResourceWatch
+from service.health import Health
+
+_AGAIN_S = 60.0
+_SOON_S = 5.0  # in an outage
+_BROKEN_S = 30.0
+"""A kind whose watch has not been open for so long is unknown: it may have changed unseen."""
+_KINDS = ("persistentvolumeclaims", "persistentvolumes", "storageclasses", "resourceclaims")
+PARTS = tuple(f"watch of {kind}" for kind in _KINDS)
+"""What health has of this."""
+
+Changed = Callable[[Iterable[Key] | None], Awaitable[object]]
+"""Hears of claims that are not as they were; None: any may be meant. It hears of no more of that kind
+until it is done."""
+
+
+class ClaimWatch:
+    """`claims` is what is known now."""
+
+    def __init__(self, kubernetes: Kubernetes, health: Health) -> None:
+        self.claims = Claims()
+        self._kubernetes = kubernetes
+        self._health = health
+        self._watches = {kind: self._watch(kind) for kind in _KINDS}
+        self._wrong = dict[str, KubernetesError | None]()
+        """Why each kind could not be listed or watched, if it could not."""
+        self._broken = dict[str, asyncio.Timeout]()
+        """Of each kind that is followed: runs out when its watch has not been open for too long."""
+
+    async def load(self) -> None:
+        """Lists all objects, once; `run` goes on from there. What cannot be listed keeps nobody waiting:
+        it stays unknown."""
+        await asyncio.gather(*map(self._list, _KINDS))
+
+    async def run(self, changed: Changed) -> None:
+        """Follows them for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind in _KINDS:
+                tasks.create_task(self._follow(kind, changed))
+
+    def _watch(self, kind: str) -> ResourceWatch:
+        return ResourceWatch(
+            self._kubernetes, kind, None, lambda trouble: self._on_trouble(kind, trouble)
+        )
+
+    def _on_trouble(self, kind: str, trouble: KubernetesError | None) -> None:
+        self._wrong[kind] = trouble
+        self._health.says(f"watch of {kind}", trouble)
+        broken = self._broken[kind]
+        if trouble is None:
+            broken.reschedule(None)
+        elif broken.when() is None:
+            broken.reschedule(asyncio.get_running_loop().time() + _BROKEN_S)
+
+    async def _follow(self, kind: str, changed: Changed) -> None:
+        while True:
+            while not self._is_known(kind):
+                await asyncio.sleep(_SOON_S if self._health.parts().get(OUTAGE) else _AGAIN_S)
+                await self._list(kind, if_watched=True)
+                if self._is_known(kind):
+                    await changed(None)
+            await self._follow_known(kind, changed)
+            self._keep(kind, None)
+            trouble = f"Pods' claims are not checked: there was no watch for {_BROKEN_S:.0f} s"
+            self._health.says(f"watch of {kind}", trouble, because=self._wrong[kind])
+            await changed(None)
+
+    async def _follow_known(self, kind: str, changed: Changed) -> None:
+        """Ends when the watch has not been open for too long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BROKEN_S) as self._broken[kind]:
+                async for change in self._watches[kind].changes():
+                    await changed(self._note(kind, change))
+
+    def _is_known(self, kind: str) -> bool:
+        return self._all(kind) is not None
+
+    async def _list(self, kind: str, *, if_watched: bool = False) -> None:
+        """Where that fails, for whatever reason, the kind stays unknown. `if_watched`: nor is it listed
+        before it can be watched."""
+        if self._is_known(kind):
+            return
+        try:
+            if await self._kubernetes.serves(kind):
+                if if_watched:
+                    await self._watches[kind].try_watch()
+                listed = await self._watches[kind].list_as(lambda manifest: _read(kind, manifest))
+                self._keep(kind, dict(listed))
+        except KubernetesError as error:
+            self._wrong[kind] = error
+            words = f"Pods' claims are not checked: {error}"
+            self._health.says(f"watch of {kind}", words, because=error)
+        else:
+            self._wrong[kind] = None
+            self._health.says(f"watch of {kind}", None)
+
+    def _all(self, kind: str) -> dict[Any, Any] | None:
+        claims = self.claims
+        return {
+            "persistentvolumeclaims": claims.volume_claims,
+            "persistentvolumes": claims.volumes,
+            "storageclasses": claims.waits,
+            "resourceclaims": claims.resource_claims,
+        }[kind]
+
+    def _keep(self, kind: str, known: dict[Any, Any] | None) -> None:
+        match kind:
+            case "persistentvolumeclaims":
+                self.claims.volume_claims = known
+            case "persistentvolumes":
+                self.claims.volumes = known
+            case "storageclasses":
+                self.claims.waits = known
+            case _:
+                self.claims.resource_claims = known
+
+    def _note(self, kind: str, change: Change) -> Iterable[Key] | None:
+        """Returns the claims that a change is about."""
+        known = self._all(kind)
+        assert known is not None  # or nobody follows them
+        name, after = _read(kind, change.manifest)
+        before = known.pop(name, None)
+        if not change.gone:
+            known[name] = after
+        if before == after and not change.gone:
+            return ()
+        match kind:
+            case "persistentvolumes":
+                return {each.claim for each in (before, after) if each is not None}
+            case "storageclasses":
+                return None
+        return (name,)
+
+
+def _read(kind: str, manifest: Manifest) -> tuple[Any, Any]:
+    """Returns what an object is known by, and what is kept of it."""
+    metadata = manifest["metadata"]
+    names = metadata.get("namespace") or "", metadata["name"]
+    match kind:
+        case "persistentvolumeclaims":
+            return Key(VOLUME_CLAIM, *names), VolumeClaim.parse(manifest)
+        case "persistentvolumes":
+            return metadata["name"], Volume.parse(manifest)
+        case "storageclasses":
+            return metadata["name"], waits_for_consumer(manifest)
+    return Key(RESOURCE_CLAIM, *names), ResourceClaim.parse(manifest)

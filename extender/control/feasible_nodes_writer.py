@@ -1,0 +1,64 @@
+"""Tells the leader, by an annotation on the Pod, that it cannot be bound to the Node that Slurm chose.
+
+/filter sees it on whichever replica kube-scheduler asks: it offers other Nodes, without that one or
+(where /bind found no room on it) besides it. Which ones is worth knowing, since only those are worth
+another attempt. Where it offered none, the next attempt waits until it does (`placement.kept_back`):
+that is told once for each attempt. What cannot be written is not: kube-scheduler says on the Pod too
+that it found no Node, and asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from extender.control import pod_patches
+from extender.request.feasible_nodes import FeasibleNodes
+from kubernetes_client.errors import KubernetesError
+from kubernetes_client.protocol import Kubernetes
+from service.health import Health, common_trouble
+from wellknown.allocation import Allocation
+from wellknown.log_fields import PodName, about
+
+_MOST_WAITING = 1000
+
+log = structlog.get_logger()
+
+
+def is_told(pod: Mapping[str, Any], allocation: Allocation | None) -> bool:
+    """Tells whether the Pod tells already of Nodes that were offered to it."""
+    before = FeasibleNodes.parse(pod["metadata"].get("annotations") or {})
+    return before is not None and before.job_id == (0 if allocation is None else allocation.job_id)
+
+
+class FeasibleNodesWriter:
+    """`tell` never waits; `run` writes."""
+
+    def __init__(self, kubernetes: Kubernetes, health: Health) -> None:
+        self._kubernetes = kubernetes
+        self._health = health
+        self._told: asyncio.Queue[tuple[PodName, FeasibleNodes]] = asyncio.Queue(_MOST_WAITING)
+
+    def tell(
+        self, pod: Mapping[str, Any], allocation: Allocation | None, offered: Sequence[str]
+    ) -> None:
+        """Notes that other Nodes were offered to a Pod than the one that it was allocated, if any."""
+        if not all(pod["metadata"].get(name) for name in ("namespace", "name", "uid")):
+            return  # kube-scheduler sends no such Pod
+        if not is_told(pod, allocation) and not self._told.full():
+            job_id = 0 if allocation is None else allocation.job_id
+            self._told.put_nowait((PodName.of(pod["metadata"]), FeasibleNodes(job_id, tuple(offered))))
+
+    async def run(self) -> None:
+        """Writes for ever."""
+        while True:
+            pod, offer = await self._told.get()
+            patch = pod_patches.offer(pod.uid, offer)
+            try:
+                await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
+            except KubernetesError as error:
+                tell = self._health.news(common_trouble(error), log.info)
+                tell("refusal not written", **about(pod, offer.job_id or None), error=str(error))

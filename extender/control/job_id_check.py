@@ -1,0 +1,47 @@
+"""Says where Slurm's own job ids come near the placeholders' range: now and then, on every replica."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from service.health import Health
+from slurm_client.errors import SlurmError
+from slurm_client.protocol import Slurm
+from wellknown.job_key import JobIdRange, encroaching
+
+_INTERVAL_S = 60.0
+PART = "job ids"
+"""What health has of them."""
+
+
+class JobIdCheck:
+    """`max_job_id` is Slurm's MaxJobId for a slurmrestd that does not tell it; None is not known. Nor
+    does such a one tell which id is next: there the leader's audit notes which ids it has seen."""
+
+    def __init__(
+        self, slurm: Slurm, health: Health, ids: JobIdRange, max_job_id: int | None = None
+    ) -> None:
+        self._slurm = slurm
+        self._health = health
+        self._ids = ids
+        self._max_job_id = max_job_id
+        self._seen: int | None = None
+
+    def note(self, native: int | None) -> None:
+        """Takes the highest id below the range of all jobs that Slurm has, None where there is none."""
+        self._seen = max(filter(None, (self._seen, native)), default=None)
+
+    async def run(self) -> None:
+        """Looks for ever."""
+        while True:
+            with suppress(SlurmError):  # others say so
+                await self.look()
+            await asyncio.sleep(_INTERVAL_S)
+
+    async def look(self) -> None:
+        """Looks once. Raises SlurmError."""
+        told = await self._slurm.configuration()
+        latest = self._seen if told.next_job_id is None else told.next_job_id
+        highest = self._max_job_id if told.max_job_id is None else told.max_job_id
+        self._health.says(PART, encroaching(latest, highest, self._ids))

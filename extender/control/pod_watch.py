@@ -1,0 +1,204 @@
+"""Tells the dispatcher of every version of every Pod that names our scheduler and is ours, as the policy
+has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import orjson
+
+from extender.control.claim_watch import ClaimWatch
+from extender.control.dispatcher import Dispatcher
+from extender.placement.events import PodObserved, PodVanished
+from extender.policy.keeper import PolicyKeeper
+from extender.policy.rules import Policy, judged
+from extender.request.claims import NOTHING, Key, Need, Verdict, needs_of
+from extender.request.job_request import Request
+from extender.request.pod import Pod, parse_pod
+from extender.request.translation import TranslationConfig
+from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.watch import ResourceWatch
+from service.cooperative import by_turns
+from service.health import Health
+
+_Asked = tuple[bytes, TranslationConfig, str | None]
+"""What lasts of a Pod's spec, and those of its annotations that Slurm is asked by, in short; how they
+were read; whether the Pod is out of scope."""
+_PASSING = frozenset({"schedulingGates", "nodeName"})
+"""What every placement changes in a spec. Nothing is asked for by it."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A Pod's last version as its author wrote it, and what the policy made of what it asks for."""
+
+    asked: _Asked
+    pod: Pod
+    judged: Request
+    by: Policy
+    needs: tuple[Need, ...] = ()
+    """The claims that it refers to, while it is not bound."""
+    found: Verdict = NOTHING
+    """What these meant for it when it was last told of."""
+
+
+class PodWatch:
+    """The API server selects the Pods: others cost nothing here. `translation` gives how Pods are read
+    now, the same object while nothing changes."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        translation: Callable[[], TranslationConfig],
+        health: Health,
+        policy: PolicyKeeper,
+        claims: ClaimWatch | None = None,
+    ) -> None:
+        selector = f"spec.schedulerName={translation().scheduler_name}"
+        self._watch = ResourceWatch(
+            kubernetes, "pods", selector, lambda trouble: health.says("watch of Pods", trouble)
+        )
+        self._translation = translation
+        self._policy = policy
+        self._known: dict[str, _Known] = {}
+        self._claims = claims
+        self._needing: defaultdict[Key, set[str]] = defaultdict(set)
+        """Who refers to a claim, and is not bound."""
+
+    async def list(self) -> tuple[Pod, ...]:
+        """Returns all Pods of ours; `run` goes on from there. Raises KubernetesError."""
+        if self._claims is not None:
+            await self._claims.load()
+        listed = await self._watch.list_as(self._parse_ours)
+        return tuple(pod for pod in listed if pod is not None)
+
+    async def run(self, dispatcher: Dispatcher) -> None:
+        """Feeds the dispatcher for ever, after `list`."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_pods(dispatcher))
+            tasks.create_task(self._follow_policy(dispatcher))
+            if self._claims is not None:
+                tasks.create_task(self._follow_claims(self._claims, dispatcher))
+
+    async def _follow_pods(self, dispatcher: Dispatcher) -> None:
+        async for change in self._watch.changes():
+            uid = change.manifest["metadata"]["uid"]
+            if change.gone:
+                if (known := self._known.get(uid)) is not None:
+                    last = self._parse(change.manifest) if change.seen else None
+                    self._refers_to(uid, known, ())
+                    del self._known[uid]
+                    dispatcher.feed(PodVanished(uid, change.seen, last))
+            elif (pod := self._parse_ours(change.manifest)) is not None:
+                dispatcher.feed(PodObserved(pod))
+
+    def _parse_ours(self, manifest: Manifest) -> Pod | None:
+        if not self._is_ours(manifest):
+            return None
+        pod = self._parse(manifest)
+        return pod if self._claims is None else self._as_claimed(pod, self._claims, manifest)
+
+    def _as_claimed(self, pod: Pod, claims: ClaimWatch, manifest: Manifest | None = None) -> Pod:
+        """Returns a Pod with what its claims mean for it."""
+        known = self._known[pod.uid]
+        if manifest is not None:
+            over = pod.node is not None or pod.finished
+            self._refers_to(pod.uid, known, () if over else needs_of(manifest))
+        if not known.needs:
+            return pod
+        known.found = found = claims.claims.verdict(pod.uid, known.needs)
+        if found.nodes:
+            constraints = pod.request.constraints.with_claimed(found.nodes)
+            pod = pod._replace(request=replace(pod.request, constraints=constraints))
+        return pod._replace(obstacle=found.obstacle, provisioned_on=found.provisioned_on)
+
+    def _refers_to(self, uid: str, known: _Known, needs: tuple[Need, ...]) -> None:
+        if needs == known.needs:
+            return
+        for need in known.needs:
+            self._needing[need.key].discard(uid)
+            if not self._needing[need.key]:
+                del self._needing[need.key]
+        for need in needs:
+            self._needing[need.key].add(uid)
+        known.needs = needs
+
+    async def _follow_claims(self, claims: ClaimWatch, dispatcher: Dispatcher) -> None:
+        await claims.run(lambda keys: self._look_again(keys, dispatcher, claims))
+
+    async def _look_again(
+        self, keys: Iterable[Key] | None, dispatcher: Dispatcher, claims: ClaimWatch
+    ) -> None:
+        """Claims are not as they were: the Pods that refer to them may be told something else. There may
+        be very many of these, and for most nothing may have changed."""
+        meant = tuple(self._needing) if keys is None else keys
+        uids = {uid for key in meant for uid in self._needing.get(key, ())}
+        async for uid in by_turns(sorted(uids)):
+            known = self._known.get(uid)
+            if known is None or not known.needs:
+                continue
+            if claims.claims.verdict(uid, known.needs) != known.found:
+                asked = known.pod._replace(request=known.judged)
+                dispatcher.feed(PodObserved(self._as_claimed(asked, claims)))
+
+    def _is_ours(self, manifest: Manifest) -> bool:
+        """One that was ours stays so: it may have a job."""
+        return manifest["metadata"]["uid"] in self._known or self._translation().manages(manifest)
+
+    async def _follow_policy(self, dispatcher: Dispatcher) -> None:
+        while True:
+            changed = self._policy.changed
+            await self._judge_again(dispatcher)
+            await changed.wait()
+
+    async def _judge_again(self, dispatcher: Dispatcher) -> None:
+        """A Pod that waits goes by the policy of now. There may be very many: others get their turns."""
+        async for uid in by_turns(tuple(self._known)):
+            known = self._known.get(uid)
+            if known is None or known.by is self._policy.policy or _is_settled(known):
+                continue
+            before, pod = known.judged, self._judge(known, self._translation())
+            if pod.request != before:
+                claims = self._claims
+                asked = pod if claims is None else self._as_claimed(pod, claims)
+                dispatcher.feed(PodObserved(asked))
+
+    def _parse(self, manifest: Manifest) -> Pod:
+        """What a Pod asks for is read once for each spec: its versions differ in their status, gates
+        and Node. Its generation would tell, but a kube-apiserver before 1.33 keeps the author's."""
+        metadata = manifest["metadata"]
+        translation = self._translation()
+        uid, prefix = metadata["uid"], translation.annotation_prefix
+        annotations = (metadata.get("annotations") or {}).items()
+        ours = {key: value for key, value in annotations if key.startswith(prefix)}
+        lasting = {key: value for key, value in manifest["spec"].items() if key not in _PASSING}
+        wish = blake2b(orjson.dumps((lasting, ours)), digest_size=16).digest()
+        asked = (wish, translation, translation.scope.problem(manifest))
+        known = self._known.get(uid)
+        if known is not None and known.asked == asked:
+            asked_for = known.pod.request
+            known.pod = parse_pod(manifest, translation, asked_for)
+            if known.by is self._policy.policy:
+                changed = known.judged is not asked_for
+                return known.pod._replace(request=known.judged) if changed else known.pod
+        else:
+            pod = parse_pod(manifest, translation)
+            before, known = known, _Known(asked, pod, pod.request, self._policy.policy)
+            if before is not None:
+                known.needs, known.found = before.needs, before.found
+            self._known[uid] = known
+        return self._judge(known, translation)
+
+    def _judge(self, known: _Known, translation: TranslationConfig) -> Pod:
+        pod = judged(known.pod, self._policy.policy, translation)
+        known.judged, known.by = pod.request, self._policy.policy
+        return pod
+
+
+def _is_settled(known: _Known) -> bool:
+    """Tells whether a Pod runs, and by what it was allowed to ask for."""
+    return known.pod.node is not None and not known.judged.problems

@@ -1,0 +1,189 @@
+"""What the replica that leads does: it places Pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
+from extender.audit.auditor import PeriodicAudit
+from extender.audit.compare import Finding, shared_ids
+from extender.audit.reader import Reader
+from extender.control import startup
+from extender.control.claim_watch import PARTS as CLAIMS
+from extender.control.claim_watch import ClaimWatch
+from extender.control.dispatcher import Dispatcher
+from extender.control.job_watch import PART as JOBS
+from extender.control.job_watch import JobWatch
+from extender.control.pod_watch import PodWatch
+from extender.leader.replica import Replica
+from extender.node_sync.controller import PARTS, Leadership, NodeKeeper
+from extender.node_sync.prolog_gate import Gate
+from extender.placement.config import PlacementConfig
+from extender.placement.events import ClusterObserved
+from extender.placement.eviction_limiter import EvictionLimiter
+from extender.placement.kept_back import InVain
+from extender.placement.ledger import Ledger
+from extender.placement.placeholder import Placeholder
+from extender.unmanaged.adopter import PART as ADOPTION
+from extender.unmanaged.adopter import Adopter
+from extender.unmanaged.adoption import Adoptions, adoptable
+
+IN_VAIN = "Pods that cannot be bound"
+"""What health has of them."""
+_START = "start"
+_SIGNATURES = "AdminComment"
+_SHARED_IDS = "job ids of other clusters"
+
+
+class Leader:
+    """`place` runs while its replica leads."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._jobs: JobWatch | None = None
+        self._ledger: Ledger | None = None
+        self.gate = Gate(
+            replica.kubernetes,
+            replica.slurm,
+            replica.settings.translation,
+            replica.view,
+            self.ledger,
+            self.poll_now,
+        )
+
+    def ledger(self) -> Ledger | None:
+        """Returns the ledger, None while another replica may lead: what it knows counts no more then."""
+        return self._ledger if self._replica.lease.is_held else None
+
+    def poll_now(self, job_id: int) -> None:
+        """Passes a push on; a replica that does not lead drops it."""
+        if self._jobs is not None:
+            self._jobs.poll_now(job_id)
+
+    def stand_by(self) -> None:
+        """Another replica leads: this one is ready as soon as it can verify bindings."""
+        if self._replica.cluster.loaded:
+            self._replica.health.ready = True
+
+    async def place(self) -> None:
+        """Recovers, then places Pods for as long as this replica leads."""
+        try:
+            await self._lead()
+        finally:  # what another replica has to do now is no trouble of this one
+            own = (JOBS, "recovery", "watch of Pods", "breaker", _SIGNATURES, _SHARED_IDS, IN_VAIN)
+            for part in (*own, ADOPTION, *CLAIMS, *PARTS):
+                self._replica.health.says(part, None)
+            self._jobs = self._ledger = None
+
+    async def _lead(self) -> None:
+        replica = self._replica
+        claims = ClaimWatch(replica.kubernetes, replica.health)
+        pods = PodWatch(replica.kubernetes, replica.translation, replica.health, replica.policy, claims)
+        view = await replica.insist(_START, replica.cluster.load, pods)
+        rules = replica.settings.rules(view.cluster, replica.cluster.kill_wait_s)
+        observe = replica.telemetry.placement.observe
+        ledger = Ledger(rules, observe, self._held_back, self._unsigned, self._in_vain)
+        dispatcher = self._dispatcher(ledger)
+        recover = partial(self._recover, pods, rules, dispatcher)
+        adoptions = await replica.insist("recovery", recover, pods)
+        replica.health.ready = True
+        jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
+        self._jobs, self._ledger = jobs, ledger  # from now on pushes mean something
+        nodes = self._node_keeper(ledger)
+        with (
+            replica.telemetry.placement.leading(
+                lambda: ledger.placeholders, lambda: nodes.tally, lambda: adoptions.tally
+            ),
+            replica.cluster.telling(lambda view: dispatcher.feed(ClusterObserved(view))),
+        ):
+            dispatcher.feed(ClusterObserved(replica.view()))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(dispatcher.run())
+                tasks.create_task(pods.run(dispatcher))
+                tasks.create_task(jobs.run(dispatcher))
+                tasks.create_task(nodes.run())
+                tasks.create_task(self._periodic_audit(ledger, rules, adoptions).run(dispatcher))
+                if replica.settings.translation.adopts:
+                    tasks.create_task(self._adopter(adoptions, rules).run(dispatcher))
+
+    async def _recover(
+        self, pods: PodWatch, rules: PlacementConfig, dispatcher: Dispatcher
+    ) -> Adoptions:
+        replica, translation = self._replica, self._replica.settings.translation
+        found = await pods.list()
+        dispatcher.feed(ClusterObserved(replica.view()))
+        jobs = await startup.recover(
+            found,
+            replica.slurm,
+            replica.kubernetes,
+            rules,
+            dispatcher,
+            adoptable=lambda manifest: adoptable(manifest, translation) is not None,
+            adopted=replica.capacity.adopted_pods,
+        )
+        return Adoptions(rules, jobs, replica.telemetry.placement.adopted)
+
+    def _adopter(self, adoptions: Adoptions, rules: PlacementConfig) -> Adopter:
+        return Adopter(
+            adoptions,
+            self._replica.capacity,
+            self._replica.slurm,
+            self._replica.health,
+            rules,
+            self._replica.view,
+        )
+
+    def _periodic_audit(
+        self, ledger: Ledger, rules: PlacementConfig, adoptions: Adoptions
+    ) -> PeriodicAudit:
+        return PeriodicAudit(
+            Reader(
+                self._replica.slurm,
+                self._replica.kubernetes,
+                rules,
+                self._replica.settings.translation,
+                self._replica.job_ids.note,
+            ),
+            ledger,
+            self._replica.view,
+            self._audited,
+            self._replica.settings.audit_interval_s,
+            self._replica.health,
+            jobs_of_adopted_pods=lambda: adoptions.job_ids,
+        )
+
+    def _audited(self, findings: Iterable[Finding]) -> None:
+        found = tuple(findings)
+        self._replica.telemetry.placement.audited(found)
+        self._replica.health.says(_SHARED_IDS, shared_ids(found, self._replica.settings.placeholder_ids))
+
+    def _in_vain(self, pods: InVain) -> None:
+        self._replica.health.says(IN_VAIN, pods.words)
+
+    def _held_back(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
+        self._replica.health.says("breaker", eviction_limiter.words, alarm=True)
+        self._replica.telemetry.placement.held_back(eviction_limiter, record)
+
+    def _unsigned(self, words: str | None) -> None:
+        self._replica.health.says(_SIGNATURES, words, alarm=True)
+
+    def _dispatcher(self, ledger: Ledger) -> Dispatcher:
+        return Dispatcher(
+            ledger,
+            self._replica.slurm,
+            self._replica.kubernetes,
+            self._replica.telemetry.placement,
+            self._replica.settings.slurm_concurrency,
+            allowed=self._replica.lease.held,
+        )
+
+    def _node_keeper(self, ledger: Ledger) -> NodeKeeper:
+        return NodeKeeper(
+            self._replica.kubernetes,
+            self._replica.slurm,
+            self._replica.cluster,
+            Leadership(ledger, self._replica.lease.held, self.gate.in_the_way),
+            self._replica.health,
+            drain_settings=self._replica.settings.drain_settings,
+        )

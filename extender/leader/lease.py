@@ -1,0 +1,182 @@
+"""Which replica leads: a coordination.k8s.io Lease, renewed while its holder lives.
+
+Every replica answers kube-scheduler and admission; the one that leads places Pods besides. That there
+is one is economy, not safety: job ids of our choosing and the Pod's resourceVersion make two leaders
+harmless (DESIGN section 3). So an outage of kube-apiserver deposes nobody: a leader that cannot renew
+holds its effects back until it can, and stops only when it sees that another holds the Lease. A holder
+is judged by how long its Lease has not changed on the own clock; clocks are not compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from math import inf
+from typing import Any
+
+import structlog
+
+from kubernetes_client.errors import Conflict, KubernetesError, Unavailable
+from kubernetes_client.protocol import Kubernetes
+from service.health import Health
+
+NAME = "slurm-extender"
+_TURNS = 5  # how often a Lease is looked at while it lasts
+_RELEASE_S = 1.0
+
+log = structlog.get_logger()
+
+
+class Lease:
+    """One replica's view of the Lease. A holder that comes back under its name leads again at once."""
+
+    def __init__(
+        self, kubernetes: Kubernetes, namespace: str, identity: str, duration_s: int, health: Health
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._namespace = namespace
+        self._identity = identity
+        self._duration = duration_s
+        self._health = health
+        self._seen: tuple[str, float] = ("", -inf)
+        """The Lease's last version, and when it was first seen."""
+        self._held_until = -inf
+        self._renewed = asyncio.Event()
+        self._leading: asyncio.Future[None] | None = None
+
+    async def lead(self, work: Callable[[], Awaitable[None]], stand_by: Callable[[], None]) -> None:
+        """Runs `work` whenever this replica leads, for ever; cancels it once another does, and calls
+        `stand_by` as often as it sees that. Raises what `work` raises. Gives the Lease back when it is
+        cancelled itself."""
+        try:
+            while True:
+                holds = await self._hold()
+                if holds and self._leading is None:
+                    log.info("this replica leads", replica=self._identity)
+                    self._leading = asyncio.ensure_future(work())
+                elif holds is False and self._leading is not None:
+                    log.warning("another replica leads: this one stops", replica=self._identity)
+                    await self._stop()
+                if holds is False:
+                    stand_by()
+                await self._pause()
+        finally:
+            await self._stop()
+            await self._release()
+
+    @property
+    def is_held(self) -> bool:
+        """Tells whether this replica may act as the leader now."""
+        return _now() < self._held_until
+
+    async def held(self) -> None:
+        """Returns while this replica may act as the leader; waits until it may again."""
+        while not self.is_held:
+            self._renewed.clear()
+            await self._renewed.wait()
+
+    async def _pause(self) -> None:
+        pause = self._duration / _TURNS
+        if self._leading is None:
+            await asyncio.sleep(pause)
+            return
+        done, _ = await asyncio.wait([self._leading], timeout=pause)
+        for part in done:
+            part.result()
+
+    async def _stop(self) -> None:
+        """Ends the work. What it raised meanwhile is told by the log: it is over."""
+        work, self._leading = self._leading, None
+        if work is None:
+            return
+        work.cancel()
+        (result,) = await asyncio.gather(work, return_exceptions=True)
+        if isinstance(result, Exception):
+            log.error("failed while it ended", exc_info=result)
+
+    async def _hold(self) -> bool | None:
+        """Takes or renews the Lease. Tells whether it is ours; None where that cannot be told now."""
+        asked = _now()
+        try:
+            async with asyncio.timeout(self._duration / 2):
+                holds = await self._take()
+        except Conflict:  # another replica wrote at the same moment
+            return None
+        except KubernetesError as error:
+            self._health.says("Lease", error)
+            return None
+        except TimeoutError:
+            self._health.says("Lease", Unavailable(0, "kube-apiserver does not answer in time"))
+            return None
+        self._health.says("Lease", None)
+        if holds:
+            self._held_until = asked + self._duration
+            self._renewed.set()
+        return holds
+
+    async def _take(self) -> bool:
+        lease = await self._kubernetes.read_lease(self._namespace, NAME)
+        if lease is None:
+            await self._kubernetes.create_lease(self._namespace, self._manifest({}))
+            return True
+        version = str(lease["metadata"]["resourceVersion"])
+        if version != self._seen[0]:
+            self._seen = (version, _now())  # it was written before it was read
+        if not self._may_take(lease.get("spec") or {}, _now()):
+            return False
+        written = await self._kubernetes.replace_lease(self._namespace, NAME, self._manifest(lease))
+        self._seen = (str(written["metadata"]["resourceVersion"]), _now())
+        return True
+
+    def _may_take(self, spec: Mapping[str, Any], now: float) -> bool:
+        """One that leads keeps the Lease only while it is still its own: if another has had it since,
+        what it knows is out of date, and it begins anew."""
+        holder = spec.get("holderIdentity") or ""
+        if self._leading is not None:
+            return bool(holder == self._identity)
+        lasts = float(spec.get("leaseDurationSeconds") or self._duration)
+        return holder in ("", self._identity) or now - self._seen[1] >= lasts
+
+    async def _release(self) -> None:
+        """The next leader need not wait for what is given back."""
+        if not self.is_held:
+            return
+        self._held_until = -inf
+        with suppress(KubernetesError, TimeoutError):
+            async with asyncio.timeout(_RELEASE_S):
+                lease = await self._kubernetes.read_lease(self._namespace, NAME)
+                if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
+                    empty = self._manifest(lease, holder="")
+                    await self._kubernetes.replace_lease(self._namespace, NAME, empty)
+
+    def _manifest(self, before: Mapping[str, Any], holder: str | None = None) -> dict[str, Any]:
+        """The Lease with us (or nobody) as its holder, to be written over this version of it."""
+        spec, now = before.get("spec") or {}, _timestamp()
+        holder = self._identity if holder is None else holder
+        same = spec.get("holderIdentity") == holder
+        changed = bool(before and holder and not same)
+        metadata = {"name": NAME, "namespace": self._namespace}
+        if before:
+            metadata["resourceVersion"] = before["metadata"]["resourceVersion"]
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": holder,
+                "leaseDurationSeconds": self._duration,
+                "acquireTime": spec.get("acquireTime", now) if same else now,
+                "renewTime": now,
+                "leaseTransitions": (spec.get("leaseTransitions") or 0) + changed,
+            },
+        }
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _timestamp() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,124 @@
+"""What every replica has and does, whether it leads or not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from extender.cluster.keeper import ClusterViewKeeper, SlurmDefaults
+from extender.cluster.view import ClusterView
+from extender.control import startup
+from extender.control.failures import failure_of
+from extender.control.feasible_nodes_writer import FeasibleNodesWriter
+from extender.control.job_id_check import JobIdCheck
+from extender.control.pod_watch import PodWatch
+from extender.leader.lease import Lease
+from extender.node_sync.cpu_check import CpuCheck
+from extender.policy.keeper import PolicyKeeper
+from extender.request.translation import TranslationConfig
+from extender.settings import Settings
+from extender.telemetry import Telemetry
+from extender.unmanaged.capacity_watch import OccupancyView
+from kubernetes_client.errors import KubernetesError
+from kubernetes_client.protocol import Kubernetes
+from service.health import Health
+from slurm_client.errors import SlurmError
+from slurm_client.protocol import Slurm
+
+_RETRY_S = 2.0
+_START = "start"
+Result = TypeVar("Result")
+
+
+class Replica:
+    """The adapters of both systems, and what is known of them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        kubernetes: Kubernetes,
+        slurm: Slurm,
+        policy: PolicyKeeper,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self.settings = settings
+        self.policy = policy
+        self.kubernetes = kubernetes
+        self.slurm = slurm
+        self.health = Health()
+        self.telemetry = telemetry or Telemetry()
+        self.telemetry.follow(self.health)
+        self._translation_now = settings.translation
+        defaults = SlurmDefaults(
+            settings.default_partition,
+            settings.preempt_type,
+            settings.kill_wait_s,
+            settings.qos_grace,
+            settings.max_job_count,
+        )
+        self.cluster = ClusterViewKeeper(
+            kubernetes, slurm, self.health, settings.node_name_label, defaults
+        )
+        self.lease = Lease(
+            kubernetes,
+            settings.namespace,
+            settings.replica,
+            settings.lease_duration_s,
+            self.health,
+        )
+        self.feasible_nodes = FeasibleNodesWriter(kubernetes, self.health)
+        self._cpus = CpuCheck(slurm, self.health, self.view, settings.cpu_unit)
+        self.job_ids = JobIdCheck(slurm, self.health, settings.placeholder_ids, settings.max_job_id)
+        self.capacity = OccupancyView(
+            kubernetes,
+            slurm,
+            settings.translation,
+            self.health,
+            self.view,
+            enabled=settings.unmanaged_pods != "ignore",
+        )
+
+    async def run(self) -> None:
+        """Follows both systems for ever. Without their nodes no binding can be verified."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.health.run())
+            tasks.create_task(self.capacity.run())
+            tasks.create_task(self.feasible_nodes.run())
+            tasks.create_task(self.policy.run(self.health, self.telemetry.policy_read))
+            await self.insist(_START, self.cluster.load)
+            tasks.create_task(self.cluster.run())
+            tasks.create_task(self._cpus.run())
+            tasks.create_task(self.job_ids.run())
+
+    def view(self) -> ClusterView:
+        """Returns both systems' nodes, as they are known now."""
+        return self.cluster.view
+
+    def translation(self) -> TranslationConfig:
+        """Returns how Pods are read now: with Slurm's KillWait as it was last told. It is the same
+        object while that does not change."""
+        rule = self._translation_now.grace
+        if rule.kill_wait_s != self.cluster.kill_wait_s:
+            rule = replace(rule, kill_wait_s=self.cluster.kill_wait_s)
+            self._translation_now = replace(self._translation_now, grace=rule)
+        return self._translation_now
+
+    async def insist(
+        self, part: str, act: Callable[[], Awaitable[Result]], pods: PodWatch | None = None
+    ) -> Result:
+        """Repeats an act until it succeeds, and returns its result; meanwhile /readyz says why not, and
+        so do `pods` that wait."""
+        while True:
+            try:
+                result = await act()
+            except (SlurmError, KubernetesError) as error:
+                self.health.says(part, f"cannot start yet: {error}", because=error)
+                if pods is not None:
+                    failure = failure_of(error)
+                    await startup.tell_those_who_wait(pods, self.kubernetes, failure, self.health)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                self.health.says(part, None)
+                return result

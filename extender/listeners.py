@@ -1,0 +1,162 @@
+"""The listeners: which ports there are, who is answered there, and how much a caller may take.
+
+Listeners stand apart by who may reach them: kube-scheduler's verbs, admission, Slurm's pushes, metrics,
+probes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+
+from extender.admission import mutate, validate
+from extender.admission.review import is_large
+from extender.bind import route as bind
+from extender.bind.binder import Binder
+from extender.bind.room import NodeReservation
+from extender.certificates import Certificate, Face
+from extender.control.feasible_nodes_writer import is_told
+from extender.filter import route as filter_nodes
+from extender.hooks import route as hooks
+from extender.leader.leader import Leader
+from extender.leader.replica import Replica
+from extender.placement.kept_back import may_be_given
+from extender.policy.rules import Policy, judged
+from extender.preempt import route as preempt
+from extender.prioritize import route as prioritize
+from extender.request.pod import parse_pod
+from service import metrics, probes
+from service.connections import Limits
+from service.http_server import Verb, Verbs, reply, wrong_fields
+from service.listener import Server
+from service.seldom import Seldom
+from slurm_client.tokens import TokenFile
+from wellknown.allocation import Allocation
+
+# Bytes of a body: of what needs none, of one object and the one it is changed from, of a Node.
+_SMALL = 1 << 10
+_LARGE = 4 << 20
+_NODE = 16 << 10
+
+
+class Listeners:
+    """The ports of one replica."""
+
+    def __init__(self, replica: Replica, leader: Leader, certificate: Certificate | None) -> None:
+        self._replica = replica
+        self._leader = leader
+        self._certificate = certificate
+
+    def servers(self) -> list[Server]:
+        """Returns one server for each group of callers."""
+        settings, translation = self._replica.settings, self._replica.settings.translation
+        answered = self._replica.telemetry.http.answered
+        room = NodeReservation(
+            self._replica.kubernetes, self._replica.slurm, translation, self._replica.capacity
+        )
+        binder = Binder(
+            self._replica.kubernetes,
+            self._replica.slurm,
+            translation,
+            self._replica.view,
+            room,
+            self._leader.ledger,
+            ids=settings.placeholder_ids,
+        )
+        scheduler = {
+            "/scheduler/filter": filter_nodes.verb(translation, self._replica.capacity, self._offered),
+            "/scheduler/prioritize": prioritize.verb(),
+            "/scheduler/bind": bind.verb(binder, self._replica.health),
+            "/scheduler/preempt": preempt.verb(translation, self._replica.capacity),
+        }
+        servers = [
+            self._server("scheduler", Verbs(scheduler, answered), self._face_for_schedulers()),
+            self._server("metrics", _plain(metrics.router(self._replica.telemetry.registry))),
+            self._server("health", _plain(probes.router(self._replica.health))),
+        ]
+        if self._certificate is not None:
+            webhook = dict(self._webhooks())
+            face = self._certificate.face(settings.admission_client_ca_file)
+            servers.append(self._server("admission", Verbs(webhook, answered, is_large), face))
+        if settings.hooks_token_file is not None:
+            pushes = hooks.router(
+                TokenFile(settings.hooks_token_file), self._leader.poll_now, self._leader.gate
+            )
+            application = _plain(pushes)
+            application.add_exception_handler(RequestValidationError, _tells_malformed())
+            self._replica.telemetry.http.instrument(application)
+            servers.append(self._server("hooks", application))
+        return servers
+
+    def _offered(
+        self, pod: Mapping[str, Any], allocation: Allocation | None, nodes: Sequence[str]
+    ) -> None:
+        """Nodes of which Slurm would choose none are not worth another attempt."""
+        if is_told(pod, allocation):
+            return  # kube-scheduler asks very often: nothing is read of the Pod for that
+        if allocation is None:
+            translation = self._replica.translation()
+            asked = judged(parse_pod(pod, translation), self._replica.policy.policy, translation)
+            if not may_be_given(asked.request, nodes, self._replica.cluster.view):
+                return
+        self._replica.feasible_nodes.tell(pod, allocation, nodes)
+
+    def _webhooks(self) -> Iterator[tuple[str, Verb]]:
+        """The webhooks' configurations select the Namespaces of which every Pod becomes ours."""
+
+        def policy() -> Policy:
+            return self._replica.policy.policy
+
+        for name, verb in (("/mutate", mutate.verb), ("/validate", validate.verb)):
+            yield name, verb(self._replica.translation, policy)
+            yield f"{name}/every-pod", verb(self._replica.translation, policy, every_pod=True)
+
+    def _face_for_schedulers(self) -> Face | None:
+        authorities = self._replica.settings.scheduler_client_ca_file
+        if self._certificate is None or authorities is None:
+            return None
+        return self._certificate.face(authorities)
+
+    def _server(self, name: str, application: Verbs | FastAPI, face: Face | None = None) -> Server:
+        settings = self._replica.settings
+        address = settings.scheduler_address if name == "scheduler" else settings.listen_address
+        return Server(
+            application,
+            (address, getattr(settings, f"{name}_port")),
+            self._limits(name),
+            lambda why: self._replica.telemetry.http.refused(name, why),
+            (lambda: face.context) if face is not None else None,
+        )
+
+    def _limits(self, name: str) -> Limits:
+        """What callers may take of a listener. Whole Nodes come in where kube-scheduler's configuration
+        lacks `nodeCacheCapable`, which they are told; names are much shorter."""
+        few = Limits(connections=64, body=lambda: _SMALL)
+        return {
+            "scheduler": Limits(1024, lambda: _LARGE + _NODE * len(self._replica.cluster.view.nodes)),
+            # Each of three kube-apiservers may have 1,000 reviews under way (its limit on writes).
+            "admission": Limits(4096, lambda: _LARGE),
+            "hooks": Limits(4096, lambda: _SMALL),  # a job's gates ask from each of its nodes at once
+        }.get(name, few)
+
+
+def _plain(router: APIRouter) -> FastAPI:
+    application = FastAPI(openapi_url=None)
+    application.include_router(router)
+    return application
+
+
+def _tells_malformed() -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Returns what says which field of a push is wrong, to whoever sent it."""
+    malformed = Seldom("malformed request")
+
+    async def tell(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        wrong = wrong_fields(error.errors())
+        malformed.says(path=request.url.path, error=wrong)
+        return reply({"Error": wrong}, 400)
+
+    return tell

@@ -1,0 +1,311 @@
+"""Keeps nodes and Nodes of one mind about what is out of service: what `drain_decision` decides.
+
+The leader alone does it. Slurm's nodes are read every few seconds, Nodes come by the watch of
+`cluster.keeper`; whatever is not as it should be is looked at once more, in both systems, and then put
+right. What failed is tried again after the next reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import inf
+
+import structlog
+
+from extender.cluster.keeper import ClusterViewKeeper
+from extender.cluster.node_conditions import NodeCondition, NodeStatus
+from extender.node_sync.drain_decision import (
+    Drain,
+    DrainContext,
+    DrainSettings,
+    LingeringPod,
+    ObservedNode,
+    Tally,
+    Undrain,
+    alarm,
+    lingering_pods,
+    notice,
+    order,
+    taints_wrong,
+    wants_taint,
+    with_taint,
+)
+from extender.node_sync.prolog_gate import NotLeading, NotOurs
+from extender.placement.ledger import Ledger
+from kubernetes_client.errors import Conflict, KubernetesError, NotFound
+from kubernetes_client.protocol import Kubernetes, Manifest
+from service.cooperative import by_turns
+from service.health import Health
+from slurm_client.errors import SlurmError
+from slurm_client.model import Node as SlurmNode
+from slurm_client.protocol import Slurm
+from wellknown.names import SLURM_OUT_OF_SERVICE
+
+_INTERVAL_S = 2.0
+_SHARE = 20  # a reading of all nodes that takes long is followed by twenty times as long a pause
+_LONGEST_PAUSE_S = 15.0  # it may have been slow because Slurm was, and not because it is large
+_AT_A_TIME = 8
+_MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
+_TRUSTED = 2  # readings after an outage: the ledger is to learn first which jobs Slurm has lost
+_STEADY = 3
+_FAILS_S = 5.0  # a gate drains first and then fails, and Slurm drains again what is not drained then
+_PATIENCE_S = 300.0  # of nodes resumed for lost jobs: the longest pause, and how long proves them calm
+_ACTING, _TOO_MANY = "nodes", "nodes out of service"
+PARTS = (_ACTING, _TOO_MANY)
+"""What health has of this."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """What the leader alone has."""
+
+    ledger: Ledger
+    allowed: Callable[[], Awaitable[None]]
+    """Returns while this replica may act, and waits otherwise."""
+    in_the_way: Callable[[str], Awaitable[tuple[str, ...]]]
+    """Returns the Pods for which a node's gate would hold a job. Raises NotLeading, NotOurs and both
+    systems' errors."""
+
+
+class NodeKeeper:
+    """Works for as long as this replica leads."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        slurm: Slurm,
+        cluster: ClusterViewKeeper,
+        leadership: Leadership,
+        health: Health,
+        *,
+        drain_settings: DrainSettings,
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._slurm = slurm
+        self._cluster = cluster
+        self._leadership = leadership
+        self._ledger = leadership.ledger
+        self._health = health
+        self._drain_settings = drain_settings
+        self._nodes: dict[str, SlurmNode] = {}
+        """As last read, by Slurm's names."""
+        self._lingering_pods: Mapping[str, tuple[LingeringPod, ...]] = {}
+        self._refused: dict[str, float] = {}
+        """Since when nodes were seen drained by their gates."""
+        self._pauses: dict[str, tuple[float, float]] = {}
+        """How long nodes that were resumed for a lost job stay drained if a gate refuses a job there
+        once more, and when they were resumed."""
+        self._readings = _STEADY
+        """That succeeded since the last that did not."""
+        self._read_again = 0.0
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self.tally = Tally()
+
+    async def run(self) -> None:
+        """Works for ever."""
+        while True:
+            await self.turn()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_INTERVAL_S):
+                    await self._cluster.nodes_changed.wait()
+
+    async def turn(self) -> None:
+        """Looks whether anything is news, and puts right what is wrong."""
+        changed = self._cluster.nodes_changed.is_set()
+        self._cluster.nodes_changed.clear()
+        before = self._lingering_pods
+        overdue = _now() - self._cluster.kill_wait_s - _MARGIN_S
+        self._lingering_pods = lingering_pods(self._ledger.evicting, overdue)
+        if _now() >= self._read_again:
+            changed = await self._read()
+        if self._readings >= _TRUSTED and (changed or before != self._lingering_pods):
+            await self._attend_to_all()
+
+    async def _read(self) -> bool:
+        """Reads Slurm's nodes; tells whether it could."""
+        start = _now()
+        self._read_again = start + _INTERVAL_S
+        try:
+            nodes = await self._slurm.nodes()
+        except SlurmError as error:
+            self._health.says(_ACTING, error)
+            self._readings = 0
+            return False
+        self._nodes = {node.name: node for node in nodes}
+        self._readings += 1
+        self._read_again = start + pause_after(_now() - start)
+        return True
+
+    async def _attend_to_all(self) -> None:
+        cases = []
+        async for node in by_turns(tuple(self._nodes.values())):
+            case = self._case(node)
+            if case is not None:
+                cases.append(await self._with_gate(case))
+        steady = self._readings >= _STEADY
+        at = DrainContext.of(cases, _clock(), self._drain_settings, steady=steady)
+        self.tally = Tally.of(cases, at)
+        self._health.says(_TOO_MANY, alarm(cases, at))
+        wrong = [case async for case in by_turns(cases) if _is_wrong(case, at)]
+        self._tell_first(wrong, await asyncio.gather(*(self._attend(case, at) for case in wrong)))
+
+    def _case(self, slurm: SlurmNode) -> ObservedNode | None:
+        """A node for which no Node stands is no reason for anything."""
+        node = self._cluster.view.node_of(slurm.name)
+        if node is None:
+            return None
+        node_status = self._cluster.node_statuses.get(node.name, NodeStatus())
+        return ObservedNode(node, node_status, slurm, self._lingering_pods.get(node.name, ()))
+
+    async def _with_gate(self, case: ObservedNode) -> ObservedNode:
+        """Returns a case with what its gate has to say of it."""
+        if case.drained_by_its_gate:
+            return replace(case, blocked=await self._is_blocked(case))
+        self._note_resumed(case)
+        return case
+
+    async def _is_blocked(self, case: ObservedNode) -> bool:
+        """A node where Slurm has to start a lost job again is not: that job comes before those that
+        its Pod is in the way of. While others have its place those are refused all the same, and so
+        the node rests longer from one to the next."""
+        name, lost = case.slurm.name, self._has_lost_jobs(case.node.name)
+        since = self._refused.setdefault(name, _now())
+        if _now() - since < (self._pause(name) if lost else _FAILS_S):
+            return True
+        if lost:
+            return False
+        try:
+            return bool(await self._leadership.in_the_way(name))
+        except (NotLeading, NotOurs, SlurmError, KubernetesError):  # nobody knows
+            return True
+
+    def _pause(self, name: str) -> float:
+        return self._pauses.get(name, (_FAILS_S, 0.0))[0]
+
+    def _note_resumed(self, case: ObservedNode) -> None:
+        name = case.slurm.name
+        if self._refused.pop(name, None) is not None:
+            self._pauses[name] = min(2 * self._pause(name), _PATIENCE_S), _now()
+        if name in self._pauses:
+            calm = _now() - self._pauses[name][1] >= _PATIENCE_S
+            if calm or not self._has_lost_jobs(case.node.name):
+                del self._pauses[name]
+
+    def _has_lost_jobs(self, node: str) -> bool:
+        held = self._ledger.holding(node)
+        return any(
+            each.misses or each.forgotten or each.unverified_since not in (None, inf) for each in held
+        )
+
+    def _tell_first(self, cases: Sequence[ObservedNode], errors: Sequence[Exception | None]) -> None:
+        """Tells health what was in the way of the first of the nodes that were not put right."""
+        for case, error in zip(cases, errors, strict=True):
+            if error is not None:
+                self._health.says(_ACTING, f"{case.slurm.name}: {error}", because=error)
+                return
+        self._health.says(_ACTING, None)
+
+    async def _attend(self, case: ObservedNode, at: DrainContext) -> Exception | None:
+        """Puts one node right. Returns what is in the way of that."""
+        async with self._slots:
+            try:
+                await self._put_right(case, at)
+            except (Conflict, NotFound):  # it changes this moment, and the watch will tell
+                return None
+            except (SlurmError, KubernetesError) as error:
+                return error
+        return None
+
+    async def _put_right(self, case: ObservedNode, at: DrainContext) -> None:
+        """A drain is made before the Node is told of it, and taken back after: whatever a crash leaves
+        half done, the next leader can tell it from what a person did."""
+        await self._leadership.allowed()
+        seen = await self._look(case)
+        if seen is None:
+            return
+        todo, name = order(seen, at), seen.slurm.name
+        if isinstance(todo, Drain):
+            await self._slurm.drain_node(name, todo.reason)
+            log.warning("drained", slurm_node=name, node=seen.node.name, reason=todo.reason)
+        if isinstance(todo, Undrain):
+            await self._take_back(seen, at)
+        seen = await self._look(case) if todo is not None else seen
+        if seen is not None:
+            await self._tell(seen, at)
+
+    async def _take_back(self, case: ObservedNode, at: DrainContext) -> None:
+        """Slurm, too, may have drained the node meanwhile, and given its own reason."""
+        if case.told_of_our_drain:
+            await self._tell(case, at)
+        slurm = await self._slurm.node(case.slurm.name)
+        if slurm is not None and isinstance(order(replace(case, slurm=slurm), at), Undrain):
+            await self._slurm.undrain_node(slurm.name)
+            log.warning("drain taken back", slurm_node=slurm.name, node=case.node.name)
+
+    async def _look(self, case: ObservedNode) -> ObservedNode | None:
+        """Returns a node as both systems have it now: a person may have been faster. None where it is
+        not there any more."""
+        slurm = await self._slurm.node(case.slurm.name)
+        if slurm is None:
+            self._nodes.pop(case.slurm.name, None)
+            return None
+        self._nodes[slurm.name] = slurm
+        manifest = await self._kubernetes.read_node(case.node.name)
+        node, node_status = self._cluster.read(manifest)
+        if node.slurm_name != slurm.name:
+            return None
+        unsettled = self._has_lost_jobs(node.name)
+        seen = replace(case, node=node, node_status=node_status, slurm=slurm, unsettled=unsettled)
+        return await self._with_gate(seen)
+
+    async def _tell(self, case: ObservedNode, at: DrainContext) -> None:
+        told, name = notice(case, at), case.node.name
+        if told is not None and told != case.node_status.notice:
+            patch = _condition(told, case.node_status.notice, at.now)
+            await self._kubernetes.patch_node_status(name, patch)
+        if taints_wrong(case, at):
+            manifest = await self._kubernetes.read_node(name)
+            taints = (manifest.get("spec") or {}).get("taints") or ()
+            wanted = with_taint(taints, wanted=wants_taint(case, at))
+            version = manifest["metadata"]["resourceVersion"]
+            patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}}
+            await self._kubernetes.patch_node(name, patch)
+
+
+def pause_after(seconds: float) -> float:
+    """Returns how long nodes are not read again after the beginning of a reading that took so long."""
+    return max(_INTERVAL_S, min(_SHARE * seconds, _LONGEST_PAUSE_S))
+
+
+def _is_wrong(case: ObservedNode, at: DrainContext) -> bool:
+    """Tells whether there is something to be done in either system."""
+    untold = notice(case, at) not in (None, case.node_status.notice)
+    return untold or order(case, at) is not None or taints_wrong(case, at)
+
+
+def _condition(told: NodeCondition, before: NodeCondition | None, now: float) -> Manifest:
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {
+        "type": SLURM_OUT_OF_SERVICE,
+        "status": "True" if told.out else "False",
+        "reason": told.reason,
+        "message": told.message,
+        "lastHeartbeatTime": stamp,
+    }
+    if before is None or before.out != told.out:
+        condition["lastTransitionTime"] = stamp
+    return {"status": {"conditions": [condition]}}
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _clock() -> float:
+    return datetime.now(UTC).timestamp()

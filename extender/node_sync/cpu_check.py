@@ -1,0 +1,54 @@
+"""Says where Slurm and Kubernetes count CPUs differently: at the start, and now and then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from decimal import Decimal
+
+import structlog
+
+from extender.cluster.view import ClusterView
+from extender.node_sync.cpu_counts import disagreements, whole_cores
+from service.health import Health
+from slurm_client.errors import SlurmError
+from slurm_client.protocol import Slurm
+
+_INTERVAL_S = 600.0
+_RETRY_S = 5.0
+
+log = structlog.get_logger()
+
+
+class CpuCheck:
+    """A disagreement is trouble, which /readyz shows; whole cores are how Slurm works, and logged."""
+
+    def __init__(
+        self, slurm: Slurm, health: Health, view: Callable[[], ClusterView], unit: Decimal
+    ) -> None:
+        self._slurm = slurm
+        self._health = health
+        self._view = view
+        self._unit = unit
+        self._said: tuple[str, ...] = ()
+
+    async def run(self) -> None:
+        """Looks at Slurm's nodes for ever, once the view has been loaded."""
+        while True:
+            try:
+                await self.look()
+            except SlurmError:  # others say so
+                await asyncio.sleep(_RETRY_S)
+            else:
+                await asyncio.sleep(_INTERVAL_S)
+
+    async def look(self) -> None:
+        """Looks once. Raises SlurmError."""
+        nodes = await self._slurm.nodes()
+        trouble = disagreements(self._view(), nodes, self._unit)
+        self._health.says("CPUs", "; ".join(trouble) or None)
+        told = whole_cores(nodes, self._unit)
+        for sentence in told:
+            if sentence not in self._said:
+                log.warning("CPUs are not counted alike", where=sentence)
+        self._said = told

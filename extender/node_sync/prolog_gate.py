@@ -1,0 +1,213 @@
+"""Whether a job that Slurm starts on a node would meet a Pod there whose own job has ended.
+
+Slurm gives a node away the moment a job ends; the Pod has its grace. So each node's Prolog
+(deploy/slurm) asks here first, and the job's first process waits for the answer. Slurm may serve
+several Kubernetes clusters: each answers for its own Nodes, and says of others that they are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from extender.cluster.view import ClusterView
+from extender.placement.ledger import Ledger
+from extender.placement.ownership import claim_of, is_own, key_of
+from extender.placement.placeholder import Placeholder, State
+from extender.placement.pod_allocation import own_ids, own_key
+from extender.request.pod import Pod, parse_pod
+from extender.request.translation import TranslationConfig
+from extender.unmanaged.capacity_watch import RUNNING
+from kubernetes_client.protocol import Kubernetes
+from slurm_client.model import Job, JobState
+from slurm_client.protocol import Slurm
+
+_LOOK_AGAIN_S = 0.1
+_LEAVING = frozenset({State.EVICTING, State.RELEASING})
+_BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING, State.RELEASING})
+
+
+class NotLeading(Exception):
+    """Another replica knows, or soon will."""
+
+
+class NotOurs(Exception):
+    """No Node of this cluster stands for the node: native jobs' alone, or another cluster's."""
+
+
+class _States:
+    """The states of jobs, for many who ask at once: a job may start on 1,000 nodes, and Slurm takes few
+    questions at a time. Who asks while a question is under way shares the next with all others."""
+
+    def __init__(self, slurm: Slurm) -> None:
+        self._slurm = slurm
+        self._wanted: set[int] = set()
+        self._next: asyncio.Future[Mapping[int, JobState]] | None = None
+        self._turn = asyncio.Lock()
+
+    async def of(self, ids: Collection[int]) -> Mapping[int, JobState]:
+        """Returns what Slurm says of some jobs, and perhaps of others, after this was called. Raises
+        SlurmError."""
+        if not ids:
+            return {}
+        self._wanted.update(ids)
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._ask())
+        return await asyncio.shield(self._next)
+
+    async def _ask(self) -> Mapping[int, JobState]:
+        async with self._turn:
+            ids, self._wanted, self._next = self._wanted, set[int](), None
+            return await self._slurm.states(ids)
+
+
+class Gate:
+    """`ledger` gives None while this replica does not lead; `poll_now` has a job looked at."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        slurm: Slurm,
+        translation: TranslationConfig,
+        view: Callable[[], ClusterView],
+        ledger: Callable[[], Ledger | None],
+        poll_now: Callable[[int], None],
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._slurm = slurm
+        self._translation = translation
+        self._view = view
+        self._ledger = ledger
+        self._poll_now = poll_now
+        self._states = _States(slurm)
+        self._about_jobs: dict[int, asyncio.Future[bool]] = {}
+        """Questions under way: whether a job is a placeholder."""
+
+    async def is_placeholder(self, node: str, job_id: int) -> bool:
+        """Tells whether a job that starts on a Slurm node is a placeholder of this cluster: no Pod is in
+        its way, since kube-scheduler counts Pods after Pods. Its id alone does not tell: Slurm's own ids
+        may have come so far, and another cluster's placeholders may have ids of the same range. The
+        gates of one job's nodes share the question. Raises NotOurs, NotLeading, SlurmError."""
+        self._nodes(node)
+        if job_id not in self._leading().rules.ids:
+            return False
+        asked = self._about_jobs.get(job_id)
+        if asked is None:
+            asked = self._about_jobs[job_id] = asyncio.ensure_future(self._has_key(job_id))
+            asked.add_done_callback(lambda _: self._about_jobs.pop(job_id))
+        return await asyncio.shield(asked)
+
+    async def wait(self, node: str, seconds: float) -> tuple[str, ...]:
+        """Returns the Pods (namespace/name) that are still in the way of a job on a Slurm node, at the
+        latest after so many seconds; as soon as there are none. Raises NotOurs, NotLeading, SlurmError,
+        KubernetesError."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while True:
+            there = await self.in_the_way(node)
+            if not there or loop.time() >= deadline:
+                return there
+            await asyncio.sleep(_LOOK_AGAIN_S - loop.time() % _LOOK_AGAIN_S)  # all at once
+
+    async def in_the_way(self, node: str) -> tuple[str, ...]:
+        """Returns the Pods that are on a node, or may yet be bound to it, without a job that runs. What
+        the job of one has, also while it is preempted, Slurm has given to nobody else.
+
+        Who may yet be bound only the leader knows: by what a Pod says of itself, too, since another
+        replica that believed to lead may have written it. Who is bound the leader may not have heard of
+        yet, for the same reason: so kube-apiserver has the last word. A Pod that was bound without a job
+        of its own there is in nobody's way: whoever did that, it is like any that is not managed. Raises
+        as `wait` does.
+        """
+        names, ledger = self._nodes(node), self._leading()
+        held = [each for name in names for each in ledger.holding(name)]
+        there = await self._without_their_jobs(held, node)
+        if there:
+            return tuple(f"{each.pod.namespace}/{each.pod.name}" for each in there)
+        known = {each.pod.uid for each in held}
+        there_now = [pod for name in names for pod in await self._bound(name)]
+        bound = [pod for pod in there_now if pod.uid not in known]
+        alone = [pod for pod in bound if await self._outlasts_its_job(node, pod)]
+        self._leading()  # still
+        return tuple(f"{pod.namespace}/{pod.name}" for pod in alone)
+
+    def _nodes(self, slurm_node: str) -> tuple[str, ...]:
+        """Returns the Nodes that name a node, one mostly: each replica knows, once it has read them."""
+        view = self._view()
+        nodes = view.naming(slurm_node)
+        if not nodes:
+            raise NotOurs if view.cluster else NotLeading
+        return tuple(node.name for node in nodes)
+
+    async def _has_key(self, job_id: int) -> bool:
+        ledger = self._leading()
+        job = await self._slurm.job(job_id)
+        key = key_of(job) if job is not None else None
+        if key is None:  # who has overwritten it?
+            return ledger.has_job(job_id)
+        return key.cluster == ledger.rules.cluster
+
+    def _leading(self) -> Ledger:
+        ledger = self._ledger()
+        if ledger is None:
+            raise NotLeading
+        return ledger
+
+    async def _without_their_jobs(
+        self, held: Iterable[Placeholder], node: str
+    ) -> tuple[Placeholder, ...]:
+        held = tuple(held)
+        states = await self._states.of(_ids(each for each in held if _goes_by_its_job(each)))
+        return tuple([each for each in held if not await self._has_its_job(each, states, node)])
+
+    async def _has_its_job(self, held: Placeholder, states: Mapping[int, JobState], node: str) -> bool:
+        """A job may have ended a moment ago, to make room for the one that asks: its end is news. One
+        in doubt may run elsewhere, and so may that of a Pod that is told to leave: it is read."""
+        if not _goes_by_its_job(held) or held.job_id is None:
+            return False
+        state = states.get(held.job_id)
+        if state is None or not state.running:
+            self._poll_now(held.job_id)
+            return False
+        certain = held.state not in _LEAVING and held.unverified_since is None
+        return certain or await self._runs_on(node, held.pod, held.job_id)
+
+    async def _outlasts_its_job(self, node: str, pod: Pod) -> bool:
+        """Tells whether a Pod was bound by a job of its own that does not run on its node. Such a Pod
+        carries its allocation when it is bound; whose the job is, Slurm says, or the id."""
+        carried = pod.allocation
+        if carried is None or carried.node != pod.node:
+            return False
+        job = await self._own_job(pod, carried.job_id)
+        if job is None:
+            return own_key(carried.job_id, pod, self._leading().rules) is not None
+        return not _is_on(job, node)
+
+    async def _runs_on(self, node: str, pod: Pod, job_id: int) -> bool:
+        """Tells whether a job is a Pod's own and runs on a node, by Slurm's word alone."""
+        job = await self._own_job(pod, job_id)
+        return job is not None and _is_on(job, node)
+
+    async def _own_job(self, pod: Pod, job_id: int) -> Job | None:
+        """Returns a job as Slurm has it now, None where it is not the Pod's own."""
+        job, rules = await self._slurm.job(job_id), self._leading().rules
+        claim = claim_of(pod, rules.cluster, own_ids(pod, rules), self._view())
+        return job if job is not None and is_own(job, claim) else None
+
+    async def _bound(self, node: str) -> Iterator[Pod]:
+        listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")
+        items: list[Mapping[str, Any]] = listed.get("items") or []
+        return (parse_pod(item, self._translation) for item in items if self._translation.manages(item))
+
+
+def _is_on(job: Job, node: str) -> bool:
+    return job.state.running and job.nodes == (node,)
+
+
+def _goes_by_its_job(held: Placeholder) -> bool:
+    return held.state in _BY_ITS_JOB and not held.job_over
+
+
+def _ids(held: Iterable[Placeholder]) -> list[int]:
+    return [each.job_id for each in held if each.job_id is not None]

@@ -1,0 +1,108 @@
+"""What Slurm refuses, in words for a Pod's author: which value, who says so, and what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from extender.cluster.equipment import amounts, exceeded, together
+from extender.placement.config import Context
+from extender.placement.events import Effect, Failure, ReadJob, Submit
+from extender.placement.waiting import TOO_LARGE as WAITS_TOO_LARGE
+from extender.request.annotations import FIELD_NAMES, shown
+from extender.request.job_request import Request
+from slurm_client.model import Job
+
+_MOST_NAMED = 10
+_REFUSED: Mapping[int, tuple[str, ...]] = {
+    2000: ("partition",),
+    2003: ("partition",),
+    2004: ("partition", "required_nodes"),
+    2018: ("required_nodes", "excluded_nodes"),
+    2029: ("constraints",),
+    2045: ("account",),
+    2051: ("time_limit_minutes",),
+    2052: ("reservation",),
+    2053: ("reservation",),
+    2063: ("current_working_directory",),
+    2066: ("qos",),
+    2130: ("account", "partition"),
+    2133: ("prefer",),
+}
+"""Which of a job's fields Slurm's error numbers are about (`slurm_client.errors.CAUSES`)."""
+_FEATURES = frozenset({2029, 2133})
+_TOO_LARGE = frozenset({2005, 2014, 2044, 2069, 2072, 2119, 2134})
+"""Those that may say that no node is so large."""
+
+
+def needs_equipment(effect: Effect, result: Any) -> bool:
+    """Tells whether a Pod's author is to be told what Slurm's nodes have, beside what came of that."""
+    match effect, result:
+        case Submit(), Failure(number=number):
+            return number in _TOO_LARGE | _FEATURES
+        case ReadJob(for_words=True), Job(reason=reason):
+            return reason in WAITS_TOO_LARGE
+    return False
+
+
+def refused_values(failure: Failure, request: Request, at: Context) -> str:
+    """Returns what a Pod asks for of what Slurm refuses, who says so (an annotation, a PriorityClass or
+    the policy), and what there is instead where that is known; nothing of a failure whose number says
+    nothing of a value."""
+    prefix = at.rules.annotation_prefix
+    told = (_value(field, request, prefix) for field in _REFUSED.get(failure.number or 0, ()))
+    return "".join(f"; {words}" for words in (*told, _there_is(failure, request, at)) if words)
+
+
+def _value(field: str, request: Request, prefix: str) -> str:
+    value = getattr(request.job, field)
+    if value in (None, ()):
+        return _default(field, request, prefix)
+    text = ",".join(value) if isinstance(value, tuple) else str(value)
+    told = f"{text} minutes" if field == "time_limit_minutes" else shown(text)
+    return f"{request.asker(field, prefix)}: {told}{_for_whom(field, request)}"
+
+
+def _default(field: str, request: Request, prefix: str) -> str:
+    """Of what no one names Slurm takes its default, or does without."""
+    if field not in ("account", "qos", "partition"):
+        return ""
+    return f"no annotation {prefix}{FIELD_NAMES[field]}: Slurm's default{_for_whom(field, request)}"
+
+
+def _for_whom(field: str, request: Request) -> str:
+    """Accounts and QOS are some users' only."""
+    user = request.job.user_id
+    return f", for user {user}" if field in ("account", "qos") and user is not None else ""
+
+
+def _there_is(failure: Failure, request: Request, at: Context) -> str:
+    partitions, asked = at.view.partitions, at.view.partition_name(request.job.partition)
+    match failure.number:
+        case 2000 if partitions:
+            return f"Slurm has {_listed(partitions)}"
+        case 2051:
+            known = (partitions[name] for name in asked.split(",") if name in partitions)
+            limits = ((each.name, each.max_time_minutes) for each in known)
+            return ", ".join(f"partition {name} allows {most} minutes" for name, most in limits if most)
+        case number if number in _FEATURES | _TOO_LARGE:
+            return _nodes_have(number, request, asked, at)
+    return ""
+
+
+def _nodes_have(number: int, request: Request, partition: str, at: Context) -> str:
+    has = together(partition, at.equipment)
+    if has is None:
+        return ""
+    if number in _FEATURES:
+        features = f"the features {_listed(sorted(has.features))}" if has.features else "no features"
+        return f"the nodes of partition {partition} have {features}"
+    largest = exceeded(request.job, has)
+    asks = f"it asks for {amounts(request.job)}"
+    return f"{asks}; no node of partition {partition} has more than {largest}" if largest else ""
+
+
+def _listed(names: Iterable[str]) -> str:
+    all_of_them = [*names]
+    more = len(all_of_them) - _MOST_NAMED
+    return ", ".join(all_of_them[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,46 @@
+"""What a Pod is told of the Nodes that kube-scheduler refused to it: which, why, and until when its jobs
+may not use them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from extender.placement.placeholder import ConditionReason, Due, Placeholder
+from wellknown.names import ELSEWHERE
+
+NODE_REFUSED = "NodeRefused"
+_NAMED = 3
+_OURS = re.compile(rf"\d+ {ELSEWHERE}, |, \d+ {ELSEWHERE}")
+
+
+def in_its_words(refusal: str) -> str:
+    """Returns what kube-scheduler says against Nodes, without what /filter says of all Nodes but the
+    allocated one: these were not looked at."""
+    return _OURS.sub("", refusal).rstrip(". ")
+
+
+def node_refused(placeholder: Placeholder) -> ConditionReason:
+    """Returns why an attempt is over: kube-scheduler refused the Node that Slurm had chosen."""
+    name, _ = placeholder.avoid[-1]
+    words = f"kube-scheduler refused {name}, which Slurm chose{_said(placeholder)}"
+    return ConditionReason(NODE_REFUSED, words, exclusions(placeholder))
+
+
+def beside(placeholder: Placeholder, cause: ConditionReason) -> ConditionReason:
+    """Returns a cause with the Nodes that are excluded meanwhile, which may be why there is no other."""
+    if not placeholder.avoid:
+        return cause
+    names = ", ".join(name for name, _ in placeholder.avoid[-_NAMED:])
+    last = " (the last)" if len(placeholder.avoid) > 1 and placeholder.said else ""
+    refused = f"kube-scheduler refused {names}{last}{_said(placeholder)}"
+    return replace(cause, aside=refused, dues=cause.dues + exclusions(placeholder))
+
+
+def exclusions(placeholder: Placeholder) -> tuple[Due, ...]:
+    """Returns until when Nodes are excluded; of many the last few."""
+    return tuple(Due(f"{name} is excluded until", at) for name, at in placeholder.avoid[-_NAMED:])
+
+
+def _said(placeholder: Placeholder) -> str:
+    return f": {in_its_words(placeholder.said)}" if placeholder.said else ""

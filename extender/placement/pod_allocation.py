@@ -1,0 +1,55 @@
+"""The allocation that a Pod carries: whoever wrote it there, the Pod is placed by it, or may yet be.
+
+A record may know nothing of it: another replica that believed to lead wrote it, or the record is new.
+It is believed where the id that it names follows from the Pod's uid, which nobody can forge; what has
+become of the job is then for Slurm to say, like of any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from extender.placement.config import Context, PlacementConfig
+from extender.placement.placeholder import Placeholder, State
+from extender.request.pod import Pod
+from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey
+
+_TOOK_NONE = frozenset({State.SEEN, State.REFUSED, State.SUBMITTING, State.QUEUED})
+
+
+def own_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:
+    """Returns the ids that follow from a Pod's uid: the first tries of this attempt and the last."""
+    return tuple(key.job_id(rules.ids) for key in _own_keys(pod, rules))
+
+
+def own_key(job_id: int, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
+    """Returns the key of the one of a Pod's own ids that this is, None where it is none."""
+    return next((key for key in _own_keys(pod, rules) if key.job_id(rules.ids) == job_id), None)
+
+
+def _own_keys(pod: Pod, rules: PlacementConfig) -> Iterator[PlaceholderKey]:
+    """The likeliest first, which mostly is the only one that is asked for."""
+    return (
+        PlaceholderKey(rules.cluster, pod.namespace, pod.name, pod.uid, attempt, attempt_try)
+        for attempt in (pod.attempt, pod.attempt - 1)
+        for attempt_try in range(TRIES_AT_RECOVERY)
+        if attempt > 0
+    )
+
+
+def with_carried(placeholder: Placeholder, at: Context) -> Placeholder:
+    """Returns the record with the allocation that its Pod carries, where it has none and that one is of
+    its attempt. Slurm is asked about the job before anything is made of it."""
+    carried = placeholder.pod.allocation
+    if carried is None or placeholder.allocation is not None:
+        return placeholder
+    if carried.job_id != placeholder.job_id:
+        key = own_key(carried.job_id, placeholder.pod, at.rules)
+        if key is None or key.attempt != placeholder.attempt:
+            return placeholder
+        if placeholder.state is State.EVICTING:  # it may be bound there; its job is over all the same
+            return placeholder._replace(allocation=carried)
+        placeholder = placeholder.submitted_as(at.rules.cluster, at.rules.ids, key.attempt_try)
+    if placeholder.state in _TOOK_NONE:
+        placeholder = placeholder.move(State.ALLOCATED, at.now)
+    return placeholder._replace(allocation=carried, unverified_since=at.now, immediate=False)

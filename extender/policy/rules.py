@@ -1,0 +1,238 @@
+"""Who may ask Slurm for what: the decision, by a Pod's namespace and ServiceAccount.
+
+The rules are read in order and the first that matches counts, as in a firewall. A Pod that asks for what
+its rule does not allow is refused in words, and what it may not have is taken out of its job besides: no
+job that follows from a judged Pod ever has it. How the rules are written is `extender.policy`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from extender.request.annotations import FIELD_NAMES, shown
+from extender.request.job_request import Request
+from extender.request.pod import Pod
+from extender.request.shared_gpus import shared_gpus
+from extender.request.translation import TranslationConfig
+from slurm_client.model import JobSpec
+
+_SHOWN = 80
+_LISTED = ("account", "partition", "qos", "reservation")
+_JUDGED = ("user_id", "group_id", "priority", *_LISTED)
+_OTHERWISE = {"user_id": "nobody", "group_id": "the user's number"} | dict.fromkeys(_LISTED, "Slurm's")
+"""What a job gets where neither the Pod nor a rule says anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What one field of a job may be: what it is where the Pod says nothing (None: what Slurm says), and
+    patterns of what the Pod may ask for."""
+
+    default: int | str | None = None
+    allowed: tuple[str, ...] = ()
+
+    def permits(self, asked: int | str) -> bool:
+        """Tells whether a Pod may ask for this; of a list ("a,b"), for each of it. What is in the
+        default, which may be a list too, it gets anyway."""
+        own = _parts(self.default)
+        return all(part in own or self._permits(part) for part in _parts(asked))
+
+    def _permits(self, asked: str) -> bool:
+        return any(fnmatchcase(asked, one) for one in self.allowed)
+
+    def __str__(self) -> str:
+        default = () if self.default is None else (str(self.default),)
+        return ", ".join(dict.fromkeys((*default, *self.allowed))) or "none"
+
+
+def _parts(value: int | str | None) -> list[str]:
+    return [] if value is None else [part.strip() for part in str(value).split(",")]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What the Pods of some namespaces and ServiceAccounts may ask for. All patterns are the shell's."""
+
+    name: str
+    namespaces: tuple[str, ...]
+    service_accounts: tuple[str, ...] = ("*",)
+    token: bool = False
+    """Whether jobs are the token's own user's where the Pod names none."""
+    user: Choice = Choice()
+    group: Choice = Choice()
+    """A job has its user's number as its group where neither the Pod nor the default says otherwise;
+    without a default the Pod may name it too."""
+    fields: dict[str, Choice] = field(default_factory=dict)
+    """By the names of a JobSpec: account, partition, qos, reservation."""
+    max_priority: int | None = None
+    timeout_minutes: int | None = None
+    """The time limit where the Pod names none; None: `max_timeout_minutes`, else the partition's."""
+    max_timeout_minutes: int | None = None
+    """The longest that a Pod may ask for besides; None: any."""
+
+    def matches(self, namespace: str, service_account: str) -> bool:
+        """Tells whether the rule is for such Pods."""
+        here = any(fnmatchcase(namespace, one) for one in self.namespaces)
+        return here and any(fnmatchcase(service_account, one) for one in self.service_accounts)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All rules, and whether Pods that none of them is for may ask for anything (`open`) or nothing."""
+
+    rules: tuple[Rule, ...] = ()
+    open: bool = False
+    pod_users: frozenset[int | None] = frozenset()
+    """Users that only Pods have: no native job is theirs. None is the token's own."""
+
+    def rule_for(self, namespace: str, service_account: str) -> Rule | None:
+        """Returns the rule that counts for such Pods, None where there is none."""
+        return next((r for r in self.rules if r.matches(namespace, service_account)), None)
+
+
+OPEN = Policy(open=True)
+"""Any annotation; jobs are the token's own user's unless the Pod says otherwise."""
+RESTRICTED = Policy()
+"""Nothing without a rule."""
+
+
+def judged(pod: Pod, policy: Policy, translation: TranslationConfig) -> Pod:
+    """Returns the Pod with its job as the policy has it: defaults filled in, what is not allowed taken
+    out, and every such thing among the problems of its request."""
+    request = _apart(_permitted(pod, policy, translation), policy, translation)
+    return pod if request is pod.request else pod._replace(request=request)
+
+
+def _permitted(pod: Pod, policy: Policy, translation: TranslationConfig) -> Request:
+    rule, request = policy.rule_for(pod.namespace, pod.service_account), pod.request
+    if rule is None and policy.open:
+        return request
+    if rule is None:
+        changes: dict[str, Any] = dict.fromkeys(_JUDGED)
+        problems = [_no_rule(pod)]
+    else:
+        verdict = _Verdict(rule, request, translation.annotation_prefix)
+        changes, problems = verdict.changes, verdict.problems
+    job = replace(request.job, **changes)
+    given = frozenset(name for name in changes if getattr(request.job, name) is None)
+    told = (*request.problems, *problems)
+    return replace(request, job=job, problems=told, by_policy=given)
+
+
+def _apart(request: Request, policy: Policy, translation: TranslationConfig) -> Request:
+    """Keeps a Pod's GPUs and those of native jobs apart, as far as the settings want it."""
+    job = request.job
+    found = shared_gpus(job, translation.shared_gpus, policy.pod_users, translation.annotation_prefix)
+    if found is None:
+        return request
+    return replace(
+        request,
+        job=replace(job, shared=found.shared),
+        problems=(*request.problems, *translation.see("shared-gpus", found.problem)),
+        warnings=(*request.warnings, *translation.see("shared-gpus", found.warning)),
+    )
+
+
+def _no_rule(pod: Pod) -> str:
+    return (
+        f"no rule of the policy is for Pods of namespace {pod.namespace} and ServiceAccount"
+        f" {pod.service_account}: whoever runs slurm-extender must give them a Slurm user"
+    )
+
+
+class _Verdict:
+    """What one rule makes of one job."""
+
+    def __init__(self, rule: Rule, request: Request, prefix: str) -> None:
+        job = request.job
+        self._rule = rule
+        self._prefix = prefix
+        self._request = request
+        self.problems: list[str] = []
+        self.changes: dict[str, Any] = self._owner(job)
+        for name in _LISTED:
+            choice = rule.fields.get(name, Choice())
+            self.changes[name] = self._chosen(name, getattr(job, name), choice)
+        self.changes["priority"] = self._priority(job.priority)
+        self.changes["time_limit_minutes"] = self._time_limit(job.time_limit_minutes)
+
+    def _owner(self, job: JobSpec) -> dict[str, int | str | None]:
+        rule = self._rule
+        user = self._chosen("user_id", job.user_id, rule.user)
+        if user is None and job.user_id is None and not rule.token:
+            self.problems.append(
+                f"{self._label()} gives no user: set the annotation {self._prefix}user-id, of which it"
+                f" allows {rule.user}"
+            )
+        own = user if rule.group.default is None else None
+        group = self._chosen("group_id", job.group_id, rule.group, own)
+        return {"user_id": user, "group_id": group}
+
+    def _chosen(
+        self, name: str, asked: int | str | None, choice: Choice, own: int | str | None = None
+    ) -> int | str | None:
+        """`own` may be asked for besides."""
+        if asked is None:
+            return choice.default
+        if asked == own or choice.permits(asked):
+            return asked
+        self._refuse(name, asked, str(choice))
+        return choice.default
+
+    def _priority(self, asked: int | None) -> int | None:
+        most = self._rule.max_priority
+        if asked is None or (most is not None and asked <= most):
+            return asked
+        self._refuse("priority", asked, _priorities(self._rule))
+        return None
+
+    def _time_limit(self, asked: int | None) -> int | None:
+        default, most = self._rule.timeout_minutes, self._rule.max_timeout_minutes
+        if asked is None:
+            return most if default is None else default
+        if most is None or asked <= max(most, default or 0):
+            return asked
+        self.problems.append(
+            f"a time limit of {asked} minutes ({self._asker('time_limit_minutes')}) is not allowed by"
+            f" {self._label()}, which allows {_time_limits(self._rule)}"
+        )
+        return most
+
+    def _refuse(self, name: str, asked: int | str, allowed: str) -> None:
+        self.problems.append(
+            f"{self._asker(name)}: {shown(str(asked), _SHOWN)} is not allowed by {self._label()}, which"
+            f" allows {allowed}"
+        )
+
+    def _asker(self, name: str) -> str:
+        return self._request.asker(name, self._prefix)
+
+    def _label(self) -> str:
+        return f"the policy's rule {self._rule.name!r}"
+
+
+def described(rule: Rule) -> Iterator[str]:
+    """Yields, for people, what a rule gives and allows, a line for each annotation."""
+    choices = {"user_id": rule.user, "group_id": rule.group, **rule.fields}
+    for name, otherwise in _OTHERWISE.items():
+        choice = choices.get(name, Choice())
+        default = otherwise if choice.default is None else str(choice.default)
+        if name == "user_id" and rule.token:
+            default = "the token's own user"
+        yield f"{FIELD_NAMES[name]}: {default}; may be asked for: {choice}"
+    yield f"priority: Slurm's; may be asked for: {_priorities(rule)}"
+    minutes = rule.max_timeout_minutes if rule.timeout_minutes is None else rule.timeout_minutes
+    limit = "the partition's" if minutes is None else f"{minutes} minutes"
+    yield f"timeout: {limit}; may be asked for: {_time_limits(rule)}"
+
+
+def _priorities(rule: Rule) -> str:
+    return "none" if rule.max_priority is None else f"up to {rule.max_priority}"
+
+
+def _time_limits(rule: Rule) -> str:
+    most = rule.max_timeout_minutes
+    return "any" if most is None else f"up to {max(most, rule.timeout_minutes or 0)} minutes"

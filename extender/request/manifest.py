@@ -1,0 +1,18 @@
+"""A Pod's manifest as kube-scheduler sends it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+
+def _is_a_pod(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Only what everything here relies on: the API server validates the rest."""
+    for part in ("metadata", "spec"):
+        if not isinstance(manifest.get(part), dict):
+            raise ValueError(f"a Pod has an object {part!r}")  # noqa: TRY004 -- pydantic's word
+    return manifest
+
+
+PodManifest = Annotated[dict[str, Any], AfterValidator(_is_a_pod)]

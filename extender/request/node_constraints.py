@@ -1,0 +1,157 @@
+"""Which Nodes Kubernetes itself would refuse to a Pod, so that Slurm is not asked to choose them.
+
+Node selector, required node affinity, taints, cordons: what can be told from a Pod and a Node alone.
+Where its volumes are is known from its claims (`claims`); what depends on other Pods (anti-affinity,
+spread, ports) is kube-scheduler's to refuse. All Nodes are asked at once, by the index of `node_index`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import orjson
+
+from extender.request import limits
+from extender.request.resources import parse_quantity
+from wellknown import node_mapping
+
+Manifest = Mapping[str, Any]
+
+
+_SMALL = 512
+
+
+class Taint(NamedTuple):
+    key: str
+    value: str
+    effect: str
+
+
+CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Kubernetes Node."""
+
+    name: str
+    slurm_name: str
+    """Of the Slurm node that it names; whether it stands for it is `node_mapping`'s to say."""
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    cpus: Decimal | None = None
+    """What it has, as Kubernetes counts: logical CPUs."""
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    """What all Pods on it may request together, as quantities."""
+
+    @classmethod
+    def parse(cls, manifest: Manifest, name_label: str) -> Node:
+        """Returns a Node from its manifest; `name_label` is the label that may name its Slurm node."""
+        metadata, spec = manifest["metadata"], manifest.get("spec") or {}
+        labels = metadata.get("labels") or {}
+        taints = tuple(
+            Taint(t["key"], t.get("value") or "", t["effect"]) for t in spec.get("taints") or ()
+        )
+        name = metadata["name"]
+        cordoned = bool(spec.get("unschedulable"))
+        status = manifest.get("status") or {}
+        capacity, allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
+        cpus = parse_quantity(capacity["cpu"]) if "cpu" in capacity else None
+        slurm_name = node_mapping.slurm_name(name, labels, name_label)
+        return cls(name, slurm_name, labels, taints, cordoned, cpus, allocatable)
+
+    @property
+    def effective_taints(self) -> tuple[Taint, ...]:
+        """Returns its taints. A cordon is one that the node controller adds a moment later."""
+        return (*self.taints, CORDON) if self.unschedulable else self.taints
+
+
+def gains(before: Node, after: Node) -> bool:
+    """Tells whether a Node may be open to Pods now to which it was not before: it has lost a taint, or
+    has other labels, or more of a resource."""
+    untainted = not set(before.effective_taints) <= set(after.effective_taints)
+    return untainted or before.labels != after.labels or _has_more(before.allocatable, after.allocatable)
+
+
+def _has_more(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    changed = ((name, amount) for name, amount in after.items() if before.get(name) != amount)
+    return any(
+        parse_quantity(amount) > parse_quantity(before.get(name, "0")) for name, amount in changed
+    )
+
+
+class Demands(NamedTuple):
+    """What a Pod demands of Nodes, as its manifest says it."""
+
+    selector: Mapping[str, str]
+    terms: list[Manifest] | None
+    """Node selector terms, any of which may match; None where there is no required affinity."""
+    tolerations: list[Manifest]
+    claimed: Sequence[Sequence[Manifest]] = ()
+    """For each of its claims that is somewhere, such terms: one of each must match."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConstraints:
+    """What a Pod demands of Nodes, in a form that is small to keep and soon compared."""
+
+    signature: bytes
+    """The same for equal constraints: Pods made from one template share it."""
+    packed: bytes
+    """JSON, compressed where it is long."""
+
+    @classmethod
+    def parse(cls, spec: Manifest) -> NodeConstraints:
+        """Returns the constraints of a Pod's spec."""
+        return cls._pack(limits.demands(spec))
+
+    def with_claimed(self, terms: Sequence[Sequence[Manifest]]) -> NodeConstraints:
+        """Returns them for a Pod whose claims are somewhere."""
+        return self._pack(orjson.dumps(tuple(self.demands._replace(claimed=terms))))
+
+    @classmethod
+    def _pack(cls, text: bytes) -> NodeConstraints:
+        packed = text if len(text) < _SMALL else zlib.compress(text, 1)
+        return cls(blake2b(text, digest_size=16).digest(), packed)
+
+    @property
+    def demands(self) -> Demands:
+        """Returns them to be looked into, which takes up to a millisecond."""
+        text = self.packed if self.packed.startswith(b"[") else zlib.decompress(self.packed)
+        return Demands(*orjson.loads(text))
+
+
+ANYWHERE = NodeConstraints.parse({})
+"""No constraints."""
+
+
+class Tolerated:
+    """What tolerations let pass. Source: k8s.io/api/core/v1 Toleration.ToleratesTaint."""
+
+    def __init__(self, tolerations: list[Manifest]) -> None:
+        self._kinds = {kind for each in tolerations if (kind := _kind(each)) is not None}
+
+    def passes(self, taint: Taint) -> bool:
+        """Tells whether a taint closes its Node to nobody, or not to this Pod."""
+        return taint.effect == "PreferNoSchedule" or any(
+            (key, value, effect) in self._kinds
+            for key in (taint.key, None)
+            for value in (taint.value, None)
+            for effect in (taint.effect, None)
+        )
+
+
+def _kind(toleration: Manifest) -> tuple[str | None, str | None, str | None] | None:
+    """The key, value and effect of the taints that are tolerated; None for any. A toleration that
+    tolerates nothing has no kind."""
+    key, effect = toleration.get("key") or None, toleration.get("effect") or None
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Exists":
+        return key, None, effect
+    return (key, toleration.get("value") or "", effect) if operator == "Equal" and key else None

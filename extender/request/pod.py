@@ -1,0 +1,179 @@
+"""A Pod as placement sees it: a small snapshot of one version of the object, not its manifest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from extender.request.feasible_nodes import FeasibleNodes
+from extender.request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, own_grace
+from extender.request.job_request import MANDATORY, Request, read_request
+from extender.request.pod_end import end_in_words
+from extender.request.translation import Manifest, TranslationConfig
+from wellknown.allocation import Allocation
+from wellknown.job_key import whole_number
+from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, HELD_BACK, JOB_ID, WAITING
+
+_MOST_GATES = 4  # of others, which are only told
+_MOST_ATTEMPTS = 1_000_000
+_LONGEST_REFUSAL = 400
+_INSUFFICIENT = re.compile(r"Insufficient (\S+)")
+_TOO_MANY_PODS = "Too many pods"
+
+
+class Pod(NamedTuple):
+    """One version of a Pod. A tuple, since each version is made anew, and copied some times."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    request: Request
+    created: str = ""
+    priority: int = 0
+    gates: tuple[str, ...] = ()
+    node: str | None = None
+    attempt: int = 1
+    job_id: int | None = None
+    allocation: Allocation | None = None
+    deleting: bool = False
+    deletion_grace: int = 0
+    """With how long a grace it is being deleted, in seconds: whoever deletes it chooses."""
+    grace: int = KUBERNETES_DEFAULT_S
+    """Its own, in seconds."""
+    eviction_grace: int = KUBERNETES_DEFAULT_S
+    """The grace that its eviction gives it (`GraceRule.of_eviction`)."""
+    finished: bool = False
+    end: str = ""
+    """How it ended, or why it is being deleted."""
+    doomed: bool = False
+    """Our condition on it says that its job has ended, and that its deletion is held back."""
+    told_to_wait: bool = False
+    """Our condition on it says that it waits."""
+    offered: FeasibleNodes | None = None
+    """What kube-scheduler offered instead of an allocated Node."""
+    looked_at: bool = False
+    """kube-scheduler looked for a Node, and found none."""
+    refusal: str = ""
+    """In its words, where that was by its own rules: not because the allocation was not there yet."""
+    lacks_room: bool = False
+    """Among its words is that Nodes lack what Slurm may make room for (`lacks_room`)."""
+    obstacle: str | None = None
+    """What it refers to that is not ready, so that it can be bound nowhere; in words for its author."""
+    provisioned_on: str | None = None
+    """The Node where a volume is being made for it."""
+    service_account: str = "default"
+    touch: int = 0
+    """Another number once somebody has annotated it; what the extender itself writes does not count."""
+
+    @property
+    def gated(self) -> bool:
+        """Tells whether our own scheduling gate holds the Pod back."""
+        return GATE in self.gates
+
+    @property
+    def leaving(self) -> bool:
+        """Tells whether it is being deleted, and as soon as an eviction would have it gone."""
+        return self.deleting and self.deletion_grace <= self.eviction_grace
+
+    @property
+    def lingers_s(self) -> float:
+        """Returns for how many seconds its containers may still run if this was its last version. A
+        kubelet has a Pod dropped when they have ended, and says so in its phase first (canBeDeleted,
+        since Kubernetes 1.27); a force deletion does not wait for that."""
+        there = self.node is not None and not self.finished
+        return max(1, self.grace) + KUBELET_S if there else 0.0
+
+    @property
+    def unschedulable(self) -> bool:
+        """Tells whether kube-scheduler refuses every Node by its own rules."""
+        return bool(self.refusal)
+
+    @property
+    def other_gates(self) -> tuple[str, ...]:
+        """Returns the gates that others put on the Pod, which stay."""
+        return tuple(gate for gate in self.gates if gate != GATE)
+
+
+def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Request | None = None) -> Pod:
+    """Returns the snapshot of a Pod's manifest. Never raises on what a user can write. `request` is what
+    it asks for, where that has been read already."""
+    metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    false, grace = _false(status), own_grace(spec)
+    waiting, scheduled = false.get(CONDITION), false.get("PodScheduled") or {}
+    looked_at = scheduled.get("reason") == "Unschedulable"
+    refusal = _refusal(scheduled) if looked_at else ""
+    return Pod(
+        uid=metadata.get("uid") or "",
+        namespace=metadata.get("namespace") or "default",
+        name=metadata.get("name") or metadata.get("generateName") or "",
+        resource_version=metadata.get("resourceVersion") or "",
+        request=request or read_request(manifest, translation),
+        service_account=spec.get("serviceAccountName") or "default",
+        created=metadata.get("creationTimestamp") or "",
+        priority=spec.get("priority") or 0,
+        gates=_gates(spec),
+        node=spec.get("nodeName") or None,
+        attempt=attempt_of(annotations),
+        job_id=whole_number(annotations.get(JOB_ID, "")),
+        allocation=Allocation.parse(annotations),
+        deleting="deletionTimestamp" in metadata,
+        deletion_grace=metadata.get("deletionGracePeriodSeconds") or 0,
+        grace=grace,
+        eviction_grace=translation.grace.of_eviction(grace),
+        finished=status.get("phase") in ("Succeeded", "Failed"),
+        end=end_in_words(manifest),
+        doomed=waiting is not None and waiting.get("reason") == HELD_BACK,
+        told_to_wait=waiting is not None,
+        offered=FeasibleNodes.parse(annotations),
+        looked_at=looked_at,
+        refusal=refusal[:_LONGEST_REFUSAL],
+        lacks_room=lacks_room(refusal, translation),
+        touch=_touch(annotations),
+    )
+
+
+def _touch(annotations: Mapping[str, str]) -> int:
+    return hash(frozenset(each for each in annotations.items() if not each[0].startswith(DOMAIN)))
+
+
+def _gates(spec: Manifest) -> tuple[str, ...]:
+    """Ours, and the first of the others: as they are lifted more come into sight."""
+    names = [gate["name"] for gate in spec.get("schedulingGates") or ()]
+    others = [name for name in names if name != GATE][:_MOST_GATES]
+    return (GATE, *others) if GATE in names else tuple(others)
+
+
+def attempt_of(annotations: Mapping[str, str]) -> int:
+    """Returns which attempt at placing a Pod its annotations number. One that nobody reaches is forged:
+    what follows it must still fit into a job's key."""
+    number = whole_number(annotations.get(ATTEMPT, "")) or 1
+    return number if number < _MOST_ATTEMPTS else 1
+
+
+def _false(status: Manifest) -> Mapping[str, Manifest]:
+    """Returns the conditions that are False, by type."""
+    conditions = status.get("conditions") or ()
+    return {each.get("type"): each for each in conditions if each.get("status") == "False"}
+
+
+def _refusal(unschedulable: Manifest) -> str:
+    words = (unschedulable.get("message") or "").strip() or "kube-scheduler finds no Node"
+    return "" if WAITING in words else words
+
+
+def lacks_room(refusal: str, translation: TranslationConfig) -> bool:
+    """Tells whether kube-scheduler says, in NodeResourcesFit's words, that Nodes lack what a job of
+    Slurm's may make room for by preempting others: CPUs, memory, GRES, or a place for one more Pod. No
+    job makes room for a resource that Slurm does not count."""
+    if not refusal:  # as nearly always
+        return False
+    lacking = {name.rstrip(".,") for name in _INSUFFICIENT.findall(refusal)}
+    return _TOO_MANY_PODS in refusal or not lacking.isdisjoint((*MANDATORY, *translation.gres))
+
+
+def is_retried(manifest: Manifest) -> bool:
+    """Tells whether a Pod's first attempt is over."""
+    return attempt_of(manifest["metadata"].get("annotations") or {}) > 1

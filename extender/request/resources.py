@@ -1,0 +1,143 @@
+"""What a Pod asks of a node, by Kubernetes' own arithmetic.
+
+The effective request of a resource is the larger of what runs together (app containers and sidecars)
+and the largest moment of the start-up sequence (an init container beside the sidecars before it), plus
+the Pod's overhead; pod-level requests, where given, take the containers' place.
+Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688 (overhead).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+Manifest = Mapping[str, Any]
+
+_QUANTITY = re.compile(
+    r"([+-]?(?:\d{1,30}\.?\d{0,30}|\.\d{1,30}))([eE][+-]?\d{1,2}|[KMGTPE]i|[numkMGTPE])?", re.ASCII
+)
+_LARGEST = Decimal(2**63 - 1)  # apimachinery's own bound
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+MEBIBYTE = 1 << 20
+_NOTHING = Decimal(0)
+_Kinds = tuple[str, str]
+"""Kinds of amounts: the second counts, and where it has none the first stands in."""
+
+
+@lru_cache(maxsize=1024)  # most Pods ask for what others ask for
+def parse_quantity(text: str | float) -> Decimal:
+    """Returns a Kubernetes quantity ("500m", "2Gi", "1e3") in its base unit.
+
+    Raises ValueError where the text is not a quantity.
+    """
+    found = _QUANTITY.fullmatch(str(text))
+    if found is None:
+        raise ValueError(f"{str(text)[:40]!r} is not a quantity")
+    amount = _scaled(Decimal(found[1]), found[2] or "")
+    if amount > _LARGEST:
+        raise ValueError(f"{str(text)[:40]!r} is too large a quantity")
+    return amount
+
+
+def _scaled(number: Decimal, suffix: str) -> Decimal:
+    if suffix in _BINARY:
+        return number * (1 << _BINARY[suffix])
+    if suffix in _DECIMAL:
+        return number.scaleb(_DECIMAL[suffix])
+    return number.scaleb(int(suffix[1:])) if suffix else number
+
+
+def effective_requests(spec: Manifest) -> dict[str, Decimal]:
+    """Returns what the scheduler reserves for a Pod, by resource name, in base units. A limit without a
+    request is a request: the API server fills that in, webhooks may come first."""
+    return _effective(spec, ("limits", "requests"))
+
+
+def effective_limits(spec: Manifest) -> dict[str, Decimal]:
+    """Returns what a Pod's limits let it use, likewise; what has no limit counts by its request."""
+    return _effective(spec, ("requests", "limits"))
+
+
+def _effective(spec: Manifest, kinds: _Kinds) -> dict[str, Decimal]:
+    sidecars: dict[str, Decimal] = {}
+    start_up: dict[str, Decimal] = {}
+    for container in spec.get("initContainers") or ():
+        lingering_pods = container.get("restartPolicy") == "Always"
+        for name, amount in _counted(container, kinds).items():
+            at_once = sidecars.get(name, _NOTHING) + amount
+            start_up[name] = max(start_up.get(name, _NOTHING), at_once)
+            if lingering_pods:
+                sidecars[name] = at_once
+    apps = (_counted(container, kinds) for container in spec.get("containers") or ())
+    together = _sum(sidecars, *apps)
+    total = together | {name: max(most, together.get(name, most)) for name, most in start_up.items()}
+    stands_in, counts = (_quantities((spec.get("resources") or {}).get(kind)) for kind in kinds)
+    return _sum(stands_in | total | counts, _quantities(spec.get("overhead")))
+
+
+def wrong_quantities(spec: Manifest) -> tuple[str, ...]:
+    """Returns what is wrong with each amount that cannot be read, in words."""
+    return tuple(
+        f"{place}.{name}: {problem}"
+        for place, amounts in _amounts(spec)
+        for name, text in (amounts or {}).items()
+        if (problem := _problem(text))
+    )
+
+
+def _amounts(spec: Manifest) -> Iterator[tuple[str, Mapping[str, str] | None]]:
+    """All that count, each with where it stands."""
+    holders = [("spec", spec)]
+    for field in ("initContainers", "containers"):
+        holders += [(str(each.get("name")), each) for each in spec.get(field) or ()]
+    for holder, each in holders:
+        resources = each.get("resources") or {}
+        for kind in ("requests", "limits"):
+            yield f"{holder}.resources.{kind}", resources.get(kind)
+    yield "spec.overhead", spec.get("overhead")
+
+
+def _problem(text: str | float) -> str | None:
+    try:
+        parse_quantity(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def whole(amount: Decimal, of: Decimal = Decimal(1)) -> int:
+    """Returns how many pieces of a size make up an amount, rounded up: Slurm counts by the piece."""
+    pieces, rest = divmod(amount, of)  # exact, which a quotient's 28 digits need not be
+    return int(pieces) + (rest > 0)
+
+
+def in_millis(amount: Decimal) -> str:
+    """Returns CPUs as Kubernetes writes them: "2", or "1500m"."""
+    millis = whole(amount, Decimal("0.001"))
+    return f"{millis}m" if millis % 1000 else str(millis // 1000)
+
+
+def mebibytes(amount: Decimal) -> int:
+    """Returns bytes as Slurm's megabytes (which are MiB), rounded up."""
+    return whole(amount, Decimal(MEBIBYTE))
+
+
+def _counted(holder: Manifest, kinds: _Kinds) -> dict[str, Decimal]:
+    stands_in, counts = (_quantities((holder.get("resources") or {}).get(kind)) for kind in kinds)
+    return stands_in | counts
+
+
+def _quantities(amounts: Mapping[str, str] | None) -> dict[str, Decimal]:
+    return {name: parse_quantity(text) for name, text in (amounts or {}).items()}
+
+
+def _sum(*parts: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    total: dict[str, Decimal] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, _NOTHING) + amount
+    return total

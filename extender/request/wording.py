@@ -1,0 +1,26 @@
+"""How long what a person is told may be, and what is cut where it is longer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MOST_TOLD = 1024
+"""Characters of an Event's message, as kube-apiserver takes it; a condition's is kept as short."""
+_CUT = "..."
+
+
+def cut(text: str, most: int = MOST_TOLD) -> str:
+    """Returns a text of at most so many characters: the end of a longer one goes, and dots say so."""
+    if len(text) <= most:
+        return text
+    return text[: most - len(_CUT)] + _CUT if most > len(_CUT) else ""
+
+
+def fitted(parts: Sequence[str], least: Sequence[int], most: int = MOST_TOLD) -> str:
+    """Returns the parts as one text of at most so many characters. Where they are longer those of these
+    indices are cut, the least important first, each only if cutting those before it is not enough."""
+    kept = [*parts]
+    for index in least:
+        over = sum(map(len, kept)) - most
+        kept[index] = cut(kept[index], len(kept[index]) - max(over, 0))
+    return cut("".join(kept), most)

@@ -1,0 +1,57 @@
+"""Requests that are answered, and those that are refused."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from fastapi import FastAPI
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+)
+from prometheus_fastapi_instrumentator import Instrumentator
+from prometheus_fastapi_instrumentator.metrics import default as default_metrics
+
+from service.metrics import FAST, SECONDS, child
+from service.seldom import Seldom
+
+
+class HttpTelemetry:
+    """Listens to the listeners."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        requests = default_metrics(registry=registry, latency_lowr_buckets=SECONDS)
+        assert requests is not None  # None is for metrics that are there already: the registry is new
+        self._requests = requests
+        self._verbs = Histogram(
+            "slurm_extender_verb_seconds",
+            "Requests of kube-scheduler and kube-apiserver answered, by HTTP status.",
+            ["verb", "status"],
+            buckets=FAST,
+            registry=registry,
+        )
+        self._refusals = Counter(
+            "slurm_extender_refusals",
+            "Requests and connections that a listener refused or ended, by why.",
+            ["listener", "why"],
+            registry=registry,
+        )
+        self._told: dict[tuple[str, str], Seldom] = {}
+
+    def answered(self, path: str, status: HTTPStatus, seconds: float) -> None:
+        """Takes note of a request to one of the verbs."""
+        verb = path.rpartition("/")[2]
+        child(self._verbs, verb, str(status.value)).observe(seconds)
+
+    def refused(self, listener: str, why: str) -> None:
+        """Takes note of a connection or a request that a listener did not take."""
+        child(self._refusals, listener, why).inc()
+        if (listener, why) not in self._told:
+            self._told[listener, why] = Seldom("a listener refuses")
+        self._told[listener, why].says(listener=listener, why=why)
+
+    def instrument(self, application: FastAPI) -> None:
+        """Measures the requests to an application of FastAPI."""
+        instrumentator = Instrumentator(should_instrument_requests_inprogress=False)
+        instrumentator.add(self._requests).instrument(application)

@@ -1,0 +1,235 @@
+"""What becomes of placeholders, adopted Pods, effects and evictions while this replica leads."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from extender.audit.compare import Finding, FindingKind
+from extender.node_sync.drain_decision import Tally as NodeTally
+from extender.node_sync.drain_decision import Why
+from extender.placement.events import Effect, Failure
+from extender.placement.eviction_limiter import EvictionLimiter
+from extender.placement.kept_back import REASONS
+from extender.placement.placeholder import Placeholder, State
+from extender.unmanaged.adoption import Adopted, Stage
+from service.health import Health
+from service.metrics import SECONDS, child
+from wellknown.log_fields import PodName, about
+
+log = structlog.get_logger()
+
+_LOUD = frozenset({State.EVICTING, State.REPLACING, State.REFUSED})
+_QUIET = frozenset({State.SEEN, State.SUBMITTING, State.DONE})
+
+
+class PlacementTelemetry:
+    """Listens to the ledger, the dispatcher, the audit and the nodes' controller. An outage that health
+    has told of is not told again for each effect that fails in it."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.health = Health()
+        self._moves = Counter(
+            "slurm_extender_moves",
+            "Placeholders that came into a state.",
+            ["state"],
+            registry=registry,
+        )
+        self._placement = Histogram(
+            "slurm_extender_placement_seconds",
+            "From a Pod first seen to its binding seen.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._effects = Histogram(
+            "slurm_extender_effect_seconds",
+            "Effects carried out on Slurm and Kubernetes, by how they ended.",
+            ["effect", "outcome"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._evictions = Counter(
+            "slurm_extender_evictions",
+            "Pods deleted because their job ended, by why it did.",
+            ["reason"],
+            registry=registry,
+        )
+        self._held_back = Gauge(
+            "slurm_extender_breaker_held_back",
+            "Deletions that the breaker holds back: more than may be in a minute.",
+            registry=registry,
+        )
+        self._findings = Gauge(
+            "slurm_extender_audit_findings",
+            "Differences between both systems that the leader's last audit found and confirmed.",
+            ["kind"],
+            registry=registry,
+        )
+        self._leads = Gauge(
+            "slurm_extender_leading",
+            "Whether this replica leads, which one does at a time.",
+            registry=registry,
+        )
+        self.audited(())
+        self._states = _States()
+        registry.register(self._states)
+
+    def observe(self, before: Placeholder | None, after: Placeholder) -> None:
+        """Takes note of a placeholder that came into another state."""
+        child(self._moves, after.state).inc()
+        if after.state is State.BOUND and before is not None:
+            self._placement.observe(after.since - after.first_seen)
+        if after.state is State.EVICTING and after.cause is not None:
+            self._evictions.labels(after.cause.reason).inc()
+        tell = log.warning if after.state in _LOUD else log.info
+        found_bound = before is None and after.state is State.BOUND  # at the start: very many
+        if after.state in _QUIET or found_bound:
+            if not log.is_enabled_for(logging.DEBUG):
+                return
+            tell = log.debug
+        tell(
+            "placeholder",
+            state=after.state,
+            before=before.state if before else None,
+            **about(after.pod, after.job_id),
+            node=after.allocation.node if after.allocation else None,
+            why=after.cause.message if after.cause else None,
+        )
+
+    def held_back(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
+        """Takes note of a change in what the breaker holds back; of the record that is one more."""
+        self._held_back.set(eviction_limiter.held)
+        if record is not None:
+            log.warning(
+                "deletion held back",
+                **about(record.pod, record.job_id),
+                why=record.evicted_for.message if record.evicted_for else "a job without its Pod",
+            )
+
+    def audited(self, findings: Iterable[Finding]) -> None:
+        """Takes note of all differences between both systems."""
+        tally = Tally(finding.kind for finding in findings)
+        for kind in FindingKind:
+            self._findings.labels(kind).set(tally[kind])
+
+    def done(self, effect: Effect, seconds: float) -> None:
+        """Takes note of an effect that was carried out."""
+        child(self._effects, type(effect).__name__, "done").observe(seconds)
+
+    def failed(
+        self, effect: Effect, seconds: float, failure: Failure, about_it: Mapping[str, Any]
+    ) -> None:
+        """Takes note of an effect that failed, and logs it, unless health has told of the outage that is
+        its cause."""
+        outcome, name = failure.remedy.name.lower(), type(effect).__name__
+        child(self._effects, name, outcome).observe(seconds)
+        tell = self.health.news(failure.trouble, log.info)
+        tell(
+            "effect failed",
+            effect=name,
+            **about_it,
+            outcome=outcome,
+            error=failure.inner or failure.message,
+        )
+
+    def event_failed(self, event: Mapping[str, Any], failure: Failure) -> None:
+        """Takes note of an Event about a Pod that could not be made."""
+        tell = self.health.news(failure.trouble, log.warning)
+        pod, name = PodName.of(event["involvedObject"]), event["metadata"]["name"]
+        tell("Event not made", **about(pod), name=name, error=failure.inner)
+
+    def adopted(self, record: Adopted) -> None:
+        """Takes note of an adopted Pod whose job came into another stage."""
+        adopted_pod = record.adopted_pod
+        tell = log.info if record.stage in (Stage.WAITING, Stage.RUNNING) else log.warning
+        tell(
+            "adopted Pod", stage=record.stage, **about(adopted_pod, record.job_id), node=adopted_pod.node
+        )
+
+    @contextmanager
+    def leading(
+        self,
+        placeholders: Callable[[], Iterable[Placeholder]],
+        nodes: Callable[[], NodeTally],
+        adopted_pods: Callable[[], Mapping[Stage, int]] = dict,
+    ) -> Iterator[None]:
+        """While it lasts, this replica leads and these are its placeholders, counted when asked for, the
+        nodes that it keeps, and how many adopted Pods are in which stage."""
+        self._states.placeholders, self._states.nodes = placeholders, nodes
+        self._states.adopted_pods = adopted_pods
+        self._leads.set(1)
+        try:
+            yield
+        finally:
+            self._states.placeholders, self._states.nodes = tuple, NodeTally
+            self._states.adopted_pods = dict
+            self._leads.set(0)
+            self._held_back.set(0)
+            self.audited(())
+
+
+class _States(Collector):
+    placeholders: Callable[[], Iterable[Placeholder]] = tuple
+    nodes: Callable[[], NodeTally] = NodeTally
+    adopted_pods: Callable[[], Mapping[Stage, int]] = dict
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        placeholders = tuple(self.placeholders())
+        tally = Tally(p.state for p in placeholders)
+        family = GaugeMetricFamily(
+            "slurm_extender_placeholders", "Placeholders by state.", labels=["state"]
+        )
+        for state in State:
+            family.add_metric([state], tally[state])
+        yield family
+        nodes = self.nodes()
+        drained = GaugeMetricFamily(
+            "slurm_extender_drained_nodes",
+            "Slurm's nodes that are drained for what is wrong in Kubernetes, by what that is.",
+            labels=["cause"],
+        )
+        for why in Why:
+            drained.add_metric([why], nodes.drained.get(why, 0))
+        yield drained
+        yield GaugeMetricFamily(
+            "slurm_extender_spared_nodes",
+            "Nodes that are not ready, while they are too many for any more to be drained.",
+            value=nodes.spared,
+        )
+        adopted_pods = self.adopted_pods()
+        adopted = GaugeMetricFamily(
+            "slurm_extender_adopted",
+            "Pods that another scheduler bound to Slurm's nodes, by where the jobs for them stand.",
+            labels=["stage"],
+        )
+        for stage in Stage:
+            adopted.add_metric([stage], adopted_pods.get(stage, 0))
+        yield adopted
+        kept = Tally(p.cause.reason for p in placeholders if p.cause and p.state is State.SEEN)
+        kept_back = GaugeMetricFamily(
+            "slurm_extender_kept_back",
+            "Pods for which no job is asked, since they could not use it, by what their condition says.",
+            labels=["reason"],
+        )
+        for reason in sorted(REASONS):
+            kept_back.add_metric([reason], kept[reason])
+        yield kept_back
+        without = sum(p.state is State.BOUND and p.cause is not None for p in placeholders)
+        yield GaugeMetricFamily(
+            "slurm_extender_pods_without_job",
+            "Bound Pods whose job Slurm has lost, and whose next one does not run yet.",
+            value=without,
+        )

@@ -1,0 +1,47 @@
+"""What Slurm is asked, and what of its answers cannot be read."""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+)
+
+from service.metrics import child
+from service.seldom import Seldom
+
+
+class SlurmTelemetry:
+    """Listens to the client of slurmrestd."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._rest_calls = Counter(
+            "slurm_extender_slurmrestd_calls",
+            "Requests to slurmrestd; `GET jobs/state` is about all jobs.",
+            ["call"],
+            registry=registry,
+        )
+        self._rest_bytes = Counter(
+            "slurm_extender_slurmrestd_bytes",
+            "What these requests (sent) and the bodies of their replies (received) came to.",
+            ["call", "direction"],
+            registry=registry,
+        )
+        self._malformed = Counter(
+            "slurm_extender_malformed_entries",
+            "Entries of slurmrestd's replies that could not be read and were passed over, by the call.",
+            ["call"],
+            registry=registry,
+        )
+        self._malformed_told = Seldom("an entry of Slurm's answer cannot be read, and is passed over")
+
+    def asked(self, call: str, sent: int, received: int) -> None:
+        """Takes note of a request to slurmrestd and its bytes."""
+        child(self._rest_calls, call).inc()
+        child(self._rest_bytes, call, "sent").inc(sent)
+        child(self._rest_bytes, call, "received").inc(received)
+
+    def malformed(self, call: str, why: str) -> None:
+        """Takes note of an entry in a reply of slurmrestd's that cannot be read."""
+        child(self._malformed, call).inc()
+        self._malformed_told.says(call=call, why=why)

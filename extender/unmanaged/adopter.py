@@ -1,0 +1,85 @@
+"""The leader's care for adopted Pods: each round asks Slurm for the states of their jobs, all in one
+question, and carries out what `adoption` makes of them.
+
+A round begins soon after an adopted Pod came or went, and every second or so. What a round asks for is
+answered before the next begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from extender.cluster.view import ClusterView
+from extender.control.dispatcher import Dispatcher
+from extender.placement.config import Context, PlacementConfig
+from extender.placement.events import Effect
+from extender.unmanaged.adoption import Adoptions
+from extender.unmanaged.capacity_watch import OccupancyView
+from service.health import Health
+from slurm_client.errors import SlurmError
+from slurm_client.protocol import Slurm
+
+PART = "adoption"
+
+_INTERVAL_S = 1.0
+_SHARE = 10  # a round that takes long is followed by ten times as long a pause
+_TOGETHER_S = 0.1  # adopted Pods that come within this time share a round
+_WORKERS = 8
+
+
+class Adopter:
+    """Asks for, watches and ends the jobs of adopted Pods."""
+
+    def __init__(
+        self,
+        adoptions: Adoptions,
+        occupancy: OccupancyView,
+        slurm: Slurm,
+        health: Health,
+        rules: PlacementConfig,
+        view: Callable[[], ClusterView],
+    ) -> None:
+        self._adoptions = adoptions
+        self._occupancy = occupancy
+        self._slurm = slurm
+        self._health = health
+        self._rules = rules
+        self._view = view
+
+    async def run(self, dispatcher: Dispatcher) -> None:
+        """Goes its rounds for ever."""
+        while True:
+            self._occupancy.adopted_pods_changed.clear()
+            began = dispatcher.now()
+            try:
+                await self._go_round(dispatcher)
+            except SlurmError as error:
+                self._health.says(PART, error)
+            else:
+                self._health.says(PART, None)
+            await asyncio.sleep(_TOGETHER_S)
+            await self._pause(max(_INTERVAL_S, _SHARE * (dispatcher.now() - began - _TOGETHER_S)))
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._occupancy.adopted_pods_changed.wait()
+        except TimeoutError:
+            return
+
+    async def _go_round(self, dispatcher: Dispatcher) -> None:
+        adoptions, view = self._adoptions, self._view()
+        adoptions.see(self._occupancy.adopted_pods, view)
+        asked = adoptions.job_ids
+        if not asked:
+            return
+        states = await self._slurm.states(asked)
+        effects = adoptions.round(states, Context(dispatcher.now(), self._rules, view))
+        left = iter(effects)
+        await asyncio.gather(*(self._work(left, dispatcher) for _ in range(_WORKERS)))
+
+    async def _work(self, left: Iterator[Effect], dispatcher: Dispatcher) -> None:
+        for effect in left:
+            outcome = await dispatcher.outcome_of(effect, self._adoptions.whose(effect))
+            self._adoptions.apply(outcome, dispatcher.now())

@@ -1,0 +1,368 @@
+"""Pods that another scheduler bound to Slurm's nodes, and the jobs that stand for them there.
+
+An adopted Pod's job is pinned to the node where its Pod runs, so that Slurm does not give that room
+away. It never ends the Pod, which is somebody else's: only the Pod's end ends the job. Each round
+compares the adopted Pods that there are with what Slurm says of their jobs. Nothing needs to outlive the
+leader: the jobs are under ids that can be computed, at attempt 0, since nobody has tried to place the
+Pod.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from extender.cluster.view import ClusterView
+from extender.placement.config import Context, PlacementConfig
+from extender.placement.events import (
+    CancelJob,
+    Effect,
+    Failure,
+    Outcome,
+    ReadJob,
+    RecordAdoption,
+    Remedy,
+    Submit,
+)
+from extender.placement.next_effect import BEFORE_ALL
+from extender.placement.ownership import Claim, is_own
+from extender.request.annotations import LONGEST_MINUTES
+from extender.request.job_request import gres_of
+from extender.request.pod_end import with_words
+from extender.request.resources import effective_requests, mebibytes, whole
+from extender.request.translation import TranslationConfig
+from extender.unmanaged.capacity import adopted_as, exempt
+from slurm_client.model import UNKNOWN_STATE, Job, JobSpec, JobState, Partition
+from wellknown.job_key import ADOPTED_ATTEMPT, JobIdRange, PlaceholderKey, job_name
+
+Manifest = Mapping[str, Any]
+
+COMMENT = "adopted: another scheduler has bound this Pod, which runs on without its job"
+_OVER = ("Succeeded", "Failed")
+_ENDED_PAUSE_S = 10.0  # Slurm may have preempted it, and would again
+_REFUSED_PAUSE_S = (10.0, 600.0)
+_NOTE_PAUSE_S = 10.0
+_GONE = "Pod is gone"
+
+
+class Stage(StrEnum):
+    WAITING = "waiting"
+    """Slurm is asked for the job, or holds it pending: there is no room for what runs there already."""
+    RUNNING = "running"
+    """Slurm counts the Pod."""
+    CANCELLED = "cancelled"
+    """Somebody has cancelled the job: this leader does not ask for it again."""
+    REFUSED = "refused"
+    """Slurm says that there can be no such job. It is asked now and then."""
+
+
+_KEPT = frozenset({Stage.CANCELLED, Stage.REFUSED})
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedPod:
+    """A Pod that runs on a Node without our doing, and what it requests there, as Slurm counts it."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cpus: int
+    memory_mb: int
+    gres: tuple[tuple[str, int], ...] = ()
+    noted: int | None = None
+    """The job that stands on the Pod as its own."""
+
+
+def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod | None:
+    """Returns a Pod as one to adopt, None where it is not to have a job: it is ours, not bound,
+    over, exempt (what Slurm sets apart for the system is for those), or requests nothing that Slurm
+    counts."""
+    metadata, spec = manifest["metadata"], manifest["spec"]
+    node, phase = spec.get("nodeName"), (manifest.get("status") or {}).get("phase")
+    if (
+        not translation.adopts
+        or not node
+        or phase in _OVER
+        or translation.manages(manifest)
+        or exempt(manifest)
+    ):
+        return None
+    try:
+        amounts = effective_requests(spec)
+    except ValueError:  # too large a number: kube-apiserver lets no other through
+        return None
+    cpus = whole(amounts.get("cpu", Decimal(0)), translation.cpu_unit)
+    memory_mb, gres = mebibytes(amounts.get("memory", Decimal(0))), gres_of(amounts, translation)
+    if not (cpus or memory_mb or gres):
+        return None
+    # Slurm has no job without a CPU, and takes no memory for all of it.
+    return AdoptedPod(
+        uid=metadata["uid"],
+        namespace=metadata.get("namespace") or "default",
+        name=metadata["name"],
+        node=node,
+        cpus=max(1, cpus),
+        memory_mb=max(1, memory_mb),
+        gres=gres,
+        noted=adopted_as(manifest),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """One adopted Pod, and where its job stands. Times are the ledger's clock, in seconds."""
+
+    adopted_pod: AdoptedPod
+    key: PlaceholderKey
+    job_id: int
+    stage: Stage = Stage.WAITING
+    ours: bool = False
+    """It is certain that the job under this id has our key: it was made or read by us."""
+    failures: int = 0
+    """How many times in a row it was refused."""
+    not_before: float = 0.0
+    """When Slurm may be told, or asked for, anything about it again."""
+    quiet_until: float = 0.0
+    """When the Pod may be written to again, after that failed."""
+    job_name: str = ""
+    """What the job is called, if it was read."""
+
+    @property
+    def called(self) -> str:
+        """Returns what its job is called, as far as is known."""
+        return self.job_name or job_name(self.adopted_pod.namespace, self.adopted_pod.name)
+
+    def read(self, job: Job) -> Adopted | None:
+        """Returns the record after the job under its id was read; None where that is another's."""
+        adopted_pod = self.adopted_pod
+        claim = Claim(
+            cluster=self.key.cluster,
+            uid=adopted_pod.uid,
+            job_name=job_name(adopted_pod.namespace, adopted_pod.name),
+            ids=(self.job_id,),
+            attempt=ADOPTED_ATTEMPT,
+        )
+        return replace(self, ours=True, job_name=job.name) if is_own(job, claim) else None
+
+    def next_try(self, ids: JobIdRange, **changes: Any) -> Adopted:
+        """Returns the record with the next id that the Pod may have a job under."""
+        key = replace(self.key, attempt_try=self.key.attempt_try + 1)
+        return replace(self, key=key, job_id=key.job_id(ids), ours=False, job_name="", **changes)
+
+    def at(self, stage: Stage) -> Adopted:
+        """Returns the record in a stage; itself where it is in that one."""
+        return self if self.stage is stage else replace(self, stage=stage)
+
+
+class Adoptions:
+    """All adopted Pods of a leader. `found` are the live jobs of adopted Pods that Slurm had when it
+    began to lead; `observer` hears of every record that came into another stage."""
+
+    def __init__(
+        self,
+        rules: PlacementConfig,
+        found: Iterable[tuple[PlaceholderKey, Job]] = (),
+        observer: Callable[[Adopted], None] = lambda _: None,
+    ) -> None:
+        self._rules = rules
+        self._observer = observer
+        self._adopted: dict[str, Adopted] = {}
+        self._ending: dict[int, Adopted] = {}
+        """By job: those whose Pods are gone, and second ones."""
+        self._found: defaultdict[str, list[PlaceholderKey]] = defaultdict(list)
+        for key, _ in sorted(found, key=lambda one: not one[1].state.running):
+            self._found[key.uid].append(key)
+
+    @property
+    def job_ids(self) -> frozenset[int]:
+        """Returns the ids of the jobs whose states matter."""
+        adopted = (record.job_id for record in self._adopted.values())
+        return frozenset((*adopted, *self._ending))
+
+    @property
+    def tally(self) -> Mapping[Stage, int]:
+        """Returns how many adopted Pods there are in each stage."""
+        return Counter(record.stage for record in self._adopted.values())
+
+    def see(self, adopted_pods: Mapping[str, AdoptedPod], view: ClusterView) -> None:
+        """Takes who the adopted Pods are now. Those on Nodes that Slurm does not have need no job."""
+        for uid in self._adopted.keys() - adopted_pods.keys():
+            record = self._adopted.pop(uid)
+            self._ending[record.job_id] = replace(record, not_before=0.0)
+        for uid, adopted_pod in adopted_pods.items():
+            known = self._adopted.get(uid)
+            if known is not None:
+                if known.adopted_pod is not adopted_pod:
+                    self._adopted[uid] = replace(known, adopted_pod=adopted_pod)
+            elif _place(adopted_pod, view) is not None:
+                self._adopted[uid] = self._begin(adopted_pod)
+
+    def round(self, states: Mapping[int, JobState], at: Context) -> tuple[Effect, ...]:
+        """Takes what a healthy Slurm says of the `job_ids` (what is missing it does not know), and
+        returns what is to be done: all of it is to be carried out, and answered by `apply`, before the
+        next round. What gives resources back comes first. An absence needs no confirmation: what Slurm
+        has it does not take twice."""
+        effects = [*self._endings(states, at.now)]
+        for record in tuple(self._adopted.values()):
+            state = states.get(record.job_id)
+            moved = self._moved(record, state, at.now)
+            self._store(moved)
+            effects += self._steps(moved, state if moved.job_id == record.job_id else None, at)
+        return tuple(effects)
+
+    def whose(self, effect: Effect) -> AdoptedPod:
+        """Returns the adopted Pod that an effect of a round is about."""
+        assert isinstance(effect, Submit | ReadJob | CancelJob | RecordAdoption)
+        ending = None if effect.job_id is None else self._ending.get(effect.job_id)
+        return (ending or self._adopted[effect.uid]).adopted_pod
+
+    def apply(self, outcome: Outcome, now: float) -> None:
+        """Takes what came of an effect."""
+        effect, result = outcome.effect, outcome.result
+        if isinstance(effect, RecordAdoption):
+            if isinstance(result, Failure):
+                noted = self._adopted[effect.uid]
+                self._adopted[effect.uid] = replace(noted, quiet_until=now + _NOTE_PAUSE_S)
+            return
+        assert isinstance(effect, Submit | ReadJob | CancelJob)
+        if effect.job_id in self._ending:
+            self._apply_to_ending(effect.job_id, effect, result, now)
+        else:
+            self._store(self._after(self._adopted[effect.uid], effect, result, now))
+
+    def _begin(self, adopted_pod: AdoptedPod) -> Adopted:
+        """With the job that it has, or else with the first try."""
+        ids, found = self._rules.ids, self._found.pop(adopted_pod.uid, [])
+        for second in found[1:]:
+            self._ending[second.job_id(ids)] = Adopted(
+                adopted_pod, second, second.job_id(ids), ours=True
+            )
+        first = PlaceholderKey(
+            self._rules.cluster,
+            adopted_pod.namespace,
+            adopted_pod.name,
+            adopted_pod.uid,
+            ADOPTED_ATTEMPT,
+        )
+        key = found[0] if found else first
+        return Adopted(adopted_pod, key, key.job_id(ids), ours=bool(found))
+
+    def _store(self, record: Adopted) -> None:
+        before = self._adopted[record.adopted_pod.uid]
+        self._adopted[record.adopted_pod.uid] = record
+        if record.stage is not before.stage:
+            self._observer(record)
+
+    # Jobs that nobody needs any more
+
+    def _endings(self, states: Mapping[int, JobState], now: float) -> Iterator[Effect]:
+        """One that arrives when this has been given up is the audit's to find."""
+        for job_id, record in tuple(self._ending.items()):
+            state = states.get(job_id)
+            if state is None or state.ended:
+                del self._ending[job_id]
+            elif not record.ours:
+                yield ReadJob(record.adopted_pod.uid, job_id)
+            elif now >= record.not_before:
+                yield CancelJob(
+                    record.adopted_pod.uid, job_id, record.called, with_words(COMMENT, _GONE)
+                )
+
+    def _apply_to_ending(self, job_id: int, effect: Effect, result: Any, now: float) -> None:
+        record = self._ending[job_id]
+        if isinstance(effect, CancelJob):
+            other = isinstance(result, Failure) and result.remedy is Remedy.OTHER_JOB
+            later = now + (0.0 if other else self._rules.recancel)
+            self._ending[job_id] = replace(record, ours=not other, not_before=later)
+        elif isinstance(result, Job):
+            read = record.read(result)
+            if read is None:
+                del self._ending[job_id]
+            else:
+                self._ending[job_id] = read
+
+    # Jobs of adopted Pods
+
+    def _moved(self, record: Adopted, state: JobState | None, now: float) -> Adopted:
+        """Returns the record after Slurm said this of its job."""
+        if state is None:
+            return record if record.stage in _KEPT else record.at(Stage.WAITING)
+        if state.base == UNKNOWN_STATE:  # it could not be read, or understood
+            return record
+        if not state.ended:
+            known = record.at(Stage.RUNNING if state.running else Stage.WAITING)
+            return known if record.ours else record
+        if record.stage is Stage.CANCELLED or (record.ours and state.base == "CANCELLED"):
+            return record.at(Stage.CANCELLED)
+        stage = record.stage if record.stage in _KEPT else Stage.WAITING
+        pause = _ENDED_PAUSE_S if record.ours and state.base != "TIMEOUT" else 0.0
+        later = max(record.not_before, now + pause)
+        return record.next_try(self._rules.ids, stage=stage, not_before=later)
+
+    def _steps(self, record: Adopted, state: JobState | None, at: Context) -> Iterator[Effect]:
+        adopted_pod, job_id = record.adopted_pod, record.job_id
+        wanted = job_id if record.stage is Stage.RUNNING else None
+        if adopted_pod.noted != wanted and at.now >= record.quiet_until:
+            yield RecordAdoption(adopted_pod.uid, adopted_pod.namespace, adopted_pod.name, wanted)
+        if record.stage is Stage.CANCELLED or at.now < record.not_before:
+            return
+        if state is not None and not record.ours:
+            yield ReadJob(adopted_pod.uid, job_id)
+        job = _asked(record, at.view) if state is None else None
+        if job is not None:
+            yield Submit(adopted_pod.uid, job_id, job, immediate=False)
+
+    def _after(self, record: Adopted, effect: Effect, result: Any, now: float) -> Adopted:
+        if isinstance(result, Failure):
+            return self._after_failure(record, result, now)
+        if isinstance(effect, Submit):
+            return replace(record.at(Stage.WAITING), ours=True, failures=0)
+        if not isinstance(result, Job):
+            return record
+        read = record.read(result)
+        return record.next_try(self._rules.ids) if read is None else replace(read, failures=0)
+
+    def _after_failure(self, record: Adopted, failure: Failure, now: float) -> Adopted:
+        shortest, longest = _REFUSED_PAUSE_S
+        never = failure.remedy is Remedy.CHANGE
+        refused = min(longest, shortest * 2 ** min(record.failures, 10))
+        pause = refused if never else self._rules.delay(failure.remedy, record.failures)
+        held_up = replace(record, failures=record.failures + 1, not_before=now + pause)
+        return held_up.at(Stage.REFUSED) if never else held_up
+
+
+def _place(adopted_pod: AdoptedPod, view: ClusterView) -> tuple[str, Partition] | None:
+    """Returns the node that an adopted Pod is on and the partition to ask for it in: the default one, if
+    it has the node, else the first that does."""
+    node = view.nodes.get(adopted_pod.node)
+    if node is None or view.node_of(node.slurm_name) is not node:
+        return None
+    with_it = [each for each in view.partitions.values() if node.slurm_name in each.nodes]
+    with_it.sort(key=lambda each: (not each.default, not each.up))
+    return (node.slurm_name, with_it[0]) if with_it else None
+
+
+def _asked(record: Adopted, view: ClusterView) -> JobSpec | None:
+    """Before all others: the Pod has its room already. If native jobs have it the job waits, and Slurm
+    keeps the node for it meanwhile."""
+    adopted_pod, place = record.adopted_pod, _place(record.adopted_pod, view)
+    if place is None:
+        return None
+    node, partition = place
+    return JobSpec(
+        name=job_name(adopted_pod.namespace, adopted_pod.name),
+        cpus=adopted_pod.cpus,
+        memory_mb=adopted_pod.memory_mb,
+        gres=adopted_pod.gres,
+        partition=partition.name,
+        comment=COMMENT,
+        priority=BEFORE_ALL,
+        required_nodes=(node,),
+        time_limit_minutes=min(partition.max_time_minutes or LONGEST_MINUTES, LONGEST_MINUTES),
+        admin_comment=str(record.key),
+    )

@@ -1,0 +1,361 @@
+"""Keeps what is free for unmanaged Pods: Slurm's nodes by asking, the Pods bound to them by watch.
+
+It runs on every replica. The Pods are watched; Slurm's nodes (not its jobs: their number does not
+matter) are read at the start, and then every second or so while such Pods ask or wait. /filter answers
+from memory; /bind has the one node read that it is about. A Pod that was refused is touched when room
+appears, since the end of a native job is no event in Kubernetes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from math import inf
+from typing import Any
+
+import structlog
+
+from extender.cluster.view import ClusterView
+from extender.request.translation import TranslationConfig
+from extender.unmanaged.adoption import AdoptedPod, adoptable
+from extender.unmanaged.capacity import (
+    Amounts,
+    Occupancy,
+    Refused,
+    exempt,
+    open_to_pods,
+    placeholder_of,
+    requested,
+)
+from kubernetes_client.errors import KubernetesError
+from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.watch import ResourceWatch
+from service.health import Health, common_trouble
+from slurm_client.errors import SlurmError
+from slurm_client.model import Node as SlurmNode
+from slurm_client.protocol import Slurm
+from wellknown.allocation import Allocation
+from wellknown.log_fields import about
+from wellknown.names import DOMAIN
+
+# Constant texts: kube-scheduler takes a changed message for news and tries again at once.
+FULL = "Slurm's jobs leave too little room on this Node"
+UNKNOWN = "Slurm's allocations are not known yet"
+TAKEN = "Pods that Slurm does not count have the room that it allocated"
+LEAVING = "Pods that are leaving this Node still have what Slurm gave to this one"
+ROOM_SEEN = DOMAIN + "room-seen"
+"""The annotation whose change wakes a refused Pod in kube-scheduler's queue."""
+RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+
+_INTERVAL_S = 1.0
+_SHARE = 10  # a reading that takes long is followed by ten times as long a pause
+_IDLE_S = 60.0
+_ASKS_AGAIN_S = 360.0  # kube-scheduler looks at every Pod that waits at least every five minutes
+_FAILURES = 3
+_PATIENCE_S = 2.0  # kube-scheduler schedules nobody while /preempt waits
+_MOST_TAKEN = 1000
+
+log = structlog.get_logger()
+
+
+class OccupancyView:
+    """`enabled` is False where unmanaged Pods are nobody's business here."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        slurm: Slurm,
+        translation: TranslationConfig,
+        health: Health,
+        view: Callable[[], ClusterView],
+        *,
+        enabled: bool = True,
+    ) -> None:
+        # Of Pods that name our scheduler, those out of scope are unmanaged too.
+        named = (
+            f"spec.schedulerName!={translation.scheduler_name}," if translation.scope.everything else ""
+        )
+        others = f"spec.nodeName!=,{named}{RUNNING}"
+        self._watch = ResourceWatch(
+            kubernetes, "pods", others, lambda trouble: health.says("watch of unmanaged Pods", trouble)
+        )
+        self._kubernetes = kubernetes
+        self._slurm = slurm
+        self._translation = translation
+        self._health = health
+        self._view = view
+        self._enabled = enabled
+        self._occupancy = Occupancy()
+        self._asked = asyncio.Event()
+        self._asked.set()  # one reading at the start, so that the first Pod need not wait for it
+        self._asked_at = -inf
+        self._failures = _FAILURES  # in a row; nothing is known before the first success
+        self._stale = False
+        """Nobody has asked for so long that Slurm's nodes are not read any more."""
+        self._pods_known = False
+        self._unmanaged: set[str] = set()
+        """The Pods on Nodes that are not ours, by uid: those that are adopted among them."""
+        self._slurms_nodes: Collection[str] = ()
+        """The Nodes that name Slurm's, as last read."""
+        self._taken: dict[str, int] = {}
+        self.adopted_pods: dict[str, AdoptedPod] = {}
+        """The Pods on Nodes that are to have a job, by uid; none where none are adopted."""
+        self.adopted_pods_changed = asyncio.Event()
+        """Set at every change of them."""
+
+    # What the verbs ask
+
+    def concerns(self, manifest: Manifest) -> bool:
+        """Tells whether a Pod that is not ours may only use what Slurm leaves."""
+        return self._enabled and not exempt(manifest)
+
+    def closed(self, manifest: Manifest, names: Sequence[str]) -> dict[str, str]:
+        """Returns the Nodes that a Pod that is not ours may not use now, and why. Waits for nothing."""
+        if not self.concerns(manifest):
+            return {}
+        self._note_question()
+        if self.known:
+            asked = requested(manifest, self._translation)
+            closed = dict.fromkeys(self._occupancy.closed(asked, names), FULL)
+            self._open_to_nominated(manifest, asked, closed)
+        else:
+            asked = Amounts()  # it is told when more is known, whether it fits then or not
+            closed = dict.fromkeys(self._slurms(names), UNKNOWN)
+        self._note(manifest, asked, refused=len(closed) == len(names))
+        return closed
+
+    async def open_without(
+        self, manifest: Manifest, victims: Mapping[str, Collection[str]]
+    ) -> list[str]:
+        """Returns the Nodes that a Pod that is not ours may use once others are gone. `victims`: their
+        uids, by Node. Nodes that are not Slurm's are kube-scheduler's alone. On Slurm's
+
+        - no Pod of ours may be among them: what its job leaves is Slurm's to give, to the next job of
+          its queue, so that one Pod after the other would be evicted in vain. A Pod of which nothing
+          is known counts as ours; so do all where unmanaged Pods are ignored;
+        - a Pod that may only use what Slurm leaves must fit then. Of the victims only those give room
+          that Slurm does not count: what an adopted one's job leaves is Slurm's to give, too.
+
+        Where Slurm's nodes were not read of late they are read now."""
+        slurms = self._slurms_or_newer(victims)
+        may = [node for node in slurms if self._unmanaged.issuperset(victims[node])]
+        if may and self.concerns(manifest):
+            self._note_question()
+            await self._renew()
+            known, asked = self.known and not self._stale, requested(manifest, self._translation)
+            fits = self._occupancy.fits_without
+            read = self._slurms_nodes if known else ()
+            may = [node for node in may if node in read and fits(asked, node, victims[node])]
+        refused = set(slurms).difference(may)
+        return [node for node in victims if node not in refused]
+
+    async def read_node(self, name: str) -> SlurmNode | None:
+        """Reads the Slurm node that a Node stands for, with all that is so when it is called; None where
+        Slurm has none. /filter knows it from then on. Raises SlurmError."""
+        own = self._view().nodes.get(name)
+        if own is None and self._view().nodes:
+            return None
+        node = await self._slurm.node(own.slurm_name if own is not None else name)
+        if node is not None:
+            self._occupancy.node_seen(name, open_to_pods(node, self._translation))
+        return node
+
+    def closed_to_ours(self, uid: str, allocation: Allocation) -> str | None:
+        """Returns why a Pod of ours cannot use its allocation, where /bind found that out."""
+        return TAKEN if self._taken.get(uid) == allocation.job_id else None
+
+    def allocation_taken(self, uid: str, job_id: int) -> None:
+        """Takes that what a job allocated was used by others already, so that /filter says so."""
+        if len(self._taken) >= _MOST_TAKEN:
+            self._taken.pop(next(iter(self._taken)))
+        self._taken[uid] = job_id
+
+    def may_have_adopted_pods(self, node: str) -> bool:
+        """Tells whether unmanaged Pods may be on a Node, by the watch."""
+        return self._enabled and (not self._pods_known or self._occupancy.has_adopted_pods(node))
+
+    def is_slurms(self, node: str) -> bool:
+        """Tells whether Slurm has a Node, by the last reading of its nodes or, for a newer Node, by its
+        partitions; yes, if nothing was seen of it."""
+        return bool(self._slurms_or_newer([node]))
+
+    def was_read(self, node: str) -> bool:
+        """Tells whether Slurm had a Node when its nodes were last read."""
+        return node in self._slurms_nodes
+
+    @property
+    def known(self) -> bool:
+        """Tells whether Slurm's nodes and the Pods on them are known, and Slurm has answered of late."""
+        return self._pods_known and self._failures < _FAILURES
+
+    # Behind them
+
+    async def run(self) -> None:
+        """Follows both systems for ever."""
+        if not self._enabled:
+            await asyncio.Event().wait()
+        for manifest in await self._list_until_answered():
+            self._take(manifest)
+        self._pods_known = True
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_pods())
+            tasks.create_task(self._follow_slurm())
+
+    async def _follow_pods(self) -> None:
+        async for change in self._watch.changes():
+            if change.gone:
+                self._leave(change.manifest["metadata"]["uid"])
+            else:
+                self._take(change.manifest)
+
+    async def _list_until_answered(self) -> tuple[Manifest, ...]:
+        while True:
+            try:
+                return await self._watch.list()
+            except KubernetesError as error:
+                self._health.says("watch of unmanaged Pods", error)
+                await asyncio.sleep(_INTERVAL_S)
+
+    def _take(self, manifest: Manifest) -> None:
+        """An annotated Pod that another scheduler bound before its job was there counts as unmanaged."""
+        metadata, node = manifest["metadata"], manifest["spec"]["nodeName"]
+        uid = metadata["uid"]
+        if self._translation.manages(manifest):
+            self._unmanaged.discard(uid)
+        else:
+            self._unmanaged.add(uid)
+        if placeholder_of(manifest, self._translation) is None:
+            asked, leaving = requested(manifest, self._translation), "deletionTimestamp" in metadata
+            self._occupancy.pod_seen(uid, node, asked, exempt=exempt(manifest), leaving=leaving)
+        else:
+            self._occupancy.pod_gone(uid)  # Slurm counts it
+        if self._translation.adopts:
+            self._host(uid, adoptable(manifest, self._translation))
+
+    def _leave(self, uid: str) -> None:
+        self._unmanaged.discard(uid)
+        self._occupancy.pod_gone(uid)
+        self._host(uid, None)
+
+    def _host(self, uid: str, adopted_pod: AdoptedPod | None) -> None:
+        before = self.adopted_pods.get(uid)
+        if adopted_pod == before:
+            return
+        self.adopted_pods_changed.set()
+        if adopted_pod is None:
+            del self.adopted_pods[uid]
+        else:
+            self.adopted_pods[uid] = adopted_pod
+
+    async def _follow_slurm(self) -> None:
+        while True:
+            await self._asked.wait()
+            pause = await self._read_and_wake()
+            now = asyncio.get_running_loop().time()
+            waits = self._occupancy.forget_before(now - _ASKS_AGAIN_S)
+            if not (waits or self._failures) and now - self._asked_at > _IDLE_S:
+                self._asked.clear()
+                self._stale = True
+            await asyncio.sleep(pause)
+
+    async def _read_and_wake(self) -> float:
+        """Returns how long to wait until the next time."""
+        start = asyncio.get_running_loop().time()
+        try:
+            await self.read()
+        except SlurmError:
+            return _INTERVAL_S
+        took = asyncio.get_running_loop().time() - start
+        await self._wake()
+        return max(_INTERVAL_S, _SHARE * took)
+
+    async def read(self) -> None:
+        """Reads all of Slurm's nodes. Raises SlurmError."""
+        try:
+            nodes = await self._slurm.nodes()
+        except SlurmError as error:
+            self._failures += 1
+            self._health.says("Slurm's nodes", error)
+            raise
+        left = await asyncio.to_thread(_left, nodes, self._view(), self._translation)
+        self._slurms_nodes = left.keys()
+        self._occupancy.slurm_seen(left, after_outage=self._failures >= _FAILURES)
+        self._failures, self._stale = 0, False
+        self._health.says("Slurm's nodes", None)
+
+    async def _renew(self) -> None:
+        """Reads Slurm's nodes where nobody does; gives up soon where Slurm does not answer."""
+        if self._stale and self.known:
+            with suppress(SlurmError, TimeoutError):
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self.read()
+
+    def _open_to_nominated(self, manifest: Manifest, asked: Amounts, closed: dict[str, str]) -> None:
+        """Opens the Node for which kube-scheduler has evicted others, if what they leave is enough: it
+        counts them until they are gone, and /bind asks again. Were the Node closed for a moment longer
+        than they are there, kube-scheduler would evict others on another Node."""
+        node = (manifest.get("status") or {}).get("nominatedNodeName")
+        if node in closed and self._occupancy.fits_without_leaving(asked, node):
+            del closed[node]
+
+    async def _wake(self) -> None:
+        """Touches the Pods that were refused and may fit by now; they ask again at once."""
+        if not self.known:
+            return
+        for pod in self._occupancy.take_those_with_room():
+            stamp = {ROOM_SEEN: datetime.now(UTC).isoformat()}
+            patch: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": stamp}}
+            try:
+                await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
+            except KubernetesError as error:  # gone, mostly; kube-scheduler looks again in five minutes
+                tell = self._health.news(common_trouble(error), log.info)
+                tell("a Pod that waits was not touched", **about(pod), error=str(error))
+
+    def _note_question(self) -> None:
+        """From now on Slurm's nodes are read, until nobody asks any more."""
+        self._asked_at = asyncio.get_running_loop().time()
+        self._asked.set()
+
+    def _note(self, manifest: Manifest, asked: Amounts, *, refused: bool) -> None:
+        metadata = manifest["metadata"]
+        uid = metadata.get("uid") or ""
+        if not refused:
+            self._occupancy.forget(uid)
+            return
+        namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
+        priority = manifest["spec"].get("priority") or 0
+        self._occupancy.remember(Refused(uid, namespace, name, priority, asked, self._asked_at))
+
+    def _slurms(self, names: Sequence[str]) -> Sequence[str]:
+        """Returns the Nodes that Slurm has, by the last reading of its nodes; by its partitions if there
+        was none, and all if nothing was seen of it."""
+        if self._slurms_nodes:
+            return [name for name in names if name in self._slurms_nodes]
+        return self._in_partitions(names)
+
+    def _slurms_or_newer(self, names: Collection[str]) -> Sequence[str]:
+        """Returns the Nodes that Slurm has, by the last reading of its nodes or, for those that were not
+        there yet, by its partitions; and all if nothing was seen of it."""
+        newer = set(self._in_partitions([name for name in names if not self.was_read(name)]))
+        return [name for name in names if self.was_read(name) or name in newer]
+
+    def _in_partitions(self, names: Sequence[str]) -> Sequence[str]:
+        if not names:  # as nearly always
+            return names
+        view = self._view()
+        known = {node for partition in view.partitions.values() for node in partition.nodes}
+        own = {name: node.slurm_name for name in names if (node := view.nodes.get(name))}
+        return [name for name in names if not known or own.get(name, name) in known]
+
+
+def _left(
+    nodes: Sequence[SlurmNode], view: ClusterView, translation: TranslationConfig
+) -> dict[str, Amounts]:
+    """What Slurm's nodes have left for unmanaged Pods, by the Nodes that name them."""
+    return {
+        name: open_to_pods(node, translation)
+        for node in nodes
+        for name in (view.names.naming(node.name) if view.nodes else (node.name,))
+    }

@@ -1,0 +1,195 @@
+"""What people, kubelets and bad luck do to an `InMemoryKubernetes`: for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final
+
+from kubernetes_client.errors import Unavailable
+from kubernetes_client.in_memory.patches import merged
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from kubernetes_client.errors import KubernetesError
+    from kubernetes_client.in_memory.store import Store
+    from kubernetes_client.in_memory.watches import Watch
+    from kubernetes_client.protocol import Manifest
+
+_NAMESPACED: Final = frozenset(
+    {"pods", "events", "leases", "secrets", "persistentvolumeclaims", "resourceclaims"}
+)
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+class Controls:
+    """Mixed into `InMemoryKubernetes`. None of these fails, whatever `outage` says.
+
+    A call is named by its method ("patch_pod"); of `serves`, `list`, `pages` and `watch` those about one
+    kind are named by both ("watch pods").
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._outages: dict[str, KubernetesError] = {}
+        self._held: dict[str, asyncio.Event] = {}
+        self._lose_reply_of: set[str] = set()
+        self._meanwhile: dict[str, Callable[[], object]] = {}
+        self._compacted = 0
+        self._watches: list[Watch] = []
+        self._one_waits = asyncio.Event()
+        self.calls: list[str] = []
+        """Every call that was made, in order."""
+
+    # Bad luck
+
+    def outage(self, error: KubernetesError | None, *calls: str) -> None:
+        """Every call, or each of these, raises `error` and does nothing, and open watches break, until
+        `outage(None)`."""
+        if error is None:
+            for call in calls or tuple(self._outages):
+                self._outages.pop(call, None)
+            return
+        self._outages |= dict.fromkeys(calls or ("",), error)
+        self._store.touch()
+
+    def hold(self, *calls: str) -> None:
+        """Every call, or each of these, waits and does nothing until `release`."""
+        for call in calls or ("",):
+            self._held.setdefault(call, asyncio.Event())
+
+    def release(self) -> None:
+        """Calls that are held go on, and no more are."""
+        for held in self._held.values():
+            held.set()
+        self._held = {}
+
+    def lose_reply_of_next(self, call: str) -> None:
+        """The next such call does its work and raises Unavailable."""
+        self._lose_reply_of.add(call)
+
+    def before_next(self, call: str, meanwhile: Callable[[], object]) -> None:
+        """The next such call comes after `meanwhile`, which may be a coroutine function."""
+        self._meanwhile[call] = meanwhile
+
+    def compact(self) -> None:
+        """Watches from versions before the present one have expired."""
+        self._compacted = self._store.version
+
+    def bookmark(self) -> None:
+        """Every open watch tells the last version of its kind, if it is newer than the watch."""
+        for watch in self._watches:
+            watch.tells_version = True
+        self._store.touch()
+
+    def end_watches(self) -> None:
+        """Every open watch ends, as at its timeout."""
+        for watch in self._watches:
+            watch.ended = True
+        self._store.touch()
+
+    # People and kubelets
+
+    def put(self, kind: str, *manifests: Manifest) -> None:
+        """Objects are created or, where they exist, replaced; under another uid they are new ones. They
+        keep the uid and, where it is newer than all, the resourceVersion that they bring."""
+        for manifest in manifests:
+            metadata = manifest["metadata"]
+            namespace, name = metadata.get("namespace") or "", metadata["name"]
+            before = self._store.find(kind, namespace, name)
+            uid = metadata.get("uid")
+            if before is not None and uid in (None, before["metadata"]["uid"]):
+                own = {key: before["metadata"][key] for key in ("uid", "resourceVersion")}
+                self._store.update(kind, {**manifest, "metadata": own | metadata})
+                continue
+            if before is not None:
+                self._store.remove(kind, namespace, name)
+            self._store.create(kind, manifest)
+
+    def edit(self, kind: str, name: str, patch: Manifest, namespace: str = "default") -> None:
+        """Somebody merges a strategic merge patch into an object, all of it."""
+        before = self._store.get(kind, _namespace(kind, namespace), name)
+        self._store.update(kind, merged(before, patch))
+
+    def remove(self, kind: str, name: str, namespace: str = "default") -> None:
+        """An object is gone; a Pod because its kubelet has ended all containers, or by force."""
+        if kind == "pods":
+            self._delete(self.read(kind, name, namespace), 0)
+        else:
+            self._store.remove(kind, _namespace(kind, namespace), name)
+
+    def read(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
+        """Returns an object as it is now. Raises NotFound."""
+        return self._store.get(kind, _namespace(kind, namespace), name)
+
+    def objects(self, kind: str) -> list[dict[str, Any]]:
+        """Returns all objects of a kind, by namespace and name."""
+        return self._store.all(kind)
+
+    def writes(self, kind: str) -> int:
+        """Returns how often objects of a kind were written, by whomever."""
+        return sum(change.kind == kind for change in self._store.changes)
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Returns when `holds` is true of what it looks at after every write."""
+        while not holds():
+            await self._store.changed.wait()
+
+    async def all_told(self) -> None:
+        """Returns when all open watches, one at least, have told everything and are asked for more."""
+        while not (self._watches and all(watch.idle for watch in self._watches)):
+            self._one_waits.clear()
+            await self._one_waits.wait()
+
+    def _delete(self, pod: dict[str, Any], grace_s: int) -> None:
+        """As rest.BeforeDelete and podStrategy.CheckGracefulDelete have it: also a Pod that is gone at
+        once is being deleted for one version."""
+        metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
+        if not pod["spec"].get("nodeName") or phase in _ENDED:
+            grace_s = 0
+        began, before = self._clock(), metadata.get("deletionGracePeriodSeconds")
+        if before is not None:
+            if grace_s >= before:
+                return
+            began = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp() - before
+        metadata["deletionTimestamp"] = self._stamp(began + grace_s)
+        metadata["deletionGracePeriodSeconds"] = grace_s
+        self._store.update("pods", pod)
+        if grace_s == 0:
+            self._store.remove("pods", metadata["namespace"], metadata["name"])
+
+    def _stamp(self, at: float | None = None) -> str:
+        when = datetime.fromtimestamp(self._clock() if at is None else at, UTC)
+        return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    @asynccontextmanager
+    async def _call(self, method: str, kind: str = "") -> AsyncIterator[None]:
+        """Surrounds what a call does: others get their turns before it, as with any server."""
+        call = f"{method} {kind}".strip()
+        names = ("", method, call)
+        self.calls.append(call)
+        await asyncio.sleep(0)
+        for name in names:
+            if name in self._meanwhile and isawaitable(done := self._meanwhile.pop(name)()):
+                await done
+            if name in self._held:
+                await self._held[name].wait()
+        self._raise_outage(*names)
+        yield
+        for name in names:
+            if name in self._lose_reply_of:
+                self._lose_reply_of.remove(name)
+                raise Unavailable(0, f"kube-apiserver broke off its answer: {call}")
+
+    def _raise_outage(self, *names: str) -> None:
+        for name in names:
+            if name in self._outages:
+                raise self._outages[name]
+
+
+def _namespace(kind: str, namespace: str) -> str:
+    return namespace if kind in _NAMESPACED else ""

@@ -1,0 +1,45 @@
+"""Strategic merge patches, as far as this project makes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from kubernetes_client.protocol import Manifest
+
+_MERGE_KEYS: Final = {"conditions": "type", "schedulingGates": "name", "webhooks": "name"}
+"""Lists that are merged by a field of their elements (`patchMergeKey` in k8s.io/api); all other lists
+are replaced as a whole."""
+_ALWAYS: Final = ("metadata", "spec", "status")
+_EMPTY: Final[tuple[Any, ...]] = (None, {}, [])
+
+
+def merged(before: Manifest, patch: Manifest) -> dict[str, Any]:
+    """Returns what a strategic merge patch makes of an object. Null deletes a field, and a map or list
+    that nothing is left in is no field (`omitempty` in k8s.io/api). It shares parts with both."""
+    result = dict(before)
+    for key, value in patch.items():
+        field = None if value is None else _field(key, before.get(key), value)
+        if field in _EMPTY and key not in _ALWAYS:
+            result.pop(key, None)
+        else:
+            result[key] = field
+    return result
+
+
+def _field(key: str, before: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        return merged(before or {}, value)
+    if key in _MERGE_KEYS:
+        return _merged_list(before or (), value, _MERGE_KEYS[key])
+    return value
+
+
+def _merged_list(before: Any, patch: Any, key: str) -> list[Any]:
+    elements = {element[key]: element for element in before}
+    for element in patch:
+        if element.get("$patch") == "delete":
+            elements.pop(element[key], None)
+        else:
+            elements[element[key]] = merged(elements.get(element[key], {}), element)
+    return list(elements.values())

@@ -1,0 +1,34 @@
+"""Field selectors: which objects a list or watch is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kubernetes_client.protocol import Manifest
+
+_FIELDS: Final = frozenset({"spec.nodeName", "spec.schedulerName", "status.phase"})
+"""Those that selectors of this project name."""
+
+
+def selects(field_selector: str | None) -> Callable[[Manifest], bool]:
+    """Returns whether a Pod fits all terms (`field=value`, `field!=value`) of a selector; every object
+    fits None. ValueError: a field that no selector of this project names."""
+    terms = [_term(text) for text in (field_selector or "").split(",") if text]
+    return lambda manifest: all(term(manifest) for term in terms)
+
+
+def _term(text: str) -> Callable[[Manifest], bool]:
+    path, _, value = text.partition("=")
+    differs, path = path.endswith("!"), path.removesuffix("!")
+    if path not in _FIELDS:
+        raise ValueError(f"no selector for {path}")
+    part, field = path.split(".")
+
+    def fits(manifest: Manifest) -> bool:
+        found: Any = (manifest.get(part) or {}).get(field) or ""
+        return bool(found == value) is not differs
+
+    return fits

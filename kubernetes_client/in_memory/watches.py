@@ -1,0 +1,74 @@
+"""What one watch tells of the changes in a `Store`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kubernetes_client.in_memory.store import Change, Store
+    from kubernetes_client.protocol import Manifest
+
+
+class Watch:
+    """One open watch of the objects of a kind that `fits` selects, from a version on, or ("") beginning
+    with what is there."""
+
+    def __init__(self, store: Store, kind: str, fits: Callable[[Manifest], bool], since: str) -> None:
+        self.ended = False
+        self.waits = False
+        """Its reader wants more, and there was nothing."""
+        self.tells_version = False
+        """The next news have a bookmark at their end."""
+        self._store = store
+        self._kind = kind
+        self._fits = fits
+        self._opened = store.version
+        self._from = int(since or store.version)
+        self._at = sum(change.version <= self._from for change in store.changes)
+        there = () if since else filter(fits, store.all(kind))
+        self._first = b"".join(line("ADDED", manifest) for manifest in there)
+
+    def expired(self, compacted: int) -> bool:
+        """Its version is older than all that were kept."""
+        return self._from < compacted
+
+    @property
+    def idle(self) -> bool:
+        """It has told everything, and its reader wants more."""
+        return self.waits and self._at == len(self._store.changes)
+
+    def news(self) -> bytes:
+        """Returns the lines of all changes that it has not told yet."""
+        changes, self._at = self._store.changes[self._at :], len(self._store.changes)
+        told, self._first = self._first, b""
+        told += b"".join(self._told(change) for change in changes if change.kind == self._kind)
+        tells_version, self.tells_version = self.tells_version, False
+        return told + self.bookmark() if tells_version else told
+
+    def bookmark(self) -> bytes:
+        """Returns the line with the version of the kind's last change, selected or not; nothing where
+        there was none since the watch was opened."""
+        changes = reversed(self._store.changes)
+        last = next((change.version for change in changes if change.kind == self._kind), 0)
+        if last <= self._opened:
+            return b""
+        return line("BOOKMARK", {"metadata": {"resourceVersion": str(last)}})
+
+    def _told(self, change: Change) -> bytes:
+        before = change.before if change.before and self._fits(change.before) else None
+        after = change.after if change.after and self._fits(change.after) else None
+        if after is not None:
+            return line("MODIFIED" if before else "ADDED", after)
+        if before is None:
+            return b""
+        metadata = {**before["metadata"], "resourceVersion": str(change.version)}
+        return line("DELETED", {**before, "metadata": metadata})
+
+
+def line(kind: str, manifest: Manifest) -> bytes:
+    """Returns one event of a watch."""
+    return orjson.dumps({"type": kind, "object": manifest}) + b"\n"

@@ -1,0 +1,134 @@
+"""What a kube-apiserver can be asked: the one interface of `rest.KubernetesRest` and
+`in_memory.InMemoryKubernetes`.
+
+Objects come and go as manifests: what kube-apiserver's JSON says, unchanged. Every method may raise
+`Unavailable` and `Rejected` (see `errors`); the others that a method raises are named at it. Every
+method may be called again after any error: its write is held to an object's version, or says the same
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+Manifest = Mapping[str, Any]
+
+
+class Kubernetes(Protocol):
+    """A kube-apiserver, through whatever speaks for it.
+
+    A patch is a strategic merge patch. A `uid` or `resourceVersion` in its metadata that is not the
+    object's raises Conflict; one that changes nothing makes no new version.
+    """
+
+    # Pods
+
+    async def read_pod(self, namespace: str, name: str) -> Manifest | None:
+        """A Pod as it is now, None where there is none."""
+
+    async def patch_pod(self, namespace: str, name: str, patch: Manifest) -> Manifest:
+        """Patch a Pod's metadata and spec; returns the Pod. Its status stays as it is. Raises Conflict,
+        NotFound, and Rejected where the patch changes what of a spec cannot be changed."""
+
+    async def patch_pod_status(self, namespace: str, name: str, patch: Manifest) -> Manifest:
+        """Patch a Pod's metadata and status; returns the Pod. Its spec stays as it is. Raises Conflict
+        and NotFound."""
+
+    async def delete_pod(self, namespace: str, name: str, preconditions: Manifest, grace_s: int) -> None:
+        """Delete a Pod with this grace, in seconds. A Pod that is gone is success.
+
+        Conflict: its `uid` or, where one is given, `resourceVersion` is not that of `preconditions`. A
+        Pod without a Node, or one that has ended, is gone at once. The grace of a Pod that is being
+        deleted is shortened to this one, counted from when its deletion began, and never made longer
+        (rest.BeforeDelete).
+        """
+
+    async def bind_pod(self, namespace: str, name: str, node: str, metadata: Manifest) -> None:
+        """Bind a Pod to a Node, and add the annotations of `metadata` to the Pod's.
+
+        Conflict: its `uid` or `resourceVersion` is not that of `metadata`, or it is bound, gated or
+        being deleted. Raises NotFound.
+        """
+
+    async def create_event(self, namespace: str, event: Manifest) -> None:
+        """Create an Event. One of that name that exists already is success, and stays as it is."""
+
+    # Nodes
+
+    async def read_node(self, name: str) -> Manifest:
+        """A Node as it is now. Raises NotFound."""
+
+    async def patch_node(self, name: str, patch: Manifest) -> None:
+        """Patch a Node's metadata and spec. A list of taints replaces all of them. Raises Conflict and
+        NotFound."""
+
+    async def patch_node_status(self, name: str, patch: Manifest) -> None:
+        """Patch a Node's metadata and status. Raises Conflict and NotFound."""
+
+    async def cluster_uid(self) -> str:
+        """What identifies this cluster: the uid of a namespace that lives as long as it does."""
+
+    # Leases
+
+    async def read_lease(self, namespace: str, name: str) -> Manifest | None:
+        """A Lease as it is now, None where there is none."""
+
+    async def create_lease(self, namespace: str, lease: Manifest) -> Manifest:
+        """Create a Lease; returns it with its version. Conflict: there is one already."""
+
+    async def replace_lease(self, namespace: str, name: str, lease: Manifest) -> Manifest:
+        """Replace the version of a Lease that `lease` carries; returns it with its new version. A Lease
+        that is gone is created anew. Conflict: that version is not current."""
+
+    # The webhooks' certificate
+
+    async def read_secret(self, namespace: str, name: str) -> Manifest | None:
+        """A Secret as it is now, None where there is none."""
+
+    async def write_secret(self, secret: Manifest) -> None:
+        """Create a Secret or, where it carries a `resourceVersion`, replace that version of it.
+        Conflict: there is one already, or that version is not current. NotFound: it is gone."""
+
+    async def trust(self, configuration: str, authority: bytes) -> None:
+        """Have kube-apiserver trust an authority (one certificate, PEM) in every webhook of the
+        configurations of a name, mutating and validating, and still the one before: replicas may serve
+        with its certificate for a while. Configurations that do not exist are not missed."""
+
+    # Lists and watches. A kind is a resource's plural: "pods", "nodes", "persistentvolumeclaims",
+    # "persistentvolumes", "storageclasses" and, once `serves` has found it, "resourceclaims".
+
+    async def serves(self, kind: str) -> bool:
+        """Whether the API server has objects of a kind. Finds out in which version they are to be asked
+        for, where that depends on the server."""
+
+    async def list(self, kind: str, field_selector: str | None) -> Manifest:
+        """All objects of a kind that a field selector selects, of all namespaces: `items`, by namespace
+        and name, each without `apiVersion` and `kind`; and `metadata` with the list's
+        `resourceVersion`."""
+
+    def pages(self, kind: str, field_selector: str | None) -> AsyncIterator[Manifest]:
+        """The same list, which may be long, in parts, so that everything else gets its turns between
+        them. All parts have one resourceVersion. Expired: the API server has lost it meanwhile."""
+
+    def watch(
+        self, kind: str, field_selector: str | None, resource_version: str, seconds: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """What happens to the objects of a kind that a field selector selects, after the version of a
+        list or (where that is "") beginning with all that are there, for at most `seconds`: lines of
+        JSON, in pieces of any size.
+
+        Each line has a `type` and an `object`. ADDED, MODIFIED and DELETED tell an object's version; an
+        object that is selected no longer is DELETED, in the version before and with the
+        resourceVersion of the change. A Pod that is gone at once is MODIFIED before it is DELETED.
+        BOOKMARK tells the resourceVersion of the last change of that kind, selected or not, about once a
+        minute and before the end, if one came since the watch was opened. ERROR tells a Status: `code`
+        410 where the resourceVersion has expired. Raises Expired.
+        """
+
+    async def aclose(self) -> None:
+        """Close all connections."""

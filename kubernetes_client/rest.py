@@ -1,0 +1,350 @@
+"""The adapter to kube-apiserver: `protocol.Kubernetes`, by HTTP.
+
+`kubernetes.aio` knows how to reach a cluster and who we are: kubeconfig, service account, certificates,
+rotating tokens. Its models are slow and in places wrong (a Binding that succeeded raises), so the calls
+themselves are made here, on plain manifests: the short ones, several for every Pod, over the bounded
+connections that slurmrestd is talked to with (half of what aiohttp costs); lists, watches and what must
+not wait by aiohttp, and through a proxy everything. Every error becomes a `KubernetesError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+from kubernetes.aio import client, config
+
+from kubernetes_client.errors import (
+    Conflict,
+    NoCredentials,
+    NotFound,
+    Unavailable,
+    error_of,
+    message_of,
+)
+from kubernetes_client.protocol import Manifest
+from kubernetes_client.trust import trusting
+from service.http_pool import Busy, Endpoint, Lost, NoConnection, Pool, Silent
+
+_JSON = "application/json"
+_STRATEGIC = "application/strategic-merge-patch+json"
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+_CONFIGURATIONS = (
+    f"{_WEBHOOKS}/mutatingwebhookconfigurations",
+    f"{_WEBHOOKS}/validatingwebhookconfigurations",
+)
+_PATHS = {
+    "pods": "/api/v1/pods",
+    "nodes": "/api/v1/nodes",
+    "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
+    "persistentvolumes": "/api/v1/persistentvolumes",
+    "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
+}
+_OPTIONAL = {"resourceclaims": "/apis/resource.k8s.io"}
+"""Kinds of groups that not every API server serves, nor each in the same version."""
+_TIMEOUT_S = 10.0
+_LIST_TIMEOUT_S = 60.0
+_CONNECT_S = 5.0
+_PAGE = 250  # Pods whose JSON is read, in one go, within some 15 ms
+_CONNECTIONS = 24  # each costs both sides a TLS handshake, and more than these only queue there
+_NO_TOKEN: Final = (OSError, config.ConfigException)  # what reading a rotating token may end with
+_USER_AGENT: Final = "slurm-extender"
+"""Whose an object's fields are (managedFields), and whose a request was (audit)."""
+
+
+async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for piece in response.content.iter_any():
+            yield piece
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise Unavailable(0, f"kube-apiserver broke off the watch: {error!r}") from error
+
+
+class KubernetesRest:
+    """`protocol.Kubernetes` of one kube-apiserver, over HTTPS."""
+
+    def __init__(self, api_client: client.ApiClient) -> None:
+        self._configuration = api_client.configuration
+        rest = api_client.rest_client
+        self._proxy = rest.proxy
+        self._paths = dict(_PATHS)
+        self._endpoint = Endpoint.parse(self._configuration.host, lambda: rest.ssl_context)
+        self._pool = Pool(self._endpoint, _CONNECTIONS, timeout_s=_TIMEOUT_S, connect_s=_CONNECT_S)
+        self._session = _session(rest.ssl_context, _CONNECTIONS)
+        """For lists, which may be long, and for everything where there is a proxy."""
+        self._steady = _session(rest.ssl_context, 0)
+        """For what must not wait behind a burst: watches, which hold their connection, and the Lease."""
+
+    @classmethod
+    async def connect(cls, kubeconfig: str | None) -> Self:
+        """Reads the kubeconfig, or the service account where there is none.
+
+        Raises NoCredentials where neither can be read.
+        """
+        configuration = client.Configuration()
+        try:
+            if kubeconfig is None:
+                config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            else:
+                await config.load_kube_config(  # type: ignore[no-untyped-call]
+                    kubeconfig, client_configuration=configuration
+                )
+        except (config.ConfigException, OSError) as error:
+            raise NoCredentials(f"{kubeconfig or 'service account'}: {error}") from error
+        return cls(client.ApiClient(configuration))
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+        await self._session.close()
+        await self._steady.close()
+
+    # Pods
+
+    async def read_pod(self, namespace: str, name: str) -> Manifest | None:
+        try:
+            return await self._ask("GET", _pod(namespace, name))
+        except NotFound:
+            return None
+
+    async def patch_pod(self, namespace: str, name: str, patch: Manifest) -> Manifest:
+        return await self._ask("PATCH", _pod(namespace, name), body=patch, content_type=_STRATEGIC)
+
+    async def patch_pod_status(self, namespace: str, name: str, patch: Manifest) -> Manifest:
+        path = _pod(namespace, name) + "/status"
+        return await self._ask("PATCH", path, body=patch, content_type=_STRATEGIC)
+
+    async def delete_pod(self, namespace: str, name: str, preconditions: Manifest, grace_s: int) -> None:
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": grace_s,
+            "preconditions": preconditions,
+        }
+        try:
+            await self._ask("DELETE", _pod(namespace, name), body=options)
+        except NotFound:
+            return
+
+    async def bind_pod(self, namespace: str, name: str, node: str, metadata: Manifest) -> None:
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, **metadata},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._ask("POST", _pod(namespace, name) + "/binding", body=binding)
+
+    async def create_event(self, namespace: str, event: Manifest) -> None:
+        try:
+            await self._ask("POST", f"/api/v1/namespaces/{namespace}/events", body=event)
+        except Conflict:
+            return
+
+    # Nodes
+
+    async def read_node(self, name: str) -> Manifest:
+        return await self._ask("GET", _node(name))
+
+    async def patch_node(self, name: str, patch: Manifest) -> None:
+        await self._ask("PATCH", _node(name), body=patch, content_type=_STRATEGIC)
+
+    async def patch_node_status(self, name: str, patch: Manifest) -> None:
+        await self._ask("PATCH", _node(name) + "/status", body=patch, content_type=_STRATEGIC)
+
+    async def cluster_uid(self) -> str:
+        namespace = await self._ask("GET", "/api/v1/namespaces/kube-system")
+        return str(namespace["metadata"]["uid"])
+
+    # Leases
+
+    async def read_lease(self, namespace: str, name: str) -> Manifest | None:
+        try:
+            return await self._ask_apart("GET", _lease(namespace, name), steady=True)
+        except NotFound:
+            return None
+
+    async def create_lease(self, namespace: str, lease: Manifest) -> Manifest:
+        return await self._ask_apart("POST", _leases(namespace), body=lease, steady=True)
+
+    async def replace_lease(self, namespace: str, name: str, lease: Manifest) -> Manifest:
+        return await self._ask_apart("PUT", _lease(namespace, name), body=lease, steady=True)
+
+    # The webhooks' certificate
+
+    async def read_secret(self, namespace: str, name: str) -> Manifest | None:
+        try:
+            return await self._ask("GET", f"{_secrets(namespace)}/{name}")
+        except NotFound:
+            return None
+
+    async def write_secret(self, secret: Manifest) -> None:
+        metadata = secret["metadata"]
+        path = _secrets(metadata["namespace"])
+        if "resourceVersion" in metadata:
+            await self._ask("PUT", f"{path}/{metadata['name']}", body=secret)
+        else:
+            await self._ask("POST", path, body=secret)
+
+    async def trust(self, configuration: str, authority: bytes) -> None:
+        for path in _CONFIGURATIONS:
+            with suppress(NotFound):
+                own = f"{path}/{configuration}"
+                patch = trusting((await self._ask("GET", own)).get("webhooks") or (), authority)
+                if patch is not None:
+                    await self._ask("PATCH", own, body=patch, content_type=_STRATEGIC)
+
+    # Lists and watches
+
+    async def serves(self, kind: str) -> bool:
+        if kind not in self._paths:
+            try:
+                group = await self._ask("GET", _OPTIONAL[kind])
+            except NotFound:
+                return False
+            version = group["preferredVersion"]["groupVersion"]
+            self._paths[kind] = f"/apis/{version}/{kind}"
+        return True
+
+    async def list(self, kind: str, field_selector: str | None) -> Manifest:
+        return await self._list(kind, _selecting(field_selector))
+
+    async def pages(self, kind: str, field_selector: str | None) -> AsyncIterator[Manifest]:
+        query = _selecting(field_selector) | {"limit": str(_PAGE)}
+        while True:
+            page = await self._list(kind, query)
+            yield page
+            following = page["metadata"].get("continue")
+            if not following:
+                return
+            query["continue"] = following
+
+    async def _list(self, kind: str, query: Mapping[str, str]) -> Manifest:
+        path = self._paths[kind]
+        return await self._ask_apart("GET", path, query=query, timeout_s=_LIST_TIMEOUT_S)
+
+    @asynccontextmanager
+    async def watch(
+        self, kind: str, field_selector: str | None, resource_version: str, seconds: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(seconds),
+        }
+        query |= _selecting(field_selector)
+        timeout_s = seconds + 30.0
+        path = self._paths[kind]
+        response = await self._send("GET", path, query=query, timeout_s=timeout_s, steady=True)
+        try:
+            yield _pieces(response)
+        finally:
+            response.close()
+
+    # The two ways out
+
+    async def _ask(
+        self, method: str, path: str, *, body: Manifest | None = None, content_type: str = _JSON
+    ) -> Manifest:
+        """A short question, over one of the bounded connections."""
+        if self._proxy is not None:
+            return await self._ask_apart(method, path, body=body, content_type=content_type)
+        try:
+            status, content = await self._exchange(method, path, body, content_type)
+            if status >= 300:
+                raise error_of(status, message_of(content))
+            manifest: Manifest = orjson.loads(content)
+        except (Busy, NoConnection, Silent, *_NO_TOKEN) as error:
+            raise Unavailable(0, f"kube-apiserver does not answer: {error}") from error
+        except (Lost, orjson.JSONDecodeError) as error:
+            raise Unavailable(0, f"kube-apiserver broke off its answer: {error}") from error
+        return manifest
+
+    async def _exchange(
+        self, method: str, path: str, body: Manifest | None, content_type: str
+    ) -> tuple[int, bytes]:
+        """Lost is perhaps only a kept connection that the server had closed: once again, then. Nothing
+        that is sent here does harm twice: it is held to an object's version, or says the same."""
+        headers = await self._headers(content_type)
+        content = None if body is None else orjson.dumps(body)
+        request = self._endpoint.request(method, path, headers, content)
+        try:
+            return await self._pool.exchange(request)
+        except Lost:
+            return await self._pool.exchange(request)
+
+    async def _ask_apart(self, method: str, path: str, **how: Any) -> Manifest:
+        response = await self._send(method, path, **how)
+        try:
+            manifest: Manifest = orjson.loads(await response.read())
+        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
+            raise Unavailable(0, f"kube-apiserver broke off its answer: {error!r}") from error
+        return manifest
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Manifest | None = None,
+        content_type: str = _JSON,
+        timeout_s: float = _TIMEOUT_S,
+        steady: bool = False,
+    ) -> aiohttp.ClientResponse:
+        session = self._steady if steady else self._session
+        try:
+            response = await session.request(
+                method,
+                self._configuration.host + path,
+                params=query,
+                data=None if body is None else orjson.dumps(body),
+                headers=await self._headers(content_type),
+                proxy=self._proxy,
+                timeout=aiohttp.ClientTimeout(total=timeout_s),
+            )
+            if response.status >= 400:
+                raise error_of(response.status, message_of(await response.read()))
+        except (aiohttp.ClientError, TimeoutError, *_NO_TOKEN) as error:
+            raise Unavailable(0, f"kube-apiserver does not answer: {error!r}") from error
+        return response
+
+    async def _headers(self, content_type: str) -> dict[str, str]:
+        """A service account's token is read again as it rotates, by kubernetes.aio's own hook."""
+        settings = (await self._configuration.auth_settings()).values()
+        who = {setting["key"]: setting["value"] for setting in settings}
+        about = {"Accept": _JSON, "Content-Type": content_type, "User-Agent": _USER_AGENT}
+        return about | who
+
+
+def _session(tls: Any, limit: int) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=limit))
+
+
+def _selecting(field_selector: str | None) -> dict[str, str]:
+    return {"fieldSelector": field_selector} if field_selector else {}
+
+
+def _pod(namespace: str, name: str) -> str:
+    """Names may come from outside: each stays one part of the path."""
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+
+
+def _node(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name, safe='')}"
+
+
+def _secrets(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/secrets"
+
+
+def _leases(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+def _lease(namespace: str, name: str) -> str:
+    return f"{_leases(namespace)}/{name}"

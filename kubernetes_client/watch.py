@@ -1,0 +1,197 @@
+"""A complete list and watch of one kind: what is, what changes, what is gone, without end.
+
+Outages, closed and half-open connections, bookmarks and expired versions (410) are dealt with here; who
+reads the changes sees each object's versions in order, and after a gap every object once more and the
+disappearance of those that went meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from sys import intern
+from typing import Any, TypeVar
+
+import orjson
+import structlog
+
+from kubernetes_client.errors import Expired, KubernetesError, Unavailable, error_of
+from kubernetes_client.protocol import Kubernetes, Manifest
+from service.cooperative import Turn, by_turns
+
+_WATCH_S = 290
+_TRIAL_S = 1
+_SILENCE_S = 100.0  # bookmarks come about once a minute: longer silence is a dead connection
+_LOOKS_S = 1.0  # by which the end of a silence may come too early
+_BACKOFF_S = (0.1, 5.0)
+
+Item = TypeVar("Item")
+_Names = tuple[str, str]
+"""Namespace ("" where there is none) and name."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One object's new version, or (`gone`) its last. That it went was `seen`, or else a new list of all
+    objects lacks it."""
+
+    manifest: Manifest
+    gone: bool = False
+    seen: bool = True
+
+
+class ResourceWatch:
+    """Follows all objects of a kind ("pods", "nodes") that a field selector selects. `on_trouble` is
+    told what is wrong with the watch, and None when it works."""
+
+    def __init__(
+        self,
+        api: Kubernetes,
+        kind: str,
+        field_selector: str | None = None,
+        on_trouble: Callable[[KubernetesError | None], object] = lambda _: None,
+    ) -> None:
+        self._api = api
+        self._kind = kind
+        self._selector = field_selector
+        self._on_trouble = on_trouble
+        self._version = ""
+        self._known: dict[str, _Names] = {}
+
+    async def list(self) -> tuple[Manifest, ...]:
+        """Lists all objects; `changes` goes on from there. Raises KubernetesError."""
+        return await self.list_as(lambda manifest: manifest)
+
+    async def list_as(self, read: Callable[[Manifest], Item]) -> tuple[Item, ...]:
+        """The same, as what `read` makes of each object: 10,000 manifests at once are 200 MB."""
+        items, known = list[Item](), dict[str, _Names]()
+        async for manifest in self._listed():
+            known[manifest["metadata"]["uid"]] = _names(manifest)
+            items.append(read(manifest))
+        self._known = known
+        return tuple(items)
+
+    async def try_watch(self) -> None:
+        """Opens a watch and closes it, to see whether the API server gives one. Raises KubernetesError;
+        that our version has expired is no error here: a list is to come."""
+        with suppress(Expired):
+            async with self._api.watch(self._kind, self._selector, self._version, _TRIAL_S):
+                pass
+
+    async def changes(self) -> AsyncIterator[Change]:
+        """Yields changes for ever, after a `list`."""
+        delay, expired = _BACKOFF_S[0], False
+        while True:
+            try:
+                if expired:
+                    async for change in self._list_again():
+                        yield change
+                    expired = False
+                else:
+                    async for change in self._one_watch():
+                        delay = _BACKOFF_S[0]
+                        yield change
+            except Expired:
+                log.info("watch expired, listing again", kind=self._kind)
+                expired = True
+                delay = min(delay * 2, _BACKOFF_S[1])
+            except (KubernetesError, orjson.JSONDecodeError, TimeoutError, OSError) as error:
+                self._on_trouble(_as_ours(error))
+                delay = min(delay * 2, _BACKOFF_S[1])
+            await asyncio.sleep(delay)  # whoever ends watches at once is not to be rushed
+
+    async def _list_again(self) -> AsyncIterator[Change]:
+        """Each object is told as it comes: no more manifests are kept than a page has. Who is gone is
+        told when the list is complete, or before the object that has taken its name. A list that breaks
+        off may begin anew."""
+        listed, holders = set[str](), {names: uid for uid, names in self._known.items()}
+        async for manifest in self._listed():
+            uid, names = manifest["metadata"]["uid"], _names(manifest)
+            listed.add(uid)
+            before = holders.get(names, uid)
+            if before != uid and before in self._known:
+                yield self._gone(before)
+            self._known[uid] = names
+            yield Change(manifest)
+        for uid in self._known.keys() - listed:
+            yield self._gone(uid)
+
+    def _gone(self, uid: str) -> Change:
+        namespace, name = self._known.pop(uid)
+        metadata = {"uid": uid, "name": name} | ({"namespace": namespace} if namespace else {})
+        return Change({"metadata": metadata}, gone=True, seen=False)
+
+    async def _listed(self) -> AsyncIterator[Manifest]:
+        """Yields all objects; everything else gets its turns meanwhile. Only then the watch goes on from
+        there: a list that breaks off changes nothing."""
+        version = ""
+        async for page in self._api.pages(self._kind, self._selector):
+            async for manifest in by_turns(page.get("items") or ()):
+                yield manifest
+            version = page["metadata"]["resourceVersion"]
+        self._version = version
+
+    async def _one_watch(self) -> AsyncIterator[Change]:
+        watch = self._api.watch(self._kind, self._selector, self._version, _WATCH_S)
+        heard, silence = False, asyncio.timeout(_SILENCE_S)
+        try:
+            async with watch as pieces, silence:
+                self._on_trouble(None)
+                rest, clock, looked = b"", asyncio.get_running_loop().time, 0.0
+                async for piece in pieces:
+                    heard, turn = True, Turn()
+                    if (now := clock()) > looked + _LOOKS_S:
+                        silence.reschedule(now + _SILENCE_S)
+                        looked = now
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for change in self._read(lines):
+                        yield change
+                        if turn.is_over:
+                            await turn.next()
+        except TimeoutError as error:
+            if heard or not silence.expired():
+                raise
+            # A kube-apiserver whose data was restored from a backup has yet to come to our version, and
+            # says nothing of what is before: not even a bookmark, for as long as that takes.
+            words = f"the watch said nothing at all in {_SILENCE_S:.0f} s: all is listed again"
+            self._on_trouble(Unavailable(0, words))
+            raise Expired(410, words) from error
+
+    def _read(self, lines: Iterable[bytes]) -> Iterable[Change]:
+        for line in lines:
+            event: dict[str, Any] = orjson.loads(line)
+            kind, item = event["type"], event["object"]
+            if kind == "ERROR":
+                raise _watch_error(item)
+            self._version = item["metadata"]["resourceVersion"]
+            if kind == "BOOKMARK":
+                continue
+            gone = kind == "DELETED"
+            uid = item["metadata"]["uid"]
+            if gone:
+                self._known.pop(uid, None)
+            else:
+                self._known[uid] = _names(item)
+            yield Change(item, gone)
+
+
+def _watch_error(status: Manifest) -> KubernetesError:
+    code, message = int(status.get("code") or 0), str(status.get("message") or "watch failed")
+    return error_of(code, message) if code else KubernetesError(code, message)
+
+
+def _as_ours(error: Exception) -> KubernetesError:
+    """What breaks a watch off, or cannot be read of it, is no answer of kube-apiserver's."""
+    if isinstance(error, KubernetesError):
+        return error
+    return Unavailable(0, f"kube-apiserver broke off the watch: {error!r}")
+
+
+def _names(manifest: Manifest) -> _Names:
+    """Who an object is, which is all that its disappearance needs: manifests are not kept."""
+    metadata = manifest["metadata"]
+    return intern(metadata.get("namespace") or ""), metadata["name"]

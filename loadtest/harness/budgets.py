@@ -1,0 +1,83 @@
+"""What figures are held to: budgets.toml, which is the only place of budgets, and the verdicts.
+
+A budget stands in the file where its figure stands in the JSON that a command leaves. It is a number,
+the most that is allowed; or a table of `at_most` or `at_least`, `words` that say what it is, and `warns`
+where missing it fails no run.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+BUDGETS: Final = Path(__file__).parents[1] / "budgets.toml"
+
+Json = Mapping[str, Any]
+
+
+class NoBudgets(Exception):
+    """The file has none of that name; the message says which it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a budget is kept; None where nothing was measured."""
+
+    key: str
+    words: str
+    value: float | None
+    limit: float
+    at_least: bool
+    kept: bool | None
+    warns: bool = False
+
+    @property
+    def word(self) -> str:
+        short = "warning" if self.warns else "FALLS SHORT"
+        return {True: "kept", False: short, None: "not measured"}[self.kept]
+
+    def __str__(self) -> str:
+        bound = f"at {'least' if self.at_least else 'most'} {self.limit:g}"
+        told = f"{self.word}: {self.key} {self.value} ({bound})"
+        return f"{told}: {self.words}" if self.words else told
+
+
+def budgets(name: str, path: Path = BUDGETS) -> Json:
+    """Those of a command, or of a part of it. Raises NoBudgets."""
+    tables = tomllib.loads(path.read_text())
+    if name not in tables:
+        raise NoBudgets(f"{path.name} has no budgets for {name}; it has {', '.join(tables)}")
+    found: Json = tables[name]
+    return found
+
+
+def judged(held_to: Json, figures: Json) -> list[Verdict]:
+    """One verdict for each budget, in their order."""
+    return list(_judged(held_to, figures, ""))
+
+
+def passed(verdicts: Sequence[Verdict], *, partly: bool = False) -> bool:
+    """Whether all budgets are kept; `partly`: all of what was measured, which was to be a part only."""
+    return all(each.kept or each.warns or (partly and each.kept is None) for each in verdicts)
+
+
+def _judged(held_to: Json, figures: Json, within: str) -> Iterator[Verdict]:
+    for name, budget in held_to.items():
+        key, found = within + name, figures.get(name)
+        if not isinstance(budget, dict):
+            yield _verdict(key, {"at_most": budget}, found)
+        elif budget.keys() & {"at_most", "at_least"}:
+            yield _verdict(key, budget, found)
+        else:
+            yield from _judged(budget, found or {}, f"{key} ")
+
+
+def _verdict(key: str, budget: Json, value: float | None) -> Verdict:
+    at_least = "at_least" in budget
+    limit: float = budget["at_least" if at_least else "at_most"]
+    kept = None if value is None else value >= limit if at_least else value <= limit
+    rounded = None if value is None else round(value, 3)
+    return Verdict(
+        key, budget.get("words", ""), rounded, limit, at_least, kept, budget.get("warns", False)
+    )

@@ -1,0 +1,127 @@
+"""One variant at work: its cluster up, bursts and single Pods timed, what became of them checked."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from loadtest.harness.command import Broken
+from loadtest.harness.meters import MeterReading, Meters
+from loadtest.harness.pods import Pod, Pods, Wanted, api_session
+from loadtest.harness.slurm import SlurmLog, all_ended, compare_with_squeue
+from loadtest.harness.variants import Placer, Running
+from slurm_client.rest import SlurmRest
+
+# CPUs and GPUs of the Pods, in turn: 1.5 CPUs and half a GPU on average.
+SIZES: Final = ((1, 0), (2, 1), (1, 1), (2, 0))
+WARM_UP: Final = 50
+"""Pods of a burst that makes the connections and warms the caches."""
+
+_BOUND_WITHIN_S: Final = 300.0
+_GONE_WITHIN_S: Final = 60.0
+_RUNNING_WITHIN_S: Final = 60.0
+_SETTLE_S: Final = 0.5
+_BETWEEN_IDLE_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Many Pods, at once or at a steady rate. `seconds` is from the first create call to the last
+    binding seen, `creating_s` to the last create call's answer; `spent` is what the cluster spent on it
+    until all run, `released` what it spent afterwards until all are gone, and their jobs.
+    Of each Pod there is the time from create call to binding and, where Slurm's log tells it, from the
+    start of its job to the binding."""
+
+    seconds: float
+    creating_s: float
+    bound_ms: Sequence[float]
+    spent: MeterReading
+    start_bound_ms: Sequence[float] = ()
+    released: MeterReading | None = None
+
+    @property
+    def pods_per_s(self) -> float:
+        return len(self.bound_ms) / self.seconds
+
+    @property
+    def extender_cpu_ms_per_pod(self) -> float:
+        return self.spent.cpu_s.get("extender", 0.0) * 1000 / len(self.bound_ms)
+
+    @property
+    def cpu_ms_per_pod(self) -> float:
+        """Of the whole cluster. Where CPU is what limits, this says most of how fast a burst can be."""
+        return sum(self.spent.cpu_s.values()) * 1000 / len(self.bound_ms)
+
+
+@dataclass(slots=True)
+class Bench:
+    """A variant whose cluster is up, with no Pods between the calls."""
+
+    running: Running
+    pods: Pods
+    meters: Meters
+    _log: SlurmLog
+    _numbers: Iterator[int]
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, running: Running) -> AsyncIterator["Bench"]:
+        cluster = running.cluster
+        async with api_session(cluster) as session, Pods.of(cluster) as pods:
+            meters = Meters(cluster, session, running.variant.has_jobs)
+            log = SlurmLog(cluster.logs / "slurmctld.log")
+            yield cls(running, pods, meters, log, itertools.count(1))
+
+    async def burst(self, size: int, *, per_s: float | None = None) -> Burst:
+        """As many Pods as that at once, or so many a second; the clock runs from the first create call
+        to the last binding seen. CPU and the like are counted until what follows the last binding is
+        over too: in every variant the kubelets have had their word."""
+        before = await self.meters.before()
+        pods = await self.pods.create(self._wanted(size), per_s)
+        created = time.perf_counter()
+        await self.pods.all_bound(_BOUND_WITHIN_S)
+        await self.pods.all_running(_RUNNING_WITHIN_S)
+        await asyncio.sleep(_SETTLE_S)
+        placed = await self.meters.after()
+        start_bound_ms = self._start_bound_ms(pods)
+        await self._check_and_clear(pods)
+        await asyncio.sleep(_SETTLE_S)
+        released = (await self.meters.after()).since(placed)
+        begin, end = min(pod.created for pod in pods), max(pod.bound for pod in pods)
+        bound_ms, spent = tuple(pod.bound_ms for pod in pods), placed.since(before)
+        return Burst(end - begin, created - begin, bound_ms, spent, start_bound_ms, released)
+
+    async def idle(self, count: int) -> list[float]:
+        """Pods one after the other; returns the milliseconds from create call to binding seen."""
+        pods = []
+        for each in self._wanted(count):
+            pods += await self.pods.create([each])
+            await self.pods.all_bound(_BOUND_WITHIN_S)
+            await asyncio.sleep(_BETWEEN_IDLE_S)  # what follows a binding is not the next Pod's
+        await self._check_and_clear(pods)
+        return [pod.bound_ms for pod in pods]
+
+    def _wanted(self, count: int) -> list[Wanted]:
+        """Names are never used twice: a late word about an old Pod is not taken for a new one's."""
+        numbers = itertools.islice(self._numbers, count)
+        return [(f"pod-{number}", *SIZES[number % len(SIZES)]) for number in numbers]
+
+    def _start_bound_ms(self, pods: Sequence[Pod]) -> tuple[float, ...]:
+        """Of those Pods whose jobs' starts slurmctld's log tells of: all but what 26.05 backfilled."""
+        started, clock = self._log.starts(), time.time() - time.perf_counter()
+        seen = ((pod.bound, started.get(pod.job_id)) for pod in pods)
+        return tuple((bound + clock - start) * 1000 for bound, start in seen if start)
+
+    async def _check_and_clear(self, pods: Sequence[Pod]) -> None:
+        running, variant = self.running, self.running.variant
+        if lost := [pod.name for pod in pods if not pod.node]:
+            raise Broken(f"{variant.placer}: {len(lost)} Pods were bound and hold no Node: {lost[:5]}")
+        if variant.placer is Placer.REAL:
+            await asyncio.to_thread(compare_with_squeue, running.cluster, pods)
+        await self.pods.clear(_GONE_WITHIN_S)
+        if variant.has_jobs:
+            async with aclosing(SlurmRest(running.slurmrestd_url, running.cluster.token_file)) as slurm:
+                await all_ended(slurm, [pod.job_id for pod in pods if pod.job_id], _GONE_WITHIN_S)

@@ -1,0 +1,110 @@
+"""The frame of every command that measures: it says how far it is, and ends with figures and verdicts.
+
+Exit status 0: all budgets are kept; 1: one is not, or the run is broken; 2: this machine lacks
+something; 130: interrupted. A broken run leaves no figures, but its logs.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import typer
+from rich.box import ROUNDED
+from rich.console import Console
+from rich.table import Column, Table
+
+from deploy.local.errors import ClusterError, MissingPrerequisitesError
+from deploy.local.layout import CHECKOUT
+from deploy.local.progress import Stopwatch
+from loadtest.harness.budgets import NoBudgets, Verdict, passed
+from slurm_client.errors import SlurmError
+
+BUILD: Final = CHECKOUT / "build"
+_PLAIN_WIDTH: Final = 120
+_LACKS: Final = 2
+_COLOURS: Final = {True: "green", False: "red", None: "yellow"}
+
+
+class Broken(Exception):
+    """The run says nothing of speed: something did not work. The message says what."""
+
+
+WENT_WRONG: Final = (
+    *(Broken, NoBudgets, ClusterError, SlurmError, OSError, aiohttp.ClientError, ExceptionGroup),
+)
+
+
+def first(error: Exception) -> str:
+    """What went wrong; of a group of errors, what it began with."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__
+
+
+@dataclass(slots=True)
+class Command:
+    """A run. `directory` is its own; it is left where something is `broken`."""
+
+    figures: Path
+    console: Console
+    report: Stopwatch
+    directory: Path
+    broken: bool = False
+    status: int = 0
+
+    def table(self, headings: Sequence[str], rows: Mapping[str, Sequence[float | None]]) -> None:
+        """Prints figures; "-" where there is none."""
+        table = Table("", *(Column(heading, justify="right") for heading in headings), box=ROUNDED)
+        for name, figures in rows.items():
+            table.add_row(name, *("-" if each is None else f"{each:.2f}" for each in figures))
+        self.console.print(table)
+
+    def write(self, figures: Mapping[str, Any], verdicts: Sequence[Verdict]) -> None:
+        told = [asdict(each) | {"word": each.word} for each in verdicts]
+        self.figures.parent.mkdir(parents=True, exist_ok=True)
+        self.figures.write_text(json.dumps({**figures, "verdicts": told}, indent=1) + "\n")
+
+    def conclude(
+        self, figures: Mapping[str, Any], verdicts: Sequence[Verdict], *, partly: bool = False
+    ) -> None:
+        """Writes the figures and says the verdicts. `partly`: only a part was to be measured."""
+        self.write(figures, verdicts)
+        for verdict in verdicts:
+            self.console.print(str(verdict), style=_COLOURS[verdict.kept])
+        self.console.print(f"The figures are in {self.figures}.")
+        self.status = 0 if passed(verdicts, partly=partly) and not self.broken else 1
+
+    def end(self, status: int, *words: str) -> None:
+        """Ends without figures."""
+        self.status, self.broken = status, status != _LACKS
+        for line in words:
+            self.console.print(line, style="red")
+
+
+@contextmanager
+def command(figures: Path) -> Iterator[Command]:
+    """Raises typer.Exit at the end of the block."""
+    width = None if Console().is_terminal else _PLAIN_WIDTH
+    console = Console(highlight=False, markup=False, width=width)
+    figures.unlink(missing_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="loadtest-"))
+    run = Command(figures, console, Stopwatch(console.print), directory)
+    try:
+        yield run
+    except KeyboardInterrupt:
+        run.end(130, "interrupted; the clusters are down")
+    except MissingPrerequisitesError as error:
+        run.end(_LACKS, *(f"missing: {line}" for line in error.missing))
+    except WENT_WRONG as error:
+        run.end(1, f"broken: {first(error)}")
+    if run.broken:
+        console.print(f"the logs are in {directory}")
+    else:
+        shutil.rmtree(directory)
+    raise typer.Exit(run.status)

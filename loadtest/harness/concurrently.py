@@ -1,0 +1,37 @@
+"""Many calls at a time, but not all of them; and waiting for what tells no news."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from loadtest.harness.command import Broken
+
+Item = TypeVar("Item")
+
+
+async def for_each(
+    items: Iterable[Item], act: Callable[[Item], Awaitable[object]], at_a_time: int = 16
+) -> None:
+    """Acts on the items, which are taken in their order. Raises what `act` raises, in a group."""
+    todo = iter(items)
+
+    async def work() -> None:
+        for item in todo:
+            await act(item)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(at_a_time):
+            tasks.create_task(work())
+
+
+async def until(
+    see: Callable[[], Awaitable[Item]], what: str, within_s: float, every_s: float = 0.1
+) -> Item:
+    """The first true answer of `see`, which is asked again and again. Raises Broken."""
+    try:
+        async with asyncio.timeout(within_s):
+            while not (seen := await see()):  # noqa: ASYNC110
+                await asyncio.sleep(every_s)
+    except TimeoutError:
+        raise Broken(f"{what}: not within {within_s:g} s") from None
+    return seen

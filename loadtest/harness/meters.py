@@ -1,0 +1,185 @@
+"""What a cluster's meters show: the CPU of its processes, what Slurm and kube-apiserver were asked.
+
+The extender and kube-apiserver count by themselves; a reading is what they had counted by then, and the
+difference of two is what was counted between. Their pages are Prometheus' text format; kube-apiserver
+tells some megabytes: the lines of the name that is asked for are parsed alone.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Self
+
+import aiohttp
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from deploy.local.cluster import Cluster
+
+_READS: Final = frozenset({"CONNECT", "GET", "LIST", "WATCH"})
+_API_REQUESTS: Final = "apiserver_request_total"
+REST_CALLS: Final = "slurm_extender_slurmrestd_calls_total"
+_REST_BYTES: Final = "slurm_extender_slurmrestd_bytes_total"
+VERB_SECONDS: Final = "slurm_extender_verb_seconds"
+"""The extender's histogram of its answers, by verb and HTTP status: from a request that is read to its
+answer. Callers see more: what it takes to be heard, on a machine that they share with it."""
+
+Counts = Mapping[str, float]
+
+
+def sums(text: str, name: str, *by: str, **labels: str) -> dict[tuple[str, ...], float]:
+    """The sums of the samples of that name that have these labels, by the values of some labels: ""
+    where a sample has none of it."""
+    found: defaultdict[tuple[str, ...], float] = defaultdict(float)
+    lines = (line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} ")))
+    for family in text_string_to_metric_families("".join(f"{line}\n" for line in lines)):
+        for sample in family.samples:
+            if labels.items() <= sample.labels.items():
+                found[tuple(sample.labels.get(label, "") for label in by)] += sample.value
+    return dict(found)
+
+
+def total(text: str, name: str, **labels: str) -> float:
+    """The sum of all of them."""
+    return sum(sums(text, name, **labels).values())
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Of durations. It is only known in which bucket each of them is."""
+
+    at_most: Mapping[float, float] = field(default_factory=dict)
+    """How many lasted at most so many seconds, by these; the last are infinite, and count all."""
+
+    @classmethod
+    def of(cls, text: str, name: str, **labels: str) -> Self:
+        """All histograms of that name that have these labels, added up."""
+        buckets = sums(text, f"{name}_bucket", "le", **labels)
+        return cls({float(le): count for (le,), count in buckets.items()})
+
+    def since(self, before: "Histogram") -> "Histogram":
+        """Those that came after an earlier page."""
+        return Histogram({le: count - before.at_most.get(le, 0) for le, count in self.at_most.items()})
+
+    @property
+    def count(self) -> int:
+        return int(max(self.at_most.values(), default=0))
+
+    def percentile_ms(self, percent: float) -> float | None:
+        """As Prometheus' histogram_quantile has it, evenly spread within a bucket; but infinite where it
+        is above the last bound. None of nothing. `percent` is above 0."""
+        rank = self.count * percent / 100
+        for lower, le, below, count in self._buckets():
+            if count >= rank > below:
+                return (lower + (le - lower) * (rank - below) / (count - below)) * 1000
+        return None
+
+    def longest_ms(self) -> list[float]:
+        """Each duration, sorted, as if it were the longest of its bucket."""
+        return [le * 1000 for _, le, below, count in self._buckets() for _ in range(int(count - below))]
+
+    def _buckets(self) -> Iterator[tuple[float, float, float, float]]:
+        """Of each: the seconds that it lies between, and how many lasted at most these."""
+        for (lower, below), (le, count) in pairwise([(0.0, 0.0), *sorted(self.at_most.items())]):
+            yield lower, le, below, count
+
+
+@dataclass(frozen=True, slots=True)
+class MeterReading:
+    """Since the start of each process or, of a difference, between two readings."""
+
+    cpu_s: Counts
+    """By component."""
+    rest_calls: Counts = field(default_factory=dict)
+    """Of the extender to slurmrestd, by call."""
+    rest_bytes: Counts = field(default_factory=dict)
+    """Both ways, by call."""
+    api_writes: Counts = field(default_factory=dict)
+    """Of all clients to kube-apiserver, by verb and resource: "PATCH pods/status"."""
+    filter_s: Histogram = field(default_factory=Histogram)
+    """Of the /filter requests that were answered, whatever the answer."""
+
+    def since(self, before: "MeterReading") -> "MeterReading":
+        return MeterReading(
+            _difference(self.cpu_s, before.cpu_s),
+            _difference(self.rest_calls, before.rest_calls),
+            _difference(self.rest_bytes, before.rest_bytes),
+            _difference(self.api_writes, before.api_writes),
+            self.filter_s.since(before.filter_s),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Meters:
+    """Of one cluster. `api` is a session with its kube-apiserver; only our own extender counts."""
+
+    cluster: Cluster
+    api: aiohttp.ClientSession
+    extender_counts: bool
+
+    async def before(self) -> MeterReading:
+        """To be subtracted. Reading costs CPU: the CPU is read last, and first in `after`."""
+        counted = await self._counted()
+        return MeterReading(cpu_by_component(self.cluster), *counted)
+
+    async def after(self) -> MeterReading:
+        cpu_s = cpu_by_component(self.cluster)
+        return MeterReading(cpu_s, *(await self._counted()))
+
+    async def _counted(self) -> tuple[Counts, Counts, Counts, Histogram]:
+        async with self.api.get("/metrics") as answer:
+            writes = api_writes(await answer.text())
+        own = await extender_metrics(self.cluster) if self.extender_counts else ""
+        calls, sent = ({call: n for (call,), n in sums(own, name, "call").items()} for name in _REST)
+        return calls, sent, writes, Histogram.of(own, VERB_SECONDS, verb="filter")
+
+
+_REST: Final = (REST_CALLS, _REST_BYTES)
+
+
+async def extender_metrics(cluster: Cluster) -> str:
+    """The extender's page."""
+    url = f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        told = await answer.text()
+    await asyncio.sleep(0)  # lets the connection close
+    return told
+
+
+def api_writes(metrics: str) -> Counts:
+    """What kube-apiserver was told to change, from its /metrics."""
+    found = sums(metrics, _API_REQUESTS, "verb", "resource", "subresource")
+    return {
+        f"{verb} {'/'.join(filter(None, parts))}": count
+        for (verb, *parts), count in found.items()
+        if verb not in _READS
+    }
+
+
+def cpu_by_component(cluster: Cluster) -> Counts:
+    """What each component has used so far, in seconds."""
+    return {name: cpu_s(cluster.pid(name)) for name in cluster.status()}
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time of a process and all below it so far, in seconds."""
+    process, times = psutil.Process(pid), []
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # a child that has just ended
+            times.append(each.cpu_times())
+    return sum(time.user + time.system for time in times)
+
+
+def peak_rss_mb(cluster: Cluster) -> float:
+    """The most memory that the extender ever had, in millions of bytes (VmHWM of proc(5))."""
+    status = Path(f"/proc/{cluster.pid('extender')}/status").read_text()
+    told = dict(line.split(":", 1) for line in status.splitlines())
+    return round(int(told["VmHWM"].split()[0]) * 1024 / 1e6, 1)
+
+
+def _difference(now: Counts, before: Counts) -> Counts:
+    return {name: value - before.get(name, 0.0) for name, value in now.items()}

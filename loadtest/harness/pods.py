@@ -1,0 +1,191 @@
+"""Many Pods of one cluster: created over several connections at once, seen bound by one watch.
+
+Made to cost little beside what it measures: the watch asks for bound Pods only, so that what an
+extender writes before costs the watcher nothing.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import orjson
+import yaml
+
+from deploy.local.cluster import Cluster
+from loadtest.harness.command import Broken
+from loadtest.harness.concurrently import for_each
+
+PODS: Final = "/api/v1/namespaces/default/pods"
+_GPU: Final = "nvidia.com/gpu"
+_JOB_ID: Final = "slurm-extender.io/job-id"
+_LONGEST_S: Final = 3600
+_CLOSING_S: Final = 0.1
+_BOUND_ONLY: Final = "spec.nodeName!="
+
+Manifest = dict[str, Any]
+Wanted = tuple[str, int, int]
+"""A Pod to be created: its name, CPUs and GPUs; memory goes with the CPUs."""
+
+
+@dataclass(slots=True)
+class Pod:
+    """What is known of one Pod. Times are of `time.perf_counter`, in seconds; `created` is just before
+    the create call, `bound` when the watch delivered the first version with a Node. `node` is empty
+    where it is not bound, or is asked to end; `job_id` is 0 where it has no job."""
+
+    name: str
+    created: float
+    bound: float = 0.0
+    node: str = ""
+    job_id: int = 0
+
+    @property
+    def bound_ms(self) -> float:
+        return (self.bound - self.created) * 1000
+
+
+class Pods:
+    """Those that are there now."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self._pods: dict[str, Pod] = {}
+        self._unbound = set[str]()
+        self._not_running = set[str]()
+        self._version = ""
+        self._news = asyncio.Event()
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, cluster: Cluster) -> AsyncIterator["Pods"]:
+        """Watches until the end of the block; a watch that breaks off ends the block with its error."""
+        async with api_session(cluster) as session, asyncio.TaskGroup() as tasks:
+            pods = cls(session)
+            pods._version = (await ask(session, "GET", PODS))["metadata"]["resourceVersion"]
+            watch = tasks.create_task(pods._watch())
+            try:
+                yield pods
+            finally:
+                watch.cancel()
+
+    async def create(self, wanted: Iterable[Wanted], per_s: float | None = None) -> list[Pod]:
+        """Creates Pods in their order, so many a second or as fast as kube-apiserver takes them."""
+        created, begin = list[Pod](), time.perf_counter()
+
+        async def create(numbered: tuple[int, Wanted]) -> None:
+            number, (name, cpus, gpus) = numbered
+            if per_s is not None:
+                await asyncio.sleep(begin + number / per_s - time.perf_counter())
+            manifest = pod_manifest(name, cpus, gpus)
+            pod = self._pods[name] = Pod(name, time.perf_counter())
+            self._unbound.add(name)
+            self._not_running.add(name)
+            await ask(self._session, "POST", PODS, body=manifest)
+            created.append(pod)
+
+        await for_each(enumerate(wanted), create)
+        return created
+
+    async def all_bound(self, within_s: float) -> None:
+        """Waits until every Pod has been seen bound. Raises Broken, as the others."""
+        await self._until_none(self._unbound, "bound", within_s)
+
+    async def all_running(self, within_s: float) -> None:
+        """Waits until the kubelets have said of every Pod that it runs."""
+        await self._until_none(self._not_running, "running", within_s)
+
+    async def clear(self, within_s: float) -> None:
+        """Deletes every Pod, and waits until the kubelets have ended all: forced, jobs are held on."""
+        await ask(self._session, "DELETE", PODS)
+        await self._until_none(self._pods, "gone", within_s)
+
+    async def _watch(self) -> None:
+        """kube-apiserver ends a watch that it cannot keep up with: then it goes on where it ended."""
+        while True:
+            query = {"fieldSelector": _BOUND_ONLY, "resourceVersion": self._version}
+            await watch(self._session, query, self._observe)
+
+    def _observe(self, kind: str, manifest: Manifest) -> None:
+        now = time.perf_counter()
+        if kind == "ERROR":
+            raise Broken(f"the watch of Pods: {manifest.get('message')}")
+        metadata = manifest["metadata"]
+        self._version = metadata["resourceVersion"]
+        pod = self._pods.get(metadata["name"])
+        if pod is None:
+            return
+        pod.bound = pod.bound or now
+        pod.node = "" if metadata.get("deletionTimestamp") else manifest["spec"]["nodeName"]
+        pod.job_id = int(metadata.get("annotations", {}).get(_JOB_ID, 0))
+        self._unbound.discard(pod.name)
+        if manifest["status"].get("phase") == "Running" or kind == "DELETED":
+            self._not_running.discard(pod.name)
+        if kind == "DELETED":
+            del self._pods[pod.name]
+        self._news.set()
+
+    async def _until_none(self, left: set[str] | dict[str, Pod], what: str, within_s: float) -> None:
+        try:
+            async with asyncio.timeout(within_s):
+                while left:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise Broken(f"{len(left)} Pods are not {what} after {within_s:g} s") from None
+
+
+def pod_manifest(
+    name: str, cpus: int, gpus: int = 0, *, scheduler: str = "slurm-scheduler", **metadata: Any
+) -> Manifest:
+    """A Pod as its author writes it; `metadata` are more of it: labels, annotations."""
+    limits = {"cpu": str(cpus), "memory": f"{cpus}Gi", **({_GPU: str(gpus)} if gpus else {})}
+    container = {"name": "main", "image": "busybox", "resources": {"limits": limits}}
+    spec = {"schedulerName": scheduler, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name} | metadata, "spec": spec}
+
+
+async def watch(
+    session: aiohttp.ClientSession, query: Mapping[str, str], see: Callable[[str, Manifest], None]
+) -> None:
+    """Gives `see` the type and the object of each event of Pods, until kube-apiserver ends the watch."""
+    asked = {"watch": "true", "timeoutSeconds": str(_LONGEST_S), **query}
+    async with session.get(PODS, params=asked) as stream:
+        async for line in stream.content:
+            event = orjson.loads(line)
+            see(event["type"], event["object"])
+
+
+async def ask(
+    session: aiohttp.ClientSession, method: str, path: str, *, body: Any = None, **options: Any
+) -> Manifest:
+    """kube-apiserver's answer; `body` is a manifest, or its bytes. Raises Broken if it is an error."""
+    if body is not None:
+        data = body if isinstance(body, bytes) else orjson.dumps(body)
+        options |= {"data": data, "headers": {"Content-Type": "application/json"}}
+    async with session.request(method, path, **options) as answer:
+        told: Manifest = orjson.loads(await answer.read())
+    if answer.status >= 400:
+        raise Broken(f"{method} {path}: {told.get('message')}")
+    return told
+
+
+@asynccontextmanager
+async def api_session(cluster: Cluster) -> AsyncIterator[aiohttp.ClientSession]:
+    """HTTP to kube-apiserver as the administrator."""
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
+    certificate = kubeconfig["clusters"][0]["cluster"]["certificate-authority"]
+    try:
+        async with aiohttp.ClientSession(
+            cluster.api_server_url,
+            headers={"Authorization": f"Bearer {kubeconfig['users'][0]['user']['token']}"},
+            connector=aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=certificate)),
+            timeout=aiohttp.ClientTimeout(sock_connect=5),
+        ) as session:
+            yield session
+    finally:
+        await asyncio.sleep(_CLOSING_S)  # TLS connections end a moment after their session

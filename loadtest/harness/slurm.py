@@ -1,0 +1,74 @@
+"""What Slurm says of Pods' jobs: squeue's lines, states, and when it started them."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from deploy.local.cluster import Cluster
+from loadtest.harness.command import Broken
+from loadtest.harness.concurrently import until
+from loadtest.harness.pods import Pod
+from slurm_client.rest import SlurmRest
+
+_FORMAT: Final = "%i|%j|%T|%N"
+
+# An allocation at once; one by the main scheduler; one by the backfill scheduler of 24.11: that of 26.05
+# says nothing where it starts a job.
+_STARTED: Final = re.compile(
+    r"\[(?P<at>[\d:.T-]+)\] (?:"
+    r"sched: _slurm_rpc_allocate_resources JobId=(?P<rpc>\d+) NodeList=(?!\(null\))"
+    r"|sched: Allocate JobId=(?P<main>\d+) NodeList="
+    r"|sched/backfill: _start_job: Started JobId=(?P<backfill>\d+) in )"
+)
+
+
+class SlurmLog:
+    """slurmctld's log as it grows; LogTimeFormat=iso8601_ms,format_stderr in slurm.conf."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+
+    def starts(self) -> Mapping[int, float]:
+        """Since the last call: job id -> `time.time()` of its start; slurmrestd has seconds only."""
+        with self._path.open() as log:
+            log.seek(self._read)
+            told = log.read()
+            self._read = log.tell()
+        return starts(told)
+
+
+def starts(log: str) -> Mapping[int, float]:
+    """As `SlurmLog.starts`, of the lines given."""
+    found = ((each, each["rpc"] or each["main"] or each["backfill"]) for each in _STARTED.finditer(log))
+    return {int(job): datetime.fromisoformat(each["at"]).timestamp() for each, job in found}
+
+
+def compare_with_squeue(cluster: Cluster, pods: Sequence[Pod]) -> None:
+    """Raises Broken where not just the job of each Pod runs, on the node of the Pod's Node."""
+    lines = set(cluster.run_slurm("squeue", "-h", "-o", _FORMAT).stdout.splitlines())
+    names = Counter(line.split("|")[1] for line in lines)
+    differ = [pod for pod in pods if _line(pod) not in lines or names[_name(pod)] > 1]
+    if differ:
+        expected = "; ".join(_line(pod) for pod in differ[:5])
+        raise Broken(f"{len(differ)} Pods differ from squeue, which does not say just: {expected}")
+
+
+async def all_ended(slurm: SlurmRest, jobs: Collection[int], within_s: float) -> None:
+    """Waits until none of these jobs is left. Raises Broken."""
+
+    async def ended() -> bool:
+        return all(state.ended for state in (await slurm.states(jobs)).values())
+
+    await until(ended, "jobs that were cancelled have ended", within_s)
+
+
+def _line(pod: Pod) -> str:
+    return f"{pod.job_id}|{_name(pod)}|RUNNING|{pod.node}"
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.name}@default"

@@ -1,0 +1,149 @@
+"""What is compared: the same kube-scheduler, Nodes and Pods; something else places the Pods."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from deploy.local.cache import build_once, cache_folder, recipe_hash
+from deploy.local.cluster import Cluster
+from deploy.local.errors import ClusterError, MissingPrerequisitesError
+from deploy.local.layout import CHECKOUT
+from deploy.local.progress import Report, silent
+from deploy.local.spec import DEFAULT_RELEASE, EXTENDER_VERBS, ClusterSpec
+from loadtest.harness.command import Broken
+
+_NOOP: Final = Path(__file__).parents[1] / "noop"
+_TIMES_TO_THE_MILLISECOND: Final = "LogTimeFormat=iso8601_ms,format_stderr"
+"""So that slurmctld's log says when it started a job."""
+
+
+class Placer(StrEnum):
+    """What places the Pods: kube-scheduler alone; with the extender of loadtest/noop, which is asked for
+    no more than what it does; with the extender of this checkout, its webhook, and the stub for
+    slurmrestd or Slurm; or nothing: the same jobs by slurmrestd, without Kubernetes."""
+
+    ALONE = "alone"
+    NOOP = "noop"
+    STUB = "stub"
+    REAL = "real"
+    REST = "rest"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSize:
+    """A thousand Pods of bursts.SIZES fill half of 200 such Nodes: none has to look for a gap."""
+
+    cpus: int = 16
+    memory_mb: int = 32_000
+    gpus: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A cluster, and what places Pods on it. Slurm is there in each, so that what it costs idle is too.
+
+    `settings` are more of the extender's, `slurm_conf` more lines of slurm.conf, `scheduler` more of its
+    SchedulerParameters; `percent_scored` is kube-scheduler's percentageOfNodesToScore.
+    """
+
+    placer: Placer
+    nodes: int
+    release: str = DEFAULT_RELEASE
+    size: NodeSize = NodeSize()
+    settings: tuple[tuple[str, str], ...] = ()
+    slurm_conf: tuple[str, ...] = ()
+    scheduler: tuple[str, ...] = ()
+    percent_scored: int = 100
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether each Pod has a job in Slurm: with our own extender."""
+        return self.placer in {Placer.STUB, Placer.REAL}
+
+    def spec(self, *, noop: Path | None = None, stub_url: str | None = None) -> ClusterSpec:
+        """Before 25.11 a slurmd stands for each Node: there is no State=EXTERNAL."""
+        external = self.release == DEFAULT_RELEASE
+        stubbed = (("SLURMRESTD_URL", stub_url),) if stub_url else ()
+        return ClusterSpec(
+            nodes=0 if external else self.nodes,
+            external_nodes=self.nodes if external else 0,
+            cpus_per_node=self.size.cpus,
+            memory_mb=self.size.memory_mb,
+            gpus_per_node=self.size.gpus,
+            kubernetes=self.placer is not Placer.REST,
+            release=self.release,
+            extender=self.placer not in {Placer.ALONE, Placer.REST},
+            extender_argv=(str(noop),) if noop else (),
+            extender_verbs=("filter", "bind") if noop else EXTENDER_VERBS,
+            extender_settings=(*stubbed, *self.settings),
+            slurm_conf=(_TIMES_TO_THE_MILLISECOND, *self.slurm_conf),
+            scheduler_parameters=self.scheduler,
+            percentage_of_nodes_to_score=self.percent_scored,
+        )
+
+    @contextmanager
+    def up(self, directory: Path, report: Report = silent) -> Iterator["Running"]:
+        """Its cluster, and a stub that it needs, until the end of the block."""
+        noop = _noop(report) if self.placer is Placer.NOOP else None
+        with (
+            _stub(self.nodes, self.size) if self.placer is Placer.STUB else nullcontext() as url,
+            Cluster.up(self.spec(noop=noop, stub_url=url), directory) as cluster,
+        ):
+            yield Running(self, cluster, url or cluster.slurmrestd_url)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A variant whose cluster is up; `slurmrestd_url` may be the stub's."""
+
+    variant: Variant
+    cluster: Cluster
+    slurmrestd_url: str
+
+
+@contextmanager
+def _stub(nodes: int, size: NodeSize) -> Iterator[str]:
+    """The URL of a stub of slurmrestd, a process of its own, as Slurm's are. Raises Broken."""
+    sizes = (f"--cpus={size.cpus}", f"--memory-mb={size.memory_mb}", f"--gpus={size.gpus}")
+    command = (sys.executable, "-m", "loadtest.slurmrestd_stub", "--port=0", f"--nodes={nodes}", *sizes)
+    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            told = process.stdout.readline().split()
+            if not told:
+                raise Broken("the stub of slurmrestd does not serve")
+            yield told[-1]
+        finally:
+            process.kill()
+
+
+def _noop(report: Report) -> Path:
+    """The no-op extender as a program: built once for each version of it and of Go."""
+    sources = ((_NOOP / name).read_bytes() for name in ("go.mod", "main.go"))
+    recipe = recipe_hash(*sources, _go("env", "GOVERSION"))
+    program = cache_folder() / f"noop-{os.uname().machine}-{recipe}"
+    return build_once(program, _build, report)
+
+
+def _build(place: Path) -> None:
+    _go("build", "-o", str(place), ".")
+
+
+def _go(*arguments: str) -> bytes:
+    # GOTOOLCHAIN=local: the Go that is installed, not one that it might fetch.
+    environment = {**os.environ, "GOTOOLCHAIN": "local"}
+    try:
+        done = subprocess.run(
+            ["go", *arguments], cwd=_NOOP, env=environment, capture_output=True, check=False
+        )
+    except FileNotFoundError:
+        raise MissingPrerequisitesError(["Go is needed to build the no-op extender."]) from None
+    if done.returncode != 0:
+        raise ClusterError(f"go {arguments[0]} failed:\n{done.stderr.decode()[-2000:]}")
+    return done.stdout

@@ -1,0 +1,169 @@
+"""What came of each scenario, how build/bench.json tells it, and its key figures."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, field
+from math import ceil
+from statistics import median
+from typing import Any, Final
+
+from loadtest.harness.bursts import Burst
+from loadtest.harness.meters import Counts, MeterReading
+from loadtest.harness.variants import Placer
+from loadtest.scenarios.table import Scenario, one, singly
+
+Json = dict[str, Any]
+
+# Pictures of the cluster, whatever Pods and jobs there are: a burst has one of all nodes more or less,
+# by chance, and that is as much as all else.
+_BY_THE_CLOCK: Final = frozenset({"GET conf", "GET nodes", "GET partitions"})
+_IDENTITY: Final = ("stage", "name", "nodes")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Of one scenario; grows with the run. `broken` says what ended it: what was measured is kept."""
+
+    scenario: Scenario
+    bursts: list[Burst] = field(default_factory=list)
+    steadies: list[Burst] = field(default_factory=list)
+    idle_ms: list[float] = field(default_factory=list)
+    peak_rss_mb: float | None = None
+    """Of the extender."""
+    broken: str = ""
+
+    def as_json(self) -> Json:
+        idle = {f"p{part}": _rounded(of_enough(self.idle_ms, part)) for part in (50, 95, 99)}
+        return {
+            **asdict(self.scenario),
+            "broken": self.broken or None,
+            "burst": figures(self.bursts),
+            "steady": figures(self.steadies),
+            "idle_bound_ms": {"pods": len(self.idle_ms), **idle},
+            "peak_rss_mb": _rounded(self.peak_rss_mb),
+            "cpu_ms_per_pod_by_component": self._by_kind(lambda spent: spent.cpu_s, 1000),
+            "rest_calls_per_pod_by_call": self._by_kind(lambda spent: spent.rest_calls),
+            "rest_bytes_per_pod_by_call": self._by_kind(lambda spent: spent.rest_bytes),
+            "api_writes_per_pod_by_kind": self._by_kind(lambda spent: spent.api_writes),
+        }
+
+    def _by_kind(self, counts_of: Callable[[MeterReading], Counts], times: int = 1) -> Json:
+        """A Pod's, over all bursts."""
+        total = Counter[str]()
+        for burst in self.bursts:
+            total.update(counts_of(burst.spent))
+        pods = sum(len(burst.bound_ms) for burst in self.bursts)
+        return {kind: _rounded(count * times / pods) for kind, count in sorted(total.items()) if count}
+
+
+def percentile(values: Collection[float], percent: float) -> float | None:
+    """The smallest of the values that at least `percent` % of them do not exceed; None of none."""
+    rank = max(1, ceil(len(values) * percent / 100))
+    return sorted(values)[rank - 1] if values else None
+
+
+def of_enough(values: Sequence[float], percent: int) -> float | None:
+    """A percentile; None of fewer values than would have one beyond it: it would be their maximum."""
+    return percentile(values, percent) if len(values) * (100 - percent) >= 100 else None
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Of times in milliseconds; all 0 where there are none."""
+    parts = {"p50": 50, "p99": 99, "max": 100}
+    found = {name: round(percentile(values, part) or 0.0, 2) for name, part in parts.items()}
+    return {"count": len(values), **found}
+
+
+def figures(bursts: Sequence[Burst]) -> Json:
+    """Of each metric that was counted, what it came to over the bursts."""
+    tables, found = [_metrics(burst) for burst in bursts], Json()
+    for name in tables[0] if tables else ():
+        values = [value for table in tables if (value := table[name]) is not None]
+        if values:
+            numbers = {"median": median(values), "min": min(values), "max": max(values)}
+            told = {kind: _rounded(number) for kind, number in numbers.items()}
+            found[name] = {**told, "each": [_rounded(value) for value in values]}
+    return found
+
+
+def _metrics(burst: Burst) -> dict[str, float | None]:
+    """Of Pods at once, or at a steady rate; None of what was not counted."""
+    pods, spent, released = len(burst.bound_ms), burst.spent, burst.released or MeterReading({})
+
+    def per_pod(counts: Counts) -> float | None:
+        return sum(counts.values()) / pods if counts else None
+
+    def cpu_ms(reading: MeterReading, *components: str) -> float:
+        return sum(reading.cpu_s.get(name, 0.0) for name in components) * 1000 / pods
+
+    sent = spent.rest_bytes
+    return {
+        "pods_per_s": burst.pods_per_s,
+        "created_per_s": pods / burst.creating_s,
+        **{f"bound_ms_p{part}": percentile(burst.bound_ms, part) for part in (50, 95, 99)},
+        "start_bound_pods": len(burst.start_bound_ms) or None,
+        **{f"start_bound_ms_p{part}": percentile(burst.start_bound_ms, part) for part in (50, 95, 99)},
+        "extender_cpu_ms_per_pod": burst.extender_cpu_ms_per_pod or None,
+        "slurm_cpu_ms_per_pod": cpu_ms(spent, "slurmctld", "slurmrestd"),
+        "cpu_ms_per_pod": burst.cpu_ms_per_pod,
+        "rest_calls_per_pod": per_pod(spent.rest_calls),
+        "rest_bytes_per_pod": per_pod(sent),
+        "rest_bytes_for_pods": per_pod({call: sent[call] for call in sent.keys() - _BY_THE_CLOCK}),
+        "api_writes_per_pod": per_pod(spent.api_writes),
+        "release_extender_cpu_ms_per_pod": cpu_ms(released, "extender") or None,
+        "release_rest_calls_per_pod": per_pod(released.rest_calls),
+        "release_rest_bytes_per_pod": per_pod(released.rest_bytes),
+        "release_api_writes_per_pod": per_pod(released.api_writes),
+        "filter_ms_p99": spent.filter_s.percentile_ms(99),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    """To a hundredth."""
+    return None if value is None else round(value, 2)
+
+
+def key_figures(scenarios: Sequence[Json], scale: Json) -> dict[str, float | None]:
+    """By the names that they have in budgets.toml; None of what was not measured as the table has it.
+    `scale` is build/scale.json, empty where there is none."""
+    ours, most = (found(scenarios, one(Placer.REAL, nodes)) for nodes in (1000, 5000))
+    noop, idle = found(scenarios, one(Placer.NOOP, 1000)), found(scenarios, singly(Placer.REAL))
+    few, many = (found(scenarios, one(Placer.REAL, 1000, native)) for native in (0, 10_000))
+    for_pods = ("burst", "rest_bytes_for_pods", "median")
+    return {
+        "ratio_to_noop": _ratio(ours, noop, "burst", "pods_per_s", "median"),
+        "idle_bound_ms_p50": at(idle, "idle_bound_ms", "p50"),
+        "idle_bound_ms_p99": at(idle, "idle_bound_ms", "p99"),
+        "extender_cpu_ms_per_pod": at(ours, "burst", "extender_cpu_ms_per_pod", "median"),
+        "filter_ms_p99_5000": at(most, "burst", "filter_ms_p99", "median"),
+        "rss_mb_5000x50000": scale.get("rss_mb_5000x50000"),
+        "rest_bytes_per_pod_0": at(few, "burst", "rest_bytes_per_pod", "median"),
+        "rest_bytes_per_pod_10000": at(many, "burst", "rest_bytes_per_pod", "median"),
+        "rest_bytes_ratio": _ratio(many, few, *for_pods),
+    }
+
+
+def ratios_to_noop(scenarios: Sequence[Json]) -> list[float]:
+    """Of each round: what the machine did meanwhile differs least."""
+    both = (found(scenarios, one(placer, 1000)) for placer in (Placer.REAL, Placer.NOOP))
+    ours, noop = (each.get("burst", {}).get("pods_per_s", {}).get("each", ()) for each in both)
+    return [mine / limit for mine, limit in zip(ours, noop, strict=False)]
+
+
+def found(scenarios: Sequence[Json], wanted: Scenario) -> Json:
+    """What came of that scenario of the table; empty where it was not run as the table has it."""
+    identity = {name: asdict(wanted)[name] for name in _IDENTITY}
+    those = (each for each in scenarios if {name: each[name] for name in _IDENTITY} == identity)
+    return next(those, {})
+
+
+def at(figures: Any, *path: str) -> float | None:
+    """A figure within others; None where it is not there."""
+    for name in path:
+        figures = (figures or {}).get(name)
+    return None if figures is None else float(figures)
+
+
+def _ratio(figures: Json, to: Json, *path: str) -> float | None:
+    value, unit = at(figures, *path), at(to, *path)
+    return None if value is None or not unit else value / unit

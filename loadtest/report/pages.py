@@ -1,0 +1,103 @@
+"""The tables and plots of docs/performance.md, docs/scale.md and README, from what `bench` and
+`bench-scale` have left in build.
+
+build/bench.json is kept beside the plots, in docs/performance: a test fails where pages or plots are not
+what these figures make. A table stands between two marks of the page, and is made by the page's template
+here; the text between the tables is the pages' own.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from deploy.local.layout import CHECKOUT
+from loadtest.harness.budgets import budgets
+from loadtest.report.figures import found, ratios_to_noop
+from loadtest.report.plots import plots
+from loadtest.scenarios.table import one, singly
+
+Json = Mapping[str, Any]
+
+PAGE: Final = CHECKOUT / "docs/performance.md"
+README: Final = CHECKOUT / "README.md"
+SCALE: Final = CHECKOUT / "docs/scale.md"
+KEPT: Final = CHECKOUT / "docs/performance/bench.json"
+
+_MARKS: Final = re.compile(
+    r"<!-- (?P<name>[^\n]+) is made by `make performance-page`\. -->\n.*?<!-- End of (?P=name)\. -->\n",
+    re.DOTALL,
+)
+_NOT_MEASURED: Final = "-"
+
+
+def performance_page() -> None:
+    build = CHECKOUT / "build"
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(build / "bench.json", KEPT)
+    told = json.loads(KEPT.read_text())
+    for page in (README, PAGE):
+        page.write_text(renewed(page, told))
+    for name, plot in plots(told).items():
+        (KEPT.parent / name).write_bytes(plot)
+    if (build / "scale.json").exists():
+        SCALE.write_text(renewed(SCALE, json.loads((build / "scale.json").read_text())))
+
+
+def renewed(path: Path, told: Json, page: str = "") -> str:
+    """The page with each block as the figures make it; `page` is what it says now, if not what the file
+    does. Raises ValueError where it lacks a place."""
+    made = _TEMPLATES.get_template(f"{path.name}.j2").render(told)
+    left = {marks["name"]: marks[0] for marks in _MARKS.finditer(made)}
+    page = _MARKS.sub(lambda marks: left.pop(marks["name"]), page or path.read_text())
+    if left:
+        raise ValueError(f"{path.name} lacks a place for: {', '.join(left)}")
+    return page
+
+
+def _measured(
+    scenarios: Sequence[Json], columns: Sequence[Sequence[Any]]
+) -> Iterator[tuple[Json, list[str]]]:
+    """Each scenario in which something of it was measured, or that is broken, and its cells. `columns`
+    are headings, paths of figures and their decimals."""
+    for each in scenarios:
+        cells = [_cell(_figure(each, path), decimals) for _, path, decimals in columns]
+        if each["broken"] or any(cell != _NOT_MEASURED for cell in cells):
+            yield each, cells
+
+
+def _figure(within: Any, path: str) -> Any:
+    """None where it is not there."""
+    return reduce(lambda figures, name: (figures or {}).get(name), path.split("."), within)
+
+
+def _cell(value: Any, decimals: int) -> str:
+    """Of a spread the median, and from what to what it was where that differs."""
+    if not isinstance(value, dict):
+        return _NOT_MEASURED if value is None else f"{value:,.{decimals}f}"
+    middle, least, most = (_cell(value[kind], decimals) for kind in ("median", "min", "max"))
+    return middle if least == most else f"{middle} ({least} to {most})"
+
+
+_TEMPLATES: Final = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    undefined=StrictUndefined,
+    autoescape=False,  # noqa: S701 -- Markdown
+    keep_trailing_newline=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters["cell"] = _cell
+_TEMPLATES.globals |= {
+    "budgets": budgets,
+    "measured": _measured,
+    "ratios_to_noop": ratios_to_noop,
+    "one": lambda scenarios, *which: found(scenarios, one(*which)),
+    "singly": lambda scenarios, placer: found(scenarios, singly(placer)),
+    "figure": _figure,
+}

@@ -1,0 +1,179 @@
+"""Whether this checkout costs more CPU a Pod than another one. Both bring up a cluster of their own and
+work in turn, each round in the other order, under the same load: this checkout's.
+
+What counts is the ratio within a round, and of those the median. The same work may take a third more CPU
+time a minute later, on a machine that is shared: CPU is told in units of a yardstick, a small piece of
+work that each side does all the time.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import fmean, median
+from threading import Event, Thread
+from time import thread_time
+from typing import Annotated, Final
+
+import typer
+
+import loadtest
+from deploy.local.layout import CHECKOUT
+from loadtest.harness.budgets import BUDGETS, budgets, judged
+from loadtest.harness.bursts import WARM_UP, Bench
+from loadtest.harness.command import BUILD, Broken, command
+from loadtest.harness.variants import Placer, Running, Variant
+
+_YARDSTICK: Final = "yardstick_ms"
+_BETWEEN_S: Final = 0.05
+_CPU: Final = {"extender_cpu_ms_per_pod": "CPU ms/Pod: extender", "cpu_ms_per_pod": "all"}
+_FIGURES: Final = {
+    "pods_per_s": "Pods/s",
+    "bound_ms_p50": "burst p50, ms",
+    **_CPU,
+    _YARDSTICK: "of the yardstick",
+}
+
+Figures = Mapping[str, float]
+"""What a burst came to, by the names of _FIGURES."""
+
+
+def compare(
+    *,
+    checkout: Annotated[
+        Path, typer.Argument(help="Of the commit before.", exists=True, file_okay=False)
+    ],
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of each cluster.")] = 200,
+    pods: Annotated[int, typer.Option(min=1, help="Pods of a burst.")] = 500,
+    rounds: Annotated[int, typer.Option(min=1, help="Bursts of each.")] = 8,
+    budgets_file: Annotated[Path, typer.Option("--budgets", help="What is allowed.")] = BUDGETS,
+    figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "compare.json",
+) -> None:
+    with command(figures) as run, ExitStack() as stack:
+        found: dict[str, list[Figures]] = {"before": [], "after": []}
+        sides = []
+        for name, where in (("before", checkout.resolve()), ("after", CHECKOUT)):
+            sides.append((name, stack.enter_context(_side(where, nodes, run.directory / name))))
+            run.report(f"{name}: a cluster of {nodes} Nodes is up")
+        for _ in range(rounds):
+            for name, side in sides:
+                found[name].append(side(pods))
+                told = (f"{title} {found[name][-1][key]:.2f}" for key, title in _FIGURES.items())
+                run.report(f"{name}: {', '.join(told)}")
+            sides.reverse()
+        ratios = ratios_of(found["before"], found["after"])
+        rows = {
+            side: [median(each[name] for each in told) for name in _FIGURES]
+            for side, told in found.items()
+        }
+        run.table(list(_FIGURES.values()), rows | {"ratio": list(ratios.values())})
+        allowed = budgets("compare", budgets_file)
+        run.conclude({"ratios": ratios, **found}, judged(allowed, {"ratios": ratios}))
+
+
+def ratios_of(before: Sequence[Figures], after: Sequence[Figures]) -> dict[str, float]:
+    """The medians of the rounds' ratios, this checkout's to the other's; of CPU in yardsticks."""
+    return {
+        name: round(median(_in_units(b, a, name) for b, a in zip(before, after, strict=True)), 3)
+        for name in _FIGURES
+    }
+
+
+def _in_units(before: Figures, after: Figures, name: str) -> float:
+    ratio = after[name] / before[name]
+    return ratio / (after[_YARDSTICK] / before[_YARDSTICK]) if name in _CPU else ratio
+
+
+@contextmanager
+def _side(checkout: Path, nodes: int, directory: Path) -> Iterator[Callable[[int], Figures]]:
+    """A checkout at work, in a process whose packages are that checkout's but for `loadtest`: what this
+    uses of them has to be alike. Gives what measures a burst of so many Pods. Raises Broken."""
+    packages = directory / "packages"
+    packages.mkdir(parents=True)
+    (packages / "loadtest").symlink_to(Path(loadtest.__path__[0]).resolve())
+    # -P: what lies in the working directory is not found before those.
+    command = (sys.executable, "-P", "-m", __name__, str(nodes), str(directory / "cluster"))
+    surroundings, pipe = os.environ | {"PYTHONPATH": f"{packages}:{checkout}"}, subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=checkout, env=surroundings, text=True, stdin=pipe, stdout=pipe
+    ) as process:
+        asked, told = process.stdin, process.stdout
+        assert asked is not None
+        assert told is not None
+
+        def hear() -> Figures:
+            line = told.readline()
+            try:
+                return dict(json.loads(line))
+            except ValueError:
+                raise Broken(f"{checkout}: {line.strip() or 'it has ended'}") from None
+
+        def burst(pods: int) -> Figures:
+            print(pods, file=asked, flush=True)
+            return hear()
+
+        try:
+            hear()  # it is up
+            yield burst
+        finally:
+            asked.close()  # which ends it
+
+
+async def _serve(running: Running) -> None:
+    """Says a line of JSON when the cluster is up, and one of what each burst came to; each line that it
+    reads is how many Pods the next one has. Ends with its input."""
+    async with Bench.of(running) as bench:
+        await bench.burst(WARM_UP)
+        _say(up=1)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            with _yardstick() as paces:
+                burst = await bench.burst(int(line))
+            _say(
+                yardstick_ms=fmean(paces) * 1000,
+                pods_per_s=burst.pods_per_s,
+                bound_ms_p50=median(burst.bound_ms),
+                extender_cpu_ms_per_pod=burst.extender_cpu_ms_per_pod,
+                cpu_ms_per_pod=burst.cpu_ms_per_pod,
+            )
+
+
+@contextmanager
+def _yardstick() -> Iterator[list[float]]:
+    """Gives how much CPU time, in seconds, the same small work has taken again and again meanwhile: on a
+    machine that is shared the same work takes half as long, or twice, a minute later."""
+    paces: list[float] = []
+    over = Event()
+
+    def measure() -> None:
+        while not over.wait(_BETWEEN_S):
+            began = thread_time()
+            _some_work()
+            paces.append(thread_time() - began)
+
+    thread = Thread(target=measure)
+    thread.start()
+    try:
+        yield paces
+    finally:
+        over.set()
+        thread.join()
+
+
+def _some_work() -> None:
+    """About a millisecond of what Python programs do: texts, maps, and memory for them."""
+    texts = {f"name-{number}": [number] for number in range(1500)}
+    json.loads(json.dumps(texts))
+
+
+def _say(**figures: float) -> None:
+    sys.stdout.write(json.dumps(figures) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    with Variant(Placer.REAL, int(sys.argv[1])).up(Path(sys.argv[2])) as _running:
+        asyncio.run(_serve(_running))

@@ -1,0 +1,81 @@
+"""What the extender and kube-apiserver use their CPU for in bursts, by py-spy and perf, which have to be
+there: neither is installed. build/profile has a flame graph of the extender, and of kube-apiserver
+perf's report: what each function and all below it used."""
+
+import asyncio
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from deploy.local.errors import MissingPrerequisitesError
+from deploy.local.progress import Report
+from loadtest.harness.bursts import WARM_UP, Bench
+from loadtest.harness.command import BUILD, command
+from loadtest.harness.variants import Placer, Running, Variant
+
+_BURSTS: Final = 3
+_STOPS_WITHIN_S: Final = 60.0
+# What waits, or is in a system call, is not seen of the extender: only what holds the interpreter.
+_PY_SPY: Final = ("--gil", "--nonblocking", "--rate", "200", "--duration", "3600")
+_PERF: Final = ("--freq", "200", "--call-graph", "fp")
+
+
+def profile_bursts(
+    *,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes.")] = 1000,
+    pods: Annotated[int, typer.Option(min=1, help="Pods of a burst.")] = 1000,
+    into: Annotated[Path, typer.Option(help="Where the profiles go.")] = BUILD / "profile",
+) -> None:
+    with command(into / "bursts.json") as run:
+        if missing := [tool for tool in ("py-spy", "perf") if not shutil.which(tool)]:
+            raise MissingPrerequisitesError(missing)
+        into.mkdir(parents=True, exist_ok=True)
+        with Variant(Placer.REAL, nodes).up(run.directory / "cluster") as running:
+            run.report(f"{nodes} Nodes are up")
+            rates = asyncio.run(_record(running, pods, into, run.report))
+        report = (
+            "perf",
+            "report",
+            "--stdio",
+            "--children",
+            "--input",
+            str(into / "kube-apiserver.data"),
+        )
+        with (into / "kube-apiserver.txt").open("w") as file:
+            subprocess.run(report, stdout=file, check=True)
+        run.conclude({"pods_per_s": rates}, [])
+
+
+async def _record(running: Running, pods: int, into: Path, report: Report) -> list[float]:
+    apiserver, extender = (str(running.cluster.pid(name)) for name in ("kube-apiserver", "extender"))
+    async with Bench.of(running) as bench:
+        await bench.burst(WARM_UP)
+        rates = []
+        with (
+            _recording("py-spy", *_PY_SPY, "--pid", extender, "--output", str(into / "extender.svg")),
+            _recording(
+                "perf", *_PERF, "--pid", apiserver, "--output", str(into / "kube-apiserver.data")
+            ),
+        ):
+            for _ in range(_BURSTS):
+                rates.append((await bench.burst(pods)).pods_per_s)
+                report(f"{pods} Pods at once, {rates[-1]:.0f}/s")
+        return rates
+
+
+@contextmanager
+def _recording(tool: str, *options: str) -> Iterator[None]:
+    """As long as the block lasts."""
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen((tool, "record", *options), stdout=nowhere, stderr=nowhere) as recorder:
+        try:
+            yield
+        finally:
+            recorder.send_signal(signal.SIGINT)
+            recorder.wait(_STOPS_WITHIN_S)

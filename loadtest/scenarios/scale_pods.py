@@ -1,0 +1,215 @@
+"""The Pods of a run at scale: those that wait, a stream that is placed, and calls of /filter."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+from deploy.local.cluster import Cluster
+from loadtest.harness.command import Broken
+from loadtest.harness.concurrently import for_each, until
+from loadtest.harness.pods import PODS, Manifest, ask, pod_manifest, watch
+from wellknown.allocation import Allocation
+
+_FULL: Final = "main"
+"""The partition whose one Node the first of the backlog fill."""
+_OPEN: Final = "ext"
+"""That of all the others."""
+
+_WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+_PARTITION: Final = "sunk.coreweave.com/partition"
+_CONNECTIONS: Final = 24
+_LEAST_MIB: Final = 64
+_SIZES: Final = 50
+"""So many amounts of memory, of which each waits in a line of its own."""
+_STREAM: Final = {"labelSelector": "app=stream"}
+_AGAIN_S: Final = 0.1
+_UNMANAGED_IN: Final = 5
+"""Of so many /filter calls one is about a Pod that is not ours."""
+_GIVEN_BY_SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
+
+
+class Backlog:
+    """Pods of one partition that is full. All are as /mutate made the first, but for the memory they ask
+    for; it is asked about that one alone: asking about each would take three times as long."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self._like: Manifest = {}
+
+    async def create_first(self) -> None:
+        """The extender answers /mutate."""
+        first = pod_manifest("backlog-0", 1, labels={"app": "backlog"}, annotations={_PARTITION: _FULL})
+        self._like = _as_written(await ask(self._session, "POST", PODS, body=first))
+        self._like.pop("status", None)
+
+    async def create_others(self, count: int) -> None:
+        """All from the second to the last of `count`, without webhooks; no extender need run."""
+        listed = await ask(self._session, "GET", _WEBHOOKS)
+        await ask(self._session, "DELETE", _WEBHOOKS)
+        await for_each(self._bodies(range(1, count)), self._create_one, _CONNECTIONS)
+        for webhooks in listed["items"]:
+            await ask(self._session, "POST", _WEBHOOKS, body=_as_written(webhooks))
+
+    def _bodies(self, numbers: range) -> Iterator[bytes]:
+        for number in numbers:
+            pod = deepcopy(self._like)
+            pod["metadata"]["name"] = f"backlog-{number}"
+            requests = pod["spec"]["containers"][0]["resources"]["requests"]
+            requests["memory"] = f"{_LEAST_MIB + number % _SIZES}Mi"
+            yield orjson.dumps(pod)
+
+    async def _create_one(self, body: bytes) -> None:
+        await ask(self._session, "POST", PODS, body=body)
+
+
+@dataclass(slots=True)
+class _Streamed:
+    """`created` is just before its create call, by `time.monotonic`; infinity until that has succeeded.
+    `lifted` is when it was first seen without its gate, infinity until then."""
+
+    created: float = inf
+    lifted: float = inf
+
+
+class Stream:
+    """Pods at a steady pace into a partition that has room; they stay. kube-apiserver may go away
+    meanwhile, and is waited for."""
+
+    def __init__(self, session: aiohttp.ClientSession, pace: float) -> None:
+        self._session = session
+        self._pace = pace
+        self._pods: dict[str, _Streamed] = {}
+
+    @asynccontextmanager
+    async def flowing(self) -> AsyncIterator[None]:
+        """Until the end of the block."""
+        async with _beside(self._watch()), _beside(at_pace(self._pace, self._create)):
+            yield
+
+    def lags_ms(self, begin: float, end: float) -> list[float]:
+        """From the create call to the gate lifted, of those that were created in a span of time. Raises
+        Broken where the gate of one was not lifted."""
+        within = [pod for pod in self._pods.values() if begin <= pod.created <= end]
+        if left := [pod for pod in within if pod.lifted == inf]:
+            raise Broken(f"the gates of {len(left)} of {len(within)} streamed Pods are not lifted")
+        return [max(0.0, pod.lifted - pod.created) * 1000 for pod in within]
+
+    async def first_since(self, begin: float, within_s: float) -> float:
+        """Waits until the gate of a Pod that was created since then is lifted; returns when that was."""
+
+        async def lifted() -> float:
+            since = (pod for pod in self._pods.values() if begin <= pod.created < inf)
+            return min((pod.lifted for pod in since if pod.lifted < inf), default=0.0)
+
+        return await until(lifted, "a gate is lifted", within_s)
+
+    async def settled(self, end: float, within_s: float) -> None:
+        """Waits until the gates of all that were created until then are lifted, or the time is over."""
+
+        async def all_lifted() -> bool:
+            return all(pod.lifted < inf for pod in self._pods.values() if pod.created <= end)
+
+        with suppress(Broken):
+            await until(all_lifted, "all gates are lifted", within_s)
+
+    async def _create(self, number: int) -> None:
+        name = f"stream-{number}"
+        labels, annotations = {"app": "stream"}, {_PARTITION: _OPEN}
+        manifest = pod_manifest(name, 1, labels=labels, annotations=annotations)
+        while True:
+            called = time.monotonic()
+            with suppress(aiohttp.ClientError, TimeoutError):
+                async with self._session.post(PODS, json=manifest) as answer:
+                    await answer.read()
+                    if answer.status in (201, 409):
+                        self._pods.setdefault(name, _Streamed()).created = called
+                        return
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _watch(self) -> None:
+        while True:
+            with suppress(aiohttp.ClientError, TimeoutError, Broken):
+                listed = await ask(self._session, "GET", PODS, params=_STREAM)
+                for pod in listed["items"]:
+                    self._see("ADDED", pod)
+                version = {"resourceVersion": listed["metadata"]["resourceVersion"]}
+                await watch(self._session, _STREAM | version, self._see)
+            await asyncio.sleep(_AGAIN_S)
+
+    def _see(self, kind: str, manifest: Manifest) -> None:
+        if kind == "ERROR":
+            raise Broken("the watch has expired")
+        pod = self._pods.setdefault(manifest["metadata"]["name"], _Streamed())
+        if not manifest["spec"].get("schedulingGates"):
+            pod.lifted = min(pod.lifted, time.monotonic())
+
+
+Asked = tuple[float, float]
+"""When a call of /filter began, by `time.monotonic`, and the milliseconds until its answer."""
+
+
+@asynccontextmanager
+async def asking_filter(cluster: Cluster, pace: float) -> AsyncIterator[Sequence[Asked]]:
+    """kube-scheduler's /filter with all Nodes, at a steady pace; most about Pods of ours that have their
+    Node. Gives what was asked so far. Raises Broken (in a group) where an answer is wrong."""
+    names = cluster.spec.external_names
+    url = f"http://127.0.0.1:{cluster.ports['extender-scheduler']}/scheduler/filter"
+    bodies = [_filter_body(number, names) for number in range(_UNMANAGED_IN)]
+    asked = list[Asked]()
+
+    async def call(number: int) -> None:
+        began = time.monotonic()
+        async with session.post(url, data=bodies[number % len(bodies)]) as answer:
+            told = await answer.read()
+        asked.append((began, (time.monotonic() - began) * 1000))
+        found = orjson.loads(told)
+        if number % _UNMANAGED_IN and found.get("NodeNames") != [names[0]]:
+            raise Broken(f"/filter: {str(found)[:200]}")
+
+    async with aiohttp.ClientSession() as session, _beside(at_pace(pace, call)):
+        yield asked
+
+
+async def at_pace(per_s: float, act: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+    """Begins to act so often, on 0, 1, 2 ..., for ever; raises what an act raises, in a group."""
+    number = 0
+    async with asyncio.TaskGroup() as tasks:
+        while True:
+            tasks.create_task(act(number))
+            number += 1
+            await asyncio.sleep(1 / per_s)
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Until the end of the block."""
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(work)
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+def _filter_body(number: int, names: Sequence[str]) -> bytes:
+    more: dict[str, Any] = {"uid": f"asked-{number}", "namespace": "default"}
+    if number % _UNMANAGED_IN:
+        more["annotations"] = Allocation(1, names[0]).annotations()
+        manifest = pod_manifest(f"asked-{number}", 1, **more)
+    else:
+        manifest = pod_manifest(f"asked-{number}", 1, scheduler="default-scheduler", **more)
+    return orjson.dumps({"Pod": manifest, "Nodes": None, "NodeNames": names})
+
+
+def _as_written(manifest: Manifest) -> Manifest:
+    """Without what kube-apiserver gives to it."""
+    metadata = {key: value for key, value in manifest["metadata"].items() if key not in _GIVEN_BY_SERVER}
+    return manifest | {"metadata": metadata}

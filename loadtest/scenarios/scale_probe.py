@@ -1,0 +1,70 @@
+"""`python -m loadtest.scenarios.scale_probe FILE`: the extender, watched from the inside while it works.
+
+How long its event loop was held cannot be told from outside on a machine that others keep busy. So one
+task of it does nothing but sleep, and notes how late it woke, and how much of that the loop's own thread
+had spent: being late is whatever made it late, CPU is its own. Everything else is the extender's.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from extender import app
+from extender.policy.keeper import PolicyKeeper
+from extender.settings import Settings
+
+_TICK_S: Final = 0.005
+_PAGE_S: Final = 0.5
+
+
+def read_ticks(path: Path, begin: float, end: float) -> tuple[list[float], list[float]]:
+    """Of a span of time, by `time.monotonic`, of all processes: the milliseconds between the moments
+    when the task was to wake and when it did, and what of these the loop's thread spent on a CPU. A last
+    line that is not whole yet is left."""
+    late, held = list[float](), list[float]()
+    for line in path.read_text().splitlines():
+        with suppress(json.JSONDecodeError):
+            at, *ticks = json.loads(line)
+            if begin <= at <= end:
+                late += ticks[0]
+                held += ticks[1]
+    return late, held
+
+
+async def watch(path: Path) -> None:
+    """Ticks for ever; each half second a line of JSON: its end, how late, how long held."""
+    with path.open("a", buffering=1) as file:
+        late, held, written = list[float](), list[float](), time.monotonic()
+        while True:
+            began, spent = time.monotonic(), time.thread_time()
+            await asyncio.sleep(_TICK_S)
+            now, used = time.monotonic(), time.thread_time() - spent
+            lateness = max(0.0, now - began - _TICK_S)
+            late.append(round(lateness * 1000, 2))
+            held.append(round(min(lateness, used) * 1000, 2))
+            if now - written >= _PAGE_S:
+                file.write(json.dumps([now, late, held]) + "\n")
+                late, held, written = [], [], now
+
+
+def main(path: Path) -> None:
+    """Runs the extender, and beside it what watches it."""
+    serve = app.serve
+
+    async def watched(settings: Settings, policy: PolicyKeeper) -> None:
+        ticking = asyncio.ensure_future(watch(path))
+        try:
+            await serve(settings, policy)
+        finally:
+            ticking.cancel()
+
+    app.serve = watched
+    app.main()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

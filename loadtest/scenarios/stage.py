@@ -1,0 +1,139 @@
+"""Carries scenarios out: a stage's clusters come up together, and one after the other has its turn.
+
+A scenario that breaks is over, and says why; the others go on.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, aclosing, contextmanager
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+
+from deploy.local.errors import MissingPrerequisitesError
+from deploy.local.progress import Report
+from loadtest.harness.bursts import WARM_UP, Bench, Burst
+from loadtest.harness.command import WENT_WRONG, first
+from loadtest.harness.meters import peak_rss_mb
+from loadtest.harness.variants import Placer, Running
+from loadtest.report.figures import Outcome
+from loadtest.scenarios.slurm_jobs import SlurmAlone, native_jobs, submit
+from loadtest.scenarios.table import Flow, Scenario
+
+
+@dataclass(slots=True)
+class Sizes:
+    """How many Pods are in a burst, and in all steady loads together; how fast the latter come. A round
+    of bursts that would probably end later than so many seconds from now is not begun."""
+
+    pods: int
+    steady_pods_per_s: float
+    rounds_end_s: float = inf
+    begun: float = field(default_factory=time.monotonic)
+    _rounds: list[float] = field(default_factory=list)
+
+    def may_begin(self, number: int) -> bool:
+        """Whether the round of bursts of that number, from 0 on, may: the first to ask decides."""
+        now = time.monotonic()
+        lasts = now - self._rounds[-1] if self._rounds else 0.0
+        if number == len(self._rounds) and now + lasts - self.begun <= self.rounds_end_s:
+            self._rounds.append(now)
+        return number < len(self._rounds)
+
+
+def run_stage(
+    scenarios: Sequence[Scenario], sizes: Sizes, directory: Path, report: Report
+) -> list[Outcome]:
+    """The outcome of each, in their order. Raises MissingPrerequisitesError."""
+    outcomes = [Outcome(scenario) for scenario in scenarios]
+    with ExitStack() as stack:
+        workers = []
+        for number, outcome in enumerate(outcomes):
+            with _breaking(outcome, report):
+                up = outcome.scenario.variant.up(directory / str(number), report)
+                workers.append(_Worker(outcome, stack.enter_context(up), sizes, report))
+                report(f"  {outcome.scenario.name}: the cluster is up")
+        asyncio.run(_in_turn(workers))
+    return outcomes
+
+
+@contextmanager
+def _breaking(outcome: Outcome, report: Report) -> Iterator[None]:
+    """What goes wrong in the block is the outcome's."""
+    try:
+        yield
+    except MissingPrerequisitesError:
+        raise
+    except WENT_WRONG as error:
+        outcome.broken = first(error)
+        report(f"  {outcome.scenario.name}: BROKEN: {outcome.broken}")
+
+
+async def _in_turn(workers: Sequence["_Worker"]) -> None:
+    turn = asyncio.Lock()
+    async with asyncio.TaskGroup() as tasks:
+        for worker in workers:
+            tasks.create_task(worker.work(turn))
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """A scenario whose cluster is up. It takes turns: a lock is had in the order of asking for it."""
+
+    outcome: Outcome
+    running: Running
+    sizes: Sizes
+    report: Report
+
+    async def work(self, turn: asyncio.Lock) -> None:
+        alone = self.running.variant.placer is Placer.REST
+        with _breaking(self.outcome, self.report):
+            await (self._jobs(turn) if alone else self._pods(turn))
+        if self.outcome.broken:  # what is left of it is not the others' to bear
+            await asyncio.to_thread(self.running.cluster.down)
+
+    async def _pods(self, turn: asyncio.Lock) -> None:
+        scenario, outcome, sizes = self.outcome.scenario, self.outcome, self.sizes
+        async with turn:
+            await self._prepare(scenario)
+        async with Bench.of(self.running) as bench:
+            async with turn:
+                await bench.burst(WARM_UP)
+                outcome.idle_ms += await bench.idle(scenario.idle) if scenario.idle else []
+            await self._bursts(bench, turn)
+            for _ in range(scenario.steadies):
+                size = -(-sizes.pods // scenario.steadies)
+                async with turn:
+                    steady = await bench.burst(size, per_s=sizes.steady_pods_per_s)
+                outcome.steadies.append(self._told("at a steady rate", steady))
+            if scenario.placer is not Placer.ALONE:
+                outcome.peak_rss_mb = peak_rss_mb(self.running.cluster)
+
+    async def _jobs(self, turn: asyncio.Lock) -> None:
+        async with aclosing(SlurmAlone(self.running.cluster, self.outcome.scenario.path)) as slurm:
+            async with turn:
+                await slurm.burst(WARM_UP)
+            await self._bursts(slurm, turn)
+
+    async def _bursts(self, load: Bench | SlurmAlone, turn: asyncio.Lock) -> None:
+        for number in range(self.outcome.scenario.bursts):
+            async with turn:
+                if not self.sizes.may_begin(number):
+                    self.report(f"{number} rounds must do: this machine is busy")
+                    return
+                burst = await load.burst(self.sizes.pods)
+            self.outcome.bursts.append(self._told("at once", burst))
+
+    async def _prepare(self, scenario: Scenario) -> None:
+        cluster = self.running.cluster
+        if scenario.flow is Flow.FILTER_FIRST:
+            webhooks = ("delete", "mutatingwebhookconfiguration", "slurm-extender")
+            await asyncio.to_thread(cluster.kubectl, *webhooks)
+        if scenario.native or scenario.before:
+            await submit(cluster, native_jobs(scenario))
+
+    def _told(self, how: str, burst: Burst) -> Burst:
+        name, count = self.outcome.scenario.name, len(burst.bound_ms)
+        self.report(f"  {name}: {count} {how}, {burst.pods_per_s:.0f}/s")
+        return burst

@@ -1,0 +1,104 @@
+"""What `make bench` measures: table.toml."""
+
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path as FilePath
+from typing import Any, Final
+
+from deploy.local.spec import DEFAULT_RELEASE
+from loadtest.harness.variants import NodeSize, Placer, Variant
+
+_NATIVE_NODES: Final = "native-[1-50]"
+NATIVE_PARTITION: Final = "native"
+_NATIVE_SIZE: Final = f"CPUs={NodeSize().cpus} RealMemory={NodeSize().memory_mb}"
+NATIVE_CONF: Final = (
+    f"NodeName={_NATIVE_NODES} NodeAddr=127.0.0.1 {_NATIVE_SIZE} State=EXTERNAL",
+    f"PartitionName={NATIVE_PARTITION} Nodes={_NATIVE_NODES} MaxTime=INFINITE State=UP",
+)
+"""Nodes that Kubernetes knows nothing of, in a partition of their own."""
+
+
+class Flow(StrEnum):
+    """Whether the webhook gates Pods until Slurm has placed them, or kube-scheduler has them at once."""
+
+    GATE_FIRST = "gate first"
+    FILTER_FIRST = "filter first"
+
+
+class Path(StrEnum):
+    """How Slurm is asked: by job/allocate only where it can be."""
+
+    FAST = "job/allocate"
+    SUBMIT = "job/submit"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`bursts` and `steadies` are how many of them are timed, `idle` how many Pods one after the other.
+    The steady loads share the Pods of one burst.
+
+    `native` jobs, running and waiting, are in a partition of their own, on nodes of their own, which
+    are there where this is not None. `before` are those that wait in the Pods' partition, for one node,
+    before any Pod comes. `scheduler` are more of Slurm's SchedulerParameters, `percent_scored` is
+    kube-scheduler's percentageOfNodesToScore.
+    """
+
+    stage: str
+    name: str
+    placer: Placer
+    nodes: int
+    flow: Flow = Flow.GATE_FIRST
+    path: Path = Path.FAST
+    release: str = DEFAULT_RELEASE
+    native: int | None = None
+    before: int = 0
+    scheduler: tuple[str, ...] = ()
+    percent_scored: int = 100
+    bursts: int = 3
+    steadies: int = 3
+    idle: int = 100
+
+    @property
+    def variant(self) -> Variant:
+        slow = self.path is Path.SUBMIT and self.placer in {Placer.STUB, Placer.REAL}
+        return Variant(
+            *(self.placer, self.nodes, self.release),
+            settings=(("FAST_PATH", "false"),) if slow else (),
+            slurm_conf=() if self.native is None else NATIVE_CONF,
+            scheduler=self.scheduler,
+            percent_scored=self.percent_scored,
+        )
+
+
+PODS: Final = 1000
+"""Of a burst, and of the steady loads together."""
+STEADY_PODS_PER_S: Final = 25.0
+"""Some half of what a burst reaches where cores are slow."""
+ONE_AT_A_TIME: Final = "one at a time, 1,000 Nodes"
+
+_TYPES: Final = {"placer": Placer, "flow": Flow, "path": Path, "scheduler": tuple}
+
+
+def _scenarios(tables: dict[str, Any]) -> tuple[Scenario, ...]:
+    return tuple(
+        Scenario(stage, name, **{key: _TYPES.get(key, type(told))(told) for key, told in row.items()})
+        for stage, rows in tables.items()
+        for name, row in rows.items()
+    )
+
+
+SCENARIOS: Final = _scenarios(tomllib.loads(FilePath(__file__).with_suffix(".toml").read_text()))
+
+
+def one(placer: str, nodes: int, native: int | None = None) -> Scenario:
+    """The first that goes the usual way."""
+    usual = (placer, nodes, native, Flow.GATE_FIRST, Path.FAST)
+    those = ((each, (each.placer, each.nodes, each.native, each.flow, each.path)) for each in SCENARIOS)
+    return next(each for each, way in those if way == usual)
+
+
+def singly(placer: str) -> Scenario:
+    """Its Pods one at a time, on 1,000 Nodes: in a stage of their own where there is one."""
+    own = (each for each in SCENARIOS if (each.stage, each.placer) == (ONE_AT_A_TIME, placer))
+    return next(own, one(placer, 1000))

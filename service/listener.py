@@ -1,0 +1,344 @@
+"""A listener: a port, an application, and what a stranger may take of it (`connections`).
+
+uvicorn reads whatever it is sent, for as long as that takes, and asyncio takes every connection: here a
+request is refused before it is read where its head says that it is too large, and else as soon as it is.
+Connections are accepted by ourselves, so that one in its TLS handshake counts too, and so that each is
+served with the certificate and the client authority of its moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from typing import Any, cast
+
+import orjson
+import structlog
+import uvicorn
+from uvicorn.server import ServerState
+
+from service.connections import Connections, Limits
+from service.http_server import WholeReplies
+
+log = structlog.get_logger()
+
+Tls = Callable[[], ssl.SSLContext | None]
+"""The TLS context of this moment; None while there is none to serve with."""
+Refused = Callable[[str], object]
+"""Hears why a connection was ended, or a request refused: one of a few constant texts."""
+
+_BACKLOG = 2048
+_AT_ONCE = 64
+_LATER_S = 1.0  # where the process has no file descriptors left
+_LINGERS_S = 1.0
+_SHUTDOWN_S = 2.0
+
+_WORDS = {
+    400: "malformed",
+    413: "body too large",
+    431: "head too large",
+    503: "too many bodies",
+}
+
+
+class _Refusal(Exception):
+    """Ends the parser's work; the status is noted before."""
+
+
+class Guarded(WholeReplies):
+    """HTTP on one connection, within its listener's limits."""
+
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, connections: Connections, peer: socket.socket
+    ) -> None:
+        super().__init__(config, state, {})
+        self._connections = connections
+        self._limits = connections.limits
+        self._peer = peer
+        self._connected = False
+        self._unfinished = True
+        """Whether a request is still to come, or to end: of a new connection the first one. Its bytes
+        need not be many for that: an empty line will do."""
+        self._taken = False
+        """Whether uvicorn has the head of the request that is being read."""
+        self._beside_body = self._body = self._most = 0
+        self._status = HTTPStatus.BAD_REQUEST
+        self._deaf = False
+
+    # Of the connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._connected = True
+        self._connections.is_silent(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._connections.gone(self)
+
+    def cut(self) -> None:
+        """Ends it at once, unsent bytes included."""
+        if self._connected:
+            self.transport.abort()
+            return
+        with suppress(OSError):  # during the handshake the socket alone is ours
+            self._peer.shutdown(socket.SHUT_RDWR)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._connections.owes(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._waits_or_works()
+
+    # Of a request
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        self._beside_body += len(data)
+        super().data_received(data)
+        if not self._deaf:  # the parser may have refused it
+            self._has_come()
+
+    def _has_come(self) -> None:
+        if self._unfinished and self._beside_body > self._limits.head:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        else:
+            self._waits_or_works()
+
+    def on_message_begin(self) -> None:
+        self._taken = False
+        if self._is_answering:  # pipelined: uvicorn would keep any number of them
+            self._stop(HTTPStatus.BAD_REQUEST)
+        super().on_message_begin()
+        self._unfinished, self._body = True, 0
+
+    def on_headers_complete(self) -> None:
+        self._most = self._limits.body()
+        for name, value in self.headers:
+            if name == b"content-length" and int(value) > self._most:
+                self._stop(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        super().on_headers_complete()
+        self._taken = True
+
+    def on_body(self, body: bytes) -> None:
+        self._beside_body -= len(body)
+        self._body += len(body)
+        if self._body > self._most:  # a chunked one says nothing of its length before
+            self._stop(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        if not self._connections.holds(self, len(body)):
+            self._stop(HTTPStatus.SERVICE_UNAVAILABLE)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unfinished, self._beside_body = False, 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Instead of uvicorn's, which goes on with a pipelined request, of which there is none here, or
+        else sets a timer for a connection that rests too long, which `Connections` ends."""
+        self.flush()
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+        self._connections.lets_go(self)
+        self._waits_or_works()
+
+    def _waits_or_works(self) -> None:
+        """Says whose turn it is."""
+        if self._unfinished or self.flow.write_paused or self.transport.is_closing():
+            self._connections.owes(self)  # the rest of a request, or to read a reply
+        elif self._is_answering:
+            self._connections.works(self)
+        else:
+            self._connections.rests(self)
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a reply is not written yet. uvicorn marks it complete in the turn of the event loop in
+        which it writes its last byte: whoever has read a reply may ask again."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    # Of a refusal
+
+    def _stop(self, status: HTTPStatus) -> None:
+        """In one of the parser's calls: it ends with `send_400_response`."""
+        self._status = status
+        raise _Refusal
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 -- uvicorn's
+        self._refuse(self._status)
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        """Answers what cannot be served, and reads no more of it."""
+        self._deaf = True
+        self._connections.refused(_WORDS[status])
+        cycle, answering = self.cycle, self._is_answering
+        amid_another = answering and not self._taken
+        if not amid_another and not (self._taken and cycle.response_started):
+            self._say(status)
+        if (
+            answering and self._taken
+        ):  # whoever waits for the rest of the body: as if the caller had gone
+            cycle.disconnected, cycle.body = True, bytearray()
+            cycle.message_event.set()
+        self._linger()
+
+    def _say(self, status: HTTPStatus) -> None:
+        content = orjson.dumps({"Error": _WORDS[status]})
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + content)
+
+    def _linger(self) -> None:
+        """Drops what still comes for a moment: a connection that is closed before it is read empty
+        takes the reply away from whoever is still sending."""
+        self._connections.lets_go(self)
+        self._connections.owes(self)
+        self.flow.resume_reading()
+        self.loop.call_later(_LINGERS_S, self.transport.close)
+
+
+class Listener:
+    """Accepts connections: what uvicorn has an asyncio.Server for."""
+
+    def __init__(self, host: str, port: int, connections: Connections, tls: Tls | None) -> None:
+        self._host = host
+        self._port = port
+        self._connections = connections
+        self._tls = tls
+        self._handshakes: dict[asyncio.Task[None], Guarded] = {}
+        self.sockets: list[socket.socket] = []
+
+    def start(self, make: Callable[[socket.socket], Guarded]) -> None:
+        """Listens from now on. Raises OSError where it cannot."""
+        self._loop = asyncio.get_running_loop()
+        self._make = make
+        found = socket.getaddrinfo(
+            self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, address in dict.fromkeys((family, address[:2]) for family, *_, address in found):
+            listening = socket.create_server(address, family=family, backlog=_BACKLOG)
+            listening.setblocking(False)
+            self.sockets.append(listening)
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def close(self) -> None:
+        """Accepts no more."""
+        for listening in self.sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        for connection in self._handshakes.values():
+            connection.cut()
+
+    async def wait_closed(self) -> None:
+        """Returns when no handshake is under way."""
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+    def end_overdue(self) -> None:
+        """Ends connections that keep us waiting."""
+        self._connections.end_overdue()
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            for _ in range(_AT_ONCE):
+                self._take(listening.accept()[0])
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            log.warning("no connection can be accepted", port=self._port, error=str(error))
+            self._loop.remove_reader(listening)
+            self._loop.call_later(_LATER_S, self._again, listening)
+
+    def _again(self, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _take(self, peer: socket.socket) -> None:
+        context = self._tls() if self._tls is not None else None
+        connection = self._make(peer)
+        if (self._tls is not None and context is None) or not self._connections.admits(connection):
+            peer.close()
+            return
+        peer.setblocking(False)
+        task = self._loop.create_task(self._serve(connection, peer, context))
+        self._handshakes[task] = connection
+        task.add_done_callback(self._handshakes.pop)
+
+    async def _serve(
+        self, connection: Guarded, peer: socket.socket, context: ssl.SSLContext | None
+    ) -> None:
+        seconds = 2 * self._connections.limits.owes_s  # which `end_overdue` comes before
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection,
+                peer,
+                ssl=context,
+                ssl_handshake_timeout=seconds if context is not None else None,
+                ssl_shutdown_timeout=_SHUTDOWN_S if context is not None else None,
+            )
+        except OSError:
+            if self._connections.gone(connection) and context is not None:
+                self._connections.refused("TLS handshake failed")
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server of an application behind a listener. Several servers share a process: signals are
+    the program's to handle."""
+
+    def __init__(
+        self,
+        application: Callable[..., Any],
+        address: tuple[str, int],
+        limits: Limits,
+        refused: Refused,
+        tls: Tls | None = None,
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                application,
+                host=address[0],
+                port=address[1],
+                loop="uvloop",
+                http=Guarded,
+                ws="none",
+                proxy_headers=False,
+                log_config=None,
+                log_level="error",  # what strangers send is told by `refused`
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=5,
+            )
+        )
+        self._limits = limits
+        self._refused = refused
+        self._tls = tls
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        clock = asyncio.get_running_loop().time
+        connections = Connections(self._limits, clock, self._refused)
+        self._listener = Listener(*self._address, connections, self._tls)
+        self._listener.start(lambda p: Guarded(self.config, self.server_state, connections, p))
+        self.servers = [cast("asyncio.base_events.Server", self._listener)]
+        self.started = True
+
+    @property
+    def _address(self) -> tuple[str, int]:
+        return self.config.host, self.config.port
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        self._listener.end_overdue()
+        return await super().on_tick(counter)

@@ -1,0 +1,197 @@
+"""HTTP to slurmrestd: bounded connections, the token, and what a broken exchange means.
+
+Every request that is sent through here may be sent twice: reads, deletions, updates, and creations
+under a job id of our choosing, of which Slurm refuses the second.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+from service.http_pool import Busy, Endpoint, Lost, NoConnection, Pool, Silent
+from slurm_client import documents, error_mapping
+from slurm_client.errors import (
+    BadToken,
+    JobIdTaken,
+    NeedsOperator,
+    OutcomeUnknown,
+    RetryLater,
+    SlurmError,
+    Unreachable,
+)
+
+if TYPE_CHECKING:
+    from slurm_client.tokens import TokenSource
+
+_CONNECT_S: Final = 5.0
+_AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}
+_NO_NAMES: Final = frozenset({"state", "allocate", "submit"})
+"""Second parts of paths that are no job's or node's."""
+
+
+class Request(NamedTuple):
+    """One request: `path` from the root, `query` quoted already, `body` to be sent as JSON.
+
+    A tuple, since making and copying it costs half of a frozen dataclass's.
+    """
+
+    method: str
+    path: str
+    query: str = ""
+    body: dict[str, Any] | None = None
+    each: documents.Each | None = None
+    """What the reply's document is to have in place of the entries of a list."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def call(self) -> str:
+        """What is asked, the same text for every job and node: "GET job", "POST job/submit"; and
+        "GET jobs/state?job_id" about some jobs, "GET jobs/state" about all."""
+        _, first, *rest = self.path.split("/")
+        name, *more = rest[1:] if first == "slurm" else [first]
+        if more and more[0] in _NO_NAMES:
+            name = f"{name}/{more[0]}"
+        asked = self.query.partition("=")[0]
+        return f"{self.method} {name}?{asked}" if asked else f"{self.method} {name}"
+
+    @property
+    def target(self) -> str:
+        return f"{self.path}?{self.query}" if self.query else self.path
+
+    @property
+    def content(self) -> bytes | None:
+        return None if self.body is None else orjson.dumps(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply that is no error."""
+
+    content: bytes
+    document: dict[str, Any] = field(repr=False)
+
+
+CallObserver = Callable[[str, int, int], object]
+"""Is told of each exchange: which call it was, and how many bytes went out and came back. Those of a
+reply are its body's; there are none where no reply came."""
+
+
+class Connections:
+    """At most `concurrency` connections."""
+
+    def __init__(
+        self,
+        url: str,
+        token_source: TokenSource,
+        *,
+        timeout_s: float,
+        concurrency: int,
+        heard: CallObserver = lambda *_: None,
+    ) -> None:
+        self._url = url
+        self._heard = heard
+        self._endpoint = _endpoint(url)
+        self._tokens = token_source
+        self._pool = Pool(
+            self._endpoint,
+            concurrency,
+            timeout_s=timeout_s,
+            connect_s=_CONNECT_S,
+            # 26.05 sends errors twice: the second must not answer the next request.
+            keeps=lambda status: status < 400,
+        )
+
+    async def send(self, request: Request) -> Reply:
+        """The reply, or one of `errors`. After a refused token the file is read again, once."""
+        token = self._tokens.token()
+        try:
+            return await self._exchange(request, token)
+        except NeedsOperator as error:
+            if not _about_the_token(error):
+                raise
+            if not self._tokens.refresh(token):
+                raise self._token_refused(error) from error
+        try:
+            return await self._exchange(request, self._tokens.token())
+        except NeedsOperator as error:
+            raise self._token_refused(error) from error
+
+    async def aclose(self) -> None:
+        """Close the connections that no call is using; later calls open new ones."""
+        await self._pool.aclose()
+
+    async def _exchange(self, request: Request, token: str) -> Reply:
+        try:
+            return await _reply(*await self._carry(request, token), request.each)
+        except Lost:
+            # Perhaps only a kept-alive connection that the server had closed: at once, again.
+            return await self._exchange_again(request, token)
+
+    async def _exchange_again(self, request: Request, token: str) -> Reply:
+        """The first try may have been carried out: whatever the second is told but that the id is
+        taken, or that nobody may ask, says nothing of the first where it changes something."""
+        try:
+            return await _reply(*await self._carry(request, token), request.each)
+        except (Unreachable, RetryLater, Lost) as error:
+            lost = f"{request.text}: the connection was lost: {error}"
+            raise OutcomeUnknown(lost) from error
+        except SlurmError as error:
+            certain = request.method != "POST" or isinstance(error, JobIdTaken)
+            if certain or _about_the_token(error):
+                raise
+            lost = f"{request.text}: the connection was lost, then: {error.words}"
+            raise OutcomeUnknown(lost) from error
+
+    async def _carry(self, request: Request, token: str) -> tuple[int, bytes]:
+        """The status and the body of the reply."""
+        headers = {"X-SLURM-USER-TOKEN": token}
+        content = request.content
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        sent = self._endpoint.request(request.method, request.target, headers, content)
+        body = b""
+        try:
+            status, body = await self._pool.exchange(sent)
+        except Silent as error:
+            raise OutcomeUnknown(f"{request.text}: {error}") from error
+        except NoConnection as error:
+            nobody = f"no connection to slurmrestd at {self._url}: {error}"
+            raise Unreachable(nobody) from error
+        except Busy as error:
+            raise RetryLater(f"slurmrestd at {self._url}: {error}") from error
+        finally:
+            self._heard(request.call, len(sent), len(body))
+        return status, body
+
+    def _token_refused(self, error: SlurmError) -> BadToken:
+        return BadToken(
+            f"Slurm does not take the token: {self._tokens.describe()} [{error.words}]",
+            number=error.number,
+            http_status=error.http_status,
+        )
+
+
+async def _reply(status: int, content: bytes, each: documents.Each | None) -> Reply:
+    parsed = await documents.read(content, each)
+    if error := error_mapping.problem(status, content, parsed):
+        raise error
+    return Reply(content, parsed)
+
+
+def _about_the_token(error: SlurmError) -> bool:
+    return error.http_status in {401, 511} or error.number in _AUTH_NUMBERS
+
+
+def _endpoint(url: str) -> Endpoint:
+    try:
+        return Endpoint.parse(url, ssl.create_default_context)
+    except ValueError as wanted:
+        raise ValueError(f"slurmrestd's URL is {url!r}, which is none of {wanted}") from None

@@ -1,0 +1,162 @@
+"""Request bodies for slurmrestd (v0.0.42 to v0.0.45), from the model's values.
+
+Decides nothing about when to send them; `responses` reads what comes back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from slurm_client import hostlist, ownership
+from slurm_client.errors import InvalidRequest
+from slurm_client.model import MOST_CPUS, MOST_MINUTES, Sharing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from slurm_client.model import JobChanges, JobSpec
+
+_SLEEPS: Final = "#!/bin/sh\nexec sleep infinity\n"
+"""A batch placeholder's script, where there is no EXTERNAL_JOB: it holds the allocation."""
+
+_SOMEWHERE: Final = {"current_working_directory": "/"}
+"""Slurm wants a working directory of every job that is not an EXTERNAL_JOB (2063)."""
+
+# JobSpec field -> job_desc_msg field, of those that travel as they are.
+_TEXTS: Final = (
+    ("partition", "partition"),
+    ("account", "account"),
+    ("qos", "qos"),
+    ("reservation", "reservation"),
+    ("comment", "comment"),
+    ("constraints", "constraints"),
+    ("prefer", "prefer"),
+    ("current_working_directory", "current_working_directory"),
+)
+
+
+def submission(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
+    """POST job/submit: a placeholder that Slurm may queue."""
+    job = _job(spec, job_id)
+    if external:
+        return {"job": job | {"flags": ["EXTERNAL_JOB"]}}
+    return {"job": _with_script(job)}
+
+
+def allocation(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
+    """POST job/allocate: at once or not at all.
+
+    Never without `immediate`: the call would block for as long as the job waits, and a client that
+    gives up leaves the job behind.
+    """
+    job = _job(spec, job_id) | {"immediate": True}
+    return {"job": job | {"flags": ["EXTERNAL_JOB"]} if external else _SOMEWHERE | job}
+
+
+def update(changes: JobChanges) -> dict[str, Any]:
+    """POST job/{id}: only what changes."""
+    body: dict[str, Any] = {}
+    if changes.excluded_nodes is not None:
+        # [] is taken for "not said" and leaves the list as it is (26.05.5); [""] clears it.
+        body["excluded_nodes"] = _node_list(changes.excluded_nodes) or [""]
+    if changes.priority is not None:
+        body["priority"] = _number(changes.priority)
+    if changes.time_limit_minutes is not None:
+        body["time_limit"] = _number(changes.time_limit_minutes)
+    if changes.comment is not None:
+        body["comment"] = changes.comment
+    if changes.admin_comment is not None:
+        body["admin_comment"] = changes.admin_comment
+    return body
+
+
+def check(spec: JobSpec) -> None:
+    """Refuse what Slurm would not refuse, but change without a word, or carry out all the same
+    (InvalidRequest). The limits are 24.11's and 26.05's."""
+    if not 0 < spec.cpus <= MOST_CPUS:
+        raise InvalidRequest(f"cpus is {spec.cpus}; Slurm counts from 1 to {MOST_CPUS} on a node")
+    if spec.shared is not None and spec.shared not in {*Sharing}:
+        # HTTP 500, and a running job with the whole node (26.05.5).
+        raise InvalidRequest(f"shared is {spec.shared!r}; allowed are {', '.join(Sharing)}")
+    minutes = spec.time_limit_minutes
+    if minutes is not None and minutes > MOST_MINUTES:
+        raise InvalidRequest(f"a time limit of {minutes} minutes; Slurm counts to {MOST_MINUTES}")
+    for field, number in (("user_id", spec.user_id), ("group_id", spec.group_id)):
+        if number is not None and not ownership.may_own(number):
+            raise InvalidRequest(f"{field} is {number}; allowed is {ownership.OWNERS}")
+    for field, _ in _TEXTS:
+        if "\0" in (getattr(spec, field) or ""):
+            raise InvalidRequest(f"{field} has a NUL; Slurm would not see what follows it")
+
+
+def _job(spec: JobSpec, job_id: int) -> dict[str, Any]:
+    check(spec)
+    body: dict[str, Any] = {
+        "job_id": job_id,
+        "name": spec.name,
+        # One task a node with all the CPUs: exactly spec.cpus on each, rounded up to whole cores by
+        # Slurm where a core has several CPUs. threads_per_core=1 would make that a core for each CPU,
+        # and tres_per_task is ignored (one CPU, whatever it says).
+        "tasks": spec.nodes,
+        "tasks_per_node": 1,
+        "cpus_per_task": spec.cpus,
+        "minimum_nodes": spec.nodes,
+        "maximum_nodes": spec.nodes,
+        "memory_per_node": _number(spec.memory_mb),
+        # A requeued placeholder would come back under the same id, its Pod long gone.
+        "requeue": False,
+        "admin_comment": spec.admin_comment,
+    }
+    return body | _given(spec) | _owner(spec)
+
+
+def _given(spec: JobSpec) -> dict[str, Any]:
+    """Those fields that the spec has a say in; the others stay Slurm's defaults."""
+    body: dict[str, Any] = {
+        field: value for name, field in _TEXTS if (value := getattr(spec, name)) is not None
+    }
+    if spec.gres:
+        body["tres_per_node"] = ",".join(f"gres/{name}:{count}" for name, count in spec.gres)
+    if spec.required_nodes:
+        body["required_nodes"] = _node_list(spec.required_nodes)
+    if spec.excluded_nodes:
+        body["excluded_nodes"] = _node_list(spec.excluded_nodes)
+    if spec.priority is not None:
+        body["priority"] = _number(spec.priority)
+    if spec.time_limit_minutes is not None:
+        body["time_limit"] = _number(spec.time_limit_minutes)
+    if spec.shared is not None:
+        body["shared"] = [str(spec.shared)]
+    return body
+
+
+def _owner(spec: JobSpec) -> dict[str, Any]:
+    """As decimal strings: a name is resolved by slurmrestd, and 24.11.5 dies of a group's name.
+
+    Without a group Slurm would take the token's own: root's.
+    """
+    owner = {"user_id": spec.user_id, "group_id": ownership.group_of(spec)}
+    return {field: str(number) for field, number in owner.items() if number is not None}
+
+
+def _with_script(job: dict[str, Any]) -> dict[str, Any]:
+    return (
+        _SOMEWHERE
+        | {
+            "environment": ["PATH=/usr/bin:/bin"],
+            "standard_output": "/dev/null",
+            "standard_error": "/dev/null",
+            "script": _SLEEPS,
+        }
+        | job
+    )
+
+
+def _node_list(names: Iterable[str]) -> list[str]:
+    """One compressed expression: hundreds of names are a few bytes."""
+    compressed = hostlist.compress(names)
+    return [compressed] if compressed else []
+
+
+def _number(value: int) -> dict[str, Any]:
+    return {"set": True, "infinite": False, "number": value}

@@ -1,0 +1,288 @@
+"""slurmrestd's replies, read into the model's values.
+
+Reads only the fields that are needed and takes any of them for absent: the versions differ, and an
+odd reply must not stop the extender. An entry that cannot be read all the same is `Malformed`, and the
+others count. What is an error, and which, is decided in `error_mapping`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+from slurm_client import hostlist
+from slurm_client.model import (
+    UNREAD,
+    AllStates,
+    Configuration,
+    Grant,
+    Job,
+    JobState,
+    Node,
+    Partition,
+    Resources,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_CANNOT_BE_READ: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
+"""What Python makes of a value that is not of the type, or not in the shape, that Slurm documents."""
+_TASK: Final = re.compile(r"\d+[_+].*", re.ASCII | re.DOTALL)
+"""Tasks of arrays ("7_3", "7_[1-5]", "7_*") and parts of heterogeneous jobs ("7+1")."""
+_WORDS_KEPT: Final = 200
+_Read = TypeVar("_Read")
+
+
+class Malformed(NamedTuple):
+    """An entry that could not be read, and why."""
+
+    why: str
+
+
+class Reader(Generic[_Read]):
+    """Reads entries: into what they say, or into `Malformed`."""
+
+    def __init__(self, read: Callable[[Mapping[str, Any]], _Read]) -> None:
+        self._read = read
+
+    def __call__(self, entry: Mapping[str, Any]) -> _Read | Malformed:
+        try:
+            return self._read(entry)
+        except _CANNOT_BE_READ as error:
+            return Malformed(_why(error, entry))
+
+
+def _why(error: Exception, entry: object) -> str:
+    return f"{type(error).__name__}: {str(error)[:_WORDS_KEPT]}: {str(entry)[:_WORDS_KEPT]}"
+
+
+def states(entries: Sequence[Mapping[str, Any]]) -> AllStates:
+    """Of `jobs` in GET jobs/state/."""
+    found, malformed = AllStates(), list[str]()
+    found.entries = len(entries)
+    for entry in entries:
+        job_id = None
+        try:
+            number = str(entry["job_id"])
+            if number.isdecimal():  # int() would take "7_3" for 73
+                job_id = int(number)
+                found[job_id] = _state(tuple(entry["state"]))
+            elif not _TASK.fullmatch(number):
+                raise ValueError("this is no job's id")
+        except _CANNOT_BE_READ as error:
+            malformed.append(_why(error, entry))
+            if job_id is None:
+                found.nameless += 1
+            else:
+                found[job_id] = UNREAD
+    found.malformed = tuple(malformed)
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _state(names: tuple[str, ...]) -> JobState:
+    """Thousands of jobs are in a handful of states."""
+    return JobState.parse(names)
+
+
+def job(entry: Mapping[str, Any]) -> Job:
+    """One of `jobs` in GET job/{id}."""
+    return Job(
+        id=int(entry["job_id"]),
+        state=_state(tuple(entry.get("job_state") or ())),
+        name=_text(entry, "name"),
+        partition=_text(entry, "partition"),
+        user_id=int(entry.get("user_id") or 0),
+        group_id=int(entry.get("group_id") or 0),
+        account=_text(entry, "account"),
+        qos=_text(entry, "qos"),
+        reservation=_text(entry, "resv_name"),
+        comment=_text(entry, "comment"),
+        admin_comment=_text(entry, "admin_comment"),
+        nodes=hostlist.expand(_text(entry, "nodes")),
+        gres=tuple(str(one) for one in entry.get("gres_detail") or ()),
+        cpus_allocated=number(entry.get("cpus")),
+        reason=_reason(entry),
+        state_description=_text(entry, "state_description"),
+        submit_time=_time(entry, "submit_time"),
+        start_time=_time(entry, "start_time"),
+        end_time=_time(entry, "end_time"),
+        preempt_time=_time(entry, "preempt_time"),
+        exit_code=number(_exit(entry).get("return_code")),
+        exit_signal=number((_exit(entry).get("signal") or {}).get("id")),
+        sluid=str((entry.get("step_id") or {}).get("sluid") or ""),
+        external="EXTERNAL_JOB" in (entry.get("flags") or ()),
+        restart_count=int(entry.get("restart_cnt") or 0),
+        cpus_per_node=number(entry.get("cpus_per_task")),
+        memory_mb=number(entry.get("memory_per_node")),
+        memory_per_cpu_mb=number(entry.get("memory_per_cpu")),
+        tres_per_node=_text(entry, "tres_per_node"),
+        node_count=number(entry.get("node_count")),
+        constraints=_text(entry, "features"),
+        prefer=_text(entry, "prefer"),
+        required_nodes=_asked_nodes(entry, "required_nodes"),
+        excluded_nodes=_asked_nodes(entry, "excluded_nodes"),
+        current_working_directory=_text(entry, "current_working_directory"),
+        priority=number(entry.get("priority")),
+        time_limit_minutes=number(entry.get("time_limit")),
+        requeue=bool(entry.get("requeue")),
+        held=bool(entry.get("hold")),
+    )
+
+
+_WITH_A_REASON: Final = frozenset({"DOWN", "DRAIN", "FAIL"})
+"""24.11 keeps the last reason of a node that was resumed."""
+
+
+def node(entry: Mapping[str, Any]) -> Node:
+    """One of `nodes` in GET nodes/ or node/{name}."""
+    states = frozenset(str(state) for state in entry.get("state") or ())
+    return Node(
+        name=str(entry["name"]),
+        states=states,
+        cpus=int(entry.get("cpus") or 0),
+        memory_mb=int(entry.get("real_memory") or 0),
+        gres=_text(entry, "gres"),
+        gres_used=_text(entry, "gres_used"),
+        features=_list(entry.get("features")),
+        partitions=_list(entry.get("partitions")),
+        address=_text(entry, "address"),
+        hostname=_text(entry, "hostname"),
+        reason=_text(entry, "reason") if states & _WITH_A_REASON else "",
+        cpus_allocated=int(entry.get("alloc_cpus") or 0),
+        memory_allocated_mb=int(entry.get("alloc_memory") or 0),
+        comment=_text(entry, "comment"),
+        extra=_text(entry, "extra"),
+        cores=int(entry.get("sockets") or 0) * int(entry.get("cores") or 0),  # cores of a socket
+        threads_per_core=int(entry.get("threads") or 1),
+    )
+
+
+def partition(entry: Mapping[str, Any]) -> Partition:
+    """One of `partitions` in GET partitions/."""
+    settings = entry.get("partition") or {}
+    return Partition(
+        name=str(entry["name"]),
+        nodes=hostlist.expand(_text(entry.get("nodes") or {}, "configured")),
+        default="DEFAULT" in (entry.get("flags") or ()),
+        up="UP" in (settings.get("state") or ()),
+        priority_tier=int((entry.get("priority") or {}).get("tier") or 0),
+        preempt_mode=_preempt_mode(entry),
+        max_time_minutes=number((entry.get("maximums") or {}).get("time")),
+        grace_time_s=int(entry.get("grace_time") or 0),
+        oversubscribe=_text(settings, "oversubscribe"),
+    )
+
+
+def configuration(document: Mapping[str, Any]) -> Configuration:
+    """Of GET conf (v0.0.45)."""
+    conf = document.get("slurm_conf") or {}
+    meta = document.get("slurm_conf_meta") or {}
+    return Configuration(
+        cluster_name=conf.get("ClusterName"),
+        first_job_id=number(conf.get("FirstJobId")),
+        max_job_id=number(conf.get("MaxJobId")),
+        max_job_count=number(conf.get("MaxJobCount")),
+        kill_wait_s=number(conf.get("KillWait")),
+        min_job_age_s=number(conf.get("MinJobAge")),
+        preempt_type=conf.get("PreemptType"),
+        preempt_mode=_list(conf.get("PreemptMode")),
+        slurm_user_id=number(conf.get("SlurmUserId")),
+        scheduler_parameters=_list(conf.get("SchedulerParameters")),
+        message_timeout_s=number(conf.get("MessageTimeout")),
+        next_job_id=number(meta.get("NEXT_JOB_ID")),
+        boot_time=number(meta.get("BOOT_TIME")),
+    )
+
+
+def grant(resources: Sequence[Resources]) -> Grant | None:
+    """What a job has, of the same in detail; None where it has nothing."""
+    if not resources:
+        return None
+    gres = (",".join(_device(*one) for one in node.gres) for node in resources)
+    return Grant(tuple(node.node for node in resources), tuple(text for text in gres if text))
+
+
+def _device(name: str, kind: str, count: int, index: str) -> str:
+    """As `gres_detail` writes it: a node whose devices have no numbers only counts them."""
+    what = f"{name}:{kind}" if kind else name
+    return f"{what}:{count}(IDX:{index})" if index else f"{what}(CNT:{count})"
+
+
+def canceller(document: Mapping[str, Any], cluster: str) -> str | None:
+    """Of GET /slurmdb/VERSION/job/{job_id}: who cancelled the newest job of that id. An id may recur,
+    and each of the clusters that share a slurmdbd may have one."""
+    jobs = [entry for entry in document.get("jobs") or () if entry["cluster"] == cluster]
+    newest = max(jobs, key=lambda entry: int(entry["time"]["submission"]), default=None)
+    if newest is None or "CANCELLED" not in newest["state"]["current"]:
+        return None
+    return _text(newest, "kill_request_user") or None
+
+
+def resources(document: Mapping[str, Any]) -> tuple[Resources, ...]:
+    """Of GET resources/{job_id} (v0.0.44)."""
+    return tuple(
+        Resources(
+            node=str(entry["node"]),
+            memory_mb=int(entry.get("mem_alloc") or 0),
+            core_bitmap=_text(entry, "core_bitmap"),
+            gres=tuple(
+                (
+                    _text(one, "name"),
+                    _text(one, "type"),
+                    int(one.get("count") or 0),
+                    _text(one, "index"),
+                )
+                for one in entry.get("gres") or ()
+            ),
+        )
+        for entry in document.get("nodes") or ()
+    )
+
+
+def number(value: object) -> int | None:
+    """Slurm's {"set", "infinite", "number"}, or a plain number; None when unset or infinite."""
+    if isinstance(value, dict):
+        if not value.get("set") or value.get("infinite"):
+            return None
+        value = value.get("number")
+    return int(value) if isinstance(value, int | float) else None
+
+
+def _preempt_mode(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    modes = _list(entry.get("preempt_mode"))
+    return () if modes == ("CLUSTER_GLOBAL",) else modes
+
+
+def _time(entry: Mapping[str, Any], field: str) -> int | None:
+    return number(entry.get(field)) or None
+
+
+def _exit(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    return entry.get("exit_code") or {}
+
+
+def _reason(entry: Mapping[str, Any]) -> str:
+    reason = _text(entry, "state_reason")
+    return "" if reason == "None" else reason
+
+
+def _text(entry: Mapping[str, Any], field: str) -> str:
+    value = entry.get(field)
+    return value if isinstance(value, str) else ""
+
+
+def _asked_nodes(entry: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    """Slurm repeats what whoever submitted it wrote: 24.11 takes a list of which it knows any node."""
+    try:
+        return hostlist.expand(_text(entry, field))
+    except ValueError:
+        return ()
+
+
+def _list(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(filter(None, value.split(",")))
+    return tuple(str(one) for one in value) if isinstance(value, list) else ()

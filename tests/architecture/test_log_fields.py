@@ -1,0 +1,83 @@
+"""A line of the log that is about one Pod or one job says which, always in the same fields."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import extender
+import kubernetes_client
+import service
+
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+OF_NO_POD = {
+    # the program
+    "starting",
+    "a part of the program failed: it ends, and whoever runs it starts it again",
+    "failed while it ended",
+    "this replica leads",
+    "another replica leads: this one stops",
+    "trouble",
+    "trouble over",
+    # its listeners, of which strangers ask what they will
+    "certificate loaded",
+    "a webhook certificate was made",
+    "no connection can be accepted",
+    "a request failed in an unforeseen way",
+    # many Pods and jobs at once
+    "Pods listed",
+    "jobs read",
+    "recovered",
+    "Pods not told",
+    "not audited",
+    "watch expired, listing again",
+    "Events are dropped: too many wait to be made",
+    # nodes, and the policy
+    "CPUs are not counted alike",
+    "drained",
+    "drain taken back",
+    "policy",
+    "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)",
+}
+PASSED_ON = {"what", "self._event", "self.trouble is None"}
+"""Findings of audit.patrol, which have `pod` and `job` of their own; what `Seldom` is for; and what
+policy.keeper tells, which is no line of the log."""
+
+
+def logged() -> Iterator[tuple[str, ast.Call]]:
+    """Every call that logs: its text, and the call."""
+    packages = (
+        Path(package.__file__ or "").parent for package in (extender, kubernetes_client, service)
+    )
+    for file in sorted(file for package in packages for file in package.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and _logs(node.func):
+                text = node.args[0]
+                yield str(text.value) if isinstance(text, ast.Constant) else ast.unparse(text), node
+
+
+def _logs(function: ast.expr) -> bool:
+    if isinstance(function, ast.Attribute):
+        return ast.unparse(function.value) == "log" and function.attr in LEVELS
+    return isinstance(function, ast.Name) and function.id == "tell"
+
+
+def _names_its_pod(call: ast.Call) -> bool:
+    """By `about`, or what `about` has returned."""
+    passed = [ast.unparse(each.value) for each in call.keywords if each.arg is None]
+    return any(
+        each.startswith("about(") or each in ("named", "about_it", "about or {}") for each in passed
+    )
+
+
+def test_every_line_that_may_be_about_one_pod_names_it_and_its_job() -> None:
+    nameless = {text for text, call in logged() if not _names_its_pod(call)}
+    assert nameless - PASSED_ON == OF_NO_POD
+
+
+def test_a_line_names_no_pod_and_no_job_in_another_way() -> None:
+    own = {
+        text for text, call in logged() if {each.arg for each in call.keywords} & {"pod", "uid", "job"}
+    }
+    assert own == {"what"}

@@ -1,0 +1,37 @@
+"""docs/architecture.md is true: its packages are those that there are, in the order of the layers."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from deploy.local.layout import CHECKOUT
+from extender.placement.placeholder import _MOVES, State
+
+PAGE = (CHECKOUT / "docs/architecture.md").read_text()
+CONTRACTS = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+NAMED = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
+
+
+def layers(name: str) -> list[str]:
+    (contract,) = (each for each in CONTRACTS if each["name"] == name)
+    return [package for layer in contract["layers"] for package in layer.split(" | ")]
+
+
+def test_the_packages_are_named_from_the_top_to_the_bottom() -> None:
+    inside = [package for package in layers("the extender's packages") if package != "__main__"]
+    assert [*layers("programs, clients, services"), *inside] == NAMED
+
+
+def test_the_picture_shows_moves_that_a_placeholder_can_make() -> None:
+    arrows = re.findall(r"^    (\w+) --> (\w+)", PAGE, re.MULTILINE)
+    shown = [(State(before), State(after)) for before, after in arrows]
+    assert shown
+    assert all(after in _MOVES[before] for before, after in shown)
+    assert {state for arrow in shown for state in arrow} >= set(State) - {State.REFUSED}
+
+
+def test_files_that_the_page_points_to_exist() -> None:
+    targets = re.findall(r"\]\(\.\./([\w./]+)\)", PAGE)
+    assert targets
+    assert all((CHECKOUT / target).exists() for target in targets)

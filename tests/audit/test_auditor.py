@@ -1,0 +1,343 @@
+"""The leader's rounds: what is read for them, what counts, and what is mended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.audit import auditor
+from extender.audit.auditor import PeriodicAudit
+from extender.audit.compare import Finding, FindingKind
+from extender.audit.reader import Reader
+from extender.control.dispatcher import Dispatcher
+from extender.placement.events import ClusterObserved, Event, OrphanFound, Recovered, Tick
+from extender.placement.ledger import Ledger
+from extender.placement.placeholder import State
+from extender.request.pod import Pod
+from extender.request.translation import TranslationConfig
+from kubernetes_client.errors import Unavailable
+from kubernetes_client.in_memory import InMemoryKubernetes
+from kubernetes_client.protocol import Manifest
+from service.health import Health
+from slurm_client.errors import Unreachable
+from slurm_client.model import AllStates, Job, JobState, Node
+from slurm_client.protocol import Slurm
+from tests.builders import RULES, TRANSLATION, kube_node, placeholder_job, pod, pod_manifest, view
+from tests.control import test_startup
+from tests.control.test_startup import GONE, NATIVE, POD
+from tests.placement.ledger_world import World
+from tests.placement.test_ledger import bound_pod
+from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
+from wellknown.names import ATTEMPT, JOB_ID, NODE
+
+STANDS = pod_manifest(name="p", uid="u1")
+
+
+class FakeSlurm(test_startup.FakeSlurm):
+    """Answers about single jobs too, and counts the questions about all."""
+
+    def __init__(self, *jobs: Job) -> None:
+        super().__init__(*jobs)
+        self.rounds = 0
+        self.asked = set[int]()
+        self.again = asyncio.Event()
+
+    async def all_states(self) -> AllStates:
+        self.rounds += 1
+        if self.rounds > 1:
+            self.again.set()
+        if self.error is not None:
+            raise self.error
+        return await super().all_states()
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        self.asked = set(ids)
+        return {job_id: self.jobs[job_id].state for job_id in self.asked if job_id in self.jobs}
+
+    async def nodes(self) -> tuple[Node, ...]:
+        return ()
+
+
+class Leader:
+    """Goes rounds; `heard` is what its ledger is told, `told` what telemetry is."""
+
+    def __init__(
+        self,
+        slurm: FakeSlurm,
+        kubernetes: InMemoryKubernetes | None = None,
+        translation: TranslationConfig = TRANSLATION,
+    ) -> None:
+        self.slurm = slurm
+        self.jobs_of_adopted_pods = frozenset[int]()
+        self.native: list[int | None] = []
+        self.heard: list[Event] = []
+        self.told: tuple[Finding, ...] = ()
+        self.ledger = Ledger(RULES)
+        self.health = Health()
+        self.periodic_audit = PeriodicAudit(
+            Reader(
+                cast(Slurm, slurm),
+                kubernetes or InMemoryKubernetes(),
+                RULES,
+                translation,
+                self.native.append,
+            ),
+            self.ledger,
+            lambda: view(kube_node("n1")),
+            self.hear,
+            interval=120.0,
+            health=self.health,
+            jobs_of_adopted_pods=lambda: self.jobs_of_adopted_pods,
+        )
+
+    def hear(self, findings: Iterable[Finding]) -> None:
+        self.told = tuple(findings)
+
+    def feed(self, event: Event) -> None:
+        self.heard.append(event)
+
+    def knows(self, of: Pod, *jobs: Job) -> None:
+        self.ledger.apply(Recovered(of, jobs), 0.0)
+
+    async def go_round(self) -> list[Event]:
+        self.heard = []
+        await self.periodic_audit._go_round(cast(Dispatcher, self))
+        return self.heard
+
+    def orphans(self) -> list[int]:
+        return [event.job_id for event in self.heard if isinstance(event, OrphanFound)]
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditor, "_CONFIRM_S", 0.0)
+
+
+async def test_a_job_that_arrived_after_its_pod_was_gone_is_ended() -> None:
+    late = placeholder_job(GONE)
+    leader = Leader(FakeSlurm(NATIVE, late))
+    await leader.go_round()
+    assert leader.orphans() == [late.id]
+    assert [finding.kind for finding in leader.told] == [FindingKind.ORPHAN_JOB]
+
+
+async def test_a_job_of_an_attempt_that_is_over_is_ended() -> None:
+    moved_on = pod_manifest(name="p", uid="u1", annotations={ATTEMPT: "2"})
+    leader = Leader(FakeSlurm(placeholder_job(POD)), InMemoryKubernetes(moved_on))
+    await leader.go_round()
+    assert leader.orphans()
+
+
+async def test_a_second_live_job_of_a_pod_is_ended() -> None:
+    first, second = placeholder_job(POD, node="n1"), placeholder_job(POD, attempt_try=1, node="n1")
+    bound = pod(name="p", uid="u1", gates=(), node="n1", annotations={JOB_ID: str(first.id), NODE: "n1"})
+    leader = Leader(FakeSlurm(first, second), InMemoryKubernetes(STANDS))
+    leader.knows(bound, first)
+    await leader.go_round()
+    assert leader.orphans() == [second.id]
+
+
+async def test_what_is_over_when_it_is_looked_at_again_was_in_motion() -> None:
+    class Ending(FakeSlurm):
+        async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+            self.jobs = {}
+            return await super().states(ids)
+
+    leader = Leader(Ending(placeholder_job(GONE)))
+    assert await leader.go_round() == []
+    assert leader.told == ()
+
+
+async def test_a_difference_is_looked_at_again_by_asking_about_its_jobs_alone() -> None:
+    late = placeholder_job(GONE)
+    slurm = FakeSlurm(NATIVE, late)
+    await Leader(slurm).go_round()
+    assert (slurm.rounds, slurm.asked) == (1, {late.id})
+
+
+async def test_a_pod_that_comes_back_into_sight_keeps_its_job() -> None:
+    """Absence that is not confirmed is none (invariant I5)."""
+
+    class Late(InMemoryKubernetes):
+        async def read_pod(self, namespace: str, name: str) -> Manifest | None:
+            seen = await super().read_pod(namespace, name)
+            if self.calls.count("read_pod") == 2:
+                self.put("pods", STANDS)
+            return seen
+
+    leader = Leader(FakeSlurm(placeholder_job(POD)), Late())
+    assert await leader.go_round() == []
+
+
+async def test_a_job_whose_pod_stands_is_left_alone() -> None:
+    leader = Leader(FakeSlurm(NATIVE, placeholder_job(POD)), InMemoryKubernetes(STANDS))
+    assert await leader.go_round() == []
+    assert leader.told == ()
+
+
+async def test_a_job_that_the_ledger_knows_is_not_even_read() -> None:
+    slurm = FakeSlurm(job := placeholder_job(POD))
+    leader = Leader(slurm)
+    leader.knows(POD, job)
+    assert await leader.go_round() == []
+    assert slurm.read == set()
+
+
+async def test_a_pod_whose_job_slurm_has_not_taken_yet_is_not_without_job() -> None:
+    """It has the id that it will be sent under."""
+    leader = Leader(FakeSlurm(), InMemoryKubernetes(STANDS))
+    leader.ledger.apply(ClusterObserved(view(kube_node("n1"))), 0.0)
+    leader.knows(POD)
+    leader.ledger.apply(Tick(), 0.0)
+    (record,) = leader.ledger.placeholders
+    assert (record.state, record.job_id) == (State.SUBMITTING, placeholder_job(POD).id)
+    await leader.go_round()
+    assert [finding.kind for finding in leader.told] == [
+        FindingKind.STUCK_GATE
+    ]  # it is from another day
+
+
+async def test_the_records_are_gone_through_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """50,000 take 60 ms, in which /filter would wait."""
+    threads = list[threading.Thread]()
+
+    def noted(records: Any, go_through: Any = auditor._pods_and_jobs) -> Any:
+        threads.append(threading.current_thread())
+        return go_through(records)
+
+    monkeypatch.setattr(auditor, "_pods_and_jobs", noted)
+    await Leader(FakeSlurm()).go_round()
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+async def test_what_is_not_ours_is_told_and_read_once_and_never_touched() -> None:
+    elsewhere = placeholder_job(
+        GONE, admin_comment=str(PlaceholderKey("elsewhere", "default", "p", "u9", 1))
+    )
+    by_hand = placeholder_job(POD, admin_comment="")
+    slurm = FakeSlurm(elsewhere, by_hand)
+    leader = Leader(slurm)
+    for _ in range(3):
+        assert await leader.go_round() == []
+        assert {finding.kind for finding in leader.told} == {
+            FindingKind.OTHER_CLUSTER,
+            FindingKind.FOREIGN_KEY,
+        }
+        assert slurm.read == ({elsewhere.id, by_hand.id} if slurm.rounds == 1 else set())
+        slurm.read = set()
+
+
+async def test_what_is_mended_is_told_no_more() -> None:
+    slurm = FakeSlurm(placeholder_job(GONE))
+    leader = Leader(slurm)
+    await leader.go_round()
+    slurm.jobs = {}
+    assert await leader.go_round() == []
+    assert leader.told == ()
+
+
+@pytest.mark.parametrize("system", ["Slurm", "Kubernetes"])
+async def test_while_either_system_does_not_answer_nothing_is_done(system: str) -> None:
+    slurm, kubernetes = FakeSlurm(placeholder_job(GONE)), InMemoryKubernetes()
+    if system == "Slurm":
+        slurm.error = Unreachable("slurmctld was not reached")
+    else:
+        kubernetes.outage(Unavailable(0, "kube-apiserver does not answer"))
+    leader = Leader(slurm, kubernetes)
+    with pytest.raises((Unreachable, Unavailable)):
+        await leader.go_round()
+    assert leader.heard == []
+
+
+@pytest.mark.parametrize(("known", "level"), [(False, "warning"), (True, "debug")])
+async def test_rounds_go_on_after_one_that_failed_which_is_news_unless_the_outage_is_known(
+    monkeypatch: pytest.MonkeyPatch, known: bool, level: str
+) -> None:
+    monkeypatch.setattr(auditor, "_FIRST_S", (0.0, 0.0))
+    slurm = FakeSlurm()
+    slurm.error = Unreachable("slurmctld was not reached")
+    leader = Leader(slurm)
+    if known:
+        leader.health.says("jobs", slurm.error)
+    with capture_logs() as logs:
+        rounds = asyncio.ensure_future(leader.periodic_audit.run(cast(Dispatcher, leader)))
+        async with asyncio.timeout(10):
+            await slurm.again.wait()
+        rounds.cancel()
+    assert {line["log_level"] for line in logs if line["event"] == "not audited"} == {level}
+
+
+async def test_the_more_jobs_slurm_has_the_fewer_are_the_rounds() -> None:
+    """A round costs 85 bytes a job at most, and on average not more than 2 kB a second."""
+    leader = Leader(FakeSlurm(NATIVE))
+    await leader.go_round()
+    assert leader.periodic_audit.pause == 120.0
+    many = (placeholder_job(GONE, "CANCELLED"), *(Job(n, JobState("PENDING")) for n in range(1, 10_000)))
+    leader = Leader(FakeSlurm(*many))
+    await leader.go_round()
+    assert leader.periodic_audit.pause == 425.0
+
+
+async def audited(world: World) -> Leader:
+    """A round of a leader whose ledger is that world's."""
+    leader = Leader(FakeSlurm(*world.jobs.values()))
+    leader.ledger = leader.periodic_audit._ledger = world.ledger
+    await leader.go_round()
+    return leader
+
+
+async def test_a_pod_that_is_over_is_no_difference_while_its_job_is_being_cancelled() -> None:
+    deleted, finished = World(), World()
+    uid = deleted.create_pod()
+    deleted.settle()
+    deleted.remove_pod(uid)
+    deleted.settle()
+    uid = bound_pod(finished)
+    finished.write(finished.pods[uid]._replace(finished=True))
+    finished.hear()
+    for world in (deleted, finished):
+        leader = await audited(world)
+        assert (leader.told, leader.orphans()) == ((), [])
+
+
+async def test_a_number_that_somebody_wrote_onto_a_pod_that_runs_ends_nothing() -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.write(world.pods[uid]._replace(attempt=5))
+    world.settle()
+    leader = await audited(world)
+    assert (leader.told, leader.orphans()) == ((), [])
+
+
+async def test_a_guests_job_is_no_orphan() -> None:
+    adopted_pod = pod_manifest("g", uid="u3", gates=(), node="n1", schedulerName="default-scheduler")
+    job = placeholder_job(pod(name="g", uid="u3"), attempt=ADOPTED_ATTEMPT, node="n1")
+    for translation, orphans in ((TranslationConfig(adopts=True), []), (TRANSLATION, [job.id])):
+        leader = Leader(FakeSlurm(job), InMemoryKubernetes(adopted_pod), translation)
+        await leader.go_round()
+        assert leader.orphans() == orphans
+
+
+async def test_the_job_of_a_guest_that_is_taken_care_of_is_not_read() -> None:
+    job = placeholder_job(pod(name="g", uid="u3"), attempt=ADOPTED_ATTEMPT, node="n1")
+    leader = Leader(FakeSlurm(job))
+    leader.jobs_of_adopted_pods = frozenset({job.id})
+    await leader.go_round()
+    assert leader.orphans() == []
+    assert leader.slurm.read == set()
+
+
+async def test_each_round_tells_how_far_native_jobs_ids_have_come() -> None:
+    leader = Leader(FakeSlurm(NATIVE, placeholder_job(POD)))
+    await leader.go_round()
+    leader.slurm.jobs.clear()
+    await leader.go_round()
+    assert leader.native == [NATIVE.id, None]

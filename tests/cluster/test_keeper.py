@@ -1,0 +1,274 @@
+"""The read model of both systems' nodes, as it follows them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from extender.cluster.keeper import NAMES, ClusterViewKeeper, SlurmDefaults
+from extender.cluster.node_conditions import NodeStatus
+from extender.cluster.view import ClusterView
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
+from slurm_client.errors import NeedsOperator, Unreachable
+from slurm_client.model import Capabilities, Configuration, Partition
+from slurm_client.protocol import Slurm
+from tests.builders import Manifest, node_manifest
+from wellknown.node_mapping import LABEL
+
+MAIN = Partition("main", ("n1", "n2"), default=True)
+LONG = Partition("long", ("n1", "n2"))
+NOTHING = SlurmDefaults()
+Happens = Callable[[InMemoryKubernetes], object]
+
+
+class FakeSlurm:
+    """Has partitions, and a way to preempt."""
+
+    def __init__(
+        self,
+        preempt_type: str | None = "",
+        *,
+        tells_default: bool = True,
+        kill_wait_s: int | None = None,
+        max_job_count: int | None = None,
+    ) -> None:
+        self.preempt_type = preempt_type
+        self.kill_wait_s = kill_wait_s
+        self.max_job_count = max_job_count
+        self.asked = asyncio.Event()
+        self._tells_default = tells_default
+
+    async def connect(self) -> Capabilities:
+        return Capabilities("v", "26.05", "c", True, default_partition=self._tells_default)
+
+    async def configuration(self) -> Configuration:
+        return Configuration(
+            preempt_type=self.preempt_type,
+            kill_wait_s=self.kill_wait_s,
+            max_job_count=self.max_job_count,
+        )
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        self.asked.set()
+        return (replace(MAIN, default=self._tells_default), LONG)
+
+
+def keeper(
+    kubernetes: InMemoryKubernetes,
+    slurm: FakeSlurm | None = None,
+    untold: SlurmDefaults = NOTHING,
+    health: Health | None = None,
+) -> ClusterViewKeeper:
+    controller = cast(Slurm, slurm or FakeSlurm())
+    return ClusterViewKeeper(kubernetes, controller, health or Health(), LABEL, untold)
+
+
+def having(*nodes: Manifest) -> InMemoryKubernetes:
+    kubernetes = InMemoryKubernetes()
+    kubernetes.put("nodes", *nodes)
+    return kubernetes
+
+
+async def followed(
+    keeping: ClusterViewKeeper, kubernetes: InMemoryKubernetes, *happens: Happens
+) -> list[ClusterView]:
+    """Every view that is published until the watch has told all that happens."""
+    views: list[ClusterView] = []
+    await keeping.load()
+    with keeping.telling(views.append):
+        running = asyncio.ensure_future(keeping.run())
+        for happening in happens:
+            happening(kubernetes)
+        await asyncio.wait_for(kubernetes.all_told(), 10)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert not views or views[-1] is keeping.view
+    return views
+
+
+def comes(node: Manifest) -> Happens:
+    """Also a Node that is there and changes."""
+    return lambda kubernetes: kubernetes.put("nodes", node)
+
+
+def goes(name: str) -> Happens:
+    return lambda kubernetes: kubernetes.remove("nodes", name)
+
+
+async def test_nodes_and_partitions_are_read_with_their_names_for_each_other() -> None:
+    labelled = node_manifest("n1", labels={LABEL: "gpu-01"})
+    view = await keeper(having(labelled, node_manifest("n2"))).load()
+    assert {name: node.slurm_name for name, node in view.nodes.items()} == {"n1": "gpu-01", "n2": "n2"}
+    assert view.partitions == {"main": MAIN, "long": LONG}
+
+
+@pytest.mark.parametrize(
+    ("preempt_type", "may_preempt"),
+    [
+        ("", False),
+        ("none", False),
+        ("preempt/none", False),
+        ("preempt/partition_prio", False),
+        ("preempt/qos", True),
+        (None, True),
+    ],
+)
+async def test_among_partitions_of_one_tier_what_slurm_says_of_preemption_counts(
+    preempt_type: str | None, may_preempt: bool
+) -> None:
+    """A server that does not say may preempt by QOS, which no tier tells of."""
+    view = await keeper(having(), FakeSlurm(preempt_type)).load()
+    assert view.may_preempt("main") is may_preempt
+
+
+async def test_what_slurmrestd_does_not_tell_is_what_the_settings_say() -> None:
+    untold = SlurmDefaults(default_partition="long", preempt_type="preempt/none")
+    slurm = FakeSlurm(None, tells_default=False)
+    view = await keeper(having(), slurm, untold).load()
+    assert view.partition_name(None) == "long"
+    assert not view.may_preempt("long")
+
+
+async def test_of_a_qos_grace_time_only_the_settings_tell() -> None:
+    untold = SlurmDefaults(preempt_type="preempt/qos", graceful_qos=("patient",))
+    view = await keeper(having(), FakeSlurm(None), untold).load()
+    assert view.graceful_qos == {"patient"}
+    assert view.gives_grace
+
+
+async def test_what_slurmrestd_tells_counts_more_than_the_settings() -> None:
+    untold = SlurmDefaults(default_partition="long", preempt_type="preempt/none")
+    view = await keeper(having(), FakeSlurm("preempt/qos"), untold).load()
+    assert view.partition_name(None) == "main"
+    assert view.may_preempt("main")
+
+
+@pytest.mark.parametrize(("told", "counts"), [(None, 4000), (800, 800)])
+async def test_max_job_count_is_what_slurm_tells_else_what_the_settings_say(
+    told: int | None, counts: int
+) -> None:
+    slurm = FakeSlurm(max_job_count=told)
+    view = await keeper(having(), slurm, SlurmDefaults(max_job_count=4000)).load()
+    assert view.max_job_count == counts
+
+
+@pytest.mark.parametrize(("told", "counts"), [(None, 45), (60, 60), (0, 0)])
+async def test_kill_wait_is_what_slurm_tells_else_what_the_settings_say(
+    told: int | None, counts: int
+) -> None:
+    keeping = keeper(having(), FakeSlurm(kill_wait_s=told), SlurmDefaults(kill_wait_s=45))
+    assert keeping.kill_wait_s == 45  # Slurm was not asked yet
+    await keeping.load()
+    assert keeping.kill_wait_s == counts
+
+
+async def test_what_is_changed_in_slurm_conf_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.cluster.keeper._CONFIGURATION_S", 0.001)
+    slurm = FakeSlurm(kill_wait_s=60)
+    keeping = keeper(having(), slurm)
+    assert not (await keeping.load()).may_preempt("main")
+    slurm.kill_wait_s, slurm.preempt_type = 90, "preempt/qos"
+    slurm.asked.clear()
+    running = asyncio.ensure_future(keeping.run())
+    await asyncio.wait_for(slurm.asked.wait(), 10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert keeping.kill_wait_s == 90
+    assert keeping.view.may_preempt("main")
+
+
+async def test_after_an_outage_slurm_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.cluster.keeper._CONFIGURATION_S", 0.001)
+    health, slurm = Health(), FakeSlurm()
+    keeping = keeper(having(), slurm, health=health)
+    await keeping.load()
+    slurm.asked.clear()
+
+    async def down() -> Configuration:
+        monkeypatch.setattr(slurm, "configuration", configuration)
+        monkeypatch.setattr("extender.cluster.keeper._CONFIGURATION_S", 1000.0)
+        raise Unreachable("slurmctld is down")
+
+    configuration = slurm.configuration
+    monkeypatch.setattr(slurm, "configuration", down)
+    monkeypatch.setattr("extender.cluster.keeper._RETRY_S", 0.001)
+    running = asyncio.ensure_future(keeping.run())
+    await asyncio.wait_for(slurm.asked.wait(), 10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert health.parts() == {"Slurm": False}
+
+
+async def test_a_default_partition_that_slurm_does_not_have_is_an_operators_mistake() -> None:
+    slurm = FakeSlurm(tells_default=False)
+    with pytest.raises(NeedsOperator, match="is mian; Slurm has the partitions main, long"):
+        await keeper(having(), slurm, SlurmDefaults(default_partition="mian")).load()
+
+
+async def test_a_node_that_comes_changes_or_goes_is_published() -> None:
+    kubernetes = having(node_manifest("n1"))
+    cordoned = node_manifest("n1", unschedulable=True)
+    happens = comes(node_manifest("n2")), comes(cordoned), goes("n1")
+    views = await followed(keeper(kubernetes), kubernetes, *happens)
+    assert [sorted(view.nodes) for view in views] == [["n1", "n2"], ["n1", "n2"], ["n2"]]
+    assert [view.nodes["n1"].unschedulable for view in views[:2]] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("happens", "told"),
+    [
+        ([], "Nodes n1, n2 name Slurm's node gpu: none stands for it, and it gets no Pods"),
+        ([comes(node_manifest("gpu"))], "Nodes gpu, n1, n2 name Slurm's node gpu: gpu"),
+        ([comes(node_manifest("n2"))], ""),
+        ([goes("n2")], ""),
+    ],
+)
+async def test_nodes_that_name_the_same_slurm_node_are_trouble_until_they_do_not(
+    happens: list[Happens], told: str
+) -> None:
+    labelled = [node_manifest(name, labels={LABEL: "gpu"}) for name in ("n1", "n2")]
+    kubernetes, health = having(*labelled), Health()
+    keeping = keeper(kubernetes, health=health)
+    await keeping.load()
+    assert NAMES in health.for_strangers()["troubles"]  # type: ignore[operator]
+    await followed(keeping, kubernetes, *happens)
+    troubles = health.troubles()
+    assert isinstance(troubles, dict)
+    assert troubles.get(NAMES, "").startswith(told)
+    assert bool(troubles.get(NAMES)) is bool(told)
+
+
+async def test_a_heartbeat_is_not_published() -> None:
+    beat = node_manifest("n1") | {"status": {"conditions": [{"type": "Ready"}]}}
+    kubernetes = having(node_manifest("n1"))
+    assert await followed(keeper(kubernetes), kubernetes, comes(beat)) == []
+
+
+async def test_what_a_node_says_of_itself_is_kept_beside_the_view() -> None:
+    unready = node_manifest("n1") | {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    for happens, changed, node_statuses in (
+        ([], False, {"n1": NodeStatus()}),
+        ([comes(node_manifest("n1") | {"status": {}})], False, {"n1": NodeStatus()}),
+        ([comes(unready)], True, {"n1": NodeStatus(ready=False)}),
+        ([goes("n1")], True, {}),
+        ([comes(node_manifest("n1", unschedulable=True))], True, {"n1": NodeStatus()}),
+    ):
+        kubernetes = having(node_manifest("n1"))
+        keeping = keeper(kubernetes)
+        await followed(keeping, kubernetes, *happens)
+        assert (keeping.nodes_changed.is_set(), keeping.node_statuses) == (changed, node_statuses)
+
+
+async def test_a_node_made_anew_while_the_watch_was_blind_is_there() -> None:
+    kubernetes = having(node_manifest("n1"))
+    anew = node_manifest("n1")
+    anew["metadata"]["uid"] = "new"
+    happens = goes("n1"), comes(anew), InMemoryKubernetes.compact
+    views = await followed(keeper(kubernetes), kubernetes, *happens)
+    assert [sorted(view.nodes) for view in views][-1:] in ([], [["n1"]])
+    assert kubernetes.calls.count("pages nodes") == 2

@@ -1,0 +1,83 @@
+"""What became of each spec without the extender and with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SIG = "[sig-scheduling]"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`state` is Ginkgo's: passed, failed, skipped, timedout, others. `words`: why it did not pass."""
+
+    state: str
+    seconds: float = 0.0
+    words: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.state == "passed"
+
+
+_NOT_RUN = Outcome("not run")
+
+Outcomes = Mapping[str, Outcome]
+"""By a spec's whole name."""
+
+
+def outcomes(report: Iterable[Mapping[str, Any]]) -> dict[str, Outcome]:
+    """Reads what Ginkgo writes with -ginkgo.json-report: the specs of this SIG."""
+    return {
+        name: _outcome(spec)
+        for suite in report
+        for spec in suite["SpecReports"] or ()
+        if spec["LeafNodeType"] == "It" and SIG in (name := _name(spec))
+    }
+
+
+def _name(spec: Mapping[str, Any]) -> str:
+    return " ".join([*(spec["ContainerHierarchyTexts"] or ()), spec["LeafNodeText"]])
+
+
+def _outcome(spec: Mapping[str, Any]) -> Outcome:
+    words = (spec.get("Failure") or {}).get("Message") or ""
+    return Outcome(spec["State"], round(spec["RunTime"] / 1e9, 1), words)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Both runs. `skipped`: why a spec was left out of both, by its name."""
+
+    without: Outcomes
+    with_extender: Outcomes
+    skipped: Mapping[str, str]
+
+    @property
+    def broken(self) -> list[str]:
+        """Returns the specs that pass without the extender, and do not with it."""
+        passing = (name for name, outcome in self.without.items() if outcome.passed)
+        return [name for name in passing if not self.with_extender.get(name, _NOT_RUN).passed]
+
+    @property
+    def failed(self) -> bool:
+        """Where nothing passes, nothing was proved."""
+        return bool(self.broken) or not any(each.passed for each in self.without.values())
+
+    def as_json(self) -> dict[str, Any]:
+        return {"broken": self.broken, "specs": list(self._specs())}
+
+    def _specs(self) -> Iterator[dict[str, Any]]:
+        for name in sorted({*self.without, *self.with_extender}):
+            runs = (self.without.get(name, _NOT_RUN), self.with_extender.get(name, _NOT_RUN))
+            words = self.skipped.get(name) or next((run.words for run in runs if run.words), "")
+            without, with_extender = runs
+            yield {
+                "spec": name,
+                "without": without.state,
+                "with": with_extender.state,
+                "seconds": [run.seconds for run in runs],
+                "words": words,
+            }

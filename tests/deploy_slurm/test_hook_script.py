@@ -1,0 +1,166 @@
+"""deploy/slurm/slurm-extender-hook as slurmctld runs it: back at once, whatever the network does."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
+
+import pytest
+
+from deploy.local.layout import CHECKOUT
+
+SCRIPT = CHECKOUT / "deploy/slurm/slurm-extender-hook"
+JOB = 40_000_000
+ACCEPTED = 202
+
+
+class Extender:
+    """A listener that takes down what it is sent."""
+
+    def __init__(self) -> None:
+        self.pushes: Queue[tuple[str, str | None, str | None]] = Queue()
+        self.status = ACCEPTED
+        extender = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                sent = self.headers
+                extender.pushes.put((self.path, sent["Authorization"], sent["Content-Length"]))
+                self.send_response(extender.status)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def pushed(self) -> str:
+        """Waits for a push and returns its path."""
+        path, authorization, length = self.pushes.get(timeout=5)
+        assert (authorization, length) == ("Bearer secret", "0")
+        return path
+
+
+@pytest.fixture
+def extenders() -> Iterator[list[Extender]]:
+    both = [Extender(), Extender()]
+    for each in both:
+        Thread(target=each.server.serve_forever, args=(0.01,), daemon=True).start()
+    yield both
+    for each in both:
+        each.server.shutdown()
+        each.server.server_close()
+
+
+class Slurmctld:
+    """Runs the script with the little environment that slurmctld gives it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = folder / "hook.conf"
+        self.token_file = folder / "token"
+        self.token_file.write_text("secret\n")
+
+    def configure(self, *urls: str, more: str = "") -> None:
+        listed = " ".join(urls)
+        self.config.write_text(
+            f'SLURM_EXTENDER_HOOKS_URLS="{listed}"\n'
+            f"SLURM_EXTENDER_HOOKS_TOKEN_FILE={self.token_file}\n{more}\n"
+        )
+
+    def run(self, *arguments: str, job: object = JOB) -> subprocess.CompletedProcess[str]:
+        """Until it has ended and nothing holds its output open, which is what slurmctld waits for."""
+        environment = {"SLURM_EXTENDER_HOOK_CONF": str(self.config), "SLURM_JOB_ID": str(job)}
+        return subprocess.run(
+            [SCRIPT, *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+
+
+@pytest.fixture
+def slurmctld(tmp_path: Path) -> Slurmctld:
+    return Slurmctld(tmp_path)
+
+
+def test_each_extender_gets_the_push(slurmctld: Slurmctld, extenders: list[Extender]) -> None:
+    slurmctld.configure(*(each.url for each in extenders))
+    assert slurmctld.run().returncode == 0
+    assert [each.pushed() for each in extenders] == [f"/hooks/v1/jobs/{JOB}"] * 2
+
+
+def test_one_that_is_down_does_not_keep_the_push_from_another(
+    slurmctld: Slurmctld, extenders: list[Extender]
+) -> None:
+    slurmctld.configure("http://127.0.0.1:1", "http://no.such.host.invalid:8000", extenders[0].url)
+    slurmctld.run()
+    assert extenders[0].pushed() == f"/hooks/v1/jobs/{JOB}"
+
+
+@pytest.mark.parametrize("job", [1, (1 << 25) - 1, 67_043_328, "", "x"])
+def test_a_job_that_is_not_ours_is_not_pushed(
+    slurmctld: Slurmctld, extenders: list[Extender], job: object
+) -> None:
+    slurmctld.configure(extenders[0].url)
+    assert slurmctld.run(job=job).returncode == 0
+    slurmctld.run()
+    assert extenders[0].pushed() == f"/hooks/v1/jobs/{JOB}"  # and none before it
+    with pytest.raises(Empty):
+        extenders[0].pushes.get(timeout=0.1)
+
+
+def test_the_range_of_ids_may_be_another(slurmctld: Slurmctld, extenders: list[Extender]) -> None:
+    slurmctld.configure(
+        extenders[0].url, more="SLURM_EXTENDER_JOB_ID_FIRST=100\nSLURM_EXTENDER_JOB_ID_END=200"
+    )
+    for job in (99, 200, 150):
+        slurmctld.run(job=job)
+    assert extenders[0].pushed() == "/hooks/v1/jobs/150"
+
+
+def test_who_takes_the_push_and_never_answers_holds_nobody_up(slurmctld: Slurmctld) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        silent.settimeout(5)
+        slurmctld.configure(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        begun = time.monotonic()
+        assert slurmctld.run().returncode == 0
+        assert time.monotonic() - begun < 0.4  # less than the push itself is given
+        connection, _ = silent.accept()
+        with closing(connection):
+            connection.settimeout(5)
+            while connection.recv(4096):
+                pass
+        assert 0.3 < time.monotonic() - begun < 2  # then nothing of it is left
+
+
+@pytest.mark.parametrize("text", [None, "", "if (", "exit 7", "SLURM_EXTENDER_JOB_ID_FIRST=x"])
+def test_it_succeeds_whatever_its_configuration_is(slurmctld: Slurmctld, text: str | None) -> None:
+    """PrologSlurmctld that fails has the job requeued."""
+    if text is not None:
+        slurmctld.config.write_text(text)
+    done = slurmctld.run()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_person_is_told_what_each_extender_answers(
+    slurmctld: Slurmctld, extenders: list[Extender]
+) -> None:
+    extenders[1].status = 401
+    slurmctld.configure(*(each.url for each in extenders), "http://127.0.0.1:1")
+    done = slurmctld.run(str(JOB))
+    assert done.returncode == 1
+    assert f"{extenders[0].url}: HTTP/1.0 202 Accepted" in done.stdout
+    assert f"{extenders[1].url}: HTTP/1.0 401 Unauthorized" in done.stdout
+    assert "Connection refused" in done.stderr
+    slurmctld.configure(extenders[0].url)
+    assert slurmctld.run("7").returncode == 0

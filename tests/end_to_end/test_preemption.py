@@ -1,0 +1,117 @@
+"""kube-scheduler preempts for Pods that are not ours, and never for or against one of ours.
+
+DefaultPreemption is on in every profile, ours too: what keeps it from evicting for a Pod of ours is the
+answer to preemptVerb alone. Two nodes of 8 CPUs; so much of each is taken that only one Pod more could
+run there if others went.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import ClusterSpec
+from tests.end_to_end.people import People, eventually
+from tests.end_to_end.test_unmanaged_pods import all_native_run, reason, sbatch, unmanaged
+
+pytestmark = pytest.mark.real
+
+HIGH = "preemption-high"
+CRITICAL = "system-cluster-critical"
+NOBODY = "no candidate node for preemption"
+"""kube-scheduler's words where it found victims, and the extender let none of them go."""
+HIGH_CLASS = f"""
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {{name: {HIGH}}}
+value: 1000
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(slurm_release: str) -> Iterator[Cluster]:
+    spec = ClusterSpec(nodes=2, release=slurm_release, kill_wait=30, default_preemption=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="preemption-") as directory,
+        Cluster.up(spec, Path(directory)) as running,
+    ):
+        running.kubectl("apply", "-f", "-", stdin=HIGH_CLASS)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def everybody(cluster: Cluster) -> Iterator[People]:
+    people = People(cluster)
+    yield people
+    people.close()
+
+
+def unmanaged_on_both(people: People, cpu: str) -> list[str]:
+    """An unmanaged Pod of no priority on each node; returns their names."""
+    names = ["low-1", "low-2"]
+    for name in names:
+        unmanaged(people, name, cpu=cpu)
+    assert {people.bound(name) for name in names} == {"node-1", "node-2"}
+    return names
+
+
+def stay(people: People, names: list[str]) -> bool:
+    """Tells whether none of these Pods was deleted, or is being."""
+    seen = [people.see(name) for name in names]
+    return all(pod is not None and "deletionTimestamp" not in pod["metadata"] for pod in seen)
+
+
+@pytest.mark.parametrize("priority_class", [HIGH, CRITICAL])
+def test_a_more_important_pod_takes_the_place_of_another_that_is_not_ours(
+    people: People, priority_class: str
+) -> None:
+    low = unmanaged_on_both(people, cpu="7")
+    unmanaged(people, "high", cpu="7", priorityClassName=priority_class)
+    node = people.bound("high")
+    (victim,) = (name for name in low if people.see(name) is None)
+    assert people.node_of(next(name for name in low if name != victim)) != node
+    assert node in people.event(victim, "Preempted")
+
+
+def test_nobody_is_evicted_where_slurms_jobs_would_be_in_the_way_all_the_same(people: People) -> None:
+    """Of each node a native job has 4 CPUs, and an unmanaged Pod 3. kube-scheduler knows of the 3 only,
+    and sees that 6 would fit without them."""
+    for node in people.cluster.spec.node_names:
+        sbatch(people, node, cpus=4, memory_mb=1000, gpus=0)
+    all_native_run(people, 2)
+    low = unmanaged_on_both(people, cpu="3")
+    unmanaged(people, "high", cpu="6", priorityClassName=HIGH)
+    eventually(lambda: NOBODY in reason(people, "high"), "refused")
+    assert stay(people, low)
+
+
+@pytest.mark.parametrize("priority_class", [HIGH, CRITICAL])
+def test_a_pod_of_ours_is_evicted_for_nobody(people: People, priority_class: str) -> None:
+    ours = ["ours-1", "ours-2"]
+    for name in ours:
+        people.create(name, cpu="7")
+    assert {people.bound(name) for name in ours} == {"node-1", "node-2"}
+    unmanaged(people, "high", cpu="7", priorityClassName=priority_class)
+    eventually(lambda: NOBODY in reason(people, "high"), "refused")
+    assert stay(people, ours)
+
+
+def test_kube_scheduler_evicts_nobody_for_a_pod_of_ours(people: People) -> None:
+    """Slurm knows nothing of the Pods that run here, and grants both nodes. kube-scheduler, which
+    refuses them, would evict one Pod after the other."""
+    low = [f"low-{number}" for number in range(14)]
+    for name in low:
+        unmanaged(people, name, cpu="1", memory="10Mi")
+    for name in low:
+        people.bound(name)
+    ours = ["ours-1", "ours-2"]
+    for name in ours:
+        people.create(name, cpu="7", priorityClassName=HIGH)
+    for name in ours:
+        eventually(lambda name=name: NOBODY in reason(people, name), f"{name} refused")  # type: ignore[misc]
+    assert stay(people, low)
+    assert not any(people.node_of(name) for name in ours)

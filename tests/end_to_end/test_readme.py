@@ -1,0 +1,34 @@
+"""README's first Pod, created exactly as it stands there, and what is said to be seen of it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+
+import pytest
+import yaml
+
+from deploy.local.demo.story import NODES, cluster_of
+from tests.end_to_end.people import People, eventually
+from tests.readme import first_pod, seen_of_the_first_pod
+
+pytestmark = pytest.mark.real
+
+
+def shape(printed: str) -> str:
+    """Which job and which node it is differs; both are as long everywhere."""
+    return re.sub(r"\bnode-\d\b", "node-N", re.sub(r"\b\d{8}\b", "JOBID", printed))
+
+
+def test_readmes_first_pod_is_seen_as_readme_shows(people: People) -> None:
+    assert people.cluster.spec.slurm_size == cluster_of(NODES).slurm_size
+    name = yaml.safe_load(first_pod())["metadata"]["name"]
+    made = people.kubectl("create", "-f", "-", stdin=first_pod())
+    assert made.returncode == 0, made.stderr
+    eventually(lambda: people.pods()[name]["status"]["phase"] == "Running", f"{name} runs")
+    for command, printed in seen_of_the_first_pod():
+        program, *arguments = shlex.split(command)
+        argv = [str(people.cluster.directory / "bin" / program), *arguments]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+        assert shape(done.stdout) == shape(printed)

@@ -1,0 +1,216 @@
+"""The kube-apiserver that the contract tests run against, and what others do to its objects."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from deploy.local.cluster import Cluster
+from kubernetes_client.in_memory import InMemoryKubernetes
+from kubernetes_client.protocol import Kubernetes
+from tests.builders import Manifest
+from tests.chaos.kubernetes import Kubernetes as Administrator
+
+PAGE = 2
+"""How many objects a page has."""
+_PATHS = {
+    "nodes": "/api/v1/nodes",
+    "mutatingwebhookconfigurations": (
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+    ),
+    "leases": "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+}
+_STAYS = {"local.slurm-extender.io/start-after": "3600", "local.slurm-extender.io/hangs": "yes"}
+"""Has the simulated kubelet of a real cluster leave a Pod alone, whatever is done to it."""
+
+# Never used twice in a run, nor in the next one.
+_numbers = itertools.count(int(time.time()) % 1_000_000 * 100)
+
+
+class Bench:
+    """A kube-apiserver, fresh names, and the people who create, change and remove what is tested."""
+
+    kubernetes: Kubernetes
+    serves_claims: bool
+    """Whether it has ResourceClaims, which depends on its release."""
+    short_s: int
+    """How long a watch lasts, at the least, at whose end there may be a bookmark."""
+
+    def __init__(self) -> None:
+        self.scheduler = f"contract-{next(_numbers)}"
+        """No scheduler has this name. It selects the Pods of one test."""
+
+    def create(self, kind: str, manifest: Manifest) -> Manifest:
+        """Returns the object as it was created."""
+        raise NotImplementedError
+
+    def edit(self, kind: str, name: str, patch: Manifest) -> Manifest:
+        """Somebody else's merge patch; returns the object."""
+        raise NotImplementedError
+
+    def end(self, pod: str, phase: str) -> Manifest:
+        """A kubelet says that a Pod has ended; returns the Pod."""
+        raise NotImplementedError
+
+    def remove(self, kind: str, name: str) -> None:
+        """It is gone at once."""
+        raise NotImplementedError
+
+    def read(self, kind: str, name: str) -> Manifest:
+        raise NotImplementedError
+
+    def too_old(self) -> str:
+        """A resourceVersion from which nothing can be watched any more."""
+        raise NotImplementedError
+
+    @property
+    def selector(self) -> str:
+        """Selects this test's Pods."""
+        return f"spec.schedulerName={self.scheduler}"
+
+    def name(self) -> str:
+        return f"contract-{next(_numbers)}"
+
+    def pod(
+        self, name: str = "", node: str = "", gates: tuple[str, ...] = (), **metadata: Any
+    ) -> Manifest:
+        """Creates a Pod that nobody else schedules or runs."""
+        spec: Manifest = {
+            "schedulerName": self.scheduler,
+            "containers": [{"name": "c", "image": "none"}],
+            "terminationGracePeriodSeconds": 30,
+        }
+        if node:
+            spec["nodeName"] = node
+            metadata["annotations"] = metadata.get("annotations", {}) | _STAYS
+        if gates:
+            spec["schedulingGates"] = [{"name": gate} for gate in gates]
+        named = {"name": name or self.name(), "namespace": "default"} | metadata
+        return self.create("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": spec})
+
+    def node(self) -> Manifest:
+        """Creates a Node."""
+        metadata = {"name": self.name()}
+        return self.create(
+            "nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}}
+        )
+
+    async def events(
+        self,
+        since: str,
+        count: int,
+        selector: str = "",
+        seconds: int = 10,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> list[Any]:
+        """Returns the first events of a watch of Pods, or all until it ends: type and object each.
+        `meanwhile` happens when it is open."""
+        events, rest = list[Any](), b""
+        async with self.kubernetes.watch("pods", selector or self.selector, since, seconds) as pieces:
+            meanwhile()
+            async for piece in pieces:
+                *lines, rest = (rest + piece).split(b"\n")
+                read = [orjson.loads(line) for line in lines]
+                events += [(each["type"], each["object"]) for each in read]
+                if len(events) >= count:
+                    break
+        return events[:count]
+
+
+class InMemoryBench(Bench):
+    """In memory, people have the twin's controls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.controls = InMemoryKubernetes(page=PAGE)
+        self.kubernetes, self.serves_claims, self.short_s = self.controls, True, 0
+
+    def create(self, kind: str, manifest: Manifest) -> Manifest:
+        if kind in ("pods", "leases"):
+            manifest = manifest | {"metadata": {"namespace": "default"} | manifest["metadata"]}
+        if kind == "pods":
+            manifest = manifest | {"status": {"phase": "Pending"}}
+        self.controls.put(kind, manifest)
+        return self.read(kind, manifest["metadata"]["name"])
+
+    def edit(self, kind: str, name: str, patch: Manifest) -> Manifest:
+        self.controls.edit(kind, name, patch)
+        return self.read(kind, name)
+
+    def end(self, pod: str, phase: str) -> Manifest:
+        return self.edit("pods", pod, {"status": {"phase": phase}})
+
+    def remove(self, kind: str, name: str) -> None:
+        self.controls.remove(kind, name)
+
+    def read(self, kind: str, name: str) -> Manifest:
+        return self.controls.read(kind, name)
+
+    def too_old(self) -> str:
+        version = self.pod()["metadata"]["resourceVersion"]
+        self.pod()
+        self.controls.compact()
+        return str(version)
+
+
+class RealBench(Bench):
+    """A real kube-apiserver, over the adapter; people go past it."""
+
+    def __init__(self, kubernetes: Kubernetes, cluster: Cluster) -> None:
+        super().__init__()
+        self.kubernetes, self.short_s = kubernetes, 3  # it comes two seconds before the end
+        self._cluster = cluster
+        self._administrator = Administrator(cluster)
+        self._created: list[tuple[str, str]] = []
+        groups = self._administrator.ask("GET", "/apis")["groups"]
+        self.serves_claims = any(group["name"] == "resource.k8s.io" for group in groups)
+
+    def create(self, kind: str, manifest: Manifest) -> Manifest:
+        self._created.append((kind, manifest["metadata"]["name"]))
+        return self._administrator.ask("POST", _path(kind), manifest)
+
+    def edit(self, kind: str, name: str, patch: Manifest) -> Manifest:
+        return self._administrator.ask("PATCH", f"{_path(kind)}/{name}", patch)
+
+    def end(self, pod: str, phase: str) -> Manifest:
+        status = {"status": {"phase": phase}}
+        return self._administrator.ask("PATCH", f"{_path('pods')}/{pod}/status", status)
+
+    def remove(self, kind: str, name: str) -> None:
+        self._administrator.ask("DELETE", f"{_path(kind)}/{name}", {"gracePeriodSeconds": 0})
+
+    def read(self, kind: str, name: str) -> Manifest:
+        return self._administrator.ask("GET", f"{_path(kind)}/{name}")
+
+    def too_old(self) -> str:
+        """A kube-apiserver that starts has in its cache what is there, and nothing that was before."""
+        version = self.pod()["metadata"]["resourceVersion"]
+        self.pod()
+        self._cluster.kill("kube-apiserver")
+        self._cluster.start("kube-apiserver")
+        return str(version)
+
+    def clear(self) -> None:
+        """Removes all that was created."""
+        there = {kind: set(self._names(kind)) for kind in {kind for kind, _ in self._created}}
+        for kind, name in self._created:
+            if name in there[kind]:
+                self.remove(kind, name)
+        self._administrator.close()
+
+    def _names(self, kind: str) -> Iterator[str]:
+        items = self._administrator.ask("GET", _path(kind))["items"]
+        return (each["metadata"]["name"] for each in items)
+
+
+def _path(kind: str) -> str:
+    return _PATHS.get(kind) or f"/api/v1/namespaces/default/{kind}"
+
+
+def conditions(manifest: Mapping[str, Any]) -> dict[str, Manifest]:
+    """By their types."""
+    return {each["type"]: each for each in (manifest.get("status") or {}).get("conditions") or ()}

@@ -1,0 +1,212 @@
+"""Events, Nodes, Leases, Secrets and webhooks of every kube-apiserver behind `protocol.Kubernetes`."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from contextlib import suppress
+
+import pytest
+import trustme
+
+from kubernetes_client.errors import Conflict, NotFound
+from kubernetes_client.protocol import Manifest
+from tests.kubernetes_client.bench import Bench, conditions
+from tests.kubernetes_client.test_contract import condition, name_of, version
+
+# -- Events
+
+
+def event(name: str, message: str) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "p"},
+        "type": "Normal",
+        "reason": "Granted",
+        "message": message,
+    }
+
+
+async def test_an_event_of_a_name_that_exists_already_stays_as_it_is(bench: Bench) -> None:
+    name = bench.name()
+    for message in ("first", "second"):
+        await bench.kubernetes.create_event("default", event(name, message))
+    assert bench.read("events", name)["message"] == "first"
+    bench.remove("events", name)
+
+
+# -- Nodes
+
+
+async def test_a_node_that_does_not_exist_cannot_be_read_or_patched(bench: Bench) -> None:
+    kubernetes, name = bench.kubernetes, bench.name()
+    for call in (
+        kubernetes.read_node(name),
+        kubernetes.patch_node(name, {"spec": {"unschedulable": True}}),
+        kubernetes.patch_node_status(name, {"status": {"conditions": [condition("example.io/A")]}}),
+    ):
+        with pytest.raises(NotFound):
+            await call
+
+
+async def test_a_patch_of_a_node_replaces_its_taints_and_leaves_its_status(bench: Bench) -> None:
+    kubernetes, name = bench.kubernetes, name_of(bench.node())
+    one, other = [{"key": f"example.io/{key}", "effect": "NoSchedule"} for key in ("a", "b")]
+    for taints in ([one], [other]):
+        told = {"conditions": [condition("example.io/Never")]}
+        await kubernetes.patch_node(name, {"spec": {"taints": taints}, "status": told})
+        node = await kubernetes.read_node(name)
+        assert node["spec"]["taints"] == taints
+        assert "example.io/Never" not in conditions(node)
+    await kubernetes.patch_node(name, {"spec": {"taints": []}})
+    assert "taints" not in (await kubernetes.read_node(name))["spec"]
+
+
+async def test_a_patch_of_a_nodes_status_merges_conditions_and_leaves_its_spec(bench: Bench) -> None:
+    kubernetes, name = bench.kubernetes, name_of(bench.node())
+    for told in (condition("example.io/A", message="a"), condition("example.io/B", "True")):
+        patch = {"spec": {"unschedulable": True}, "status": {"conditions": [told]}}
+        await kubernetes.patch_node_status(name, patch)
+    node = await kubernetes.read_node(name)
+    assert "unschedulable" not in node["spec"]
+    assert conditions(node)["example.io/A"]["message"] == "a"
+    assert conditions(node)["example.io/B"]["status"] == "True"
+
+
+async def test_a_patch_of_a_node_is_held_to_the_version_that_it_names(bench: Bench) -> None:
+    kubernetes, old = bench.kubernetes, bench.node()
+    name = name_of(old)
+    bench.edit("nodes", name, {"metadata": {"labels": {"x": "y"}}})
+    held_to = {"resourceVersion": version(old)}
+    with pytest.raises(Conflict):
+        await kubernetes.patch_node(name, {"metadata": held_to, "spec": {"unschedulable": True}})
+    told = {"conditions": [condition("example.io/A")]}
+    with pytest.raises(Conflict):
+        await kubernetes.patch_node_status(name, {"metadata": held_to, "status": told})
+    for _ in range(10):  # a kubelet may write to it too
+        held_to = {"resourceVersion": version(await kubernetes.read_node(name))}
+        with suppress(Conflict):
+            await kubernetes.patch_node(name, {"metadata": held_to, "spec": {"unschedulable": True}})
+            break
+    assert (await kubernetes.read_node(name))["spec"]["unschedulable"] is True
+
+
+async def test_a_cluster_has_one_uid(bench: Bench) -> None:
+    uid = await bench.kubernetes.cluster_uid()
+    assert uid
+    assert await bench.kubernetes.cluster_uid() == uid
+
+
+# -- Leases
+
+
+def lease(name: str, holder: str, **metadata: str) -> Manifest:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": "default"} | metadata,
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
+    }
+
+
+async def test_a_lease_is_created_once_and_replaced_in_its_version(bench: Bench) -> None:
+    kubernetes, name = bench.kubernetes, bench.name()
+    assert await kubernetes.read_lease("default", name) is None
+    first = await kubernetes.create_lease("default", lease(name, "a"))
+    with pytest.raises(Conflict):
+        await kubernetes.create_lease("default", lease(name, "b"))
+    assert await kubernetes.read_lease("default", name) == first
+    second = await kubernetes.replace_lease(
+        "default", name, lease(name, "b", resourceVersion=version(first))
+    )
+    assert second["spec"]["holderIdentity"] == "b"
+    assert second["metadata"]["uid"] == first["metadata"]["uid"]
+    with pytest.raises(Conflict):
+        await kubernetes.replace_lease("default", name, lease(name, "c", resourceVersion=version(first)))
+    assert await kubernetes.read_lease("default", name) == second
+    bench.remove("leases", name)
+    gone = lease(name, "c", resourceVersion=version(second))
+    third = await kubernetes.replace_lease("default", name, gone)
+    assert third["metadata"]["uid"] != second["metadata"]["uid"]
+    assert await kubernetes.read_lease("default", name) == third
+    bench.remove("leases", name)
+
+
+# -- Secrets
+
+
+def secret(name: str, value: str, **metadata: str) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": {"name": name, "namespace": "default"} | metadata,
+        "data": {"x": b64encode(value.encode()).decode()},
+    }
+
+
+async def test_a_secret_is_created_once_and_replaced_in_its_version(bench: Bench) -> None:
+    kubernetes, name = bench.kubernetes, bench.name()
+    assert await kubernetes.read_secret("default", name) is None
+    await kubernetes.write_secret(secret(name, "1"))
+    with pytest.raises(Conflict):
+        await kubernetes.write_secret(secret(name, "2"))
+    first = await kubernetes.read_secret("default", name)
+    assert first is not None
+    assert (first["data"], first["type"]) == (secret(name, "1")["data"], "Opaque")
+    await kubernetes.write_secret(secret(name, "2", resourceVersion=version(first)))
+    with pytest.raises(Conflict):
+        await kubernetes.write_secret(secret(name, "3", resourceVersion=version(first)))
+    second = await kubernetes.read_secret("default", name)
+    assert second is not None
+    assert second["data"] == secret(name, "2")["data"]
+    bench.remove("secrets", name)
+    assert await kubernetes.read_secret("default", name) is None
+    with pytest.raises(NotFound):
+        await kubernetes.write_secret(secret(name, "4", resourceVersion=version(second)))
+
+
+# -- webhooks
+
+
+def webhook(name: str) -> Manifest:
+    return {
+        "name": name,
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "failurePolicy": "Ignore",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+
+
+async def test_webhooks_trust_an_authority_and_the_one_before(bench: Bench) -> None:
+    name, kind = bench.name(), "mutatingwebhookconfigurations"
+    hooks = [webhook(f"{each}.example.io") for each in ("a", "b")]
+    bench.create(
+        kind,
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": name},
+            "webhooks": hooks,
+        },
+    )
+    first, second, third = [trustme.CA().cert_pem.bytes() for _ in range(3)]
+    for authority, trusted in (
+        (first, first),
+        (second, second + first),
+        (first, second + first),
+        (third, third + second),
+    ):
+        await bench.kubernetes.trust(name, authority)
+        found = bench.read(kind, name)["webhooks"]
+        assert [each["name"] for each in found] == [each["name"] for each in hooks]
+        assert [b64decode(each["clientConfig"]["caBundle"]) for each in found] == [trusted] * 2
+    before = bench.read(kind, name)
+    await bench.kubernetes.trust(name, third)
+    assert bench.read(kind, name) == before
+
+
+async def test_webhook_configurations_that_do_not_exist_are_not_missed(bench: Bench) -> None:
+    await bench.kubernetes.trust(bench.name(), trustme.CA().cert_pem.bytes())

@@ -1,0 +1,153 @@
+"""Lists and watches of every kube-apiserver behind `protocol.Kubernetes`."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubernetes_client.protocol import Manifest
+from kubernetes_client.watch import ResourceWatch
+from tests.kubernetes_client.bench import Bench
+from tests.kubernetes_client.test_contract import name_of, version
+
+
+async def now(bench: Bench) -> str:
+    """The version of a list."""
+    listed = await bench.kubernetes.list("pods", bench.selector)
+    return str(listed["metadata"]["resourceVersion"])
+
+
+# -- lists
+
+
+async def test_a_list_has_its_version_and_the_objects_by_name_without_their_kind(bench: Bench) -> None:
+    names = [bench.name() for _ in range(2)]
+    for name in reversed(names):
+        bench.pod(name)
+    listed = await bench.kubernetes.list("pods", bench.selector)
+    assert [name_of(each) for each in listed["items"]] == names
+    assert not any({"kind", "apiVersion"} & each.keys() for each in listed["items"])
+    assert int(version(listed)) >= max(int(version(each)) for each in listed["items"])
+
+
+async def test_a_list_is_of_the_pods_that_all_terms_of_a_selector_fit(bench: Bench) -> None:
+    free, bound, over = bench.pod(), bench.pod(node="nowhere"), bench.pod(node="nowhere")
+    bench.end(name_of(over), "Succeeded")
+    for selector, fitting in (
+        ("spec.nodeName=nowhere", [bound, over]),
+        ("spec.nodeName=", [free]),
+        ("spec.nodeName!=", [bound, over]),
+        ("spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed", [bound]),
+        ("spec.schedulerName!=default-scheduler", [free, bound, over]),
+    ):
+        listed = await bench.kubernetes.list("pods", f"{bench.selector},{selector}")
+        assert [name_of(each) for each in listed["items"]] == [name_of(each) for each in fitting]
+
+
+async def test_all_nodes_are_listed(bench: Bench) -> None:
+    names = {name_of(bench.node()) for _ in range(3)}
+    pages = [page async for page in bench.kubernetes.pages("nodes", None)]
+    assert names <= {name_of(each) for page in pages for each in page["items"]}
+
+
+@pytest.mark.parametrize(("pods", "sizes"), [(0, [0]), (2, [2]), (5, [2, 2, 1])])
+async def test_a_long_list_comes_in_parts_of_one_version(
+    bench: Bench, pods: int, sizes: list[int]
+) -> None:
+    names = [name_of(bench.pod()) for _ in range(pods)]
+    pages = []
+    async for page in bench.kubernetes.pages("pods", bench.selector):
+        pages.append(page)
+        bench.pod()
+    assert [len(page["items"] or ()) for page in pages] == sizes
+    assert [name_of(each) for page in pages for each in page["items"] or ()] == names
+    assert len({version(page) for page in pages}) == 1
+
+
+async def test_a_server_says_which_kinds_it_has(bench: Bench) -> None:
+    assert await bench.kubernetes.serves("persistentvolumeclaims")
+    assert await bench.kubernetes.serves("resourceclaims") is bench.serves_claims
+
+
+# -- watches
+
+
+async def test_a_watch_tells_what_happens_after_its_version_in_order(bench: Bench) -> None:
+    before = bench.pod()
+    since = await now(bench)
+    created = bench.pod()
+    changed = bench.edit("pods", name_of(before), {"metadata": {"labels": {"x": "y"}}})
+    await bench.kubernetes.delete_pod("default", name_of(created), {}, 30)
+    told = await bench.events(since, 4)
+    assert told[:2] == [("ADDED", created), ("MODIFIED", changed)]
+    assert [kind for kind, _ in told[2:]] == ["MODIFIED", "DELETED"]
+    ends, gone = [manifest["metadata"] for _, manifest in told[2:]]
+    assert ends["deletionGracePeriodSeconds"] == 0
+    assert ends["uid"] == gone["uid"] == created["metadata"]["uid"]
+    assert int(version(changed)) < int(ends["resourceVersion"]) < int(gone["resourceVersion"])
+    assert await bench.events(ends["resourceVersion"], 1) == told[3:]
+
+
+async def test_a_watch_from_no_version_begins_with_what_is_there(bench: Bench) -> None:
+    """Whether a watch can be had is tried before anything is listed."""
+    there = [bench.pod() for _ in range(2)]
+    assert await bench.events("", 2) == [("ADDED", pod) for pod in there]
+
+
+async def test_a_watch_tells_what_happens_while_it_is_open(bench: Bench) -> None:
+    told = await bench.events(await now(bench), 1, meanwhile=bench.pod)
+    assert [kind for kind, _ in told] == ["ADDED"]
+
+
+async def test_an_object_comes_and_goes_with_its_selection(bench: Bench) -> None:
+    pod = bench.pod()
+    since = await now(bench)
+    await bench.kubernetes.bind_pod("default", name_of(pod), "nowhere", {})
+    bound = await bench.kubernetes.read_pod("default", name_of(pod))
+    over = bench.end(name_of(pod), "Failed")
+    bench.edit("pods", name_of(pod), {"metadata": {"labels": {"x": "y"}}})
+    last = bench.pod(node="nowhere")
+    selector = f"{bench.selector},spec.nodeName!=,status.phase!=Failed"
+    came, went, other = await bench.events(since, 3, selector)
+    assert came == ("ADDED", bound)
+    kind, gone = went
+    assert (kind, gone["status"]["phase"], version(gone)) == ("DELETED", "Pending", version(over))
+    assert other == ("ADDED", last)
+
+
+@pytest.mark.parametrize("opened_before", [True, False])
+async def test_a_watch_tells_the_last_version_before_it_ends_if_it_is_newer(
+    bench: Bench, opened_before: bool
+) -> None:
+    """Of an object that it does not select, too."""
+    since, mine, bench.scheduler = await now(bench), bench.selector, "another"
+    changed = list[Manifest]()
+
+    def change() -> None:
+        changed.append(bench.pod())
+
+    if not opened_before:
+        change()
+    meanwhile = change if opened_before else lambda: None
+    told = await bench.events(since, 99, mine, bench.short_s, meanwhile)
+    bookmarks = {("BOOKMARK", version(changed[0]))} if opened_before else set()
+    assert {(kind, version(manifest)) for kind, manifest in told} == bookmarks  # it may come twice
+
+
+async def test_a_watch_from_too_old_a_version_has_expired(bench: Bench) -> None:
+    ((kind, status),) = await bench.events(bench.too_old(), 9)
+    assert (kind, status["code"]) == ("ERROR", 410)
+
+
+async def test_a_list_and_watch_misses_nothing(bench: Bench) -> None:
+    before = bench.pod()
+    watch = ResourceWatch(bench.kubernetes, "pods", bench.selector)
+    assert [name_of(each) for each in await watch.list()] == [name_of(before)]
+    created = bench.pod()
+    bench.remove("pods", name_of(before))
+    seen = []
+    async for change in watch.changes():
+        seen.append((name_of(change.manifest), change.gone))
+        if change.gone:
+            break
+    leaving = name_of(before)
+    assert seen == [(name_of(created), False), (leaving, False), (leaving, True)]

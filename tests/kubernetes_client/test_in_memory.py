@@ -1,0 +1,157 @@
+"""What tests can have happen to the kube-apiserver in memory; what it answers is in the contract."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from kubernetes_client.errors import Conflict, Rejected, Unavailable
+from kubernetes_client.in_memory import InMemoryKubernetes
+from kubernetes_client.watch import ResourceWatch
+from tests.builders import Manifest, node_manifest, pod_manifest
+
+DOWN = Unavailable(0, "kube-apiserver does not answer")
+ANNOTATED: Manifest = {"metadata": {"annotations": {"x": "y"}}}
+
+
+async def annotate(kubernetes: InMemoryKubernetes) -> Any:
+    return await kubernetes.patch_pod("default", "p", ANNOTATED)
+
+
+def annotated(kubernetes: InMemoryKubernetes) -> bool:
+    return "annotations" in kubernetes.read("pods", "p")["metadata"]
+
+
+async def first_of(watch: ResourceWatch) -> Manifest:
+    async for change in watch.changes():
+        return dict(change.manifest)
+    raise AssertionError
+
+
+async def test_while_there_is_an_outage_nothing_is_done() -> None:
+    kubernetes = InMemoryKubernetes(pod_manifest())
+    kubernetes.outage(DOWN)
+    with pytest.raises(Unavailable):
+        await annotate(kubernetes)
+    assert not annotated(kubernetes)
+    kubernetes.outage(None)
+    await annotate(kubernetes)
+    assert kubernetes.calls == ["patch_pod"] * 2
+
+
+async def test_an_outage_may_be_of_some_calls_and_kinds_alone() -> None:
+    kubernetes = InMemoryKubernetes(pod_manifest())
+    kubernetes.outage(Rejected(403, "forbidden"), "patch_pod", "list nodes")
+    with pytest.raises(Rejected):
+        await annotate(kubernetes)
+    with pytest.raises(Rejected):
+        await kubernetes.list("nodes", None)
+    assert len((await kubernetes.list("pods", None))["items"]) == 1
+    kubernetes.outage(None, "patch_pod")
+    await annotate(kubernetes)
+    with pytest.raises(Rejected):
+        await kubernetes.list("nodes", None)
+
+
+async def test_an_outage_breaks_open_watches() -> None:
+    kubernetes = InMemoryKubernetes()
+    async with kubernetes.watch("pods", None, "0", 60) as pieces:
+        kubernetes.outage(DOWN)
+        with pytest.raises(Unavailable):
+            await anext(aiter(pieces))
+
+
+async def test_a_call_that_is_held_does_its_work_when_it_is_released() -> None:
+    kubernetes = InMemoryKubernetes(pod_manifest())
+    kubernetes.hold("patch_pod")
+    call = asyncio.ensure_future(annotate(kubernetes))
+    assert await kubernetes.read_pod("default", "p")
+    assert not annotated(kubernetes)
+    kubernetes.release()
+    await call
+    assert annotated(kubernetes)
+
+
+async def test_a_call_whose_reply_is_lost_has_done_its_work() -> None:
+    kubernetes = InMemoryKubernetes(pod_manifest())
+    kubernetes.lose_reply_of_next("patch_pod")
+    with pytest.raises(Unavailable):
+        await annotate(kubernetes)
+    assert annotated(kubernetes)
+    await annotate(kubernetes)
+
+
+async def test_a_test_can_wait_for_what_is_written() -> None:
+    kubernetes = InMemoryKubernetes(pod_manifest())
+    waiting = asyncio.ensure_future(kubernetes.until(lambda: annotated(kubernetes)))
+    await annotate(kubernetes)
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_a_test_can_wait_until_a_watch_has_told_everything() -> None:
+    kubernetes, told = InMemoryKubernetes(), list[str]()
+    watch = ResourceWatch(kubernetes, "pods")
+    await watch.list()
+
+    async def follow() -> None:
+        async for change in watch.changes():
+            told.append(change.manifest["metadata"]["name"])
+
+    following = asyncio.ensure_future(follow())
+    for name in "abc":
+        kubernetes.put("pods", pod_manifest(name))
+        await asyncio.wait_for(kubernetes.all_told(), 1)
+        assert told[-1] == name
+    following.cancel()
+
+
+async def test_others_are_faster_than_the_next_call() -> None:
+    kubernetes = InMemoryKubernetes(pod_manifest(version="7"))
+
+    async def meanwhile() -> None:
+        kubernetes.edit("pods", "p", ANNOTATED)
+
+    kubernetes.before_next("patch_pod", meanwhile)
+    with pytest.raises(Conflict):
+        await kubernetes.patch_pod("default", "p", {"metadata": {"resourceVersion": "7"}})
+    await annotate(kubernetes)
+
+
+async def test_objects_keep_the_uid_and_the_version_that_they_bring() -> None:
+    kubernetes = InMemoryKubernetes(pod_manifest(uid="u1", version="7"))
+    assert kubernetes.read("pods", "p") == pod_manifest(uid="u1", version="7")
+    kubernetes.put("nodes", node_manifest("n1"))
+    assert kubernetes.read("nodes", "n1")["metadata"]["resourceVersion"] == "8"
+    kubernetes.put("pods", pod_manifest(uid="u2", version="7"))
+    replaced = kubernetes.read("pods", "p")["metadata"]
+    assert (replaced["uid"], int(replaced["resourceVersion"]) > 8) == ("u2", True)
+
+
+async def test_after_a_compaction_a_watch_lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubernetes_client.watch._BACKOFF_S", (0.0, 0.0))
+    kubernetes = InMemoryKubernetes()
+    watch = ResourceWatch(kubernetes, "pods")
+    await watch.list()
+    kubernetes.put("pods", pod_manifest())
+    kubernetes.compact()
+    assert (await first_of(watch))["metadata"]["name"] == "p"
+    assert kubernetes.calls == ["pages pods", "watch pods", "pages pods"]
+
+
+async def test_an_open_watch_is_told_a_version_and_ended() -> None:
+    kubernetes = InMemoryKubernetes()
+    async with kubernetes.watch("pods", "spec.nodeName=n1", "1", 60) as pieces:
+        kubernetes.put("pods", pod_manifest("elsewhere", node="n2"))
+        kubernetes.bookmark()
+        told = orjson.loads(await anext(aiter(pieces)))
+        assert (told["type"], told["object"]) == ("BOOKMARK", {"metadata": {"resourceVersion": "100"}})
+        kubernetes.end_watches()
+        assert [piece async for piece in pieces] == []
+
+
+async def test_a_selector_of_a_field_that_it_does_not_know_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"metadata\.name"):
+        await InMemoryKubernetes().list("pods", "metadata.name=p")

@@ -1,0 +1,406 @@
+"""What goes over the wire to kube-apiserver, and what its failures become."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from kubernetes.aio import client
+
+from kubernetes_client.errors import Conflict, Expired, KubernetesError, NotFound, Rejected, Unavailable
+from kubernetes_client.rest import KubernetesRest
+from tests.builders import Manifest, node_manifest, pod_manifest
+
+POD = "/api/v1/namespaces/default/pods/p"
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class ApiServer:
+    """Answers every request in the one way that a test wants, and remembers the last one."""
+
+    api: KubernetesRest
+
+    def __init__(self) -> None:
+        self.request: web.Request | None = None
+        self.sent: Any = None
+        self.answer: Callable[[web.Request], Awaitable[web.StreamResponse]] = _says({"kind": "Status"})
+
+    def fails(self, status: int, body: str | None = None) -> None:
+        said = {"kind": "Status", "message": f"because of {status}", "code": status}
+        self.answer = _says(said if body is None else body, status)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.request = request
+        self.sent = json.loads(await request.text() or "null")
+        return await self.answer(request)
+
+    @property
+    def asked(self) -> tuple[str, str]:
+        assert self.request is not None
+        return self.request.method, self.request.path
+
+
+def _says(body: Any, status: int = 200) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=status, text=body if isinstance(body, str) else json.dumps(body))
+
+    return answer
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def _listening() -> AsyncIterator[ApiServer]:
+    application, fake = web.Application(), ApiServer()
+    application.router.add_route("*", r"/{path:[\s\S]*}", fake.handle)
+    async with TestServer(application) as listening:
+        base = str(listening.make_url("")).rstrip("/")
+        fake.api = KubernetesRest(client.ApiClient(client.Configuration(host=base)))
+        yield fake
+        await fake.api.aclose()
+
+
+@pytest.fixture
+def server(_listening: ApiServer) -> ApiServer:
+    _listening.answer, _listening.request = _says({"kind": "Status"}), None
+    return _listening
+
+
+UNCHANGED: Manifest = {"uid": "u1", "resourceVersion": "7"}
+CALLS: dict[str, Callable[[KubernetesRest], Awaitable[object]]] = {
+    "read_pod": lambda api: api.read_pod("default", "p"),
+    "patch_pod": lambda api: api.patch_pod("default", "p", {}),
+    "patch_pod_status": lambda api: api.patch_pod_status("default", "p", {}),
+    "delete_pod": lambda api: api.delete_pod("default", "p", UNCHANGED, 24),
+    "bind_pod": lambda api: api.bind_pod("default", "p", "n1", {"uid": "u1", "resourceVersion": "7"}),
+    "create_event": lambda api: api.create_event("default", EVENT),
+    "read_node": lambda api: api.read_node("n1"),
+    "patch_node_status": lambda api: api.patch_node_status("n1", {}),
+    "list": lambda api: api.list("pods", None),
+}
+EVENT: Manifest = {
+    "metadata": {"name": "p.1", "namespace": "default"},
+    "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default", "uid": "u1"},
+    "reason": "SlurmJobCancelled",
+    "message": "Slurm job 7 was cancelled in Slurm (CANCELLED)",
+    "type": "Warning",
+}
+
+# What is asked
+
+
+async def test_a_pod_is_read_as_it_is(server: ApiServer) -> None:
+    server.answer = _says(pod_manifest())
+    assert await server.api.read_pod("default", "p") == pod_manifest()
+    assert server.asked == ("GET", POD)
+
+
+async def test_a_pods_patch_leaves_the_gates_of_others(server: ApiServer) -> None:
+    patch = {"spec": {"schedulingGates": [{"name": "x", "$patch": "delete"}]}}
+    await server.api.patch_pod("default", "p", patch)
+    assert server.request is not None
+    assert server.request.content_type == "application/strategic-merge-patch+json"
+    assert (server.asked, server.sent) == (("PATCH", POD), patch)
+
+
+async def test_a_status_patch_keeps_the_conditions_of_others(server: ApiServer) -> None:
+    patch = {"status": {"nominatedNodeName": None, "conditions": [{"type": "x", "status": "True"}]}}
+    await server.api.patch_pod_status("default", "p", patch)
+    assert server.request is not None
+    assert server.request.content_type == "application/strategic-merge-patch+json"
+    assert (server.asked, server.sent) == (("PATCH", POD + "/status"), patch)
+
+
+async def test_a_node_is_read_and_patched_like_a_pod(server: ApiServer) -> None:
+    server.answer = _says(node_manifest("n1"))
+    assert await server.api.read_node("n1") == node_manifest("n1")
+    assert server.asked == ("GET", "/api/v1/nodes/n1")
+    for path, patch in (("", server.api.patch_node), ("/status", server.api.patch_node_status)):
+        await patch("n1", {"spec": {}})
+        assert server.request is not None
+        assert server.request.content_type == "application/strategic-merge-patch+json"
+        assert (server.asked, server.sent) == (("PATCH", f"/api/v1/nodes/n1{path}"), {"spec": {}})
+
+
+async def test_a_deletion_is_of_this_very_pod_and_says_with_which_grace(server: ApiServer) -> None:
+    await server.api.delete_pod("default", "p", UNCHANGED, 24)
+    assert server.asked == ("DELETE", POD)
+    assert server.sent["preconditions"] == UNCHANGED
+    assert server.sent["gracePeriodSeconds"] == 24
+
+
+async def test_a_binding_is_held_to_the_pod_as_it_was_seen(server: ApiServer) -> None:
+    metadata = {"uid": "u1", "resourceVersion": "7", "annotations": {"x": "y"}}
+    await server.api.bind_pod("default", "p", "n1", metadata)
+    assert server.asked == ("POST", POD + "/binding")
+    assert server.sent["metadata"] == {"name": "p", "namespace": "default"} | metadata
+    assert server.sent["target"] == {"apiVersion": "v1", "kind": "Node", "name": "n1"}
+
+
+async def test_an_event_arrives_as_it_was_written(server: ApiServer) -> None:
+    await server.api.create_event("default", EVENT)
+    assert server.asked == ("POST", "/api/v1/namespaces/default/events")
+    assert EVENT.items() <= server.sent.items()
+
+
+@pytest.mark.parametrize(("kind", "path"), [("pods", "/api/v1/pods"), ("nodes", "/api/v1/nodes")])
+async def test_a_kind_is_listed_with_its_selector(server: ApiServer, kind: str, path: str) -> None:
+    await server.api.list(kind, "spec.schedulerName=x")
+    assert server.asked == ("GET", path)
+    assert server.request is not None
+    assert dict(server.request.query) == {"fieldSelector": "spec.schedulerName=x"}
+
+
+async def test_a_long_list_is_asked_for_page_by_page(server: ApiServer) -> None:
+    parts = {None: ("a", "x&=y"), "x&=y": ("b", "z"), "z": ("c", "")}
+    queries: list[dict[str, str]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        queries.append(dict(request.query))
+        item, following = parts[request.query.get("continue")]
+        return web.json_response({"metadata": {"continue": following}, "items": [item]})
+
+    server.answer = answer
+    pages = [page async for page in server.api.pages("pods", "spec.schedulerName=x")]
+    assert [page["items"] for page in pages] == [["a"], ["b"], ["c"]]
+    every = {"fieldSelector": "spec.schedulerName=x", "limit": "250"}
+    assert queries == [every, every | {"continue": "x&=y"}, every | {"continue": "z"}]
+
+
+async def test_a_name_from_outside_cannot_become_another_request(server: ApiServer) -> None:
+    """kube-scheduler's calls name Pods, and whoever reaches the listener may send some."""
+    name = "p HTTP/1.1\r\nHost: x\r\n\r\nDELETE /api/v1/namespaces/default/pods/q"
+    await server.api.read_pod("kube-system/services/s", name)
+    assert server.request is not None
+    parts = server.request.rel_url.raw_parts
+    assert [unquote(part) for part in parts[4:]] == ["kube-system/services/s", "pods", name]
+
+
+async def test_requests_say_who_makes_them(server: ApiServer) -> None:
+    for ask in (server.api.read_pod("default", "p"), server.api.list("pods", None)):
+        await ask
+        assert server.request is not None
+        assert server.request.headers["User-Agent"] == "slurm-extender"
+
+
+async def test_a_connection_outlives_a_refusal(server: ApiServer) -> None:
+    """Conflicts are everyday life, and a TLS handshake is not for nothing."""
+    peers = []
+    for status in (409, 200):
+        server.fails(status, "{}")
+        with suppress(Conflict):
+            await server.api.read_pod("default", "p")
+        assert server.request is not None
+        assert server.request.transport is not None
+        peers.append(server.request.transport.get_extra_info("peername"))
+    assert peers[0] == peers[1]
+
+
+async def test_a_connection_that_the_server_had_closed_is_no_failure(server: ApiServer) -> None:
+    server.answer = _says(pod_manifest())
+    await server.api.read_pod("default", "p")
+    assert server.request is not None
+    assert server.request.transport is not None
+    server.request.transport.abort()
+    assert await server.api.read_pod("default", "p") == pod_manifest()
+
+
+async def test_a_token_that_cannot_be_read_is_trouble_for_a_while(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails() -> None:
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr(server.api._configuration, "auth_settings", fails)
+    for ask in (server.api.read_pod("default", "p"), server.api.list("pods", None)):
+        with pytest.raises(Unavailable, match="too many open files"):
+            await ask
+
+
+# What fails
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, Rejected),
+        (401, Rejected),
+        (403, Rejected),
+        (404, NotFound),
+        (409, Conflict),
+        (410, Expired),
+        (422, Rejected),
+        (429, Unavailable),
+        (500, Unavailable),
+        (503, Unavailable),
+        (504, Unavailable),
+    ],
+)
+async def test_a_refusal_is_sorted_by_its_status(
+    server: ApiServer, status: int, kind: type[KubernetesError]
+) -> None:
+    server.fails(status)
+    with pytest.raises(kind, match=f"because of {status}") as refusal:
+        await server.api.patch_pod("default", "p", {})
+    assert refusal.type is kind
+    assert refusal.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [("<html>bad gateway</html>", "bad gateway"), ("", "no answer"), ("[]", "[]"), ("{}", "{}")],
+)
+async def test_a_refusal_in_no_known_form_is_repeated_in_its_own_words(
+    server: ApiServer, body: str, words: str
+) -> None:
+    server.fails(502, body)
+    with pytest.raises(Unavailable) as refusal:
+        await server.api.patch_pod("default", "p", {})
+    assert words in refusal.value.message
+
+
+async def test_a_patch_for_the_predecessor_of_a_pod_is_a_conflict(server: ApiServer) -> None:
+    """So says kube-apiserver 1.36 where metadata.uid is not the object's."""
+    words = 'Pod "p" is invalid: metadata.uid: Invalid value: "u2": field is immutable'
+    server.fails(422, json.dumps({"kind": "Status", "message": words, "code": 422}))
+    with pytest.raises(Conflict):
+        await server.api.patch_pod_status("default", "p", {})
+
+
+async def test_a_pod_that_does_not_exist_is_none(server: ApiServer) -> None:
+    server.fails(404)
+    assert await server.api.read_pod("default", "p") is None
+
+
+async def test_to_delete_a_pod_that_is_gone_is_success(server: ApiServer) -> None:
+    server.fails(404)
+    await server.api.delete_pod("default", "p", UNCHANGED, 24)
+
+
+async def test_a_pod_that_has_changed_is_not_deleted(server: ApiServer) -> None:
+    server.fails(409)
+    with pytest.raises(Conflict):
+        await server.api.delete_pod("default", "p", UNCHANGED, 24)
+
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+
+
+async def test_a_lease_that_does_not_exist_is_none(server: ApiServer) -> None:
+    server.fails(404)
+    assert await server.api.read_lease("kube-system", "x") is None
+    assert server.asked == ("GET", LEASE + "/x")
+
+
+async def test_a_lease_is_made_and_replaced(server: ApiServer) -> None:
+    lease: Manifest = {"metadata": {"name": "x"}, "spec": {"holderIdentity": "a"}}
+    await server.api.create_lease("kube-system", lease)
+    assert (server.asked, server.sent) == (("POST", LEASE), lease)
+    await server.api.replace_lease("kube-system", "x", lease)
+    assert (server.asked, server.sent) == (("PUT", LEASE + "/x"), lease)
+
+
+async def test_to_create_an_event_twice_is_success(server: ApiServer) -> None:
+    server.fails(409)
+    await server.api.create_event("default", EVENT)
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_an_answer_that_is_cut_off_is_unavailable(server: ApiServer, call: str) -> None:
+    server.answer = _cut(b'{"kind"')
+    with pytest.raises(Unavailable):
+        await CALLS[call](server.api)
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_an_answer_that_is_no_json_is_unavailable(server: ApiServer, call: str) -> None:
+    server.fails(200, "<html>hello</html>")
+    with pytest.raises(Unavailable):
+        await CALLS[call](server.api)
+
+
+async def test_a_server_that_is_not_there_is_unavailable(server: ApiServer) -> None:
+    api = KubernetesRest(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+    with pytest.raises(Unavailable, match="does not answer"):
+        await api.read_pod("default", "p")
+    await api.aclose()
+
+
+async def test_a_server_that_never_answers_is_unavailable(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        await release.wait()
+        return web.Response()
+
+    server.answer = answer
+    monkeypatch.setattr(server.api._pool, "_timeout_s", 0.05)
+    with pytest.raises(Unavailable):
+        await server.api.read_pod("default", "p")
+    release.set()
+
+
+# Watches
+
+
+def _cut(*pieces: bytes) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Answers with the beginning of a stream, and then drops the connection."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    return answer
+
+
+async def _watched(server: ApiServer) -> bytes:
+    async with server.api.watch("pods", "spec.schedulerName=x", "7", 290) as pieces:
+        return b"".join([piece async for piece in pieces])
+
+
+async def test_a_watch_gives_the_stream_as_it_came(server: ApiServer) -> None:
+    server.answer = _says('{"type":"ADDED"}\n{"type":"DELETED"}\n')
+    assert await _watched(server) == b'{"type":"ADDED"}\n{"type":"DELETED"}\n'
+
+
+async def test_a_watch_asks_for_bookmarks_from_a_version_on(server: ApiServer) -> None:
+    await _watched(server)
+    assert server.asked == ("GET", "/api/v1/pods")
+    assert server.request is not None
+    query = {name: value.lower() for name, value in server.request.query.items()}
+    assert query == {
+        "fieldSelector": "spec.schedulername=x",
+        "resourceVersion": "7",
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": "290",
+    }
+
+
+async def test_a_watch_from_too_old_a_version_is_expired(server: ApiServer) -> None:
+    server.fails(410)
+    with pytest.raises(Expired):
+        await _watched(server)
+
+
+async def test_a_watch_cut_in_mid_stream_is_unavailable(server: ApiServer) -> None:
+    """kube-apiserver was killed: the watch is resumed, which only our own errors allow."""
+    server.answer = _cut(b'{"type":"ADDED"}\n', b'{"type"')
+    with pytest.raises(Unavailable):
+        await _watched(server)

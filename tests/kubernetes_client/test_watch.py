@@ -1,0 +1,512 @@
+"""A list and watch that misses nothing, over an API server that breaks off, forgets and stutters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from extender.control.dispatcher import Dispatcher
+from extender.control.pod_watch import PodWatch
+from extender.placement.events import Event, PodObserved, PodVanished
+from extender.policy.keeper import PolicyKeeper
+from extender.request.scope import Scope
+from extender.request.translation import TranslationConfig
+from kubernetes_client import watch
+from kubernetes_client.errors import Expired, KubernetesError, Unavailable
+from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.watch import ResourceWatch
+from service import cooperative
+from service.health import Health
+from tests.builders import TRANSLATION, Manifest, node_manifest, pod_manifest
+from tests.service.turns import turns_of_others
+
+Step = bytes | Exception | None
+Told = tuple[str, str, bool]
+"""What a reader of changes is told: uid, resourceVersion ("" where only the uid is known), gone."""
+
+DOWN = Unavailable(0, "kube-apiserver does not answer")
+EXPIRED = Expired(410, "too old resource version: 5 (9)")
+BROKEN_OFF: Manifest = {}
+"""In a list: the page that does not come."""
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_BACKOFF_S", (0.001, 0.002))
+
+
+class FakeApi:
+    """Answers lists and watches by a script; when the watches are used up, the next one stays silent.
+
+    A list is its objects and version, and comes in pages of one, or of `page`; a watch is the pieces of
+    its stream in order; an exception is raised where it stands, before the first piece when the watch is
+    opened; at None the stream falls silent.
+    """
+
+    async def cluster_uid(self) -> str:
+        return "cluster-1"
+
+    def __init__(
+        self, lists: Sequence[tuple[list[Manifest], str] | Exception], *watches: Sequence[Step]
+    ) -> None:
+        self._lists = list(lists)
+        self._watches = list(watches)
+        self.idle = asyncio.Event()
+        """Everything in the script has happened."""
+        self.since: list[str] = []
+        self.selectors: set[tuple[str, str | None]] = set()
+        self.page = 1
+        self.pages_given = 0
+        self.on_open: Callable[[], None] = lambda: None
+
+    async def pages(self, kind: str, selector: str | None) -> AsyncIterator[Manifest]:
+        self.selectors.add((kind, selector))
+        listed = self._lists.pop(0)
+        if isinstance(listed, Exception):
+            raise listed
+        items, version = listed
+        starts = range(0, len(items), self.page)
+        parts: list[list[Manifest] | None] = [items[at : at + self.page] for at in starts]
+        for part in parts or [None]:
+            if part == [BROKEN_OFF]:
+                raise DOWN
+            self.pages_given += 1
+            yield {"items": part, "metadata": {"resourceVersion": version}}
+
+    @asynccontextmanager
+    async def watch(
+        self, kind: str, selector: str | None, version: str, _seconds: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.selectors.add((kind, selector))
+        self.since.append(version)
+        self.on_open()
+        steps = self._watches.pop(0) if self._watches else None
+        if steps and isinstance(steps[0], Exception):
+            raise steps[0]
+        yield self._stream(steps)
+
+    async def _stream(self, steps: Sequence[Step] | None) -> AsyncIterator[bytes]:
+        if steps is None:
+            self.idle.set()
+            await asyncio.Event().wait()
+        for step in steps or ():
+            if isinstance(step, Exception):
+                raise step
+            if step is None:
+                await asyncio.Event().wait()
+            else:
+                yield step
+
+
+def item(uid: str, version: int, **more: Any) -> Manifest:
+    return {"metadata": {"uid": uid, "name": f"name of {uid}", "resourceVersion": str(version)}} | more
+
+
+def event(kind: str, uid: str = "", version: int = 0, **more: Any) -> bytes:
+    found = {"metadata": {"resourceVersion": str(version)}} if kind == "BOOKMARK" else item(uid, version)
+    return orjson.dumps({"type": kind, "object": found | more}) + b"\n"
+
+
+def error(code: int) -> bytes:
+    status = {"kind": "Status", "status": "Failure", "code": code, "message": "it failed"}
+    return orjson.dumps({"type": "ERROR", "object": status}) + b"\n"
+
+
+async def told(api: FakeApi, watch: ResourceWatch | None = None) -> list[Told]:
+    """Everything that a reader is told until the script is used up."""
+    watch = watch or ResourceWatch(cast(Kubernetes, api), "pods")
+    seen: list[Told] = []
+
+    async def read() -> None:
+        await watch.list()
+        async for change in watch.changes():
+            metadata = change.manifest["metadata"]
+            seen.append((metadata["uid"], metadata.get("resourceVersion", ""), change.gone))
+
+    await _until_idle(read(), api)
+    return seen
+
+
+async def _until_idle(reading: Any, api: FakeApi) -> None:
+    reader, idle = asyncio.ensure_future(reading), asyncio.ensure_future(api.idle.wait())
+    await asyncio.wait((reader, idle), timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    if reader.done():
+        reader.result()
+    assert api.idle.is_set()
+    for task in (reader, idle):
+        task.cancel()
+    await asyncio.gather(reader, idle, return_exceptions=True)
+
+
+EMPTY: tuple[list[Manifest], str] = ([], "5")
+STREAM = b"".join(
+    [
+        event("ADDED", "a", 6, labels={"name": "Grüße\u2028"}),
+        event("BOOKMARK", version=7),
+        event("MODIFIED", "a", 8),
+        event("ADDED", "b", 9),
+        event("DELETED", "a", 10),
+    ]
+)
+IN_STREAM = [("a", "6", False), ("a", "8", False), ("b", "9", False), ("a", "10", True)]
+
+
+# One watch
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
+async def test_events_are_read_however_the_stream_is_cut(size: int) -> None:
+    pieces = [STREAM[start : start + size] for start in range(0, len(STREAM), size)]
+    assert await told(FakeApi([EMPTY], pieces)) == IN_STREAM
+
+
+async def test_an_empty_piece_is_nothing() -> None:
+    assert await told(FakeApi([EMPTY], [b"", STREAM, b""])) == IN_STREAM
+
+
+async def test_the_listed_objects_are_returned_and_not_told_again() -> None:
+    api = FakeApi([([item("a", 3)], "5")])
+    watch = ResourceWatch(cast(Kubernetes, api), "pods")
+    assert await watch.list() == (item("a", 3),)
+
+
+async def test_a_list_that_fails_is_an_error_of_the_caller() -> None:
+    watch = ResourceWatch(cast(Kubernetes, FakeApi([DOWN])), "pods")
+    with pytest.raises(Unavailable):
+        await watch.list()
+
+
+async def test_kind_and_selector_go_with_every_request() -> None:
+    api = FakeApi([EMPTY, EMPTY], [error(410)])
+    await told(api, ResourceWatch(cast(Kubernetes, api), "nodes", "spec.x=y"))
+    assert api.selectors == {("nodes", "spec.x=y")}
+
+
+# Broken off, and resumed
+
+
+async def test_a_watch_begins_where_the_list_ended() -> None:
+    api = FakeApi([EMPTY])
+    await told(api)
+    assert api.since == ["5"]
+
+
+async def test_a_watch_that_ends_is_resumed_after_the_last_event() -> None:
+    api = FakeApi([EMPTY], [event("ADDED", "a", 6)], [event("MODIFIED", "a", 7)])
+    assert await told(api) == [("a", "6", False), ("a", "7", False)]
+    assert api.since == ["5", "6", "7"]
+
+
+async def test_a_bookmark_moves_the_place_to_resume_at_and_is_told_nobody() -> None:
+    api = FakeApi([EMPTY], [event("ADDED", "a", 6), event("BOOKMARK", version=40)])
+    assert await told(api) == [("a", "6", False)]
+    assert api.since == ["5", "40"]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [DOWN, KubernetesError(403, "forbidden"), TimeoutError(), ConnectionResetError("reset by peer")],
+)
+async def test_after_any_error_the_watch_goes_on_from_the_last_version(failure: Exception) -> None:
+    """At the opening, after an event, and again and again; nothing is listed anew."""
+    api = FakeApi(
+        [EMPTY],
+        [failure],
+        [event("ADDED", "a", 6), failure],
+        [failure],
+        [failure],
+        [event("MODIFIED", "a", 7)],
+    )
+    assert await told(api) == [("a", "6", False), ("a", "7", False)]
+    assert api.since == ["5", "5", "6", "6", "6", "7"]
+
+
+async def test_an_error_event_other_than_410_is_resumed_too() -> None:
+    api = FakeApi([EMPTY], [event("ADDED", "a", 6) + error(500)], [event("ADDED", "b", 7)])
+    assert await told(api) == [("a", "6", False), ("b", "7", False)]
+    assert api.since == ["5", "6", "7"]
+
+
+async def test_half_an_event_is_no_event() -> None:
+    whole = event("MODIFIED", "a", 7)
+    api = FakeApi([EMPTY], [event("ADDED", "a", 6), whole[:30]], [whole])
+    assert await told(api) == [("a", "6", False), ("a", "7", False)]
+    assert api.since == ["5", "6", "7"]
+
+
+async def test_what_is_no_json_is_trouble_and_not_the_end() -> None:
+    api = FakeApi([EMPTY], [b"upstream connect error\n"], [event("ADDED", "a", 6)])
+    assert await told(api) == [("a", "6", False)]
+
+
+async def test_a_connection_that_fell_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
+    api = FakeApi([EMPTY], [event("BOOKMARK", version=6), None], [event("ADDED", "a", 7), None])
+    assert await told(api) == [("a", "7", False)]
+    assert api.since == ["5", "6", "7"]
+
+
+async def test_after_a_watch_that_never_said_a_word_all_objects_are_listed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One whose data was restored has not come to our version, and says nothing till then."""
+    monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
+    api = FakeApi([([item("a", 20)], "30"), ([item("b", 3)], "9")], [None], [event("ADDED", "c", 10)])
+    assert await told(api) == [("b", "3", False), ("a", "", True), ("c", "10", False)]
+    assert api.since == ["30", "9", "10"]
+
+
+async def test_watches_that_end_at_once_are_not_opened_in_a_rush(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def counted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    await told(FakeApi([EMPTY], [], [], []))
+    assert [seconds > 0 for seconds in pauses] == [True] * 3
+
+
+# A trial
+
+
+@pytest.mark.parametrize("answer", [[], [EXPIRED]], ids=["opened", "expired"])
+async def test_a_watch_that_is_given_or_has_expired_can_be_had(answer: Sequence[Step]) -> None:
+    api = FakeApi([EMPTY], answer)
+    watch = ResourceWatch(cast(Kubernetes, api), "pods")
+    await watch.list()
+    await watch.try_watch()
+    assert api.since == ["5"]
+
+
+async def test_a_watch_that_is_refused_cannot_be_had() -> None:
+    watch = ResourceWatch(cast(Kubernetes, FakeApi([EMPTY], [DOWN])), "pods")
+    with pytest.raises(Unavailable):
+        await watch.try_watch()
+
+
+# Expired, and listed again
+
+EXPIRIES: list[Sequence[Step]] = [[error(410)], [EXPIRED]]
+
+
+@pytest.mark.parametrize("expiry", EXPIRIES, ids=["as an event", "as HTTP"])
+async def test_after_410_every_object_is_told_and_watched_from_the_new_list(
+    expiry: Sequence[Step],
+) -> None:
+    again: tuple[list[Manifest], str] = ([item("a", 20), item("b", 21)], "30")
+    api = FakeApi([([item("a", 3)], "5"), again], expiry, [event("ADDED", "c", 31)])
+    assert await told(api) == [("a", "20", False), ("b", "21", False), ("c", "31", False)]
+    assert api.since == ["5", "30", "31"]
+
+
+async def test_who_went_during_the_gap_is_told_gone() -> None:
+    """Whether it was listed or came by an event; who was told gone before is not told again."""
+    events = [event("ADDED", "b", 6), event("ADDED", "c", 7), event("DELETED", "c", 8), error(410)]
+    api = FakeApi([([item("a", 3)], "5"), ([], "30")], events)
+    before, gone = (seen := await told(api))[:3], seen[3:]
+    assert before == [("b", "6", False), ("c", "7", False), ("c", "8", True)]
+    assert sorted(gone) == [("a", "", True), ("b", "", True)]
+
+
+async def test_who_is_gone_is_told_before_who_took_its_name() -> None:
+    """The Nodes' reader goes by name: a Node made anew must not vanish with its predecessor."""
+    anew = item("new", 20)
+    anew["metadata"]["name"] = item("old", 3)["metadata"]["name"]
+    api = FakeApi([([item("old", 3)], "5"), ([item("z", 9), anew], "30")], [error(410)])
+    assert await told(api) == [("z", "9", False), ("old", "", True), ("new", "20", False)]
+
+
+async def test_a_name_in_another_namespace_is_another_name() -> None:
+    pods = [pod_manifest(uid=uid, namespace=uid, name="same") for uid in ("here", "there")]
+    api = FakeApi([([pods[0]], "5"), (pods[::-1], "30")], [error(410)])
+    assert [(uid, gone) for uid, _, gone in await told(api)] == [("there", False), ("here", False)]
+
+
+async def test_a_second_list_is_told_page_by_page() -> None:
+    """50,000 manifests at once would be a gigabyte."""
+    api = FakeApi([EMPTY, ([item(uid, 20) for uid in "abc"], "30")], [error(410)])
+    watch, given = ResourceWatch(cast(Kubernetes, api), "pods"), []
+    await watch.list()
+    before, changes = api.pages_given, watch.changes()
+    for _ in "abc":
+        await anext(changes)
+        given.append(api.pages_given - before)
+    await cast(Any, changes).aclose()
+    assert given == [1, 2, 3]
+
+
+async def test_a_list_that_breaks_off_is_begun_anew_and_who_went_meanwhile_is_told_gone() -> None:
+    half, whole = ([item("a", 20), BROKEN_OFF], "30"), ([item("b", 33)], "40")
+    api = FakeApi([EMPTY, half, whole], [error(410)])
+    assert await told(api) == [("a", "20", False), ("b", "33", False), ("a", "", True)]
+    assert api.since == ["5", "40"]
+
+
+async def test_others_get_their_turns_within_a_long_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
+    items = [item(str(number), 20) for number in range(1000)]
+    api = FakeApi([(items, "5"), (items, "30")], [error(410)])
+    api.page = len(items)
+    watch = ResourceWatch(cast(Kubernetes, api), "pods")
+    changes = watch.changes()
+
+    async def read_again() -> None:
+        for _ in items:
+            await anext(changes)
+
+    given = await turns_of_others(watch.list()), await turns_of_others(read_again())
+    await cast(Any, changes).aclose()
+    assert min(given) >= len(items) - 1
+
+
+async def test_others_get_their_turns_within_a_long_piece_of_a_watch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
+    piece = b"".join(event("ADDED", str(number), 20) for number in range(1000))
+    watch = ResourceWatch(cast(Kubernetes, FakeApi([EMPTY], [piece])), "pods")
+    await watch.list()
+    changes = watch.changes()
+
+    async def read() -> None:
+        for _ in range(1000):
+            await anext(changes)
+
+    given = await turns_of_others(read())
+    await cast(Any, changes).aclose()
+    assert given >= 990
+
+
+async def test_an_object_that_is_gone_is_told_by_its_names() -> None:
+    pod, node = pod_manifest(uid="u1", namespace="ml", name="train"), node_manifest("n1")
+    for manifest, names in ((pod, {"uid", "namespace", "name"}), (node, {"uid", "name"})):
+        api = FakeApi([([manifest], "5"), ([], "30")], [error(410)])
+        watch = ResourceWatch(cast(Kubernetes, api), "pods")
+        await watch.list()
+        gone = await anext(changes := watch.changes())
+        await cast(Any, changes).aclose()
+        assert (gone.gone, gone.seen) == (True, False)
+        metadata = manifest["metadata"]
+        assert gone.manifest == {"metadata": {name: metadata[name] for name in names}}
+
+
+async def test_a_second_list_that_fails_is_repeated() -> None:
+    api = FakeApi([EMPTY, DOWN, DOWN, ([item("a", 20)], "30")], [error(410)])
+    assert await told(api) == [("a", "20", False)]
+
+
+async def test_a_watch_may_expire_again_and_again() -> None:
+    lists: list[tuple[list[Manifest], str]] = [([item("a", 20)], str(30 + i)) for i in range(3)]
+    api = FakeApi([EMPTY, *lists], *([error(410)],) * 3)
+    assert await told(api) == [("a", "20", False)] * 3
+    assert api.since == ["5", "30", "31", "32"]
+
+
+# Trouble
+
+
+# Trouble
+
+
+async def test_trouble_is_told_when_it_comes_and_when_it_is_over() -> None:
+    said: list[KubernetesError | None] = []
+    api = FakeApi([EMPTY], [DOWN], [event("ADDED", "a", 6), TimeoutError()])
+    await told(api, ResourceWatch(cast(Kubernetes, api), "pods", on_trouble=said.append))
+    down, opened, broken, opened_again = said
+    assert (down, opened, opened_again) == (DOWN, None, None)
+    assert isinstance(broken, Unavailable)
+    assert "TimeoutError" in str(broken)
+
+
+async def test_a_list_that_fails_after_410_is_trouble_too() -> None:
+    said: list[KubernetesError | None] = []
+    api = FakeApi([EMPTY, DOWN, EMPTY], [error(410)])
+    await told(api, ResourceWatch(cast(Kubernetes, api), "pods", on_trouble=said.append))
+    assert said == [None, DOWN, None]
+
+
+async def test_a_watch_that_never_said_a_word_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[KubernetesError | None] = []
+    monkeypatch.setattr(watch, "_SILENCE_S", 0.01)
+    api = FakeApi([EMPTY, EMPTY], [None], [event("ADDED", "a", 6)])
+    await told(api, ResourceWatch(cast(Kubernetes, api), "pods", on_trouble=said.append))
+    assert said[:1] == [None]
+    assert isinstance(said[1], Unavailable)
+    assert "nothing at all" in str(said[1])
+    assert said[2] is None
+
+
+# The Pods' reader
+
+
+class Heard:
+    """Stands for the dispatcher."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def feed(self, event: Event) -> None:
+        self.events.append(event)
+
+
+async def followed(
+    api: FakeApi, health: Health, translation: TranslationConfig = TRANSLATION
+) -> list[Event]:
+    policy = PolicyKeeper(None, "open")
+    watch = PodWatch(cast(Kubernetes, api), lambda: translation, health, policy)
+    heard = Heard()
+    await watch.list()
+    await _until_idle(watch.run(cast(Dispatcher, heard)), api)
+    return heard.events
+
+
+def pod_event(kind: str, manifest: Manifest) -> bytes:
+    return orjson.dumps({"type": kind, "object": manifest}) + b"\n"
+
+
+async def test_only_pods_of_our_scheduler_are_asked_for() -> None:
+    api = FakeApi([EMPTY])
+    await followed(api, Health())
+    assert api.selectors == {("pods", "spec.schedulerName=slurm-scheduler")}
+
+
+async def test_who_is_out_of_scope_is_not_told_gone_either() -> None:
+    ours, other = pod_manifest(uid="u1", namespace="ml"), pod_manifest(uid="u2", gates=())
+    api = FakeApi([([ours, other], "5"), ([], "30")], [error(410)])
+    gone = PodVanished("u1", seen=False)
+    assert await followed(api, Health(), TranslationConfig(scope=Scope.of(["ml"]))) == [gone]
+
+
+async def test_pods_are_told_as_observed_and_as_vanished() -> None:
+    manifest = pod_manifest(uid="u1", version="6")
+    api = FakeApi([EMPTY], [pod_event("ADDED", manifest), pod_event("DELETED", manifest)])
+    observed, vanished = await followed(api, Health())
+    assert isinstance(observed, PodObserved)
+    assert (observed.pod.uid, observed.pod.resource_version) == ("u1", "6")
+    assert isinstance(vanished, PodVanished)
+    assert (vanished.uid, vanished.seen) == ("u1", True)
+    assert vanished.last == observed.pod  # whatever it had come to by then
+
+
+async def test_a_broken_watch_shows_in_the_health_report_while_it_is_broken() -> None:
+    """Without a change to tell of, too: a watch that is broken brings none."""
+    health = Health()
+    reports: list[Any] = []
+    api = FakeApi([EMPTY], [DOWN], [DOWN])
+    api.on_open = lambda: reports.append(health.troubles())
+    with capture_logs() as logs:
+        await followed(api, health)
+    assert reports == [{}, {"Kubernetes": str(DOWN)}, {"Kubernetes": str(DOWN)}]
+    assert [line["event"] for line in logs] == ["trouble", "trouble over"]
+    assert health.troubles() == {}

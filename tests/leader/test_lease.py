@@ -1,0 +1,174 @@
+"""Who leads: replicas around one Lease, on clocks of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from extender.leader.lease import NAME, Lease
+from kubernetes_client.errors import Unavailable
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
+
+DURATION = 0.5  # seconds; a real one is a whole number
+
+
+class OneLease(InMemoryKubernetes):
+    """Holds the extender's Lease."""
+
+    @property
+    def spec(self) -> Any:
+        return self.read("leases", NAME, "kube-system")["spec"]
+
+    def held_by(self, holder: str) -> None:
+        """Somebody else writes that."""
+        self.edit("leases", NAME, {"spec": {"holderIdentity": holder}}, "kube-system")
+
+
+class Replica:
+    """One extender's part in it, which counts its turns as the leader."""
+
+    def __init__(self, kubernetes: OneLease, name: str) -> None:
+        self.health = Health()
+        self.lease = Lease(kubernetes, "kube-system", name, cast(int, DURATION), self.health)
+        self.leads = asyncio.Event()
+        self.follows = asyncio.Event()
+        self.fails: Exception | None = None
+        self.begun = 0
+
+    async def work(self) -> None:
+        self.begun += 1
+        self.follows.clear()
+        self.leads.set()
+        try:
+            if self.fails is not None:
+                raise self.fails
+            await asyncio.Event().wait()
+        finally:
+            self.leads.clear()
+
+    async def run(self) -> None:
+        await self.lease.lead(self.work, self.follows.set)
+
+
+@asynccontextmanager
+async def running(replica: Replica) -> AsyncIterator[Replica]:
+    task = asyncio.ensure_future(replica.run())
+    yield replica
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def soon(event: asyncio.Event) -> None:
+    await asyncio.wait_for(event.wait(), 10)
+
+
+@pytest.fixture
+def kubernetes() -> OneLease:
+    return OneLease()
+
+
+async def test_the_first_replica_leads_and_the_second_follows(kubernetes: OneLease) -> None:
+    async with running(Replica(kubernetes, "a")) as first:
+        await soon(first.leads)
+        await first.lease.held()
+        async with running(Replica(kubernetes, "b")) as second:
+            await soon(second.follows)
+            assert first.leads.is_set()
+            assert not second.leads.is_set()
+            assert kubernetes.spec["holderIdentity"] == "a"
+
+
+async def test_a_leader_that_ends_gives_the_lease_back(kubernetes: OneLease) -> None:
+    async with running(Replica(kubernetes, "a")) as first:
+        await soon(first.leads)
+    assert kubernetes.spec["holderIdentity"] == ""
+    assert not first.leads.is_set()
+    async with running(Replica(kubernetes, "b")) as second:
+        await soon(second.leads)
+        assert kubernetes.spec["leaseTransitions"] == 1
+
+
+async def test_a_follower_that_ends_leaves_the_lease_alone(kubernetes: OneLease) -> None:
+    async with running(Replica(kubernetes, "a")) as first:
+        await soon(first.leads)
+        async with running(Replica(kubernetes, "b")) as second:
+            await soon(second.follows)
+        assert kubernetes.spec["holderIdentity"] == "a"
+
+
+async def test_a_lease_that_nobody_renews_passes_on_after_its_duration(
+    kubernetes: OneLease,
+) -> None:
+    dead = Replica(kubernetes, "dead")
+    task = asyncio.ensure_future(dead.run())
+    await soon(dead.leads)
+    kubernetes.outage(Unavailable(0, "unplugged"))  # it can neither renew nor give back
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    kubernetes.outage(None)
+    assert kubernetes.spec["holderIdentity"] == "dead"
+    began = asyncio.get_running_loop().time()
+    async with running(Replica(kubernetes, "b")) as second:
+        await soon(second.leads)
+    assert asyncio.get_running_loop().time() - began >= DURATION
+
+
+async def test_a_replica_that_was_killed_leads_at_once_when_it_is_back(
+    kubernetes: OneLease,
+) -> None:
+    await test_a_lease_that_nobody_renews_passes_on_after_its_duration(kubernetes)
+    kubernetes.held_by("a")
+    async with running(Replica(kubernetes, "a")) as same:
+        await asyncio.wait_for(same.leads.wait(), DURATION / 2)
+
+
+async def test_a_leader_stops_when_it_sees_another(kubernetes: OneLease) -> None:
+    async with running(Replica(kubernetes, "a")) as first:
+        await soon(first.leads)
+        kubernetes.held_by("b")
+        await soon(first.follows)
+        assert not first.leads.is_set()
+
+
+async def test_a_leader_that_missed_anothers_term_begins_anew(kubernetes: OneLease) -> None:
+    """It was paused; another led meanwhile, and has given the Lease back."""
+    async with running(Replica(kubernetes, "a")) as first:
+        await soon(first.leads)
+        kubernetes.held_by("")
+        await soon(first.follows)
+        await soon(first.leads)
+        assert first.begun == 2
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_an_outage_deposes_nobody_but_holds_back_what_the_leader_does(
+    kubernetes: OneLease, silent: bool
+) -> None:
+    async with running(Replica(kubernetes, "a")) as first:
+        await soon(first.leads)
+        if silent:
+            kubernetes.hold()
+        kubernetes.outage(Unavailable(0, "kube-apiserver is down"))
+        while True:
+            held = asyncio.ensure_future(first.lease.held())
+            await asyncio.wait([held], timeout=DURATION / 10)
+            if not held.done():
+                break
+        assert first.leads.is_set()
+        assert first.health.parts() == {"Kubernetes": True}
+        kubernetes.release()
+        kubernetes.outage(None)
+        await asyncio.wait_for(held, 10)
+        assert first.health.parts() == {"Kubernetes": False}
+
+
+async def test_a_failure_of_the_leaders_work_ends_the_program(kubernetes: OneLease) -> None:
+    replica = Replica(kubernetes, "a")
+    replica.fails = RuntimeError("a defect")
+    with pytest.raises(RuntimeError, match="a defect"):
+        await asyncio.wait_for(replica.run(), 10)

@@ -1,0 +1,127 @@
+"""What the quick benchmark makes of what it measured."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import typer
+
+from deploy.local.errors import MissingPrerequisitesError
+from loadtest.harness.budgets import Verdict, budgets, judged, passed
+from loadtest.harness.bursts import Burst
+from loadtest.harness.command import Broken, command
+from loadtest.harness.meters import MeterReading
+from loadtest.report.figures import Outcome
+from loadtest.scenarios.bench_quick import summary
+from loadtest.scenarios.table import one
+
+
+def burst(pods_per_s: float, cpu_ms_per_pod: float = 0.0) -> Burst:
+    """Of 100 Pods, bound after 1, 2, ... 100 ms."""
+    bound_ms = [float(number) for number in range(1, 101)]
+    cpu_s = {"extender": cpu_ms_per_pod / 10, "etcd": 0.2} if cpu_ms_per_pod else {"etcd": 0.2}
+    return Burst(100 / pods_per_s, 0.5, bound_ms, MeterReading(cpu_s))
+
+
+def outcome(speeds: Sequence[float], idle_ms: float = 5.0, cpu_ms: float = 0.0) -> Outcome:
+    return Outcome(one("real", 200), [burst(each, cpu_ms) for each in speeds], idle_ms=[idle_ms] * 3)
+
+
+def verdicts(*, noop: float = 100.0, ours: float = 60.0, idle: float = 30.0) -> list[Verdict]:
+    outcomes = {"alone": outcome([150.0]), "noop": outcome([noop]), "ours": outcome([ours], idle)}
+    return judged(budgets("bench-quick"), summary(outcomes))
+
+
+def test_a_burst_is_timed_from_the_first_create_call_to_the_last_binding() -> None:
+    assert burst(50.0).pods_per_s == 50.0
+
+
+@pytest.mark.parametrize(("ours", "passes"), [(50.0, True), (49.9, False)])
+def test_half_of_the_noop_extenders_speed_must_be_reached(ours: float, *, passes: bool) -> None:
+    ratio, _ = found = verdicts(ours=ours)
+    assert passed(found) == passes
+    assert ratio.word == ("kept" if passes else "FALLS SHORT")
+
+
+@pytest.mark.parametrize(("idle", "word"), [(50.0, "kept"), (50.1, "warning")])
+def test_a_slow_binding_on_an_idle_cluster_only_warns(idle: float, word: str) -> None:
+    _, binding = found = verdicts(idle=idle)
+    assert passed(found)
+    assert binding.word == word
+
+
+def test_the_figures_are_those_that_readme_names() -> None:
+    outcomes = {"alone": outcome([150.0]), "noop": outcome([100.0])}
+    found = summary(outcomes | {"ours": outcome([10.0, 70.0, 60.0], 30.0, 7.5)})
+    assert found["variants"].keys() == {"alone", "noop", "ours"}
+    assert found["variants"]["ours"]["burst"]["created_per_s"]["each"] == [200.0] * 3
+    expected = {
+        "pods_per_s_alone": 150.0,
+        "pods_per_s_noop": 100.0,
+        "pods_per_s_ours": 60.0,
+        "ratio_to_noop": 0.6,
+        "idle_bound_ms_p50": 30.0,
+        "extender_cpu_ms_per_pod": 7.5,
+    }
+    assert found.items() >= expected.items()
+
+
+# The frame of a command
+
+
+def ran(path: Path, *found: Verdict, error: BaseException | None = None, broken: bool = False) -> int:
+    """The exit status."""
+
+    def act() -> None:
+        with command(path) as run:
+            if error:
+                raise error
+            run.broken = broken
+            run.conclude({"answer": 42}, found)
+
+    with pytest.raises(typer.Exit) as ended:
+        act()
+    return ended.value.exit_code
+
+
+def test_a_run_within_its_budgets_leaves_its_figures(tmp_path: Path) -> None:
+    path = tmp_path / "build/figures.json"
+    assert ran(path, *verdicts()) == 0
+    written = json.loads(path.read_text())
+    assert written["answer"] == 42
+    assert [each["word"] for each in written["verdicts"]] == ["kept", "kept"]
+
+
+def test_a_run_that_falls_short_leaves_its_figures_too(tmp_path: Path) -> None:
+    assert ran(tmp_path / "figures.json", *verdicts(ours=1.0)) == 1
+    assert (tmp_path / "figures.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Broken("no Pod is bound"), 1),
+        (ExceptionGroup("", [Broken("no Pod is bound")]), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_a_broken_run_says_so_keeps_its_logs_and_leaves_no_figures(
+    error: BaseException, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "figures.json"
+    path.write_text("yesterday's")
+    assert ran(path, error=error) == status
+    assert not path.exists()
+    said = capsys.readouterr().out
+    assert "the logs are in" in said
+    assert ("broken: no Pod is bound" in said) == (status == 1)
+
+
+def test_what_is_missing_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran(tmp_path / "figures.json", error=MissingPrerequisitesError(["Go is needed"])) == 2
+    assert "missing: Go is needed" in capsys.readouterr().out
+
+
+def test_a_run_of_which_a_part_is_broken_fails(tmp_path: Path) -> None:
+    assert ran(tmp_path / "figures.json", *verdicts(), broken=True) == 1

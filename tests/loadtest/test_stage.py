@@ -1,0 +1,80 @@
+"""A stage of `make bench` on real components: what works is measured beside what breaks."""
+
+from dataclasses import replace
+from pathlib import Path as FilePath
+
+import pytest
+
+from deploy.local.progress import silent
+from loadtest.harness.variants import Placer
+from loadtest.report.figures import Outcome
+from loadtest.scenarios.stage import Sizes, run_stage
+from loadtest.scenarios.table import Flow, Path, Scenario
+
+NODES = 10
+PODS = 20
+
+COUNTED = ("rest_calls_per_pod", "rest_bytes_per_pod", "filter_ms_p99", "extender_cpu_ms_per_pod")
+
+
+def scenario(
+    name: str,
+    placer: Placer,
+    flow: Flow = Flow.GATE_FIRST,
+    path: Path = Path.FAST,
+    *,
+    native: int | None = None,
+    release: str = "26.05",
+    before: int = 0,
+    times: int = 1,
+) -> Scenario:
+    few = Scenario("few Nodes", name, placer, NODES, flow, path, release, native, before)
+    return replace(few, bursts=times, steadies=times, idle=2)
+
+
+def check_measured(outcome: Outcome, *, slurm_log: bool) -> None:
+    """One of four loads is enough to see starts in: backfill may have had all jobs of the others."""
+    found = outcome.as_json()
+    assert found["broken"] is None
+    assert found["idle_bound_ms"]["pods"] == 2
+    assert found["peak_rss_mb"] > 20
+    for load in ("burst", "steady"):
+        assert all(found[load][name]["median"] > 0 for name in COUNTED), found[load]
+        assert found[load]["api_writes_per_pod"]["median"] >= 3  # created, ungated, bound
+        started = found[load].get("start_bound_ms_p50")
+        assert (started is not None) == slurm_log
+        assert started is None or 0 < started["median"] < found[load]["bound_ms_p99"]["median"]
+
+
+def test_a_round_begins_for_all_or_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    sizes = Sizes(PODS, 50.0, rounds_end_s=100.0, begun=0.0)
+    assert sizes.may_begin(0)
+    now = 45.0
+    assert [sizes.may_begin(0), sizes.may_begin(1)] == [True, True]
+    now = 91.0  # the last took 46 s
+    assert [sizes.may_begin(1), sizes.may_begin(2), sizes.may_begin(2)] == [True, False, False]
+
+
+@pytest.mark.real
+@pytest.mark.timeout(400)
+def test_one_that_breaks_does_not_take_the_others_along(tmp_path: FilePath) -> None:
+    scenarios = [
+        scenario("no node is called so there", Placer.REAL, release="24.11", before=1),
+        scenario("stub", Placer.STUB),
+        scenario(
+            "queued, filter first", Placer.REAL, Flow.FILTER_FIRST, Path.SUBMIT, native=500, times=4
+        ),
+        scenario("Slurm alone", Placer.REST, path=Path.SUBMIT),
+    ]
+    broken, stub, filtered, slurm = run_stage(scenarios, Sizes(PODS, 50.0), tmp_path, silent)
+    assert "external-1" in broken.broken or "node" in broken.broken
+    assert not broken.bursts
+    check_measured(stub, slurm_log=False)
+    check_measured(filtered, slurm_log=True)
+    calls = filtered.as_json()["rest_calls_per_pod_by_call"]
+    assert calls["POST job/submit"] == 1.0
+    assert "POST job/allocate" not in calls
+    assert (slurm.broken, len(slurm.bursts)) == ("", 1)
+    assert slurm.as_json()["rest_calls_per_pod_by_call"]["POST job/submit"] == 1.0

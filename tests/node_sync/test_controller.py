@@ -1,0 +1,478 @@
+"""Nodes and nodes kept of one mind, over a Slurm and a kube-apiserver in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from types import MappingProxyType
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.cluster.keeper import ClusterViewKeeper
+from extender.cluster.node_conditions import NodeStatus
+from extender.cluster.view import ClusterView
+from extender.node_sync import controller
+from extender.node_sync.controller import PARTS, Leadership, NodeKeeper, pause_after
+from extender.node_sync.drain_decision import PREFIX, TAINT, DrainSettings, Tally, Why
+from extender.node_sync.prolog_gate import NotLeading
+from extender.request.node_constraints import Node
+from kubernetes_client.errors import Conflict, Rejected
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service import cooperative
+from service.health import Health
+from slurm_client.errors import Unreachable
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from slurm_client.protocol import Slurm
+from tests.builders import Manifest, node_manifest
+from tests.placement.ledger_world import World
+from tests.placement.test_ledger import bound_pod, job_id_of
+from tests.service.turns import turns_of_others
+from wellknown.names import SLURM_OUT_OF_SERVICE
+
+CORDONED = PREFIX + "cordoned in Kubernetes"
+REFUSED = PREFIX + "the gate refused job 7: Pods default/p"
+BY_HAND = "disk is to be replaced"
+NAMES = tuple(f"n{number}" for number in range(1, 13))
+
+
+class Site:
+    """A cluster of twelve nodes, its leader's ledger, and what people do to both systems."""
+
+    def __init__(self, drain_settings: DrainSettings) -> None:
+        self.kubernetes = InMemoryKubernetes()
+        self.kubernetes.put("nodes", *map(node_manifest, NAMES))
+        self.slurm = InMemorySlurm([node(name) for name in NAMES], [partition("main", NAMES)])
+        self.world = World()
+        self.health = Health()
+        self.nodes_changed = asyncio.Event()
+        self.kill_wait_s = 10**9
+        self.errors: dict[str, Exception] = {}
+        self.calls = self.kubernetes.calls
+        self.in_the_way: dict[str, tuple[str, ...]] = {}
+        self.lagging: ClusterView | None = None
+        """What the watch has told, where that is not all."""
+        self.keeper = NodeKeeper(
+            self.kubernetes,
+            cast(Slurm, self.slurm),
+            cast(ClusterViewKeeper, self),
+            Leadership(self.world.ledger, self._allowed, self._in_the_way),
+            self.health,
+            drain_settings=drain_settings,
+        )
+
+    async def _allowed(self) -> None:
+        self._did("allowed")
+
+    async def _in_the_way(self, name: str) -> tuple[str, ...]:
+        self._did("gate")
+        return self.in_the_way.get(name, ())
+
+    def _did(self, call: str) -> None:
+        self.calls.append(call)
+        if call in self.errors:
+            raise self.errors[call]
+
+    # What the cluster's watch knows
+
+    @property
+    def view(self) -> ClusterView:
+        nodes = (self.read(manifest)[0] for manifest in self.kubernetes.objects("nodes"))
+        return self.lagging or ClusterView(nodes={node.name: node for node in nodes})
+
+    @property
+    def node_statuses(self) -> dict[str, NodeStatus]:
+        manifests = self.kubernetes.objects("nodes")
+        return {manifest["metadata"]["name"]: self.read(manifest)[1] for manifest in manifests}
+
+    def read(self, manifest: Manifest) -> tuple[Node, NodeStatus]:
+        return Node.parse(manifest, "slurm"), NodeStatus.parse(manifest)
+
+    # People
+
+    def conditions(self, name: str) -> dict[str, Any]:
+        listed = self.kubernetes.read("nodes", name).get("status", {}).get("conditions", ())
+        return {each["type"]: each for each in listed}
+
+    def says(self, name: str = "n1") -> str | None:
+        told = self.conditions(name).get(SLURM_OUT_OF_SERVICE)
+        return told and told["reason"]
+
+    def cordon(self, name: str = "n1", *, cordoned: bool = True) -> None:
+        self.kubernetes.edit("nodes", name, {"spec": {"unschedulable": cordoned}})
+
+    def says_of(self, kind: str, *names: str, **condition: str) -> None:
+        """Somebody else writes this condition onto Nodes."""
+        for name in names:
+            patch = {"status": {"conditions": [{"type": kind, **condition}]}}
+            self.kubernetes.edit("nodes", name, patch)
+
+    async def reason(self, name: str = "n1") -> str | None:
+        """Of its drain; None where it is not drained."""
+        seen = await self.slurm.node(name)
+        assert seen is not None
+        return seen.reason if "DRAIN" in seen.states else None
+
+    def troubles(self) -> Any:
+        return self.health.troubles()
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.01, 2.0), (0.5, 10.0), (15.0, 15.0)])
+def test_a_long_reading_is_followed_by_a_long_pause_within_bounds(took: float, pause: float) -> None:
+    with pytest.MonkeyPatch.context() as original:
+        original.setattr(controller, "_INTERVAL_S", 2.0)
+        original.setattr(controller, "_SHARE", 20)
+        assert pause_after(took) == pause
+
+
+@pytest.fixture(autouse=True)
+def _reads_at_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "_INTERVAL_S", 0.0)
+    monkeypatch.setattr(controller, "_SHARE", 0)
+    monkeypatch.setattr(controller, "_FAILS_S", 0.0)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site(DrainSettings())
+
+
+async def test_a_cordoned_node_is_drained_and_told_and_resumed_and_told(site: Site) -> None:
+    site.cordon()
+    await site.keeper.turn()
+    assert (await site.reason(), site.says()) == (CORDONED, "DrainedForKubernetes")
+    site.cordon(cordoned=False)
+    await site.keeper.turn()
+    assert (await site.reason(), site.says()) == (None, "InService")
+
+
+async def test_what_is_as_it_should_be_costs_no_call(site: Site) -> None:
+    site.cordon()
+    site.slurm.drain("n2", BY_HAND)
+    await site.keeper.turn()
+    site.calls.clear()
+    await site.keeper.turn()
+    assert site.calls == []
+    assert site.keeper.tally == Tally(MappingProxyType({Why.CORDONED: 1}))
+
+
+async def test_others_get_their_turns_while_very_many_nodes_are_looked_at(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """5,000 take 0.1 s, in which /filter waits."""
+    monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
+    assert await turns_of_others(site.keeper.turn()) >= 2 * len(NAMES) - 2
+
+
+async def test_since_when_a_node_is_out_of_service_is_told(site: Site) -> None:
+    site.slurm.drain("n1", BY_HAND)
+    await site.keeper.turn()
+    site.says_of(SLURM_OUT_OF_SERVICE, "n1", lastTransitionTime="2026-01-01T00:00:00Z")
+    site.slurm.fail_node("n1")
+    await site.keeper.turn()
+    assert site.says() == "DownInSlurm"
+    assert site.conditions("n1")[SLURM_OUT_OF_SERVICE]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    site.slurm.resume_node("n1")
+    await site.keeper.turn()
+    assert site.says() == "InService"
+    assert site.conditions("n1")[SLURM_OUT_OF_SERVICE]["lastTransitionTime"] > "2026-01-01T00:00:00Z"
+
+
+async def test_nothing_is_done_before_this_replica_may(site: Site) -> None:
+    site.cordon()
+    site.errors["allowed"] = Conflict(409, "not now")
+    await site.keeper.turn()
+    assert await site.reason() is None
+
+
+async def test_who_was_faster_than_we_keeps_the_last_word(site: Site) -> None:
+    """By the watch the Node is cordoned; it is not any more."""
+    site.cordon()
+    site.lagging = site.view
+    site.cordon(cordoned=False)
+    await site.keeper.turn()
+    assert await site.reason() is None
+
+
+async def test_a_node_that_is_gone_on_either_side_is_no_cause(site: Site) -> None:
+    await site.slurm.drain_node("n2", CORDONED)
+    site.kubernetes.remove("nodes", "n2")
+    site.kubernetes.put("nodes", node_manifest("elsewhere", unschedulable=True))
+    await site.keeper.turn()
+    assert await site.reason("n2") == CORDONED
+    assert site.calls == []
+    assert site.troubles() == {}
+
+
+async def test_while_slurm_does_not_answer_nothing_is_done_and_health_says_so(site: Site) -> None:
+    site.cordon()
+    site.slurm.outage(Unreachable("slurmctld is down"))
+    with capture_logs() as logs:
+        await site.keeper.turn()
+        await site.keeper.turn()
+    assert [(line["event"], line["error"]) for line in logs] == [("trouble", "slurmctld is down")]
+    assert site.troubles() == {"Slurm": "slurmctld is down"}
+    assert site.calls == []
+    site.slurm.outage(None)
+    await site.keeper.turn()
+    assert await site.reason() is None  # what the ledger knows may be from before
+    await site.keeper.turn()
+    assert site.troubles() == {}
+    assert await site.reason() == CORDONED
+
+
+@pytest.mark.parametrize("outage", [True, False])
+async def test_a_drain_that_slurm_lost_in_an_outage_is_made_again(site: Site, outage: bool) -> None:
+    """Without one it is a person who took it back."""
+    site.cordon()
+    await site.keeper.turn()
+    site.says_of(SLURM_OUT_OF_SERVICE, "n1", lastTransitionTime="2026-11-21T00:00:00Z")
+    site.slurm.outage(Unreachable("slurmctld is down") if outage else None)
+    await site.keeper.turn()
+    site.slurm.outage(None)
+    site.slurm.resume_node("n1")
+    for _ in range(3):
+        await site.keeper.turn()
+    assert await site.reason() == (CORDONED if outage else None)
+    assert site.says() == ("DrainedForKubernetes" if outage else "ResumedByHand")
+
+
+async def test_a_node_is_not_drained_while_slurm_has_to_start_a_lost_job_there_again(site: Site) -> None:
+    """The job of a Pod that runs would wait for the node, and the Pod be evicted for that."""
+    job_id = job_id_of(site.world, bound_pod(site.world))
+    job = site.world.jobs.pop(job_id)
+    site.world.ask()
+    site.world.answer()
+    site.cordon()
+    await site.keeper.turn()
+    assert await site.reason() is None
+    site.world.jobs[job_id] = job
+    site.world.ask()
+    site.world.answer()
+    await site.keeper.turn()
+    assert await site.reason() == CORDONED
+
+
+async def test_what_kubernetes_forbids_is_said_and_keeps_nothing_else_up(site: Site) -> None:
+    site.kubernetes.outage(Rejected(403, "nodes/status is forbidden"), "patch_node_status")
+    site.cordon("n1")
+    site.cordon("n2")
+    await site.keeper.turn()
+    assert [await site.reason(name) for name in ("n1", "n2")] == [CORDONED] * 2
+    assert "nodes/status is forbidden" in site.troubles()[PARTS[0]]
+    site.cordon("n1", cordoned=False)
+    await site.keeper.turn()
+    assert [await site.reason(name) for name in ("n1", "n2")] == [None, CORDONED]
+    site.kubernetes.outage(None)
+    await site.keeper.turn()
+    assert site.troubles() == {}
+    assert [site.says(name) for name in ("n1", "n2")] == [None, "DrainedForKubernetes"]
+
+
+async def test_a_resume_that_failed_is_tried_again(site: Site) -> None:
+    site.cordon()
+    await site.keeper.turn()
+    site.cordon(cordoned=False)
+    site.kubernetes.outage(Rejected(403, "nodes/status is forbidden"), "patch_node_status")
+    await site.keeper.turn()
+    assert await site.reason() == CORDONED  # nobody could tell it from a person's resume
+    site.kubernetes.outage(None)
+    await site.keeper.turn()
+    assert await site.reason() is None
+
+
+KILL_FAILED = "Kill task failed (JobId=7 StepId=batch)"
+
+
+async def test_what_slurm_drains_a_node_for_meanwhile_is_not_taken_back(site: Site) -> None:
+    site.cordon()
+    await site.keeper.turn()
+    site.cordon(cordoned=False)
+    site.kubernetes.before_next("patch_node_status", lambda: site.slurm.drain("n1", KILL_FAILED))
+    await site.keeper.turn()
+    assert (await site.reason(), site.says()) == (KILL_FAILED, "DrainedInSlurm")
+
+
+async def test_a_node_is_resumed_when_the_jobs_that_ended_there_have_ended(site: Site) -> None:
+    site.slurm.completing("n1")
+    site.cordon()
+    await site.keeper.turn()
+    site.cordon(cordoned=False)
+    for _ in range(2):
+        await site.keeper.turn()
+        assert (await site.reason(), site.says()) == (CORDONED, "Resuming")
+    site.slurm.completing("n1", lasts=False)
+    await site.keeper.turn()
+    assert (await site.reason(), site.says()) == (None, "InService")
+
+
+async def test_when_very_many_are_not_ready_it_is_said_and_nothing_done(site: Site) -> None:
+    site.says_of("Ready", *NAMES[:6], status="Unknown")
+    await site.keeper.turn()
+    assert await site.reason() is None
+    assert "6 of 12 Nodes are not ready" in site.troubles()[PARTS[1]]
+    assert site.keeper.tally.spared == 6
+    site.says_of("Ready", "n6", status="True")
+    await site.keeper.turn()
+    assert site.troubles() == {}
+    assert await site.reason() == PREFIX + "not ready in Kubernetes"
+
+
+async def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(site: Site) -> None:
+    job_id = job_id_of(site.world, bound_pod(site.world))
+    site.world.disturb(job_id, "CANCELLED")
+    site.world.ask()
+    site.world.answer()
+    await site.keeper.turn()
+    assert await site.reason() is None
+    site.kill_wait_s = 0
+    await site.keeper.turn()
+    assert await site.reason() == PREFIX + "Pod default/p1 is still there though its job has ended"
+    site.kill_wait_s = 10**9
+    await site.keeper.turn()
+    assert await site.reason() is not None
+    site.world.settle()
+    await site.keeper.turn()
+    assert await site.reason() is None
+
+
+async def test_a_node_that_its_gate_drained_is_resumed_when_nobody_is_in_the_way(site: Site) -> None:
+    """A Pod is one that nothing here knows a time for: it was bound by hand, say."""
+    site.in_the_way["n1"] = ("default/p",)
+    await site.slurm.drain_node("n1", REFUSED)
+    await site.keeper.turn()
+    assert (await site.reason(), site.says()) == (REFUSED, "DrainedForKubernetes")
+    assert site.keeper.tally == Tally(MappingProxyType({Why.REFUSED: 1}))
+    site.in_the_way.clear()
+    await site.keeper.turn()
+    assert (await site.reason(), site.says()) == (None, "InService")
+
+
+@pytest.mark.parametrize("trouble", [Unreachable("slurmctld is down"), NotLeading()])
+async def test_while_nobody_knows_who_is_in_the_way_the_node_stays_drained(
+    site: Site, trouble: Exception
+) -> None:
+    site.errors["gate"] = trouble
+    await site.slurm.drain_node("n1", REFUSED)
+    await site.keeper.turn()
+    assert await site.reason() == REFUSED
+    assert site.troubles() == {}
+
+
+async def test_a_node_where_slurm_has_to_start_a_lost_job_again_is_resumed_for_that(site: Site) -> None:
+    """Drained it would wait for that job, and the job for the node."""
+    site.in_the_way["n1"] = ("default/p1",)
+    site.world.jobs.pop(job_id_of(site.world, bound_pod(site.world)))
+    site.world.ask()
+    site.world.answer()
+    await site.slurm.drain_node("n1", REFUSED)
+    await site.keeper.turn()
+    assert await site.reason() is None
+
+
+async def test_a_node_whose_gate_refuses_jobs_while_a_lost_job_waits_rests_longer_every_time(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other jobs have the lost one's place, and those that come into what is left there are refused."""
+    now = 1000.0
+    monkeypatch.setattr(controller, "_FAILS_S", 5.0)
+    monkeypatch.setattr(controller, "_now", lambda: now)
+
+    async def rests() -> float:
+        """How long the node stays drained once its gate refuses a job."""
+        nonlocal now
+        await site.slurm.drain_node("n1", REFUSED)
+        since = now
+        await site.keeper.turn()
+        while await site.reason() is not None:
+            now += 1.0
+            await site.keeper.turn()
+        return now - since
+
+    job_id = job_id_of(site.world, bound_pod(site.world))
+    job = site.world.jobs.pop(job_id)
+    site.world.ask()
+    site.world.answer()
+    rested = []
+    for _ in range(8):
+        rested.append(await rests())
+        now += 45.0
+        await site.keeper.turn()
+    assert rested == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
+    now += 300.0
+    await site.keeper.turn()
+    assert [await rests(), await rests()] == [5.0, 10.0]
+    site.world.jobs[job_id] = job
+    site.world.ask()
+    site.world.answer()
+    await site.keeper.turn()
+    site.world.jobs.pop(job_id)
+    site.world.ask()
+    site.world.answer()
+    assert await rests() == 5.0
+
+
+async def test_a_drain_of_a_gate_is_not_taken_back_before_slurm_has_made_its_own(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_FAILS_S", 3600.0)
+    await site.slurm.drain_node("n1", REFUSED)
+    await site.keeper.turn()
+    await site.keeper.turn()
+    assert await site.reason() == REFUSED
+    assert "gate" not in site.calls
+
+
+@pytest.mark.parametrize("reason", ["Prolog error", BY_HAND])
+async def test_a_drain_that_is_none_of_the_gates_is_nothing_to_it(site: Site, reason: str) -> None:
+    site.slurm.drain("n1", reason)
+    await site.keeper.turn()
+    assert await site.reason() == reason
+    assert "gate" not in site.calls
+
+
+async def test_a_node_drained_by_hand_is_tainted_where_that_is_wished() -> None:
+    site = Site(DrainSettings(taint=True))
+    site.slurm.drain("n1", BY_HAND)
+    await site.keeper.turn()
+    (taint,) = site.view.nodes["n1"].taints
+    assert taint == TAINT
+    await site.keeper.turn()
+    assert await site.reason() == BY_HAND
+    site.slurm.resume_node("n1")
+    await site.keeper.turn()
+    assert site.view.nodes["n1"].taints == ()
+
+
+async def test_a_node_that_changes_this_moment_is_no_trouble() -> None:
+    site = Site(DrainSettings(taint=True))
+    site.slurm.drain("n1", BY_HAND)
+    site.kubernetes.before_next("patch_node", lambda: site.says_of("Ready", "n1", status="True"))
+    await site.keeper.turn()
+    assert (site.troubles(), site.calls.count("patch_node")) == ({}, 1)
+    await site.keeper.turn()
+    assert (site.view.nodes["n1"].taints, site.calls.count("patch_node")) == ((TAINT,), 2)
+
+
+async def test_a_change_of_a_node_is_acted_upon_at_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_INTERVAL_S", 3600.0)
+    turns = 0
+    turn = site.keeper.turn
+
+    async def counted() -> None:
+        nonlocal turns
+        turns += 1
+        await turn()
+        if turns == 1:
+            site.cordon()
+            site.nodes_changed.set()
+        else:
+            running.cancel()
+
+    monkeypatch.setattr(site.keeper, "turn", counted)
+    running = asyncio.ensure_future(site.keeper.run())
+    await asyncio.wait([running], timeout=30)
+    assert running.cancelled()
+    assert await site.reason() == CORDONED

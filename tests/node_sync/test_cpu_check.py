@@ -1,0 +1,89 @@
+"""An administrator is told where Slurm and Kubernetes count CPUs differently, once for each change."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.node_sync.cpu_check import CpuCheck
+from service.health import Health
+from slurm_client.errors import RetryLater, SlurmError
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from slurm_client.model import Node
+from tests.builders import kube_node, view
+from tests.slurm_client.bench import eventually
+
+CORES = replace(node("n1", cpus=4), cores=4, threads_per_core=2)
+THREADS = replace(node("n1", cpus=8), cores=4, threads_per_core=2)
+
+
+class Checked:
+    """A Node n1, and Slurm's node of that name."""
+
+    def __init__(self, slurm_node: Node, unit: str = "1") -> None:
+        self.slurm = InMemorySlurm([slurm_node], [partition("main", ["n1"], default=True)])
+        self.cpus = 8
+        self._health = Health()
+        self.check = CpuCheck(self.slurm, self._health, self._view, Decimal(unit))
+
+    async def logged(self) -> list[str]:
+        """Looks, and returns what is logged."""
+        with capture_logs() as lines:
+            await self.check.look()
+        return [line.get("where") or line["error"] for line in lines if line["event"] != "trouble over"]
+
+    @property
+    def troubles(self) -> Any:
+        return self._health.troubles()
+
+    async def has_trouble(self) -> bool:
+        return bool(self.troubles)
+
+    def _view(self) -> Any:
+        return view(replace(kube_node("n1"), cpus=Decimal(self.cpus)))
+
+
+async def test_a_disagreement_is_trouble_until_it_is_mended() -> None:
+    checked = Checked(CORES)
+    (line,) = await checked.logged()
+    assert "SLURM_EXTENDER_CPU_UNIT=2" in line
+    assert checked.troubles == {"CPUs": line}
+    assert await checked.logged() == []
+    checked.cpus = 4
+    assert await checked.logged() == []
+    assert checked.troubles == {}
+    checked.cpus = 8
+    assert await checked.logged() == [line]
+
+
+async def test_the_unit_that_fits_is_no_trouble() -> None:
+    checked = Checked(CORES, unit="2")
+    assert await checked.logged() == []
+    assert checked.troubles == {}
+
+
+async def test_whole_cores_are_logged_and_no_trouble() -> None:
+    checked = Checked(THREADS)
+    (line,) = await checked.logged()
+    assert "whole cores of 2 CPUs" in line
+    assert checked.troubles == {}
+    assert await checked.logged() == []
+
+
+async def test_an_outage_changes_nothing_and_is_outlived(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.node_sync.cpu_check._RETRY_S", 0.01)
+    checked = Checked(CORES)
+    checked.slurm.outage(RetryLater("down"))
+    with pytest.raises(SlurmError):
+        await checked.check.look()
+    running = asyncio.ensure_future(checked.check.run())
+    await asyncio.sleep(0.05)
+    assert checked.troubles == {}
+    checked.slurm.outage(None)
+    await eventually(checked.has_trouble)
+    running.cancel()

@@ -1,0 +1,390 @@
+"""When a node is drained and given back, what its Node is told, and what stays as a person wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.cluster.node_conditions import NodeCondition, NodeStatus
+from extender.node_sync.drain_decision import (
+    PREFIX,
+    TAINT,
+    Drain,
+    DrainContext,
+    DrainSettings,
+    LingeringPod,
+    ObservedNode,
+    Tally,
+    Undrain,
+    Why,
+    alarm,
+    lingering_pods,
+    notice,
+    order,
+    taints_wrong,
+    wants_taint,
+    with_taint,
+)
+from extender.request.node_constraints import Taint
+from slurm_client.model import Node as SlurmNode
+from tests.builders import kube_node, node_manifest
+from tests.placement.ledger_world import World
+from tests.placement.test_ledger import bound_pod, job_id_of
+from wellknown.names import SLURM_OUT_OF_SERVICE
+
+NOW = 1_800_000_000.0
+AT = DrainContext(NOW, DrainSettings(keys=frozenset({"disk"}), taint=True))
+CORDONED = PREFIX + "cordoned in Kubernetes"
+UNREADY = PREFIX + "not ready in Kubernetes"
+BY_HAND = "disk is to be replaced"
+FOR_KUBERNETES = NodeCondition(True, "DrainedForKubernetes", f"drained in Slurm: {CORDONED}", NOW - 60)
+RESUMED = NodeCondition(False, "ResumedByHand", f"resumed in Slurm in spite of: {CORDONED}", NOW - 60)
+TAINTED = ({"key": TAINT.key, "value": TAINT.value, "effect": TAINT.effect},)
+
+
+def slurm_node(*states: str, reason: str = "") -> SlurmNode:
+    return SlurmNode("n1", frozenset(states or {"IDLE"}), 8, 16_000, reason=reason)
+
+
+DRAINED = slurm_node("IDLE", "DRAIN", reason=CORDONED)
+
+
+def case(
+    slurm: SlurmNode | None = None,
+    *,
+    cordoned: bool = False,
+    taints: Sequence[Mapping[str, str]] = (),
+    ready: bool = True,
+    told: NodeCondition | None = None,
+    there: tuple[LingeringPod, ...] = (),
+) -> ObservedNode:
+    """A healthy node, but for what is said."""
+    node = kube_node("n1", taints=taints, unschedulable=cordoned)
+    return ObservedNode(node, NodeStatus(ready, told), slurm or slurm_node(), there)
+
+
+def taint(key: str, effect: str = "NoSchedule", value: str = "") -> dict[str, str]:
+    return {"key": key, "value": value, "effect": effect}
+
+
+# What drains
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"cordoned": True}, CORDONED),
+        ({"ready": False}, UNREADY),
+        (
+            {"taints": [taint("other"), taint("disk", "NoExecute")]},
+            PREFIX + "tainted disk in Kubernetes",
+        ),
+        (
+            {"there": (LingeringPod("default/young", False), LingeringPod("default/old", True))},
+            PREFIX + "Pod default/old is still there though its job has ended",
+        ),
+        ({"cordoned": True, "ready": False, "taints": [taint("disk")]}, CORDONED),
+    ],
+)
+def test_what_kubernetes_closes_is_drained_and_resumed_after(given: Any, reason: str) -> None:
+    assert order(case(**given), AT) == Drain(reason)
+    drained = slurm_node("IDLE", "DRAIN", reason=reason)
+    assert order(case(drained, **given), AT) is None
+    assert order(case(drained), AT) == Undrain()
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"taints": [taint("other")]}, {"there": (LingeringPod("a/b", False),)}]
+)
+def test_what_kubernetes_leaves_open_is_not_drained(given: Any) -> None:
+    assert order(case(**given), AT) is None
+
+
+def test_a_node_is_drained_while_jobs_run_there() -> None:
+    assert order(case(slurm_node("ALLOCATED"), cordoned=True), AT) == Drain(CORDONED)
+
+
+def test_a_node_where_a_job_is_to_be_started_again_is_drained_after_that() -> None:
+    assert order(replace(case(cordoned=True), unsettled=True), AT) is None
+    assert order(replace(case(DRAINED), unsettled=True), AT) == Undrain()
+
+
+def test_what_is_drained_for_us_is_not_resumed_while_a_job_is_ending_there() -> None:
+    """It may have failed to end: Slurm then drains the node, which our drain may have hidden."""
+    ending = slurm_node("MIXED", "COMPLETING", "DRAIN", reason=CORDONED)
+    assert order(case(ending), AT) is None
+    told = notice(case(ending), AT)
+    assert told is not None
+    assert told.message == "its drain in Slurm is taken back when no job is ending there"
+    assert order(case(slurm_node("MIXED", "COMPLETING"), cordoned=True), AT) == Drain(CORDONED)
+
+
+def test_another_cause_takes_the_place_of_the_first() -> None:
+    assert order(case(DRAINED, ready=False), AT) == Drain(UNREADY)
+
+
+def test_what_slurm_adds_to_our_reason_is_left_to_be_read() -> None:
+    longer = slurm_node("IDLE", "DRAIN", reason=f"{CORDONED}, Low RealMemory")
+    assert order(case(longer, cordoned=True), AT) is None
+
+
+def test_where_nodes_are_not_to_be_drained_those_that_were_are_resumed() -> None:
+    at = replace(AT, drain_settings=DrainSettings(drain=False))
+    assert order(case(cordoned=True), at) is None
+    assert order(case(DRAINED, cordoned=True), at) == Undrain()
+
+
+def test_a_drain_of_a_gate_stays_for_as_long_as_it_would_refuse_jobs_whatever_is_wished() -> None:
+    at = replace(AT, drain_settings=DrainSettings(drain=False))
+    reason = PREFIX + "the gate refused job 7: Pods default/p"
+    refused = case(slurm_node("DRAIN", reason=reason), there=(LingeringPod("default/p", True),))
+    assert order(replace(refused, blocked=True), at) is None
+    assert order(refused, at) == Undrain()
+
+
+def test_a_pod_that_overstayed_keeps_its_node_drained_for_a_leader_that_has_just_begun() -> None:
+    reason = PREFIX + "Pod default/p is still there though its job has ended"
+    drained = slurm_node("IDLE", "DRAIN", reason=reason)
+    assert order(case(drained, there=(LingeringPod("default/p", False),)), AT) is None
+    assert order(case(drained, there=(LingeringPod("default/q", False),)), AT) == Undrain()
+
+
+# Whom it leaves alone
+
+
+@pytest.mark.parametrize("reason", [BY_HAND, "", "Prolog error", f"see {CORDONED}"])
+@pytest.mark.parametrize("cordoned", [True, False])
+def test_a_drain_that_is_not_ours_is_left_and_so_is_its_reason(reason: str, cordoned: bool) -> None:
+    assert order(case(slurm_node("IDLE", "DRAIN", reason=reason), cordoned=cordoned), AT) is None
+
+
+@pytest.mark.parametrize("states", [("DOWN",), ("DOWN", "DRAIN"), ("FUTURE",), ("UNKNOWN",)])
+@pytest.mark.parametrize("cordoned", [True, False])
+def test_a_node_that_is_not_up_is_left_alone(states: tuple[str, ...], cordoned: bool) -> None:
+    assert order(case(slurm_node(*states, reason=CORDONED), cordoned=cordoned), AT) is None
+
+
+def test_who_resumes_a_node_by_hand_has_the_last_word_while_the_cause_is_the_same() -> None:
+    resumed = case(cordoned=True, told=FOR_KUBERNETES)
+    assert order(resumed, AT) is None
+    assert notice(resumed, AT) == RESUMED
+    later = case(cordoned=True, told=RESUMED)
+    assert (order(later, AT), notice(later, AT)) == (None, RESUMED)
+
+
+def test_another_cause_drains_what_was_resumed_by_hand() -> None:
+    assert order(case(ready=False, told=RESUMED), AT) == Drain(UNREADY)
+
+
+def test_a_cordon_after_the_first_is_over_drains_again() -> None:
+    over = notice(case(told=RESUMED), AT)
+    assert over == NodeCondition(False, "InService", "takes new jobs in Slurm")
+    assert order(case(cordoned=True, told=over), AT) == Drain(CORDONED)
+
+
+def test_a_drain_that_a_killed_slurmctld_forgot_is_made_again() -> None:
+    young = replace(FOR_KUBERNETES, since=NOW - 3)
+    assert order(case(cordoned=True, told=young), AT) == Drain(CORDONED)
+    after_outage = replace(AT, steady=False)
+    assert order(case(cordoned=True, told=FOR_KUBERNETES), after_outage) == Drain(CORDONED)
+    assert order(case(cordoned=True, told=RESUMED), after_outage) is None
+
+
+def test_a_resume_of_ours_that_was_cut_short_is_nobodys_word() -> None:
+    """The Node is told before its node is resumed, and cordoned again before anybody looks."""
+    resuming = notice(case(DRAINED, told=FOR_KUBERNETES), AT)
+    assert resuming is not None
+    assert order(case(cordoned=True, told=resuming), AT) == Drain(CORDONED)
+
+
+# Too many at once
+
+
+def many(unready: int, total: int = 12, **given: Any) -> list[ObservedNode]:
+    return [case(ready=number >= unready, **given) for number in range(total)]
+
+
+@pytest.mark.parametrize(("unready", "acts"), [(1, True), (5, True), (6, False), (12, False)])
+def test_when_very_many_are_not_ready_at_once_no_more_are_drained(unready: int, acts: bool) -> None:
+    cases = many(unready, 15)
+    at = DrainContext.of(cases, NOW, DrainSettings())
+    assert order(cases[0], at) == (Drain(UNREADY) if acts else None)
+    assert (alarm(cases, at) is None) is acts
+    assert Tally.of(cases, at).spared == (0 if acts else unready)
+
+
+def test_where_nodes_are_many_a_third_of_them_is_what_counts() -> None:
+    assert not DrainContext.of(many(33, 100), NOW, DrainSettings()).many_not_ready
+    assert DrainContext.of(many(34, 100), NOW, DrainSettings()).many_not_ready
+
+
+def test_what_is_drained_already_stays_so_and_a_cordon_is_a_persons_word() -> None:
+    at = replace(AT, many_not_ready=True)
+    drained = slurm_node("IDLE", "DRAIN", reason=UNREADY)
+    assert order(case(drained, ready=False), at) is None
+    assert order(case(drained), at) == Undrain()
+    assert order(case(ready=False, cordoned=True), at) == Drain(CORDONED)
+
+
+def test_when_very_many_are_down_in_slurm_no_more_are_tainted() -> None:
+    down = slurm_node("DOWN")
+    at = DrainContext.of([case(down)] * 7 + [case()] * 5, NOW, DrainSettings(taint=True))
+    assert not wants_taint(case(down), at)
+    assert wants_taint(case(down, taints=TAINTED), at)
+    assert wants_taint(case(slurm_node("DRAIN")), at)
+    assert "7 of 12 nodes are down" in (alarm([case(down)] * 7 + [case()] * 5, at) or "")
+
+
+# What the Node is told
+
+
+@pytest.mark.parametrize(
+    ("slurm", "out", "reason", "message"),
+    [
+        (
+            slurm_node("IDLE", "DRAIN", reason=BY_HAND),
+            True,
+            "DrainedInSlurm",
+            f"drained in Slurm: {BY_HAND}",
+        ),
+        (slurm_node("MIXED", "DRAIN"), True, "DrainedInSlurm", "drained in Slurm: no reason is given"),
+        (
+            slurm_node("DOWN", reason="Not responding"),
+            True,
+            "DownInSlurm",
+            "down in Slurm: Not responding",
+        ),
+        (slurm_node("DOWN", "DRAIN", reason=BY_HAND), True, "DownInSlurm", f"down in Slurm: {BY_HAND}"),
+        (DRAINED, True, "Resuming", "its drain in Slurm is being taken back"),
+    ],
+)
+def test_what_is_out_of_service_in_slurm_is_told_with_slurms_reason(
+    slurm: SlurmNode, out: bool, reason: str, message: str
+) -> None:
+    assert notice(case(slurm), AT) == NodeCondition(out, reason, message)
+
+
+def test_our_own_drain_is_told_as_such() -> None:
+    assert notice(case(DRAINED, cordoned=True), AT) == FOR_KUBERNETES
+
+
+def test_a_node_that_was_never_out_of_service_is_told_nothing() -> None:
+    assert notice(case(), AT) is None
+
+
+def test_a_long_reason_is_cut() -> None:
+    told = notice(case(slurm_node("DRAIN", reason="x" * 5000)), AT)
+    assert told is not None
+    assert len(told.message) == 1024
+
+
+def test_a_condition_is_read_as_it_was_written() -> None:
+    conditions = [
+        {"type": "Ready", "status": "Unknown"},
+        {
+            "type": SLURM_OUT_OF_SERVICE,
+            "status": "True",
+            "reason": "DownInSlurm",
+            "message": "down",
+            "lastTransitionTime": "2027-01-15T08:00:00Z",
+        },
+    ]
+    node_status = NodeStatus.parse(node_manifest() | {"status": {"conditions": conditions}})
+    assert node_status == NodeStatus(False, NodeCondition(True, "DownInSlurm", "down"))
+    assert node_status.notice is not None
+    assert node_status.notice.since == 1_800_000_000
+    assert NodeStatus.parse(node_manifest()) == NodeStatus(True, None)
+
+
+# Its taint
+
+
+@pytest.mark.parametrize(
+    ("slurm", "wanted"),
+    [
+        (slurm_node("IDLE", "DRAIN", reason=BY_HAND), True),
+        (slurm_node("DOWN"), True),
+        (slurm_node("DOWN", "DRAIN", reason=CORDONED), True),
+        (slurm_node(), False),
+        (DRAINED, False),
+    ],
+)
+def test_what_slurm_closed_by_itself_is_tainted_where_that_is_wished(
+    slurm: SlurmNode, wanted: bool
+) -> None:
+    assert wants_taint(case(slurm), AT) is wanted
+    assert taints_wrong(case(slurm), AT) is wanted
+    assert taints_wrong(case(slurm, taints=TAINTED), AT) is not wanted
+    unwished = replace(AT, drain_settings=DrainSettings())
+    assert not taints_wrong(case(slurm), unwished)
+    assert taints_wrong(case(slurm, taints=TAINTED), unwished)
+
+
+def test_our_taint_drains_nothing() -> None:
+    """Else a drain by hand would never end."""
+    assert order(case(taints=TAINTED), AT) is None
+
+
+def test_taints_of_others_stay_as_they_are() -> None:
+    others = [taint("disk") | {"timeAdded": "2026-11-22T00:00:00Z"}, taint(TAINT.key, "NoExecute")]
+    assert with_taint(others, wanted=True) == [*others, *TAINTED]
+    assert with_taint([*others, *TAINTED], wanted=True) == [*others, *TAINTED]
+    assert with_taint([*TAINTED, *others], wanted=False) == others
+
+
+def test_a_persons_taint_in_the_place_of_ours_is_left() -> None:
+    theirs = [taint(TAINT.key, value="mine")]
+    for slurm in (slurm_node("DOWN"), slurm_node()):
+        assert not taints_wrong(case(slurm, taints=theirs), AT)
+    assert with_taint(theirs, wanted=True) == with_taint(theirs, wanted=False) == theirs
+    assert Taint(TAINT.key, "mine", TAINT.effect) != TAINT
+
+
+# How it stands
+
+
+def test_nodes_are_counted_by_what_they_are_drained_for() -> None:
+    unready = slurm_node("DRAIN", reason=UNREADY)
+    by_hand = slurm_node("DRAIN", reason=BY_HAND)
+    cases = [case(DRAINED, cordoned=True), case(unready, ready=False), case(by_hand), case()]
+    assert Tally.of(cases, AT) == Tally({Why.CORDONED: 1, Why.NOT_READY: 1})
+
+
+# Pods that stay
+
+
+def test_a_pod_stays_from_the_end_of_its_job_until_it_is_gone() -> None:
+    world = World()
+    uid = bound_pod(world)
+    assert lingering_pods(world.ledger.evicting, world.now) == {}
+    world.disturb(job_id_of(world, uid), "CANCELLED")
+    world.ask()
+    world.answer()
+    assert lingering_pods(world.ledger.evicting, world.now - 1) == {
+        "n1": (LingeringPod("default/p1", False),)
+    }
+    assert lingering_pods(world.ledger.evicting, world.now) == {
+        "n1": (LingeringPod("default/p1", True),)
+    }
+    world.settle()
+    assert lingering_pods(world.ledger.evicting, world.now) == {}
+
+
+def test_a_pod_does_not_stay_while_its_job_has_its_grace_time() -> None:
+    world = World()
+    job_id = job_id_of(world, bound_pod(world))
+    world.begin_grace(job_id)
+    world.read_graces()
+    began = world.now
+    world.pass_time(60)
+    assert lingering_pods(world.ledger.evicting, world.now) == {}
+    world.disturb(job_id, "PREEMPTED")
+    world.ask()
+    world.answer()
+    assert lingering_pods(world.ledger.evicting, began) == {"n1": (LingeringPod("default/p1", False),)}
+    assert lingering_pods(world.ledger.evicting, world.now) == {
+        "n1": (LingeringPod("default/p1", True),)
+    }

@@ -1,0 +1,396 @@
+"""Whether a node is clear: what the ledger knows, what Slurm runs, what kube-apiserver has bound."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from extender.cluster.view import ClusterView
+from extender.node_sync.prolog_gate import Gate, NotLeading, NotOurs
+from extender.placement.config import PlacementConfig
+from extender.placement.events import PodVanished
+from extender.placement.ledger import Ledger
+from extender.placement.placeholder import State
+from extender.request.translation import TranslationConfig
+from kubernetes_client.in_memory import InMemoryKubernetes
+from slurm_client.errors import Unreachable
+from slurm_client.model import Job, JobState
+from slurm_client.protocol import Slurm
+from tests.builders import RULES, kube_node, pod_manifest, view
+from tests.placement.ledger_world import VIEW, World
+from tests.placement.test_ledger import bound_pod, job_id_of, state_of
+from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey
+from wellknown.names import ATTEMPT, JOB_ID, NODE
+
+PLACEHOLDER = 40_000_000
+
+
+class Site:
+    """A node's Prolog, and the world that it asks about."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.view = VIEW
+        self.leads = True
+        self.view = VIEW
+        self.kubernetes = InMemoryKubernetes()
+        self.nudged: list[int] = []
+        self.asked: list[list[int]] = []
+        self.read: list[int] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self._heard = asyncio.Event()
+        self.outage: Exception | None = None
+        self.gate = Gate(
+            self.kubernetes,
+            cast(Slurm, self),
+            TranslationConfig(),
+            lambda: self.view,
+            self._ledger,
+            self._poll_now,
+        )
+
+    def _ledger(self) -> Ledger | None:
+        return self.world.ledger if self.leads else None
+
+    def _poll_now(self, job_id: int) -> None:
+        self.nudged.append(job_id)
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        if self.outage is not None:
+            raise self.outage
+        self.asked.append(list(ids))
+        self._heard.set()
+        await self.answers.wait()
+        jobs = self.world.jobs
+        return {job_id: jobs[job_id].state for job_id in self.asked[-1] if job_id in jobs}
+
+    async def hears_a_question(self) -> None:
+        await self._heard.wait()
+
+    async def job(self, job_id: int) -> Job | None:
+        self.read.append(job_id)
+        await asyncio.sleep(0)
+        return self.world.jobs.get(job_id)
+
+    def bound(self, uid: str, job_id: int) -> None:
+        """kube-apiserver has it bound by a job, though the ledger has not heard."""
+        self.binds(uid, {JOB_ID: str(job_id), NODE: "n1"})
+
+    def binds(self, uid: str, notes: Mapping[str, str]) -> None:
+        """It is bound with these annotations of ours, by whomever."""
+        late = pod_manifest("late", uid=uid, node="n1", gates=(), annotations=notes)
+        self.kubernetes.put("pods", late)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+async def test_a_node_without_pods_is_clear(site: Site) -> None:
+    assert await site.gate.in_the_way("n1") == ()
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_of_a_node_for_which_no_node_stands_any_replica_says_so(site: Site, leads: bool) -> None:
+    site.leads = leads
+    with pytest.raises(NotOurs):
+        await site.gate.in_the_way("login-1")
+    with pytest.raises(NotOurs):
+        await site.gate.is_placeholder("login-1", PLACEHOLDER)
+
+
+async def test_who_has_not_read_the_nodes_yet_knows_of_none(site: Site) -> None:
+    site.view = ClusterView()
+    with pytest.raises(NotLeading):
+        await site.gate.wait("n1", 5)
+
+
+def meets_a_leaving_pod(site: Site, **job: Any) -> int:
+    """A Pod leaves n1, and a job with an id of the placeholders' starts there; returns its id."""
+    site.world.disturb(job_id_of(site.world, bound_pod(site.world)), "CANCELLED")
+    site.world.jobs[PLACEHOLDER] = Job(PLACEHOLDER, JobState("RUNNING"), nodes=("n1",), **job)
+    return PLACEHOLDER
+
+
+def key(cluster: str) -> str:
+    return str(PlaceholderKey(cluster, "default", "p2", "u2", 1))
+
+
+async def test_a_placeholder_is_known_by_its_key(site: Site) -> None:
+    job_id = meets_a_leaving_pod(site, admin_comment=key(RULES.cluster))
+    assert await site.gate.is_placeholder("n1", job_id)
+
+
+@pytest.mark.parametrize("comment", ["", "train", key("elsewhere")])
+async def test_a_job_with_an_id_of_the_placeholders_may_be_none_of_ours(
+    site: Site, comment: str
+) -> None:
+    """Slurm's own ids may have come so far; another cluster's kube-scheduler does not count our Pods."""
+    job_id = meets_a_leaving_pod(site, admin_comment=comment)
+    assert not await site.gate.is_placeholder("n1", job_id)
+    assert await site.gate.wait("n1", 0) == ("default/p1",)
+
+
+async def test_a_job_that_slurm_does_not_know_is_none_of_ours(site: Site) -> None:
+    job_id = meets_a_leaving_pod(site)
+    del site.world.jobs[job_id]
+    assert not await site.gate.is_placeholder("n1", job_id)
+
+
+async def test_a_placeholder_whose_key_was_overwritten_is_known_by_its_record(site: Site) -> None:
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.overwrite_key(job_id)
+    site.bound("u10", own_id("u10"))
+    assert await site.gate.wait("n1", 0) == ("default/late",)
+    assert await site.gate.is_placeholder("n1", job_id)
+
+
+async def test_a_job_below_the_placeholders_ids_is_not_read(site: Site) -> None:
+    site.world.jobs[4711] = Job(4711, JobState("RUNNING"), admin_comment=key(RULES.cluster))
+    assert not await site.gate.is_placeholder("n1", 4711)
+    assert site.read == []
+
+
+CONTESTED = view(kube_node("n0", {"slurm": "gpu"}), kube_node("n1", {"slurm": "gpu"}))
+"""Nobody knows which of the two is Slurm's node."""
+
+
+async def test_pods_of_all_nodes_that_name_a_node_are_in_the_way(site: Site) -> None:
+    site.world.disturb(job_id_of(site.world, bound_pod(site.world)), "PREEMPTED")
+    site.view = CONTESTED
+    assert await site.gate.in_the_way("gpu") == ("default/p1",)
+
+
+async def test_pods_that_are_bound_to_one_of_them_unheard_of_are_in_the_way(site: Site) -> None:
+    site.bound("u-late", own_id("u-late"))
+    site.view = CONTESTED
+    assert await site.gate.in_the_way("gpu") == ("default/late",)
+
+
+async def test_a_pod_whose_job_runs_is_in_nobodys_way(site: Site) -> None:
+    uid = bound_pod(site.world)
+    assert await site.gate.in_the_way("n1") == ()
+    assert site.asked[0] == [job_id_of(site.world, uid)]
+
+
+async def test_a_pod_whose_job_ended_this_moment_is_in_the_way_and_its_end_is_news(site: Site) -> None:
+    job_id = job_id_of(site.world, bound_pod(site.world))
+    site.world.disturb(job_id, "PREEMPTED")
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+    assert site.nudged == [job_id]
+
+
+async def test_a_pod_that_is_being_evicted_is_in_the_way_until_it_is_gone(site: Site) -> None:
+    site.world.disturb(job_id_of(site.world, bound_pod(site.world)), "CANCELLED")
+    site.world.ask()
+    site.world.answer()
+    assert await site.gate.wait("n1", 0.15) == ("default/p1",)
+    site.world.settle()
+    assert await site.gate.wait("n1", 0.15) == ()
+
+
+async def test_a_pod_that_has_its_jobs_grace_time_to_leave_is_in_the_way_once_that_is_over(
+    site: Site,
+) -> None:
+    """What the job has is nobody else's before."""
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.begin_grace(job_id)
+    site.world.read_graces()
+    assert state_of(site.world, uid) is State.EVICTING
+    assert await site.gate.in_the_way("n1") == ()
+    site.world.disturb(job_id, "PREEMPTED")
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+    assert site.nudged == [job_id]
+
+
+async def test_a_pod_whose_job_was_started_again_elsewhere_is_in_the_way(site: Site) -> None:
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.begin_grace(job_id)
+    site.world.read_graces()
+    site.world.jobs[job_id] = replace(site.world.jobs[job_id], nodes=("n2",))
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+
+
+async def test_a_pod_whose_start_slurm_may_have_forgotten_has_the_job_that_runs_where_it_is(
+    site: Site,
+) -> None:
+    """A killed slurmctld may have started it elsewhere, before anybody asked."""
+    site.world = World(replace(PlacementConfig(), fast_path=False))
+    uid = site.world.create_pod()
+    site.world.catch_up()
+    assert state_of(site.world, uid) is State.BOUND
+    assert await site.gate.in_the_way("n1") == ()
+    job_id = job_id_of(site.world, uid)
+    site.world.jobs[job_id] = replace(site.world.jobs[job_id], nodes=("n2",))
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+
+
+async def test_a_pod_that_the_ledger_has_not_heard_of_is_asked_for(site: Site) -> None:
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.tell(PodVanished(uid))
+    site.bound(uid, job_id)
+    assert await site.gate.in_the_way("n1") == ()
+    site.bound("u10", own_id("u10"))
+    assert await site.gate.in_the_way("n1") == ("default/late",)
+
+
+def own_id(uid: str, attempt_try: int = 0) -> int:
+    return PlaceholderKey(RULES.cluster, "default", "late", uid, 1, attempt_try).job_id(RULES.ids)
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {},
+        {ATTEMPT: "1"},
+        {ATTEMPT: "1", NODE: "n1"},
+        {JOB_ID: str(own_id("u10")), NODE: "n2"},
+        {JOB_ID: str(own_id("u11")), NODE: "n1"},
+    ],
+    ids=["nothing", "attempt", "node", "elsewhere", "another's"],
+)
+async def test_a_pod_that_never_had_a_job_of_its_own_there_is_in_nobodys_way(
+    site: Site, notes: dict[str, str]
+) -> None:
+    """Anybody may bind a Pod that names our scheduler, to any node."""
+    site.binds("u10", notes)
+    assert await site.gate.in_the_way("n1") == ()
+
+
+async def test_a_pod_whose_job_had_a_late_id_is_in_the_way_while_slurm_remembers_the_job(
+    site: Site,
+) -> None:
+    """It is none of the ids that are computed from its uid; the job has its key all the same."""
+    uid = bound_pod(site.world)
+    job = site.world.jobs.pop(job_id_of(site.world, uid))
+    site.world.tell(PodVanished(uid))
+    late = own_id(uid, TRIES_AT_RECOVERY)
+    site.world.jobs[late] = replace(job, id=late)
+    site.bound(uid, late)
+    assert await site.gate.in_the_way("n1") == ()
+    site.world.disturb(late, "PREEMPTED")
+    assert await site.gate.in_the_way("n1") == ("default/late",)
+
+
+async def test_a_pod_whose_job_ended_before_its_leader_did_is_in_the_way(site: Site) -> None:
+    """Whether Slurm still knows the job, or the next leader has the Pod's word alone."""
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.disturb(job_id, "PREEMPTED")
+    site.world.restart()
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+    del site.world.jobs[job_id]
+    site.world.restart()
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+
+
+ANOTHERS = str(PlaceholderKey(RULES.cluster, "default", "p2", "u2", 1))
+
+
+@pytest.mark.parametrize("lie", [{"admin_comment": ANOTHERS}, {"nodes": ("n2",)}])
+async def test_what_a_pod_says_of_its_job_is_slurms_to_confirm(site: Site, lie: dict[str, Any]) -> None:
+    """The job that it names runs: for somebody else, or on another node."""
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.tell(PodVanished(uid))
+    site.world.jobs[job_id] = replace(site.world.jobs[job_id], **lie)
+    site.bound(uid, job_id)
+    assert await site.gate.in_the_way("n1") == ("default/late",)
+
+
+async def test_what_a_pod_deleted_by_force_has_is_its_own_until_its_containers_have_ended(
+    site: Site,
+) -> None:
+    """While its job runs Slurm gives nobody what it has; when that has ended, nobody comes in."""
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.force_delete(uid)
+    site.world.settle()
+    assert await site.gate.in_the_way("n1") == ()
+    assert site.world.jobs[job_id].state.running
+    site.world.disturb(job_id, "PREEMPTED")
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+    site.world.pass_time(34.9)
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+    site.world.pass_time(0.2)
+    assert await site.gate.in_the_way("n1") == ()
+
+
+async def test_a_pod_deleted_by_force_after_its_job_had_ended_is_in_the_way(site: Site) -> None:
+    uid = bound_pod(site.world)
+    site.world.disturb(job_id_of(site.world, uid), "CANCELLED")
+    site.world.ask()
+    site.world.answer()
+    site.world.effects.clear()
+    site.world.force_delete(uid)
+    site.world.settle()
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+    site.world.pass_time(35.1)
+    assert await site.gate.in_the_way("n1") == ()
+
+
+async def test_only_who_leads_knows(site: Site) -> None:
+    site.leads = False
+    with pytest.raises(NotLeading):
+        await site.gate.in_the_way("n1")
+    with pytest.raises(NotLeading):
+        await site.gate.is_placeholder("n1", PLACEHOLDER)
+
+
+async def test_a_thousand_gates_share_their_questions(site: Site) -> None:
+    """Who asks while a question is under way has an answer to a later one: it may be out of date."""
+    job_id = job_id_of(site.world, bound_pod(site.world))
+    site.answers.clear()
+    first = asyncio.ensure_future(site.gate.in_the_way("n1"))
+    await site.hears_a_question()
+    others = asyncio.gather(*(site.gate.in_the_way("n1") for _ in range(1000)))
+    await asyncio.sleep(0)
+    site.world.disturb(job_id, "PREEMPTED")
+    site.answers.set()
+    assert await first == ("default/p1",)
+    assert set(await others) == {("default/p1",)}
+    assert len(site.asked) == 2
+
+
+async def test_gates_that_wait_look_again_together(site: Site) -> None:
+    site.world.disturb(job_id_of(site.world, bound_pod(site.world)), "PREEMPTED")
+    await asyncio.gather(*(site.gate.wait("n1", 0.25) for _ in range(100)))
+    assert len(site.asked) <= 6
+
+
+async def test_the_gates_of_one_job_share_the_question_what_it_is(site: Site) -> None:
+    job_id = meets_a_leaving_pod(site, admin_comment=key(RULES.cluster))
+    await asyncio.gather(*(site.gate.is_placeholder("n1", job_id) for _ in range(1000)))
+    assert site.read == [job_id]
+    await site.gate.is_placeholder("n1", job_id)
+    assert site.read == [job_id] * 2
+
+
+async def test_all_who_share_a_question_hear_that_slurm_is_away_and_the_next_asks_anew(
+    site: Site,
+) -> None:
+    bound_pod(site.world)
+    site.outage = Unreachable("slurmctld is down")
+    answers = await asyncio.gather(
+        *(site.gate.in_the_way("n1") for _ in range(5)), return_exceptions=True
+    )
+    assert all(isinstance(each, Unreachable) for each in answers)
+    site.outage = None
+    assert await site.gate.in_the_way("n1") == ()
+
+
+async def test_while_slurm_does_not_answer_nobody_knows(site: Site) -> None:
+    bound_pod(site.world)
+    site.outage = Unreachable("slurmctld is down")
+    with pytest.raises(Unreachable):
+        await site.gate.wait("n1", 5)

@@ -1,0 +1,65 @@
+"""docs/annotations.md, and the code that it tells of."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from deploy.local.layout import CHECKOUT
+from extender.pages.annotations import renewed
+from extender.request.annotations import (
+    ANNOTATIONS,
+    DEFAULT_PAGE,
+    DEFAULT_PREFIX,
+    Annotation,
+    read_annotations,
+)
+from extender.request.job_request import read_request
+from tests.builders import TRANSLATION, pod_manifest
+
+PAGE = CHECKOUT / DEFAULT_PAGE
+
+
+def anchors(page: str) -> set[str]:
+    """What a link into a page may name: anchors, and headings as Markdown renders them."""
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    named = {heading.lower().replace(" ", "-") for heading in headings}
+    return named | set(re.findall(r'<a id="([^"]*)">', page))
+
+
+def test_the_table_is_what_the_code_does() -> None:
+    assert renewed(PAGE.read_text()) == PAGE.read_text(), "run `make docs`"
+
+
+def test_what_exclusive_must_be_for_a_pod_with_gpus_is_told_where_its_problem_points_to() -> None:
+    (row,) = (line for line in PAGE.read_text().splitlines() if '<a id="exclusive">' in line)
+    assert "For a Pod with GPUs `none`, or `user`" in row
+    assert "(#shared-gpus)" in row
+    assert set(re.findall(r"\(#([^)]*)\)", row)) <= anchors(PAGE.read_text())
+
+
+def test_a_page_without_a_place_for_the_table_is_told() -> None:
+    with pytest.raises(ValueError, match="lacks"):
+        renewed("# Annotations\n")
+
+
+@pytest.mark.parametrize("row", ANNOTATIONS, ids=lambda row: row.name)
+def test_an_example_is_taken(row: Annotation) -> None:
+    read = read_annotations({DEFAULT_PREFIX + row.name: row.example})
+    assert row.field in read.fields
+    assert not read.problems
+
+
+def test_every_problem_points_to_a_place_on_the_page() -> None:
+    wrong = {DEFAULT_PREFIX + row.name: "" for row in ANNOTATIONS}
+    misspelt = {DEFAULT_PREFIX + "Partition": "main"}
+    lacking = pod_manifest(
+        annotations=wrong | misspelt, cpu=None, memory="lots", terminationGracePeriodSeconds=3600
+    )
+    problems = read_request(lacking, TRANSLATION).problems
+    assert len(problems) == len(ANNOTATIONS) + 3
+    for problem in problems:
+        page, _, section = problem.rpartition(" (")[2].removesuffix(")").partition("#")
+        assert page == DEFAULT_PAGE
+        assert section in anchors(PAGE.read_text())

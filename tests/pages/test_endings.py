@@ -1,0 +1,40 @@
+"""docs/endings.md, the code that it tells of, and the tests that try it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from deploy.local.layout import CHECKOUT
+from extender.placement import next_effect, on_job, on_pod
+from tests.end_to_end.test_books import WITHOUT_REFUSALS
+from tests.end_to_end.test_endings import JOB_ENDS, POD_ENDS, WAITS_FOR, JobEnds, PodEnds
+
+PAGE = (CHECKOUT / "docs" / "endings.md").read_text()
+
+
+def test_every_reason_that_evicts_a_pod_is_on_the_page_and_no_other() -> None:
+    evicting = {cause.reason for cause in on_job._ENDED.values()}
+    told = set(re.findall(r"`(Slurm[A-Z]\w+)`", PAGE)) - {"SlurmUser"}
+    assert told == evicting | {on_job._OTHER_END.reason, "SlurmNodeChanged"}
+
+
+@pytest.mark.parametrize("how", POD_ENDS, ids=lambda how: how.name)
+def test_the_page_has_the_words_that_a_cancelled_job_gets(how: PodEnds) -> None:
+    assert f"`{how.words}`" in PAGE
+
+
+@pytest.mark.parametrize("how", JOB_ENDS, ids=str)
+def test_the_page_has_the_words_that_an_evicted_pod_gets(how: JobEnds) -> None:
+    (row,) = (line for line in PAGE.splitlines() if f"`{how.reason}`" in line and how.words in line)
+    assert "evicted" in row
+
+
+def test_the_page_has_what_else_is_said() -> None:
+    for words in (on_pod._ELSEWHERE, next_effect._NO_WORDS, *WAITS_FOR):
+        assert f"`{words}`" in PAGE
+
+
+def test_the_page_has_the_command_that_leaves_refused_requests_out() -> None:
+    assert f"    {WITHOUT_REFUSALS}\n" in PAGE

@@ -1,0 +1,216 @@
+"""A Pod whose Node kube-scheduler refused is told so, and asked for again when that Node changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from extender.cluster.view import ClusterView
+from extender.placement.avoided import in_its_words
+from extender.placement.events import ClusterObserved, Submit, WriteAttempt
+from extender.placement.placeholder import ConditionReason, Due, State
+from extender.request.feasible_nodes import FeasibleNodes
+from extender.request.node_constraints import Node, Taint, gains
+from tests.builders import node_manifest
+from tests.placement.ledger_world import VIEW, World
+from wellknown.names import ELSEWHERE
+
+LACKS = "0/2 nodes are available: 1 Insufficient rdma/ib, 1 " + ELSEWHERE + "."
+OTHER = {"n1": "n2", "n2": "n1"}
+
+
+class Cluster(World):
+    """Two Nodes; of one Pod it is told what kube-scheduler says of it."""
+
+    def placed(self) -> tuple[str, str]:
+        """A Pod that may be bound, and its Node."""
+        uid = self.create_pod()
+        self.settle()
+        allocation = self.pods[uid].allocation
+        assert allocation is not None
+        return uid, allocation.node
+
+    def refuses(self, uid: str, *, offers: bool, words: str = LACKS) -> None:
+        """kube-scheduler refuses a Pod's Node, and says so a moment later."""
+        allocation = self.pods[uid].allocation
+        assert allocation is not None
+        offered = FeasibleNodes(allocation.job_id, (OTHER[allocation.node],)) if offers else None
+        self.say(uid, words, offered)
+        self.live_on(0.3)
+
+    def live_on(self, seconds: float) -> None:
+        self.settle()
+        self.pass_time(seconds)
+        self.settle()
+        self.ask()
+        self.answer()
+        self.settle()
+
+    def shown(self, uid: str) -> ConditionReason:
+        (shown,) = (each.shown for each in self.ledger.placeholders if each.pod.uid == uid)
+        assert shown is not None
+        return shown
+
+    def state_of(self, uid: str) -> State:
+        return next(each.state for each in self.ledger.placeholders if each.pod.uid == uid)
+
+
+def with_more(node: str, allocatable: Mapping[str, str]) -> ClusterView:
+    return VIEW.with_node(node, replace(VIEW.nodes[node], allocatable=allocatable))
+
+
+def test_what_kube_scheduler_says_of_nodes_that_it_did_not_look_at_is_left_out() -> None:
+    assert in_its_words(LACKS) == "0/2 nodes are available: 1 Insufficient rdma/ib"
+    first = f"0/9 nodes are available: 7 {ELSEWHERE}, 2 node(s) were unschedulable. preemption: none"
+    assert (
+        in_its_words(first) == "0/9 nodes are available: 2 node(s) were unschedulable. preemption: none"
+    )
+
+
+def test_a_pod_whose_node_is_refused_is_told_with_the_write_that_ends_the_attempt() -> None:
+    cluster = Cluster()
+    cluster.bind_at_once()
+    uid, node = cluster.placed()
+    cluster.say(uid, LACKS, FeasibleNodes(cluster.pods[uid].job_id or 0, (OTHER[node],)))
+    (over,) = (each for each in cluster.settle() if isinstance(each, WriteAttempt))
+    words = f"kube-scheduler refused {node}, which Slurm chose: 0/2 nodes are available: 1 Insufficient"
+    assert over.cause == ConditionReason(
+        "NodeRefused",
+        f"{words} rdma/ib",
+        (Due(f"{node} is excluded until", cluster.now + cluster.rules.avoid),),
+    )
+    assert cluster.shown(uid) == over.cause
+
+
+def test_words_that_come_after_the_refusal_are_told_too() -> None:
+    cluster = Cluster()
+    cluster.bind_at_once()
+    uid, node = cluster.placed()
+    cluster.write(
+        cluster.pods[uid]._replace(offered=FeasibleNodes(cluster.pods[uid].job_id or 0, (OTHER[node],)))
+    )
+    cluster.settle()
+    assert cluster.shown(uid).message == f"kube-scheduler refused {node}, which Slurm chose"
+    cluster.say(uid, LACKS)
+    cluster.live_on(0)
+    assert "1 Insufficient rdma/ib" in cluster.shown(uid).message
+
+
+def test_a_pod_that_waits_in_slurm_for_other_nodes_is_told_of_both() -> None:
+    cluster = Cluster()
+    blocking = cluster.bind_at_once()
+    uid, node = cluster.placed()
+    assert node != cluster.pods[blocking].node
+    refused_at = cluster.now
+    cluster.refuses(uid, offers=True)
+    cluster.schedule()
+    cluster.live_on(2)
+    shown = cluster.shown(uid)
+    assert shown.reason == "Resources"
+    assert "all fitting nodes are in use (Resources)" in shown.message
+    words = f". kube-scheduler refused {node}: 0/2 nodes are available: 1 Insufficient rdma/ib."
+    assert shown.words.removesuffix(shown.outlook).endswith(words)
+    (due,) = shown.dues
+    assert due.words == f"{node} is excluded until"
+    assert due.at == pytest.approx(refused_at + cluster.rules.avoid, abs=1)
+
+
+def test_a_pod_that_every_node_refuses_is_told_until_when_no_job_is_asked_for() -> None:
+    cluster = Cluster()
+    uid, node = cluster.placed()
+    cluster.refuses(uid, offers=False)
+    cluster.live_on(1)
+    shown = cluster.shown(uid)
+    assert shown.reason == "NotBindable"
+    assert (
+        "1 Insufficient rdma/ib; no job is asked for until kube-scheduler finds a Node" in shown.message
+    )
+    assert [due.words for due in shown.dues] == [
+        "not before",
+        f"{node} is excluded until",
+    ]
+    cluster.live_on(cluster.rules.avoid + 1)
+    assert cluster.shown(uid).dues == ()
+
+
+def test_what_was_told_before_is_told_again_where_the_condition_said_something_else_meanwhile() -> None:
+    """A Pod that no Node is open to, gets one, and loses it again."""
+    closed = VIEW
+    for name in VIEW.nodes:
+        closed = closed.with_node(name, replace(VIEW.nodes[name], unschedulable=True))
+    cluster = Cluster()
+    cluster.tell(ClusterObserved(closed))
+    uid = cluster.create_pod()
+    cluster.live_on(2)
+    assert cluster.shown(uid).reason == "NoEligibleNode"
+    cluster.tell(ClusterObserved(VIEW))
+    cluster.settle()
+    assert cluster.state_of(uid) is State.ALLOCATED
+    assert [each.shown for each in cluster.ledger.placeholders] == [None]
+
+
+GAINS = {
+    "more of a resource": {"allocatable": {"rdma/ib": "1"}},
+    "another label": {"labels": {"rack": "a"}},
+    "a taint less": {"taints": ()},
+}
+BEFORE = Node("n1", "n1", {}, (Taint("a", "", "NoSchedule"),), allocatable={"rdma/ib": "0", "cpu": "8"})
+
+
+@pytest.mark.parametrize("change", GAINS.values(), ids=GAINS)
+def test_a_node_gains_by(change: dict[str, object]) -> None:
+    assert gains(BEFORE, replace(BEFORE, **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"allocatable": {"cpu": "8000m"}},
+        {"allocatable": {"rdma/ib": "0", "cpu": "7"}},
+        {"taints": (*BEFORE.taints, Taint("b", "", "NoSchedule"))},
+        {"unschedulable": True},
+    ],
+)
+def test_a_node_does_not_gain_by(change: dict[str, object]) -> None:
+    assert not gains(BEFORE, replace(BEFORE, **change))  # type: ignore[arg-type]
+
+
+def test_what_a_node_may_give_is_read() -> None:
+    manifest = node_manifest("n1")
+    manifest["status"] = {"allocatable": {"rdma/ib": "1"}, "capacity": {"rdma/ib": "2"}}
+    assert Node.parse(manifest, "slurm").allocatable == {"rdma/ib": "1"}
+
+
+def test_a_pod_is_asked_for_again_at_once_when_the_node_that_refused_it_has_what_was_missing() -> None:
+    cluster = Cluster()
+    uid, node = cluster.placed()
+    cluster.refuses(uid, offers=False)
+    cluster.write(
+        cluster.pods[uid]._replace(offered=FeasibleNodes(0, (node,)))
+    )  # kube-scheduler finds it
+    cluster.live_on(1)
+    assert cluster.state_of(uid) is State.SEEN
+    cluster.tell(ClusterObserved(with_more(node, {"rdma/ib": "1"})))
+    (asked,) = (each for each in cluster.settle() if isinstance(each, Submit))
+    assert asked.uid == uid
+    assert node not in asked.job.excluded_nodes
+
+
+def test_a_job_that_waits_may_use_the_node_again_that_has_what_was_missing() -> None:
+    cluster = Cluster()
+    cluster.bind_at_once()
+    uid, node = cluster.placed()
+    cluster.refuses(uid, offers=True)
+    (job,) = cluster.live_jobs(uid)
+    assert job.excluded_nodes == (node,)
+    cluster.tell(ClusterObserved(with_more(OTHER[node], {"rdma/ib": "1"})))
+    cluster.settle()
+    (job,) = cluster.live_jobs(uid)
+    assert job.excluded_nodes == (node,), "another Node has gained"
+    cluster.tell(ClusterObserved(with_more(node, {"rdma/ib": "1"})))
+    cluster.settle()
+    (job,) = cluster.live_jobs(uid)
+    assert job.excluded_nodes == ()

@@ -1,0 +1,254 @@
+"""What Slurm refused is asked for again: slowly, once for all that are alike, and when it is mended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.cluster.view import ClusterView
+from extender.placement.config import PlacementConfig
+from extender.placement.events import ClusterObserved, Effect, Failure, Remedy, ReportWaiting, Submit
+from extender.placement.placeholder import Placeholder, State
+from extender.request.job_request import Request
+from slurm_client.model import Partition
+from tests.placement.ledger_world import REQUEST, VIEW, World
+
+MINUTE = 60.0
+FIRST, LONGEST = PlacementConfig().retry
+NO_ACCOUNT = Failure(Remedy.CHANGE, "Invalid account")
+
+
+class Site(World):
+    """A world in which Slurm refuses some requests until somebody mends that."""
+
+    mended = False
+
+    def _submit(self, effect: Submit) -> object:
+        wrong = effect.job.account == "new" and not self.mended
+        return NO_ACCOUNT if wrong else super()._submit(effect)
+
+    def refused(self, **wish: object) -> str:
+        """A Pod that Slurm refuses."""
+        uid = self.create_pod(request=asking(**wish))
+        self.settle()
+        assert self.state_of(uid) is State.REFUSED
+        return uid
+
+    def live_on(self, seconds: float) -> list[Effect]:
+        """So much time passes, and the ledger is woken whenever it wants to be."""
+        done, until = self.settle(), self.now + seconds
+        while self.now < until:
+            wake = max(self.ledger.next_wake(), self.now + 0.001)
+            self.pass_time(min(wake, until) - self.now)
+            done += self.settle()
+        return done
+
+    def record(self, uid: str) -> Placeholder:
+        return next(each for each in self.ledger.placeholders if each.pod.uid == uid)
+
+    def state_of(self, uid: str) -> State:
+        return self.record(uid).state
+
+    def told(self, uid: str) -> float:
+        """When the Pod's author was told that it is asked for again."""
+        shown = self.record(uid).shown
+        assert shown is not None
+        assert (shown.reason, shown.message) == ("Refused", "Slurm refuses the job: Invalid account")
+        (due,) = shown.dues
+        assert due.words == "Slurm is asked again when the Pod is annotated, or at"
+        return due.at
+
+
+def asking(**wish: object) -> Request:
+    return replace(REQUEST, job=replace(REQUEST.job, **{"account": "new", **wish}))  # type: ignore[arg-type]
+
+
+def asked(done: list[Effect]) -> list[str]:
+    return [effect.uid for effect in done if isinstance(effect, Submit)]
+
+
+def test_a_refused_pod_is_asked_for_again_when_its_author_was_told_and_placed_once_that_is_mended() -> (
+    None
+):
+    site = Site()
+    uid = site.refused()
+    due = site.told(uid)
+    assert FIRST <= due <= 1.25 * FIRST
+    site.mended = True
+    assert asked(site.live_on(due - 1)) == []
+    assert asked(site.live_on(2)) == [uid]
+    assert site.state_of(uid) is State.ALLOCATED
+
+
+def test_it_rests_longer_each_time_up_to_half_an_hour_and_says_so() -> None:
+    site = Site()
+    uid = site.refused()
+    rests = []
+    for _ in range(7):
+        rests.append(site.told(uid) - site.now)
+        site.live_on(rests[-1] + 2)
+    bases = [FIRST, 2 * FIRST, 4 * FIRST, 8 * FIRST, LONGEST, LONGEST, LONGEST]
+    for base, rest in zip(bases, rests, strict=True):
+        assert base - 5 <= rest <= 1.25 * base
+
+
+def test_equal_requests_share_one_try_and_all_go_on_once_it_succeeds() -> None:
+    site = Site()
+    uids = {site.refused() for _ in range(60)}
+    other = site.refused(cpus=2)
+    dues = {site.told(uid) for uid in uids}
+    assert len(dues) == 1
+    done = asked(site.live_on(2 * MINUTE * 1.25 + 2))
+    assert len(done) == 2
+    assert other in done
+    assert uids & set(done)
+    again = {site.told(uid) for uid in uids}
+    assert len(again) == 1
+    assert min(again) > site.now, "all are told when they are asked for again"
+    site.mended = True
+    site.live_on(min(again) - site.now + 2)
+    assert {site.state_of(uid) for uid in uids} <= {State.QUEUED, State.ALLOCATED}
+
+
+def test_those_that_are_alike_go_on_when_a_new_pod_shows_that_it_is_mended() -> None:
+    site = Site()
+    refused = site.refused()
+    other = site.refused(cpus=2)
+    site.mended = True
+    site.create_pod(request=asking())
+    site.settle()
+    assert site.state_of(refused) in (State.QUEUED, State.ALLOCATED)
+    assert site.state_of(other) is State.REFUSED
+
+
+def test_another_try_is_made_by_another_pod_where_the_one_that_tried_is_gone() -> None:
+    site = Site()
+    first, second = site.refused(), site.refused()
+    site.remove_pod(first)
+    site.mended = True
+    site.live_on(site.told(second) + 1)
+    assert site.state_of(second) is State.ALLOCATED
+    assert site.ledger._retries._requests == {}
+
+
+def test_nothing_is_kept_of_requests_whose_pods_are_gone() -> None:
+    site = Site()
+    tried, new = site.refused(), site.refused(cpus=2)
+    site.live_on(site.told(tried) + 2)
+    for uid in (tried, new):
+        site.remove_pod(uid)
+    site.live_on(2 * LONGEST)
+    assert site.ledger._retries._requests == {}
+    assert site.ledger._retries._of == {}
+
+
+def test_a_pod_that_is_annotated_is_asked_for_at_once_and_so_are_those_that_are_alike() -> None:
+    site = Site()
+    annotated, alike = site.refused(), site.refused()
+    site.live_on(15)
+    site.mended = True
+    site.annotate(annotated)
+    site.live_on(1)
+    assert {site.state_of(uid) for uid in (annotated, alike)} == {State.ALLOCATED}
+
+
+def test_a_pod_that_is_annotated_all_the_time_is_asked_for_now_and_then() -> None:
+    site = Site()
+    uid = site.refused()
+    done = []
+    for _ in range(100):
+        site.annotate(uid)
+        done += site.live_on(1)
+    assert 9 <= len(asked(done)) <= 10
+
+
+def cordoned(name: str) -> ClusterView:
+    return VIEW.with_node(name, replace(VIEW.nodes[name], unschedulable=True))
+
+
+def test_a_change_of_nodes_has_no_pod_asked_for_again_that_is_refused_all_the_same() -> None:
+    site = Site()
+    site.refused()
+    site.live_on(FIRST / 2)
+    for _ in range(5):
+        site.tell(ClusterObserved(VIEW.with_node("n3", None)))
+        assert asked(site.settle()) == []
+
+
+def test_nodes_that_come_and_go_have_it_asked_for_again_now_and_then() -> None:
+    site = Site()
+    site.refused()
+    done: list[Effect] = []
+    for number in range(60):
+        site.tell(ClusterObserved(cordoned(f"n{1 + number % 2}")))
+        done += site.live_on(30)
+    assert 7 <= len(asked(done)) <= 60 * 30 / FIRST
+
+
+@pytest.mark.parametrize("what", ["its node is open again", "its partition is made"])
+def test_a_request_is_made_again_when_what_it_may_use_has_changed(what: str) -> None:
+    site = Site()
+    site.tell(ClusterObserved(cordoned("n1")))
+    uid = site.refused()
+    site.live_on(1.25 * FIRST + 2)  # from now on it rests for longer
+    site.live_on(1.01 * FIRST)
+    site.mended = True
+    view = VIEW
+    if what == "its partition is made":
+        partitions = {**VIEW.partitions, "new": Partition("new", ("n1",))}
+        view = replace(cordoned("n1"), partitions=partitions)
+    site.tell(ClusterObserved(view))
+    site.settle()
+    assert site.state_of(uid) is State.ALLOCATED
+
+
+def test_a_pod_that_may_not_ask_any_more_is_not_asked_for() -> None:
+    site = Site()
+    uid = site.refused()
+    site.edit(uid, forbidden=True)
+    assert asked(site.live_on(10 * MINUTE)) == []
+    shown = site.record(uid).shown
+    assert shown is not None
+    assert (shown.message, shown.dues) == ("forbidden", ())
+
+
+def test_authors_of_very_many_are_told_one_after_the_other_when_they_are_asked_for() -> None:
+    site = Site()
+    uids = [site.refused() for _ in range(200)]
+    site.live_on(1.25 * FIRST)
+    told = [effect for effect in site.live_on(1) if isinstance(effect, ReportWaiting)]
+    assert len(told) <= 1 / site.rules.telling_interval + 1
+    site.live_on(5)
+    assert len({site.told(uid) for uid in uids}) == 1
+
+
+def test_a_refused_pod_that_is_changed_all_the_time_is_not_asked_for_each_time() -> None:
+    site = Site()
+    uid = site.refused()
+    done: list[str] = []
+    for number in range(200):
+        pod = site.pods[uid]
+        job = replace(pod.request.job, comment=f"change {number}")
+        site.write(pod._replace(request=replace(pod.request, job=job)))
+        done += asked(site.live_on(0.1))
+        if number == 0:
+            assert done == [uid]  # the first is heard at once
+    assert len(done) <= 3
+    again: list[str] = []
+    for _ in range(60):
+        site.ask()
+        site.answer()
+        again += asked(site.live_on(5))
+    assert again
+
+
+def test_others_are_told_why_they_wait_before_the_many_that_are_refused_until_another_time() -> None:
+    site = Site()
+    uids = [site.create_pod(request=asking()) for _ in range(500)]
+    site.live_on(30)
+    site.write(site.pods[uids[0]]._replace(touch=1))
+    site.live_on(1.5)
+    other = site.create_pod(obstacle="PersistentVolumeClaim x not found")
+    done = site.live_on(2)
+    assert any(isinstance(effect, ReportWaiting) and effect.uid == other for effect in done)

@@ -1,0 +1,774 @@
+"""Whose turn it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from extender.placement.line import Owner, kind_of, turn_of
+from extender.placement.placeholder import ConditionReason, Placeholder, State
+from extender.placement.places import Places
+from extender.placement.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
+from extender.placement.submit_queues import SubmitQueues
+from extender.request.annotations import DEFAULT_PREFIX as PREFIX
+from extender.request.pod import Pod
+from tests.builders import pod
+from tests.clock import CpuClock
+
+
+class Line:
+    """A window, and the placeholders that it follows."""
+
+    def __init__(self, size: int = 10) -> None:
+        self.window = SubmitQueue(size, 1.0, Places(10_000))
+        self.now = 0.0
+        self.pods: dict[str, Pod] = {}
+
+    def put(self, uid: str, state: State, *, why: str | None = None, **fields: Any) -> None:
+        """`why` is Slurm's pending reason; the fields are the Pod's, with its account and its CPUs."""
+        if fields or uid not in self.pods:
+            self.pods[uid] = self._pod(uid, **fields)
+        self._follow(
+            Placeholder(self.pods[uid], state, cause=ConditionReason(why, "by Slurm") if why else None)
+        )
+
+    def ask(self, uid: str) -> None:
+        """It is asked for on the fast path."""
+        self._follow(Placeholder(self._pod(uid), State.SUBMITTING, immediate=True))
+
+    def refuse(self, uid: str) -> None:
+        """Slurm refuses a submission for now."""
+        busy = ConditionReason("SlurmBusy", "MaxJobCount")
+        self._follow(Placeholder(self.pods[uid], State.SUBMITTING, cause=busy, not_before=inf))
+
+    def take(self, then: State = State.QUEUED) -> list[str]:
+        """Lets everybody whose turn it is go on to a state."""
+        taken = []
+        for uid in self.window.turns(self.now):
+            taken.append(uid)
+            self.put(uid, then)
+        return taken
+
+    def _pod(self, uid: str, account: str = "a", cpu: str = "1", **fields: Any) -> Pod:
+        return pod(uid=uid, cpu=cpu, annotations={PREFIX + "account": account})._replace(**fields)
+
+    def _follow(self, placeholder: Placeholder) -> None:
+        self.window.follow(placeholder, self.now)
+
+
+def test_turns_go_by_priority_then_by_age_then_by_uid() -> None:
+    line = Line()
+    line.put("late", State.SEEN, created="2026-01-02T00:00:00Z")
+    line.put("b", State.SEEN, created="2026-01-01T00:00:00Z")
+    line.put("a", State.SEEN, created="2026-01-01T00:00:00Z")
+    line.put("high", State.SEEN, created="2026-01-03T00:00:00Z", priority=5)
+    line.put("low", State.SEEN, created="2026-01-01T00:00:00Z", priority=-5)
+    assert line.take() == ["high", "a", "b", "late", "low"]
+
+
+def test_no_more_wait_in_slurm_than_the_window_holds() -> None:
+    line = Line(size=2)
+    for uid in "abcd":
+        line.put(uid, State.SEEN)
+    assert line.take() == ["a", "b"]
+    assert line.take() == []
+
+
+def test_a_submission_under_way_has_its_place() -> None:
+    line = Line(size=1)
+    line.put("a", State.SUBMITTING)
+    line.put("b", State.SEEN)
+    assert line.take() == []
+    line.put("a", State.QUEUED)
+    assert line.take() == []
+
+
+def test_a_question_on_the_fast_path_has_its_place() -> None:
+    line = Line(size=1)
+    line.ask("a")
+    line.put("b", State.SEEN)
+    assert line.take() == []
+
+
+def test_a_job_that_starts_or_ends_makes_room() -> None:
+    for state in (State.ALLOCATED, State.RELEASING, State.REFUSED, State.EVICTING, State.DONE):
+        line = Line(size=1)
+        line.put("a", State.QUEUED)
+        line.put("b", State.SEEN)
+        line.put("a", state)
+        assert line.take() == ["b"], state
+
+
+def test_who_leaves_the_line_is_passed_over() -> None:
+    line = Line()
+    line.put("a", State.SEEN)
+    line.put("b", State.SEEN)
+    line.put("a", State.DONE)
+    assert line.take() == ["b"]
+
+
+def test_who_comes_back_gets_one_turn() -> None:
+    line = Line()
+    line.put("a", State.SEEN)
+    line.put("a", State.REFUSED)
+    line.put("a", State.SEEN)
+    line.put("a", State.SEEN)
+    assert line.take() == ["a"]
+    assert line.take() == []
+
+
+def test_a_next_attempt_gets_a_turn_of_its_own() -> None:
+    line = Line()
+    line.put("a", State.SEEN)
+    assert line.take(State.ALLOCATED) == ["a"]
+    line.put("a", State.SEEN)
+    assert line.take() == ["a"]
+
+
+def test_the_fast_path_is_open_while_nothing_of_ours_waits() -> None:
+    line = Line()
+    assert line.window.fast(0.0)
+    line.ask("a")
+    assert line.window.fast(0.0)
+    line.put("b", State.QUEUED)
+    assert not line.window.fast(0.0)
+    line.put("b", State.ALLOCATED)
+    assert line.window.fast(0.0)
+
+
+def test_a_queued_submission_closes_the_fast_path_before_slurm_has_taken_it() -> None:
+    line = Line()
+    line.put("a", State.SUBMITTING)
+    assert not line.window.fast(0.0)
+
+
+def test_a_refusal_on_the_fast_path_rests_it_for_a_while() -> None:
+    line = Line()
+    line.window.had_no_room(10.0)
+    assert not line.window.fast(10.9)
+    assert line.window.fast(11.0)
+
+
+def submitting(line: Line) -> list[str]:
+    return line.take(State.SUBMITTING)
+
+
+def test_who_is_refused_for_now_gives_its_place_to_those_of_another_size() -> None:
+    line = Line(size=2)
+    for uid in ("a1", "a2", "a3"):
+        line.put(uid, State.SEEN, priority=5)
+    line.put("b", State.SEEN, cpu="2")
+    assert submitting(line) == ["a1", "a2"]
+    line.refuse("a1")
+    line.refuse("a2")
+    assert submitting(line) == ["b"]
+    assert line.window.why("a3") == ConditionReason("SlurmBusy", "MaxJobCount")
+    assert line.window.why("b") is IN_LINE
+
+
+def test_one_of_those_that_were_refused_tries_again_after_a_rest_and_the_others_follow() -> None:
+    line = Line()
+    for uid in "abcdef":
+        line.put(uid, State.SEEN)
+    for uid in submitting(line):
+        line.refuse(uid)
+    assert submitting(line) == []
+    line.now = line.window.opens
+    assert submitting(line) == ["a"]
+    assert submitting(line) == []
+    line.put("a", State.QUEUED)
+    assert submitting(line) == ["b", "c"]
+    line.put("b", State.QUEUED)
+    line.put("c", State.QUEUED)
+    assert submitting(line) == ["d", "e", "f"]
+
+
+def test_a_refusal_while_others_of_its_kind_are_let_through_again_closes_their_line() -> None:
+    line = Line()
+    for uid in "abcd":
+        line.put(uid, State.SEEN)
+    for uid in submitting(line):
+        line.refuse(uid)
+    line.now = line.window.opens
+    (first,) = submitting(line)
+    line.put(first, State.QUEUED)
+    for uid in submitting(line):
+        line.refuse(uid)
+    assert submitting(line) == []
+
+
+def test_a_line_that_is_refused_again_and_again_is_asked_less_and_less_often() -> None:
+    line = Line()
+    line.put("a", State.SEEN)
+    tries = 0
+    while line.now < 600:
+        tries += len(submitting(line))
+        line.refuse("a")
+        line.now = line.window.opens
+    assert 600 / 15 < tries < 60
+
+
+def test_a_try_that_is_never_answered_does_not_close_its_line_for_ever() -> None:
+    line = Line()
+    line.put("a", State.SEEN)
+    line.put("b", State.SEEN)
+    for uid in submitting(line):
+        line.refuse(uid)
+    line.now = line.window.opens
+    assert submitting(line) == ["a"]
+    line.now = line.window.opens
+    assert submitting(line) == ["b"]
+
+
+def test_a_pod_of_higher_priority_that_comes_later_is_the_first_to_try_again() -> None:
+    line = Line()
+    line.put("a", State.SEEN)
+    for uid in submitting(line):
+        line.refuse(uid)
+    line.put("high", State.SEEN, priority=5)
+    line.now = line.window.opens
+    assert submitting(line) == ["high"]
+
+
+def test_news_of_the_nodes_ends_a_rest() -> None:
+    line = Line()
+    line.put("a", State.SEEN)
+    for uid in submitting(line):
+        line.refuse(uid)
+    line.window.wake()
+    assert submitting(line) == ["a"]
+
+
+def refused_sizes(line: Line, number: int) -> None:
+    """So many sizes of one owner, of which Slurm takes none."""
+    for each in range(1, number + 1):
+        line.put(f"{each:03}", State.SEEN, cpu=str(each))
+    while gone := submitting(line):
+        for uid in gone:
+            line.refuse(uid)
+
+
+def test_many_sizes_that_were_refused_are_tried_again_a_few_at_a_time() -> None:
+    line = Line(size=1000)
+    refused_sizes(line, 500)
+    tried = 0
+    while line.now < 60:
+        line.now = max(line.now, line.window.opens)
+        for uid in submitting(line):
+            line.refuse(uid)
+            tried += 1
+    assert 500 <= tried <= 620, "ten a second: each size within a minute"
+
+
+def test_when_slurm_takes_one_size_again_more_and_more_of_the_others_follow() -> None:
+    line = Line(size=1000)
+    refused_sizes(line, 500)
+    while line.now < 3:
+        line.now = max(line.now, line.window.opens)
+        line.take()
+    assert len(line.window._node_status) > 400
+
+
+def test_news_of_the_nodes_lets_a_few_of_many_sizes_try_at_once() -> None:
+    line = Line(size=1000)
+    refused_sizes(line, 500)
+    line.window.wake()
+    assert len(submitting(line)) == 10
+
+
+def test_who_leaves_again_and_again_leaves_nothing_behind() -> None:
+    line = Line(size=1)
+    line.put("queued", State.QUEUED)
+    for number in range(1000):
+        line.put(f"low-{number}", State.SEEN)
+        line.put("stays", State.SEEN)
+        line.window.forget(f"low-{number}")
+    (only,) = line.window._lines.values()
+    assert len(only.waiting._heap) < 100
+
+
+def put(windows: SubmitQueues, partition: str, state: State, uid: str = "u") -> None:
+    windows.follow(partition, Placeholder(pod(uid=uid), state), 0.0)
+
+
+def test_every_partition_has_a_window_of_its_own() -> None:
+    windows = SubmitQueues(1, 1.0, 10_000)
+    put(windows, "a", State.QUEUED)
+    assert not windows["a"].fast(0.0)
+    assert windows["b"].fast(0.0)
+    put(windows, "a", State.SEEN, "a")
+    put(windows, "b", State.SEEN, "b")
+    assert list(windows.turns(0.0)) == [("b", "b")]
+
+
+def test_who_changes_its_partition_leaves_the_line_and_the_place_it_had() -> None:
+    windows = SubmitQueues(1, 1.0, 10_000)
+    put(windows, "a", State.SEEN)
+    put(windows, "b", State.SEEN)
+    assert list(windows.turns(0.0)) == [("b", "u")]
+    put(windows, "b", State.QUEUED)
+    put(windows, "a", State.QUEUED)
+    assert windows["b"].fast(0.0)
+    assert not windows["a"].fast(0.0)
+
+
+def test_who_is_over_is_forgotten() -> None:
+    windows = SubmitQueues(1, 1.0, 10_000)
+    put(windows, "a", State.QUEUED)
+    put(windows, "a", State.SEEN, "next")
+    assert list(windows.turns(0.0)) == []
+    windows.forget("u")
+    assert list(windows.turns(0.0)) == [("a", "next")]
+    windows.forget("never-heard-of")
+
+
+def test_a_partition_that_nobody_is_in_costs_nothing() -> None:
+    windows = SubmitQueues(1, 1.0, 10_000)
+    for number in range(100):
+        put(windows, f"p{number}", State.SEEN)
+        for _ in windows.turns(0.0):
+            windows.forget("u")
+    assert not windows._by_partition
+    assert windows.opens == inf
+
+
+# Owners
+
+
+def many(line: Line, account: str, number: int, **fields: Any) -> None:
+    for each in range(number):
+        line.put(f"{account}{each:04}", State.SEEN, account=account, **fields)
+
+
+def shares(uids: list[str]) -> dict[str, int]:
+    return Counter(uid[0] for uid in uids)
+
+
+def test_an_owner_alone_has_the_whole_window() -> None:
+    line = Line(size=20)
+    many(line, "a", 100)
+    assert len(line.take()) == 20
+
+
+def test_owners_take_turns_whatever_their_pods_priorities() -> None:
+    line = Line(size=6)
+    many(line, "a", 10, priority=1000)
+    many(line, "b", 10)
+    many(line, "c", 1)
+    assert shares(line.take()) == {"a": 3, "b": 2, "c": 1}
+
+
+def test_who_comes_last_gets_a_share_at_once_beyond_a_full_window() -> None:
+    line = Line(size=20)
+    many(line, "a", 100)
+    line.take()
+    for position, account in enumerate("bcdefgh", 2):
+        many(line, account, 100)
+        assert shares(line.take()) == {account: 20 // position}
+
+
+def test_what_a_window_holds_beyond_its_size_is_worn_off_before_the_first_goes_on() -> None:
+    line = Line(size=4)
+    many(line, "a", 100)
+    line.take()
+    many(line, "b", 2)
+    assert shares(line.take()) == {"b": 2}
+    for number in range(2):
+        line.put(f"a{number:04}", State.ALLOCATED, account="a")
+        assert line.take() == []
+    line.put("a0002", State.ALLOCATED, account="a")
+    assert line.take() == ["a0004"]
+
+
+def test_an_owner_of_few_goes_before_one_of_many_when_a_place_becomes_free() -> None:
+    line = Line(size=4)
+    many(line, "a", 100)
+    many(line, "b", 100)
+    assert shares(line.take()) == {"a": 2, "b": 2}
+    line.put("b0000", State.ALLOCATED, account="b")
+    assert line.take() == ["b0002"]
+
+
+def test_owners_with_as_many_go_one_after_the_other() -> None:
+    line = Line(size=4)
+    for account in "abc":
+        many(line, account, 5)
+    last = line.take()[-1]
+    gone = [last]
+    for _ in range(6):
+        line.put(last, State.ALLOCATED)
+        (last,) = line.take()
+        gone.append(last)
+    assert [uid[0] for uid in gone] == list("abcabca")
+
+
+def test_jobs_that_wait_for_their_owner_count_against_that_owner_alone() -> None:
+    line = Line(size=4)
+    many(line, "a", 100)
+    for uid in line.take():
+        line.put(uid, State.QUEUED, account="a", why="QOSMaxJobsPerUserLimit")
+    assert line.take() == []
+    many(line, "b", 100)
+    assert shares(line.take()) == {"b": 4}
+
+
+def test_jobs_that_wait_for_nodes_count_against_everybody() -> None:
+    line = Line(size=4)
+    many(line, "a", 100)
+    for uid in line.take():
+        line.put(uid, State.QUEUED, account="a", why="Resources")
+    many(line, "b", 100)
+    assert shares(line.take()) == {"b": 2}
+
+
+def test_a_job_that_waits_for_its_owner_overtakes_nobody_and_leaves_the_fast_path_open() -> None:
+    line = Line()
+    line.put("a", State.QUEUED, why="JobHeldUser")
+    assert line.window.fast(0.0)
+    line.put("a", State.QUEUED, why="Priority")
+    assert not line.window.fast(0.0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"user-id": "7"}, {"account": "b"}, {"qos": "high"}, {"reservation": "r"}],
+    ids=str,
+)
+def test_an_owner_is_a_user_an_account_a_qos_and_a_reservation(other: dict[str, str]) -> None:
+    assert owner({}) == owner({"group-id": "5", "partition": "p"})
+    assert owner(other) != owner({})
+
+
+def test_the_order_of_a_list_and_the_case_of_a_name_make_no_other_owner() -> None:
+    assert owner({"qos": "a,B", "account": "Lab"}) == owner({"qos": "b,A", "account": "lab"})
+
+
+def test_where_pods_have_no_user_their_namespace_takes_its_place() -> None:
+    assert owner({}, "red") != owner({}, "blue")
+    assert owner({"user-id": "7"}, "red") == owner({"user-id": "7"}, "blue")
+
+
+@pytest.mark.parametrize(("why", "places"), [("JobHeldAdmin", 10), ("ReqNodeNotAvail", 5)])
+def test_jobs_of_one_namespace_that_cannot_start_keep_no_other_from_slurm(why: str, places: int) -> None:
+    """None of them has a user. Those that are held leave the whole window, the others a share of it."""
+    line = Line(size=10)
+    for number in range(20):
+        line.put(f"red-{number:02}", State.SEEN, namespace="red")
+    for uid in line.take():
+        line.put(uid, State.QUEUED, why=why)
+    for number in range(20):
+        line.put(f"blue-{number:02}", State.SEEN, namespace="blue")
+    assert line.take() == [f"blue-{number:02}" for number in range(places)]
+
+
+def owner(annotations: dict[str, str], namespace: str = "default") -> Owner:
+    named = {PREFIX + name: value for name, value in annotations.items()}
+    return Owner.of(pod(annotations=named, namespace=namespace))
+
+
+def test_the_order_within_an_owner_is_kept_across_sizes() -> None:
+    line = Line(size=100)
+    for number in range(50):
+        line.put(f"{number:02}", State.SEEN, cpu=str(1 + number % 7), priority=number % 3)
+    gone = line.take()
+    assert gone == sorted(gone, key=lambda uid: (-(int(uid) % 3), uid))
+
+
+# Slurm's MaxJobCount
+
+
+def fill(
+    windows: SubmitQueues, partition: str, account: str, number: int, user: int | None = None
+) -> list[str]:
+    """Lets an owner have so many Pods, and returns those that went, of all owners."""
+    for each in range(number):
+        uid = f"{partition}{account}{each}"
+        windows.follow(partition, waiting(uid, account, user), 0.0)
+    return go(windows, account, user)
+
+
+def go(windows: SubmitQueues, account: str = "a", user: int | None = None) -> list[str]:
+    """Lets all go whose turn it is. Whoever has its place already keeps the owner that it had."""
+    gone = []
+    while True:
+        for name, uid in windows.turns(0.0):
+            gone.append(uid)
+            windows.follow(name, waiting(uid, account, user)._replace(state=State.QUEUED), 0.0)
+        if windows.opens > 0.0:
+            return gone
+
+
+def waiting(uid: str, account: str, user: int | None) -> Placeholder:
+    seen = pod(uid=uid, annotations={PREFIX + "account": account})
+    job = replace(seen.request.job, user_id=user)
+    return Placeholder(seen._replace(request=replace(seen.request, job=job)))
+
+
+def waits(windows: SubmitQueues, uid: str) -> bool:
+    return windows.why(uid) is NO_PLACE
+
+
+def test_a_user_has_at_most_a_quarter_of_the_places_however_many_partitions_it_asks_for() -> None:
+    windows = SubmitQueues(1000, 1.0, 2000)
+    gone = [uid for n in range(63) for uid in fill(windows, f"p{n},", "a", 100, user=7)]
+    assert len(gone) == 250
+    assert waits(windows, "p62,a99")
+    assert len(fill(windows, "main", "a", 300, user=8)) == 150, "a fifth of the others"
+
+
+def test_a_user_has_at_most_a_quarter_of_the_places_however_many_accounts_it_names() -> None:
+    windows = SubmitQueues(1000, 1.0, 2000)
+    for n in range(500):
+        windows.follow("main", waiting(f"{n}", f"account-{n}", 7), 0.0)
+    known = {f"{n}": waiting(f"{n}", f"account-{n}", 7) for n in range(500)}
+    gone = 0
+    for _ in range(10):
+        for name, uid in windows.turns(0.0):
+            windows.follow(name, known[uid]._replace(state=State.QUEUED), 0.0)
+            gone += 1
+    assert gone == 250
+    assert fill(windows, "main", "b", 1, user=8) == ["mainb0"]
+
+
+def test_the_last_tenth_is_kept_for_users_that_have_no_place() -> None:
+    windows = SubmitQueues(1000, 1.0, 2000)
+    taken = [len(fill(windows, "main", f"u{user}-", 300, user=user)) for user in range(1, 100)]
+    assert sum(taken[:20]) > 900
+    assert taken[20:] == [1] * 79
+
+
+def test_the_tokens_user_makes_way_for_others_when_they_come() -> None:
+    windows = SubmitQueues(1000, 1.0, 2000)
+    for n in range(60):
+        fill(windows, f"p{n}", "a", 1000)
+    assert windows["p0"]._places.left == 100
+    assert fill(windows, "main", "b", 5, user=8) == ["mainb0"]
+    windows.forget("p0a0")
+    assert go(windows, "b", 8) == [], "it has far more than a quarter, and there are others now"
+
+
+def test_places_go_to_all_partitions_of_a_user() -> None:
+    windows = SubmitQueues(1000, 1.0, 80)
+    for partition in "pqr":
+        fill(windows, partition, "a", 20, user=7)
+    held = [uid for uid in windows._of if not waits(windows, uid)]
+    assert len(held) == 10
+    gone, last = [], held
+    for _ in range(6):
+        windows.forget(last.pop(0))
+        (uid,) = go(windows, "a", 7)
+        gone.append(uid[0])
+    assert set(gone) == set("pqr")
+
+
+def test_all_partitions_share_what_max_job_count_leaves() -> None:
+    windows = SubmitQueues(1000, 1.0, 200)
+    assert len(fill(windows, "p", "a", 500)) == 20, "a fifth: a quarter of what it leaves"
+    assert len(fill(windows, "q", "a", 500)) == 16
+    assert len(fill(windows, "q", "b", 500)) == 13
+    for number in range(11, 61):
+        fill(windows, f"p{number}", "a", 500)
+    assert windows["p"]._places.left == 10, "a tenth is kept for other users"
+
+
+def test_partitions_that_wait_for_the_last_places_are_served_in_turn() -> None:
+    windows = SubmitQueues(1000, 1.0, 2)
+    assert fill(windows, "p", "a", 1) == ["pa0"]
+    for account in "bcd":
+        for partition in ("q", "r"):
+            assert fill(windows, partition, account, 1) == []
+    assert windows.why("qb0") is NO_PLACE
+    gone, last = [], "pa0"
+    for _ in range(6):
+        windows.forget(last)
+        for partition, last in windows.turns(0.0):
+            gone.append(last)
+            seen = pod(uid=last, annotations={PREFIX + "account": last[1]})
+            windows.follow(partition, Placeholder(seen, State.QUEUED), 0.0)
+    assert gone == ["qb0", "rb0", "qc0", "rc0", "qd0", "rd0"]
+
+
+@pytest.mark.alone
+def test_a_turn_among_20_000_sizes_costs_next_to_nothing() -> None:
+    windows, known = SubmitQueues(1000, 1.0, 10_000), {}
+    alike = pod(uid="alike")
+    for number in range(20_000):
+        job = replace(alike.request.job, memory_mb=number + 1)
+        request = replace(alike.request, job=job)
+        placeholder = Placeholder(alike._replace(uid=f"{number:05}", request=request))
+        known[placeholder.pod.uid] = placeholder
+        windows.follow("main", placeholder, 0.0)
+
+    def go() -> list[str]:
+        gone = []
+        for _, uid in windows.turns(0.0):
+            gone.append(uid)
+            windows.follow("main", known[uid]._replace(state=State.QUEUED), 0.0)
+        return gone
+
+    queued = go()
+    while windows.opens <= 0.0:
+        more = go()
+        assert len(more) <= 200, "others have their say in between"
+        queued += more
+    assert len(queued) == 1000
+    clock = CpuClock()
+    for uid in queued[:100]:
+        windows.follow("main", known[uid]._replace(state=State.ALLOCATED), 0.0)
+        assert len(go()) == 1
+    assert clock.read() / 100 < 0.002, "it took 12 ms when all lines were looked at"
+
+
+USERS = {"c": 7, "d": 7, "g": 8}
+"""Other accounts' Pods name no user."""
+
+
+class Refills(RuleBasedStateMachine):
+    """Pods of several owners come, go, start, and are refused and taken by Slurm, in any order, in two
+    partitions. The jobs of one user never start."""
+
+    size, most = 3, 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.windows = SubmitQueues(self.size, 1.0, 2 * self.most)
+        self.now = 0.0
+        self.states: dict[str, Placeholder] = {}
+
+    def put(self, uid: str, state: State, **fields: Any) -> None:
+        changes = {"not_before": 0.0, "cause": None} | fields
+        self.states[uid] = self.states[uid]._replace(state=state, **changes)
+        self.follow(uid)
+        self.refill()
+
+    def follow(self, uid: str) -> None:
+        placeholder = self.states[uid]
+        self.windows.follow(partition_of(placeholder), placeholder, self.now)
+
+    def those(self, *states: State) -> list[str]:
+        return [u for u, p in self.states.items() if p.state in states and not p.in_line]
+
+    def in_slurm(self) -> Counter[tuple[str, Owner]]:
+        return Counter(share_of(self.states[u]) for u in self.those(State.SUBMITTING, State.QUEUED))
+
+    def may_have_one_more(self, user: int | None) -> bool:
+        users = self.users()
+        own, left = users[user], self.most - sum(users.values())
+        alone = user is None and own == sum(users.values())
+        return not own or (left > 1 and (alone or own < (left + own) // 4))
+
+    def users(self) -> Counter[int | None]:
+        return Counter(user_of(self.states[u]) for u in self.those(State.SUBMITTING, State.QUEUED))
+
+    def refill(self) -> None:
+        for _, uid in self.windows.turns(self.now):
+            chosen = self.states[uid]
+            better = [
+                other
+                for other, p in self.states.items()
+                if p.in_line and alike(p, chosen) and turn_of(p.pod) < turn_of(chosen.pod)
+            ]
+            assert not better, f"{better} wait while {uid} goes"
+            assert self.may_have_one_more(user_of(chosen))
+            self.states[uid] = chosen._replace(state=State.SUBMITTING, not_before=0.0)
+            self.follow(uid)
+
+    @rule(
+        priority=st.integers(0, 2),
+        account=st.sampled_from("abcdg"),
+        partition=st.sampled_from("pq"),
+        cpu=st.sampled_from("12"),
+        namespace=st.sampled_from(["red", "blue"]),
+    )
+    def comes(self, priority: int, account: str, partition: str, cpu: str, namespace: str) -> None:
+        uid = f"{len(self.states):03}"
+        named = {PREFIX + "account": account, PREFIX + "partition": partition}
+        seen = pod(uid=uid, cpu=cpu, annotations=named, namespace=namespace)
+        job = replace(seen.request.job, user_id=USERS.get(account))
+        request = replace(seen.request, job=job)
+        self.states[uid] = Placeholder(seen._replace(priority=priority, request=request))
+        self.put(uid, State.SEEN)
+
+    @rule(data=st.data(), fate=st.sampled_from(["taken", "taken", "refused", "gone"]))
+    def is_answered(self, data: st.DataObject, fate: str) -> None:
+        if asked := self.those(State.SUBMITTING):
+            uid = data.draw(st.sampled_from(asked))
+            if fate == "refused":
+                self.put(
+                    uid, State.SUBMITTING, not_before=inf, cause=ConditionReason("SlurmBusy", "full")
+                )
+            else:
+                self.put(uid, State.QUEUED if fate == "taken" else State.RELEASING)
+
+    @rule(data=st.data(), reason=st.sampled_from(["QOSMaxJobsPerUserLimit", "Resources"]))
+    def is_told_why(self, data: st.DataObject, reason: str) -> None:
+        if queued := self.those(State.QUEUED):
+            uid = data.draw(st.sampled_from(queued))
+            self.put(uid, State.QUEUED, cause=ConditionReason(reason, "told by Slurm"))
+
+    @rule(data=st.data())
+    def starts(self, data: st.DataObject) -> None:
+        if queued := [uid for uid in self.those(State.QUEUED) if not is_greedy(self.states[uid])]:
+            self.put(data.draw(st.sampled_from(queued)), State.ALLOCATED)
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 20.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.refill()
+
+    @invariant()
+    def no_more_are_in_slurm_than_may(self) -> None:
+        node_status = self.in_slurm()
+        assert sum(node_status.values()) <= self.most
+        assert all(number <= self.size for number in node_status.values())
+
+    @invariant()
+    def an_owner_without_any_in_slurm_waits_for_nothing_but_a_refusal_or_its_users_places(self) -> None:
+        node_status = self.in_slurm()
+        waits = (p for p in self.states.values() if p.in_line and not node_status[share_of(p)])
+        if any(self.may_have_one_more(user_of(p)) for p in waits) and self.users().total() < self.most:
+            assert self.now < self.windows.opens < inf
+
+    def teardown(self) -> None:
+        """Slurm takes everything from now on, and starts all but the greedy one's: nobody else is left
+        behind."""
+        for _ in range(200):
+            self.now += 20.0
+            self.refill()
+            for uid in self.those(State.SUBMITTING):
+                self.put(uid, State.QUEUED)
+            for uid in self.those(State.QUEUED):
+                if not is_greedy(self.states[uid]):
+                    self.put(uid, State.ALLOCATED)
+        assert not any(p.in_line and not is_greedy(p) for p in self.states.values())
+
+
+def partition_of(placeholder: Placeholder) -> str:
+    return placeholder.pod.request.job.partition or ""
+
+
+def share_of(placeholder: Placeholder) -> tuple[str, Owner]:
+    return partition_of(placeholder), Owner.of(placeholder.pod)
+
+
+def user_of(placeholder: Placeholder) -> int | None:
+    return placeholder.pod.request.job.user_id
+
+
+def alike(one: Placeholder, other: Placeholder) -> bool:
+    return share_of(one) == share_of(other) and kind_of(one) == kind_of(other)
+
+
+def is_greedy(placeholder: Placeholder) -> bool:
+    return placeholder.pod.request.job.account == "g"
+
+
+TestRefills = Refills.TestCase
+TestRefills.settings = settings(max_examples=100)

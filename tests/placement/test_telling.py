@@ -1,0 +1,114 @@
+"""When a Pod that waits is told why, and what is told again."""
+
+from __future__ import annotations
+
+from extender.placement.config import PlacementConfig
+from extender.placement.events import ReportWaiting
+from extender.placement.placeholder import State
+from tests.placement.ledger_world import LOST, World
+from tests.placement.test_ledger import settle, state_of
+
+HALF_AN_HOUR = PlacementConfig().telling_again
+SOON = 3600
+"""A time of Slurm's, in a world that begins at 0."""
+
+
+def told(world: World, seconds: float = 0.0, step: float = 10.0) -> list[ReportWaiting]:
+    """What is told while this time passes."""
+    words = [e for e in settle(world) if isinstance(e, ReportWaiting)]
+    for _ in range(round(seconds / step)):
+        world.pass_time(step)
+        words += [e for e in settle(world) if isinstance(e, ReportWaiting)]
+    return words
+
+
+def one_that_waits() -> tuple[World, str, int]:
+    """A world in which one Pod's job waits, and its author has been told so."""
+    world = World()
+    for _ in range(2):
+        bound = world.create_pod()
+        settle(world)
+        world.bind(bound)
+    uid = world.create_pod()
+    (word,) = told(world, 20.0)
+    assert (word.uid, word.event_alone) == (uid, False)
+    assert word.cause.normal
+    assert word.job_id is not None
+    return world, uid, word.job_id
+
+
+def test_a_pod_that_waits_is_told_again_every_half_hour_by_an_event_alone() -> None:
+    world, uid, _ = one_that_waits()
+    for _ in range(4):
+        assert told(world, HALF_AN_HOUR - 20.0) == []
+        (again,) = told(world, 20.0)
+        assert (again.uid, again.event_alone) == (uid, True)
+
+
+def test_another_start_that_slurm_expects_is_told_with_the_next_repetition() -> None:
+    world, _, job_id = one_that_waits()
+    world.change_job(job_id, start_time=SOON)
+    (first,) = told(world, 20.0)
+    assert "Slurm expects it to start" in first.cause.words
+    assert not first.event_alone, "that there is a plan is news"
+    for minute in range(1, 20):
+        world.change_job(job_id, start_time=SOON + 60 * minute)
+        assert told(world, 60.0) == []
+    world.change_job(job_id, start_time=None)
+    assert told(world, 60.0) == []
+    world.change_job(job_id, start_time=SOON + 3600)
+    (again,) = told(world, HALF_AN_HOUR - 20 * 60.0)
+    assert not again.event_alone, "the condition has the new time too"
+    assert again.cause.words != first.cause.words
+
+
+def test_another_reason_is_told_at_once_and_again_half_an_hour_after_that() -> None:
+    world, _, job_id = one_that_waits()
+    assert told(world, HALF_AN_HOUR / 2) == []
+    world.change_job(job_id, reason="Priority")
+    (other,) = told(world, 20.0)
+    assert (other.cause.reason, other.event_alone) == ("Priority", False)
+    assert told(world, HALF_AN_HOUR - 20.0) == []
+    assert [word.cause.reason for word in told(world, 20.0)] == ["Priority"]
+
+
+def test_a_pod_that_waits_no_more_is_told_nothing_again() -> None:
+    world, uid, _ = one_that_waits()
+    world.remove_pod("u1")
+    settle(world)
+    world.schedule()
+    world.ask()
+    world.answer()
+    settle(world)
+    world.bind(uid)
+    settle(world)
+    assert state_of(world, uid) is State.BOUND
+    assert told(world, 2 * HALF_AN_HOUR) == []
+
+
+def test_a_repetition_that_fails_is_made_up_for_by_the_next() -> None:
+    world, _, _ = one_that_waits()
+    told(world, HALF_AN_HOUR - 20.0)
+    world.pass_time(20.0)
+    (again,) = (e for e in world.effects if isinstance(e, ReportWaiting))
+    world.effects.remove(again)
+    world.finish(again, LOST)
+    assert told(world, HALF_AN_HOUR - 20.0) == []
+    assert len(told(world, 20.0)) == 1
+
+
+def test_very_many_are_told_again_one_after_the_other() -> None:
+    world = World(PlacementConfig(window=1, fast_path=False))
+    for _ in range(200):
+        world.create_pod()
+    interval = world.rules.telling_interval
+    assert len(told(world, 300 * interval, interval)) == 200
+    world.pass_time(HALF_AN_HOUR - 300 * interval)
+    counts = []
+    for _ in range(300):
+        words = told(world)
+        assert all(word.event_alone for word in words)
+        counts.append(len(words))
+        world.pass_time(interval)
+    assert max(counts) == 1
+    assert sum(counts) == 200

@@ -1,0 +1,192 @@
+"""What the author of a Pod that waits in Slurm reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from extender.cluster.equipment import Equipment
+from extender.placement.config import Context, PlacementConfig
+from extender.placement.pending_reasons import PENDING_REASONS
+from extender.placement.placeholder import ConditionReason
+from extender.placement.waiting import granted, in_words, why_it_waits
+from extender.request.pod import Pod
+from slurm_client.model import Job, JobState, Partition
+from tests.builders import PREFIX, pod, view
+from wellknown.allocation import Allocation
+
+_13_11 = int(datetime(2026, 11, 24, 13, 11, 59, tzinfo=UTC).timestamp())
+_15_40 = int(datetime(2026, 11, 24, 15, 40, tzinfo=UTC).timestamp())
+DAY = 86_400
+PENDING = JobState("PENDING")
+JOB = Job(54271915, PENDING, partition="main", reason="Resources", submit_time=_13_11)
+LARGE = pod(cpu="8", memory="8Gi", gpus=2)
+VIEW = view(partitions=[Partition("main", (), max_time_minutes=24 * 60)])
+AT = Context(0.0, PlacementConfig(), VIEW, {"main": Equipment(4, 4096, {"gpu": 8})})
+
+WAITS = (
+    "Slurm job 54271915 has waited in partition main since 24 Nov 13:11 UTC: all fitting nodes are in"
+    " use (Resources); it asks for 8 CPUs, 8 GiB, 2 GPUs. Slurm expects it to start about 15:40 UTC."
+)
+BY_ITS_AUTHOR = (
+    'its author holds it by the annotation priority: "0", until an admin of Slurm releases it'
+)
+TOO_LONG = "its time limit of 2 days is longer than the 1 day that its partition allows"
+TOO_LARGE = "no node of its partition has more than 4 CPUs, 4 GiB"
+GRANTED = (
+    "Slurm job 54271915 runs on Node node-3; the Pod waited 4 min 10 s, 30 ms of it for slurm-extender"
+)
+EXAMPLES = (WAITS, BY_ITS_AUTHOR, TOO_LONG, TOO_LARGE)
+"""What docs/waiting.md shows."""
+
+
+def told(of: Pod = LARGE, **job: Any) -> ConditionReason:
+    return why_it_waits(replace(JOB, **job), of, AT)
+
+
+def test_a_pod_that_waits_is_told_why_since_when_for_what_and_until_when() -> None:
+    cause = told(start_time=_15_40)
+    assert cause.words == WAITS
+    assert (cause.reason, cause.normal) == ("Resources", True)
+
+
+def test_when_it_starts_is_no_news_and_all_else_is() -> None:
+    assert told(start_time=_15_40) == told(start_time=_15_40 + 600) == told()
+    assert told() != told(reason="Priority")
+    assert told() != told(submit_time=_13_11 + 60)
+    assert told() != told(partition="spare")
+
+
+def test_a_start_on_another_day_has_its_day() -> None:
+    assert told(start_time=_15_40 + DAY).words.endswith("it to start about 25 Nov 15:40 UTC.")
+
+
+def test_a_start_that_is_a_year_away_is_planned_behind_jobs_without_a_time_limit() -> None:
+    words = told(start_time=_15_40 + 365 * DAY).words
+    assert words.endswith(
+        "2 GPUs. Slurm cannot plan when it starts: jobs before it have no time limit, or one of months."
+    )
+
+
+def test_a_start_that_slurm_does_not_tell_is_not_told() -> None:
+    assert told().words.endswith("it asks for 8 CPUs, 8 GiB, 2 GPUs.")
+    assert told(start_time=_15_40, held=True).words == told().words
+
+
+def test_times_that_are_none_do_no_harm() -> None:
+    assert "main: all fitting" in told(submit_time=None, start_time=_15_40 + 365 * DAY).words
+    assert told(submit_time=2**62, start_time=2**62).words
+
+
+def test_what_slurm_says_at_length_is_told_on_one_line_and_is_no_news() -> None:
+    words = "Job is at or exceeds QOS high's\n group wall limit of 60 with 61"
+    cause = told(reason="QOSGrpWallLimit", state_description=words)
+    assert cause.words.endswith(
+        " Slurm says: Job is at or exceeds QOS high's group wall limit of 60 with 61."
+    )
+    assert cause == told(reason="QOSGrpWallLimit", state_description=words.replace("61", "62"))
+
+
+def held_by(priority: str | None) -> Pod:
+    asked = {} if priority is None else {PREFIX + "priority": priority}
+    return pod(annotations=asked)
+
+
+def test_a_job_that_its_author_holds_is_told_to_be_held_by_its_author() -> None:
+    assert f": {BY_ITS_AUTHOR} (JobHeldUser);" in told(held_by("0"), reason="JobHeldUser").words
+
+
+@pytest.mark.parametrize(
+    ("priority", "reason"), [(None, "JobHeldUser"), ("7", "JobHeldUser"), ("0", "JobHeldAdmin")]
+)
+def test_a_job_that_somebody_else_holds_is_not(priority: str | None, reason: str) -> None:
+    words = told(held_by(priority), reason=reason).words
+    assert "its author" not in words
+    assert "releases it" in words
+
+
+def test_a_time_limit_that_is_too_long_is_told_with_what_is_allowed() -> None:
+    assert TOO_LONG in told(reason="PartitionTimeLimit", time_limit_minutes=2 * 24 * 60).words
+
+
+@pytest.mark.parametrize(
+    "job", [{"time_limit_minutes": None}, {"time_limit_minutes": 9000, "partition": "main,unknown"}]
+)
+def test_a_time_limit_that_is_not_known_is_not_told(job: dict[str, Any]) -> None:
+    words = told(reason="PartitionTimeLimit", **job).words
+    assert "its time limit is longer than its partition allows (PartitionTimeLimit)" in words
+
+
+@pytest.mark.parametrize("reason", ["PartitionConfig", "BadConstraints"])
+def test_a_job_that_no_node_can_ever_run_is_told_the_most_that_one_has(reason: str) -> None:
+    words = told(reason=reason).words
+    assert f": {TOO_LARGE} ({reason}); it asks for 8 CPUs, 8 GiB, 2 GPUs." in words
+
+
+def test_a_job_that_a_node_could_run_is_told_the_reason_alone() -> None:
+    plain = "the configuration of its partition does not let it start (PartitionConfig)"
+    assert plain in told(pod(cpu="1", memory="1Gi"), reason="PartitionConfig").words
+    assert plain in told(reason="PartitionConfig", partition="main,unknown").words
+    assert TOO_LARGE not in told(reason="Resources").words
+
+
+def test_amounts_that_differ_never_read_the_same() -> None:
+    request = LARGE.request
+    asks = LARGE._replace(request=replace(request, job=replace(request.job, memory_mb=16_001)))
+    at = replace(AT, equipment={"main": Equipment(8, 16_000, {"gpu": 8})})
+    words = why_it_waits(replace(JOB, reason="PartitionConfig"), asks, at).words
+    assert "has more than 16000 MiB (PartitionConfig); it asks for 8 CPUs, 16001 MiB, 2 GPUs." in words
+
+
+def test_what_a_pod_asks_for_is_told_in_plain_units() -> None:
+    whole = pod(cpu="1", memory="512Mi", gpus=1, annotations={PREFIX + "exclusive": "none"})
+    assert "it asks for a whole node with 1 CPU, 512 MiB, 1 GPU." in told(whole).words
+    some = LARGE.request.job
+    devices = (("gpu:h100", 2), ("shard", 3))
+    odd = LARGE._replace(request=replace(LARGE.request, job=replace(some, memory_mb=8704, gres=devices)))
+    assert "it asks for 8 CPUs, 8.5 GiB, 2 GPUs (h100), 3 of the GRES shard." in told(odd).words
+
+
+@pytest.mark.parametrize("reason", [row.name for row in PENDING_REASONS])
+def test_no_message_is_longer_than_kubernetes_takes(reason: str) -> None:
+    words = told(
+        reason=reason,
+        partition=",".join(f"partition{number}" for number in range(90)),
+        state_description="x" * 5000,
+        start_time=_15_40 + 365 * DAY,
+    ).words
+    assert f"({reason})" in words
+    assert "Slurm cannot plan" in words
+    assert len(words) < 1024
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0304, "30 ms"),
+        (1.9, "1 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (250, "4 min 10 s"),
+        (3601, "1 h"),
+        (3660, "1 h 1 min"),
+        (DAY, "1 day"),
+        (2 * DAY + 5 * 3600 + 59, "2 days 5 h"),
+    ],
+)
+def test_how_long_something_lasts_is_told_in_two_units_at_most(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words
+
+
+def test_a_pod_that_waited_is_told_what_it_got_and_what_of_the_wait_was_ours() -> None:
+    allocation = Allocation(54271915, "node-3")
+    assert granted(allocation, 250.4, 0.03).words == GRANTED
+    assert granted(allocation, None, 0.03).words == "Slurm job 54271915 runs on Node node-3"
+
+
+def test_a_clock_that_was_set_makes_no_wait_shorter_than_our_part_of_it() -> None:
+    words = granted(Allocation(7, "n1"), -3600.0, 0.5).words
+    assert words == "Slurm job 7 runs on Node n1; the Pod waited 500 ms, 500 ms of it for slurm-extender"

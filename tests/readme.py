@@ -1,0 +1,31 @@
+"""What README shows, as a reader would copy it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+Session = tuple[tuple[str, str], ...]
+"""Commands of a shell, each with what it prints."""
+
+
+def first_pod() -> str:
+    """Returns the YAML of the first Pod."""
+    return README.split("```yaml\n", 1)[1].split("```", 1)[0]
+
+
+def seen_of_the_first_pod() -> Session:
+    """Returns what kubectl and squeue are said to print of it: the indented lines that follow."""
+    told = README.split("```yaml\n", 1)[1].split("```", 1)[1]
+    lines = re.match(r"\s*\n((?:    .*\n)+)", told)
+    assert lines is not None, "nothing is shown after the first Pod"
+    return session(lines[1])
+
+
+def session(text: str) -> Session:
+    """Reads indented lines: `$ command`, and what it prints."""
+    shown = [line.removeprefix("    ") for line in text.splitlines(keepends=True)]
+    _, *parts = re.split(r"^\$ ", "".join(shown), flags=re.MULTILINE)
+    return tuple((command, printed) for command, _, printed in (part.partition("\n") for part in parts))

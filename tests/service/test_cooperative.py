@@ -1,0 +1,78 @@
+"""Long work that gives way."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from time import perf_counter
+
+import pytest
+
+from service import cooperative
+from service.cooperative import OneByOne, by_turns
+from tests.service.turns import turns_of_others
+
+ITEMS = 100
+
+
+class Clock:
+    """Moves on only where the work takes time."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+
+    def __call__(self) -> float:
+        return self.now_ms / 1000
+
+
+async def _all(each_ms: float, clock: Clock, seen: list[int]) -> None:
+    async for item in by_turns(range(ITEMS)):
+        clock.now_ms += each_ms
+        seen.append(item)
+
+
+@pytest.mark.parametrize(("each_ms", "given"), [(5.0, 100), (1.01, 50), (0.21, 10), (0.001, 0)])
+async def test_others_get_a_turn_every_two_milliseconds(
+    each_ms: float, given: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, seen = Clock(), list[int]()
+    monkeypatch.setattr(cooperative, "perf_counter", clock)
+    assert abs(await turns_of_others(_all(each_ms, clock, seen)) - given) <= 2
+    assert seen == [*range(ITEMS)]
+
+
+async def test_pieces_come_one_by_one_and_after_each_a_rest_as_long_as_it_took() -> None:
+    one_by_one, done = OneByOne(), list[tuple[int, float, float]]()
+
+    async def work(number: int) -> None:
+        began = perf_counter()
+        while perf_counter() < began + 0.01 * (1 + number % 2):
+            pass
+        done.append((number, began, perf_counter()))
+
+    await asyncio.gather(*(one_by_one.does(lambda n=n: work(n)) for n in range(5)))  # type: ignore[misc]
+    assert [number for number, *_ in done] == [*range(5)]
+    for (_, began, ended), (_, next_began, _) in pairwise(done):
+        assert next_began - ended > ended - began - 0.001
+
+
+async def test_a_piece_that_follows_nothing_does_not_wait() -> None:
+    async def work() -> int:
+        return 7
+
+    async with asyncio.timeout(1):
+        assert await OneByOne().does(work) == 7
+
+
+async def test_a_defect_in_one_piece_does_not_stop_the_next() -> None:
+    one_by_one = OneByOne()
+
+    async def defect() -> None:
+        raise RuntimeError
+
+    async def work() -> int:
+        return 7
+
+    told = await asyncio.gather(one_by_one.does(defect), one_by_one.does(work), return_exceptions=True)
+    assert isinstance(told[0], RuntimeError)
+    assert told[1] == 7

@@ -1,0 +1,266 @@
+"""How requests are read and answered, whatever the verb."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from http import HTTPStatus
+from time import process_time
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from pydantic import BaseModel
+from structlog.testing import capture_logs
+from uvicorn.server import ServerState
+
+from service.http_server import Verbs, WholeReplies
+
+
+class Asked(BaseModel):
+    number: int
+
+
+class Answered:
+    """A verb that doubles a number, and what was observed of its requests."""
+
+    def __init__(self) -> None:
+        self.observed: list[tuple[str, HTTPStatus]] = []
+        self.application = Verbs(
+            {"/double": self._double}, lambda path, status, _: self.observed.append((path, status))
+        )
+        transport = httpx.ASGITransport(self.application)
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://extender")
+
+    async def _double(self, body: bytes) -> dict[str, int]:
+        number = Asked.model_validate_json(body).number
+        if number < 0:
+            raise RuntimeError("a defect")
+        return {"number": 2 * number}
+
+
+async def test_an_answer_is_json() -> None:
+    verbs = Answered()
+    answer = await verbs.client.post("/double", json={"number": 21})
+    assert (answer.json(), answer.headers["content-type"]) == ({"number": 42}, "application/json")
+    assert verbs.observed == [("/double", HTTPStatus.OK)]
+
+
+async def test_a_body_that_comes_in_pieces_is_put_together() -> None:
+    sent = await _exchange(
+        Answered().application,
+        {"type": "http.request", "body": b'{"num', "more_body": True},
+        {"type": "http.request", "body": b'ber": 4}', "more_body": False},
+    )
+    assert [message.get("body") for message in sent] == [None, b'{"number":8}']
+
+
+async def test_whoever_goes_away_before_the_end_of_a_body_is_not_answered() -> None:
+    verbs = Answered()
+    sent = await _exchange(
+        verbs.application,
+        {"type": "http.request", "body": b'{"number": 4}', "more_body": True},
+        {"type": "http.disconnect"},
+    )
+    assert (sent, verbs.observed) == ([], [])
+
+
+async def test_very_many_small_requests_at_once_leave_turns_to_all_else() -> None:
+    async def work(_: bytes) -> int:
+        until = process_time() + 0.005
+        while process_time() < until:
+            pass
+        return 1
+
+    application, gaps = Verbs({"/work": work}, lambda *_: None), [0.0]
+    message = {"type": "http.request", "body": b"", "more_body": False}
+    asked = [asyncio.ensure_future(_exchange(application, message, path="/work")) for _ in range(60)]
+    while not all(each.done() for each in asked):
+        before = process_time()
+        await asyncio.sleep(0)
+        gaps.append(process_time() - before)
+    assert all(each.result()[1]["body"] == b"1" for each in asked)
+    assert max(gaps) < 0.06  # of 0.3 s
+
+
+async def test_a_wrong_field_is_named() -> None:
+    verbs = Answered()
+    answer = await verbs.client.post("/double", json={"number": "many"})
+    assert answer.status_code == 400
+    assert "number: Input should be a valid integer" in answer.json()["Error"]
+    assert verbs.observed == [("/double", HTTPStatus.BAD_REQUEST)]
+
+
+async def test_a_defect_is_logged_and_answered() -> None:
+    with capture_logs() as logs:
+        answer = await Answered().client.post("/double", json={"number": -1})
+    assert (answer.status_code, answer.json()) == (
+        500,
+        {"Error": "internal error: see the extender's log"},
+    )
+    assert [(entry["path"], entry["exc_info"]) for entry in logs] == [("/double", True)]
+
+
+async def test_only_what_is_there_is_served_and_only_to_post() -> None:
+    """What is asked at random must not make a metric each."""
+    verbs = Answered()
+    assert (await verbs.client.post("/nothing", json={})).status_code == 404
+    wrong = await verbs.client.get("/double")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+    assert verbs.observed == []
+
+
+async def _exchange(
+    application: Verbs, *received: MutableMapping[str, Any], path: str = "/double"
+) -> list[Any]:
+    coming, sent = iter(received), []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return next(coming)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    await application({"type": "http", "method": "POST", "path": path}, receive, send)
+    return sent
+
+
+LARGE = 17 << 20
+
+
+class Waiting:
+    """A verb of which each large request waits to be let go."""
+
+    def __init__(self) -> None:
+        self.began: list[int] = []
+        self.works = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.application = Verbs({"/double": self._length}, lambda *_: None, lambda body: len(body) > 9)
+        transport = httpx.ASGITransport(self.application)
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://extender")
+
+    async def _length(self, body: bytes) -> int:
+        self.began.append(len(body))
+        if len(body) > 9:
+            self.works.set()
+            await self.go_on.wait()
+        return len(body)
+
+    async def asks(self, length: int) -> tuple[int, str]:
+        async with asyncio.timeout(5):
+            answer = await self.client.post("/double", content=b"x" * length)
+            return answer.status_code, answer.text
+
+
+async def test_a_large_request_waits_for_the_one_before_and_small_ones_for_none() -> None:
+    verb = Waiting()
+    asked = [asyncio.ensure_future(verb.asks(length)) for length in (10, 11)]
+    async with asyncio.timeout(5):
+        await verb.works.wait()
+    assert await verb.asks(9) == (200, "9")
+    assert verb.began == [10, 9]
+    verb.go_on.set()
+    assert await asyncio.gather(*asked) == [(200, "10"), (200, "11")]
+    assert verb.began == [10, 9, 11]
+
+
+async def test_who_goes_away_before_its_turn_is_not_worked_for() -> None:
+    verb = Waiting()
+    first = asyncio.ensure_future(verb.asks(10))
+    async with asyncio.timeout(5):
+        await verb.works.wait()
+        sent = await _exchange(
+            verb.application,
+            {"type": "http.request", "body": b"x" * 11, "more_body": False},
+            {"type": "http.disconnect"},
+        )
+    assert sent == []
+    verb.go_on.set()
+    assert await first == (200, "10")
+    assert await verb.asks(12) == (200, "12")
+    assert verb.began == [10, 12]
+
+
+@pytest.mark.parametrize(("length", "most"), [(LARGE, 1), (10, 256)])
+async def test_large_requests_that_wait_leave_place_for_others(length: int, most: int) -> None:
+    """Of the memory and the connections that a listener has."""
+    verb = Waiting()
+    asked = [asyncio.ensure_future(verb.asks(length)) for _ in range(most)]
+    async with asyncio.timeout(5):
+        await verb.works.wait()
+    assert await verb.asks(length) == (503, '{"Error":"too many large requests are waiting"}')
+    assert await verb.asks(9) == (200, "9")
+    verb.go_on.set()
+    assert set(await asyncio.gather(*asked)) == {(200, f"{length}")}
+    assert await verb.asks(length) == (200, f"{length}")
+
+
+LENGTH_AND_BODY = b'content-length: 12\r\n\r\n{"number":2}'
+
+
+class Recorded(asyncio.Transport):
+    """A connection on which nothing is carried: what was written, each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.written = asyncio.Event()
+        self._closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+        self.written.set()
+
+    def close(self) -> None:
+        self._closed = True
+
+    def is_closing(self) -> bool:
+        return self._closed
+
+
+def serving() -> tuple[WholeReplies, Recorded]:
+    """The extender's HTTP on a connection."""
+    connection, configuration = Recorded(), uvicorn.Config(Answered().application, log_config=None)
+    configuration.load()
+    protocol = WholeReplies(configuration, ServerState(), {})
+    protocol.connection_made(connection)
+    return protocol, connection
+
+
+@pytest.mark.parametrize("header", [b"", b"connection: close\r\n"])
+async def test_a_reply_is_written_at_once(header: bytes) -> None:
+    protocol, connection = serving()
+    protocol.data_received(b"POST /double HTTP/1.1\r\n" + header + LENGTH_AND_BODY)
+    async with asyncio.timeout(5):
+        await connection.written.wait()
+    (reply,) = connection.writes
+    assert reply.startswith(b"HTTP/1.1 200 OK")
+    assert reply.endswith(b'{"number":4}')
+    assert connection.is_closing() is bool(header)
+
+
+async def test_a_whole_reply_does_not_wait_for_the_event_loop() -> None:
+    protocol, connection = serving()
+    protocol.transport.write(b"head, ")
+    protocol.transport.write(b"body")
+    protocol.on_response_complete()
+    assert connection.writes == [b"head, body"]
+
+
+async def test_what_comes_before_a_reply_does_not_wait_for_it() -> None:
+    protocol, connection = serving()
+    protocol.data_received(
+        b"POST /double HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 12\r\n\r\n"
+    )
+    async with asyncio.timeout(5):
+        await connection.written.wait()
+    assert connection.writes == [b"HTTP/1.1 100 Continue\r\n\r\n"]
+
+
+async def test_who_goes_away_in_that_moment_is_not_written_to() -> None:
+    protocol, connection = serving()
+    protocol.transport.write(b"HTTP/1.1 200 OK")
+    connection.close()
+    await asyncio.sleep(0)
+    assert connection.writes == []

@@ -1,0 +1,432 @@
+"""Lost replies, odd replies and busy connections, against a scripted peer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import pytest
+import uvloop
+
+from slurm_client.errors import (
+    BadToken,
+    InvalidRequest,
+    JobIdTaken,
+    NeedsOperator,
+    NoRoomNow,
+    OtherJob,
+    OutcomeUnknown,
+    RetryLater,
+    SlurmError,
+    Unexplained,
+    Unreachable,
+)
+from slurm_client.http import Request
+from slurm_client.rest import SlurmRest
+from slurm_client.tokens import StaticToken
+from tests.slurm_client.bench import spec
+from tests.slurm_client.peer import Act, lost, peer, reply, slurm_error
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.slurm_client.peer import Peer
+
+CREATED = Act(reply(200, {"job_id": 7, "errors": []}))
+NO_JOBS = Act(reply(200, {"jobs": [], "errors": []}))
+
+
+@contextlib.asynccontextmanager
+async def client_of(served: Peer, **options: Any) -> AsyncIterator[SlurmRest]:
+    slurm = SlurmRest(served.url, StaticToken("token"), **options)
+    yield slurm
+    await slurm.aclose()
+
+
+async def test_a_connection_that_closed_before_the_reply_is_tried_again_at_once() -> None:
+    async with peer(lost(), CREATED) as served, client_of(served) as slurm:
+        assert await slurm.submit(spec(), 7) == 7
+        assert len(served.seen) == 2
+
+
+async def test_a_reply_lost_twice_leaves_the_outcome_unknown() -> None:
+    async with peer(lost(), lost()) as served, client_of(served) as slurm:
+        with pytest.raises(OutcomeUnknown, match=r"POST /slurm/v0\.0\.45/job/submit"):
+            await slurm.submit(spec(), 7)
+
+
+async def test_a_retried_creation_that_had_been_carried_out_says_that_the_id_is_taken() -> None:
+    taken = Act(reply(422, slurm_error(2011)), closes=True)
+    async with peer(lost(), taken) as served, client_of(served) as slurm:
+        with pytest.raises(JobIdTaken):
+            await slurm.submit(spec(), 7)
+
+
+@pytest.mark.parametrize("number", [2007, 2050, 2000])
+async def test_what_a_retried_creation_is_refused_for_says_nothing_of_the_first(number: int) -> None:
+    """Slurm looks at limits, and at what is asked for, before it looks for a duplicate."""
+    refused = Act(reply(422, slurm_error(number)), closes=True)
+    async with peer(lost(), refused) as served, client_of(served) as slurm:
+        with pytest.raises(OutcomeUnknown, match="lost"):
+            await slurm.submit(spec(), 7)
+
+
+async def test_an_allocation_over_a_limit_has_burnt_its_id_and_a_submission_has_not() -> None:
+    """Of one on what runs Slurm leaves a FAILED job, under the number of one on submissions."""
+    limited = Act(reply(422, slurm_error(2050)), closes=True)
+    async with peer(limited, limited) as served, client_of(served) as slurm:
+        with pytest.raises(NoRoomNow):
+            await slurm.allocate(spec(), 7)
+        with pytest.raises(RetryLater):
+            await slurm.submit(spec(), 8)
+
+
+async def test_half_a_reply_is_a_lost_one() -> None:
+    half = Act(reply(200, {"job_id": 7})[:-3], closes=True)
+    async with peer(half, CREATED) as served, client_of(served) as slurm:
+        assert await slurm.submit(spec(), 7) == 7
+
+
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b'17\r\n{"meta": {}, "job_id": \r\n2\r\n7}\r\n0\r\n\r\n'
+)
+
+
+async def test_a_reply_in_chunks_is_read_whole() -> None:
+    async with peer(Act(CHUNKED)) as served, client_of(served) as slurm:
+        assert await slurm.submit(spec(), 7) == 7
+
+
+def test_the_extenders_own_event_loop_keeps_its_connections() -> None:
+    async def use() -> None:
+        async with peer(CREATED, CREATED) as served, client_of(served, concurrency=1) as slurm:
+            for _ in range(2):
+                assert await slurm.submit(spec(), 7) == 7
+            assert served.connections == 1
+
+    uvloop.run(use())
+
+
+async def test_what_is_no_http_is_a_lost_reply() -> None:
+    async with peer(Act(b"SSH-2.0-x\r\n", closes=True), CREATED) as served, client_of(served) as slurm:
+        assert await slurm.submit(spec(), 7) == 7
+
+
+async def test_a_connection_that_the_server_means_to_close_is_not_used_again() -> None:
+    last = CREATED.sends.replace(b"HTTP/1.1 200 X\r\n", b"HTTP/1.1 200 X\r\nConnection: close\r\n")
+    async with peer(Act(last), CREATED) as served, client_of(served, concurrency=1) as slurm:
+        for _ in range(2):
+            assert await slurm.submit(spec(), 7) == 7
+        assert len(served.seen) == 2
+
+
+async def test_nothing_that_a_token_holds_becomes_another_header() -> None:
+    async with peer(NO_JOBS) as served:
+        slurm = SlurmRest(served.url, StaticToken("a\r\nX-SLURM-USER-NAME: root"))
+        await slurm.states([7])
+        await slurm.aclose()
+        assert set(served.tokens) == {"a??X-SLURM-USER-NAME: root"}
+
+
+async def test_all_whose_token_was_refused_take_the_new_one_at_once(tmp_path: Path) -> None:
+    file, gate = tmp_path / "token", asyncio.Event()
+    file.write_text("old")
+    refused = Act(reply(401, b"Authentication failure"), after=gate, closes=True)
+    async with peer([refused] * 2, [NO_JOBS] * 2) as served:
+        slurm = SlurmRest(served.url, file)
+        calls = [asyncio.create_task(slurm.states([7])) for _ in range(2)]
+        await served.until_open(2)
+        file.write_text("new")
+        gate.set()
+        assert await asyncio.gather(*calls) == [{}, {}]
+        await slurm.aclose()
+        assert served.tokens == ["old", "old", "new", "new"]
+
+
+async def test_an_error_sent_twice_is_read_once_and_the_next_call_works() -> None:
+    twice = Act(reply(422, slurm_error(2000), times=2), closes=True)
+    async with peer(twice, NO_JOBS, twice, NO_JOBS) as served, client_of(served) as slurm:
+        for _ in range(2):
+            with pytest.raises(InvalidRequest):
+                await slurm.submit(spec(), 7)
+            assert await slurm.states([1]) == {}
+
+
+async def test_an_error_sent_twice_that_stays_open_does_not_answer_the_next_call() -> None:
+    twice = Act(reply(422, slurm_error(2000), times=2))
+    async with peer(twice, NO_JOBS, NO_JOBS) as served, client_of(served) as slurm:
+        with pytest.raises(InvalidRequest):
+            await slurm.submit(spec(), 7)
+        assert await slurm.states([1]) == {}
+
+
+async def test_no_reply_in_time_leaves_the_outcome_unknown() -> None:
+    never = asyncio.Event()
+    served_by = peer(Act(after=never, closes=True))
+    async with served_by as served, client_of(served, timeout_s=0.1) as slurm:
+        with pytest.raises(OutcomeUnknown, match=r"no reply within 0\.1 s"):
+            await slurm.submit(spec(), 7)
+
+
+async def test_connections_are_bounded_and_one_too_many_is_asked_to_retry() -> None:
+    gate = asyncio.Event()
+    slow = Act(reply(200, {"jobs": []}), after=gate)
+    async with peer([slow] * 2) as served, client_of(served, concurrency=2) as slurm:
+        await slurm.connect()
+        calls = [asyncio.create_task(slurm.states([1])) for _ in range(2)]
+        await served.until_open(2)
+        slurm._connections._pool._timeout_s = 0.05
+        with pytest.raises(RetryLater, match="busy"):
+            await slurm.states([1])
+        gate.set()
+        assert await asyncio.gather(*calls) == [{}, {}]
+        assert served.most_at_once == 2
+
+
+async def test_a_cancelled_call_gives_its_connection_back() -> None:
+    never = asyncio.Event()
+    script = [Act(after=never, closes=True), NO_JOBS]
+    async with peer(script) as served, client_of(served, concurrency=1) as slurm:
+        await slurm.connect()
+        call = asyncio.create_task(slurm.states([1]))
+        await served.until_open(1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert await slurm.states([1]) == {}
+
+
+@pytest.mark.parametrize("call", ["states", "job", "nodes", "partitions", "cancel", "submit"])
+async def test_a_200_that_is_not_slurmrestds_says_nothing(call: str) -> None:
+    """Not that there is no job, nor that one is cancelled."""
+    arguments = {"states": ([1],), "job": (1,), "cancel": (1,), "submit": (spec(), 1)}
+    nothing = Act(reply(200, b"{}"))
+    async with peer(nothing, nothing) as served, client_of(served) as slurm:
+        with pytest.raises(SlurmError):
+            await getattr(slurm, call)(*arguments.get(call, ()))
+
+
+LISTS = {
+    "states": "jobs",
+    "all_states": "jobs",
+    "job": "jobs",
+    "nodes": "nodes",
+    "partitions": "partitions",
+}
+
+
+@pytest.mark.parametrize("call", LISTS)
+@pytest.mark.parametrize("listed", ["nothing", None, {}])
+async def test_a_reply_without_what_was_asked_for_says_nothing(call: str, listed: object) -> None:
+    told = {} if listed == "nothing" else {LISTS[call]: listed}
+    arguments = {"states": ([1],), "job": (1,)}
+    async with peer(Act(reply(200, told))) as served, client_of(served) as slurm:
+        with pytest.raises(OutcomeUnknown, match="without"):
+            await getattr(slurm, call)(*arguments.get(call, ()))
+
+
+async def test_only_slurm_itself_says_that_there_is_no_job() -> None:
+    unknown = Act(reply(404, slurm_error(2017)), closes=True)
+    async with peer(NO_JOBS, unknown) as served, client_of(served) as slurm:
+        with pytest.raises(OutcomeUnknown, match="without the job"):
+            await slurm.job(7)
+        assert await slurm.job(7) is None
+
+
+ODD_JOB = b'{"meta":{},"jobs":[{"job_id":7,"job_state":["RUNNING"],"name":"\xff","comment":"a\xc3"}]}'
+ODD_NAME = b'{"meta":{},"status":[{"error":{"code":2172,"message":"Job name \xff != filter name x"}}]}'
+
+
+async def test_a_job_whose_owner_wrote_bytes_that_are_no_utf8_is_read() -> None:
+    async with peer(Act(reply(200, ODD_JOB))) as served, client_of(served) as slurm:
+        job = await slurm.job(7)
+    assert job is not None
+    assert (job.id, job.state.running, job.name, job.comment) == (7, True, "\ufffd", "a\ufffd")
+
+
+async def test_a_cancel_that_meets_a_name_that_is_no_utf8_says_so() -> None:
+    async with peer(Act(reply(200, ODD_NAME))) as served, client_of(served) as slurm:
+        with pytest.raises(OtherJob, match="\ufffd != filter name x"):
+            await slurm.cancel(7, "x")
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (reply(502, b"Bad gateway"), OutcomeUnknown),
+        (reply(500, b"Unspecified error"), OutcomeUnknown),
+        (reply(500, slurm_error(-1, "Unspecified error")), Unexplained),
+        (reply(403, slurm_error(1, "Operation not permitted")), Unexplained),
+        (reply(200, slurm_error(-1, "Failure to query node")), OutcomeUnknown),
+        (reply(200, b"not JSON"), OutcomeUnknown),
+        (reply(200, {"errors": []}), OutcomeUnknown),
+        (reply(304, b""), OutcomeUnknown),
+        (reply(503, b"busy"), RetryLater),
+        (reply(404, b"Unable to find requested URL"), NeedsOperator),
+        (reply(401, b"Authentication failure"), BadToken),
+        (reply(200, slurm_error(2000)), InvalidRequest),
+        (reply(500, slurm_error(2011)), JobIdTaken),
+        (reply(422, slurm_error(2016)), NoRoomNow),
+        (reply(504, slurm_error(5004)), OutcomeUnknown),
+        (reply(500, slurm_error(11)), RetryLater),
+    ],
+)
+async def test_what_a_reply_to_a_creation_means(sent: bytes, error: type[SlurmError]) -> None:
+    async with peer(Act(sent, closes=True)) as served, client_of(served) as slurm:
+        with pytest.raises(error) as raised:
+            await slurm.submit(spec(), 7)
+        assert type(raised.value) is error
+
+
+async def test_an_unexplained_error_about_states_is_a_slurmctld_that_is_down() -> None:
+    """No plugin refuses to tell them."""
+    unexplained = Act(reply(500, slurm_error(-1, "Unspecified error")), closes=True)
+    async with peer(unexplained) as served, client_of(served) as slurm:
+        with pytest.raises(Unreachable, match="slurmctld does not answer slurmrestd"):
+            await slurm.states([7])
+
+
+async def test_a_job_that_an_error_created_all_the_same_is_cancelled() -> None:
+    # 26.05.5, for a value that slurmrestd cannot parse: HTTP 500, an error, and a running job.
+    both = Act(reply(500, slurm_error(9207, job_id=7)), closes=True)
+    done = Act(reply(200, {"status": [], "errors": []}))
+    async with peer(both, done) as served, client_of(served) as slurm:
+        with pytest.raises(InvalidRequest):
+            await slurm.submit(spec(), 7)
+        assert served.seen[1] == "DELETE /slurm/v0.0.45/job/7"
+
+
+async def test_a_cancel_that_failed_inside_a_200_is_an_error() -> None:
+    denied = {"status": [{"error": {"code": 2010, "message": "denied"}}], "errors": []}
+    async with peer(Act(reply(200, denied))) as served, client_of(served) as slurm:
+        with pytest.raises(NeedsOperator, match="denied"):
+            await slurm.cancel(7)
+
+
+async def test_many_ids_are_asked_for_in_parts_and_once_each() -> None:
+    parts = [
+        Act(reply(200, {"jobs": [{"job_id": 1, "state": ["RUNNING"]}]})),
+        Act(reply(200, {"jobs": [{"job_id": 600, "state": ["PENDING"]}]})),
+    ]
+    async with peer(parts) as served, client_of(served) as slurm:
+        states = await slurm.states([*range(1, 601), *range(1, 601)])
+        assert set(states) == {1, 600}
+    asked = [[("job_id", one) for one in ids] for ids in (range(1, 401), range(401, 601))]
+    paths = [f"GET /slurm/v0.0.45/jobs/state/?{urlencode(part)}" for part in asked]
+    assert served.seen == paths
+
+
+NODE = Act(reply(200, {"nodes": [{"name": "n1", "alloc_cpus": 3}]}))
+
+
+async def test_before_nodes_are_read_one_by_one_what_is_allocated_is_counted_once_for_all() -> None:
+    unchanged = Act(reply(304, b""))
+    async with peer(unchanged, NODE, NODE, NODE) as served, client_of(served) as slurm:
+        await slurm.connect()
+        found = await asyncio.gather(*(slurm.node(f"n{number}") for number in (1, 2, 3)))
+    assert [node and node.cpus_allocated for node in found] == [3, 3, 3]
+    counted, *read = served.seen
+    assert counted.startswith("GET /slurm/v0.0.45/nodes/?update_time=")
+    assert sorted(read) == [f"GET /slurm/v0.0.45/node/n{number}" for number in (1, 2, 3)]
+
+
+UNCOUNTED = Act(reply(200, {"nodes": [{"name": "n1", "alloc_cpus": 0, "state": ["ALLOCATED"]}]}))
+
+
+async def test_a_slurmctld_that_began_meanwhile_and_has_counted_nothing_yet_is_asked_again() -> None:
+    unchanged = Act(reply(304, b""))
+    async with peer(unchanged, UNCOUNTED, unchanged, NODE) as served, client_of(served) as slurm:
+        node = await slurm.node("n1")
+    assert node is not None
+    assert node.cpus_allocated == 3
+
+
+async def test_a_node_that_is_not_counted_even_then_is_not_told_as_free() -> None:
+    unchanged = Act(reply(304, b""))
+    async with peer(unchanged, UNCOUNTED, unchanged, UNCOUNTED) as served, client_of(served) as slurm:
+        with pytest.raises(RetryLater, match="has not counted yet what jobs have of node n1"):
+            await slurm.node("n1")
+
+
+async def test_a_server_that_tells_all_nodes_all_the_same_does_no_harm() -> None:
+    async with peer(NODE, NODE) as served, client_of(served) as slurm:
+        assert await slurm.node("n1") is not None
+
+
+async def test_a_node_whose_allocations_are_not_counted_is_not_told() -> None:
+    async with peer(Act(reply(500, slurm_error(1005)), closes=True)) as served:
+        async with client_of(served) as slurm:
+            with pytest.raises(SlurmError):
+                await slurm.node("n1")
+        assert len(served.seen) == 1
+
+
+async def test_no_common_api_version_needs_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    old: dict[str, Any] = {"paths": {"/slurm/v0.0.40/ping/": {}, "/slurmdb/v0.0.45/jobs/": {}}}
+    monkeypatch.setattr("tests.slurm_client.peer.OPENAPI", old)
+    async with peer() as served, client_of(served) as slurm:
+        with pytest.raises(NeedsOperator, match=r"offers the API versions v0\.0\.40"):
+            await slurm.connect()
+
+
+async def test_without_external_jobs_a_placeholder_is_a_script_that_sleeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain: dict[str, Any] = {"paths": {"/slurm/v0.0.42/job/submit": {}}}
+    monkeypatch.setattr("tests.slurm_client.peer.OPENAPI", plain)
+    async with peer(CREATED) as served, client_of(served) as slurm:
+        assert not (await slurm.connect()).external_jobs
+        await slurm.submit(spec(), 7)
+        assert served.seen == ["POST /slurm/v0.0.42/job/submit"]
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:6820", "unix://host/path", "ftp://x", "http://"])
+def test_a_url_that_cannot_be_one_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="slurmrestd's URL"):
+        SlurmRest(url, StaticToken("token"))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "call"),
+    [
+        ("GET", "/openapi/v3", "", "GET openapi"),
+        ("GET", "/slurm/v0.0.45/ping/", "", "GET ping"),
+        ("GET", "/slurm/v0.0.45/job/4711", "", "GET job"),
+        ("POST", "/slurm/v0.0.42/job/submit", "", "POST job/submit"),
+        ("POST", "/slurm/v0.0.42/node/n1", "", "POST node"),
+        ("GET", "/slurm/v0.0.42/nodes/", "update_time=1", "GET nodes?update_time"),
+        ("GET", "/slurm/v0.0.42/jobs/state/", "", "GET jobs/state"),
+        ("GET", "/slurm/v0.0.42/jobs/state/", "job_id=1&job_id=2", "GET jobs/state?job_id"),
+    ],
+)
+def test_calls_go_by_what_they_ask_and_not_of_whom(
+    method: str, path: str, query: str, call: str
+) -> None:
+    assert Request(method, path, query).call == call
+
+
+async def test_every_exchange_is_told_with_its_bytes() -> None:
+    heard: list[tuple[str, int, int]] = []
+
+    def hear(*told: Any) -> None:
+        heard.append(told)
+
+    async with peer(lost(), CREATED) as served, client_of(served, heard=hear) as slurm:
+        await slurm.submit(spec(), 7)
+        sent = len(served.seen[-1])
+    assert [told[0] for told in heard] == ["GET openapi", "GET ping", *["POST job/submit"] * 2]
+    (_, out, back), (_, again, answer) = heard[-2:]
+    assert out == again > sent > 0
+    assert (back, answer) == (0, len(b'{"meta":{},"job_id":7,"errors":[]}'))
+
+
+async def test_the_two_numbers_of_an_arrays_tasks_are_no_jobs_id() -> None:
+    """As 24.11 and 26.05 write them; the last while an array is being taken apart."""
+    told = [{"job_id": text, "state": ["PENDING"]} for text in ("73", "7_3", "33_554432", "7_*")]
+    async with peer(Act(reply(200, {"jobs": told}))) as served, client_of(served) as slurm:
+        states = await slurm.all_states()
+    assert (set(states), states.entries) == ({73}, 4)

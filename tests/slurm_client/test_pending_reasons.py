@@ -1,0 +1,35 @@
+"""The words that are kept for Slurm's pending reasons are those of Slurm itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from tests.words import REASONS
+
+ASK = """
+import ctypes, sys
+name_of = ctypes.CDLL(sys.argv[1]).slurm_job_state_reason_string
+name_of.restype = ctypes.c_char_p
+print(*(name_of(number).decode() for number in range(1000)))
+"""
+NONE = {"InvalidReason", "InvaildReason"}
+"""What the library says of a number that stands for none; 24.11 misspells it."""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("release", list(DEBIAN_SUITES))
+def test_slurms_own_library_has_the_reasons_that_are_kept_and_no_other(release: str) -> None:
+    """A program that runs with the tree's own C library can load what needs it."""
+    tree, _ = Cluster.prepare(ClusterSpec(kubernetes=False, extender=False, release=release))
+    (library,) = tree.glob("usr/lib/*/slurm-wlm/libslurmfull.so")
+    (loader,) = library.parents[1].glob("ld-linux-*")
+    found = f"{library.parents[1]}:{library.parent}"
+    program = (sys.executable, "-I", "-S", "-c", ASK, str(library))
+    command = (str(loader), "--library-path", found, *program)
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert set(said) - NONE == set(REASONS[release])

@@ -1,0 +1,76 @@
+"""README's first Pod fits the cluster of `make demo`, by what admission makes of it."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.local.demo.story import NODES, cluster_of
+from deploy.local.spec import ClusterSpec
+from extender.request.pod import parse_pod
+from slurm_client.errors import InvalidRequest
+from slurm_client.in_memory import InMemorySlurm, builders
+from slurm_client.model import JobSpec
+from tests.builders import TRANSLATION
+from tests.readme import first_pod, seen_of_the_first_pod
+from tests.verbs.callers import Listeners, body
+from tests.verbs.test_mutate import patched
+
+FIRST_ID = 1 << 25
+
+
+async def asked_of_slurm(pod: dict[str, Any]) -> JobSpec:
+    """What a Pod that kube-apiserver asks about is sent to Slurm as."""
+    sent = body("mutate")
+    sent["request"]["object"] = pod
+    allowing = Listeners(shared_gpus="allow")  # as the demo's cluster does
+    response = (await allowing.ask("mutate", sent))["response"]
+    assert response["allowed"], response
+    request = parse_pod(patched(pod, json.loads(b64decode(response["patch"]))), TRANSLATION).request
+    assert not request.problems
+    return request.job
+
+
+async def granted(job: JobSpec, spec: ClusterSpec) -> str:
+    """The node that Slurm gives the job there. Raises InvalidRequest where none is large enough."""
+    nodes = [
+        builders.node(
+            name,
+            cpus=spec.slurm_cpus,
+            memory_mb=spec.memory_mb,
+            gres=f"gpu:h100:{spec.gpus_per_node}",
+        )
+        for name in spec.node_names
+    ]
+    slurm = InMemorySlurm(nodes, [builders.partition("main", spec.node_names, default=True)])
+    await slurm.allocate(job, FIRST_ID)
+    found = await slurm.job(FIRST_ID)
+    assert found is not None
+    return found.nodes[0]
+
+
+async def test_the_first_pod_gets_a_node_of_the_demo() -> None:
+    job = await asked_of_slurm(yaml.safe_load(first_pod()))
+    assert job.partition == "main"
+    assert dict(job.gres) == {"gpu": 2}
+    assert await granted(job, cluster_of(NODES)) == "node-1"
+
+
+async def test_a_pod_that_is_too_large_for_the_demo_gets_none() -> None:
+    larger = first_pod().replace("8Gi", "16Gi")
+    assert larger != first_pod()
+    with pytest.raises(InvalidRequest):
+        await granted(await asked_of_slurm(yaml.safe_load(larger)), cluster_of(NODES))
+
+
+def test_what_kubectl_and_squeue_are_said_to_print_is_of_the_first_pod() -> None:
+    (get, pods), (squeue, jobs) = seen_of_the_first_pod()
+    name = yaml.safe_load(first_pod())["metadata"]["name"]
+    assert get.startswith(f"kubectl get pod {name} ")
+    assert squeue.startswith("squeue")
+    assert f"{name} " in pods
+    assert f" {name}@default " in jobs

@@ -1,0 +1,167 @@
+"""The leader's rounds for adopted Pods: when they are gone, and what an outage does to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.control.dispatcher import Dispatcher
+from extender.node_sync.drain_decision import Tally
+from extender.placement.ledger import Ledger
+from extender.request.translation import TranslationConfig
+from extender.telemetry import Telemetry
+from extender.unmanaged import adopter
+from extender.unmanaged.adopter import Adopter
+from extender.unmanaged.adoption import Adoptions, Stage
+from extender.unmanaged.capacity_watch import OccupancyView
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
+from slurm_client.errors import Unreachable
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from tests.builders import RULES, kube_node, pod_manifest, view
+from wellknown.names import ADOPTED
+
+ADOPTS = TranslationConfig(adopts=True)
+VIEW = view(kube_node("n1"))
+WITHIN_S = 10.0
+
+
+class Seen(InMemoryKubernetes):
+    """What is written to a Pod is seen by the watch at once."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    async def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> Mapping[str, Any]:
+        patched = await super().patch_pod(namespace, name, patch)
+        self._world.occupancy._take(patched)
+        return patched
+
+
+class World:
+    """A Slurm of one node of 8 CPUs."""
+
+    def __init__(self) -> None:
+        self.health = Health()
+        self.slurm = InMemorySlurm(
+            [node("n1", cpus=8)], [partition("main", "n1", default=True)], tick_s=0.01
+        )
+        self.kubernetes = Seen(self)
+        self.occupancy = OccupancyView(self.kubernetes, self.slurm, ADOPTS, self.health, lambda: VIEW)
+        self.telemetry = Telemetry()
+        self.adoptions = Adoptions(RULES, observer=self.telemetry.placement.adopted)
+        self.adopter = Adopter(
+            self.adoptions, self.occupancy, self.slurm, self.health, RULES, lambda: VIEW
+        )
+        self.dispatcher = Dispatcher(
+            Ledger(RULES), self.slurm, self.kubernetes, self.telemetry.placement
+        )
+
+    def add(self, name: str, cpu: str = "1") -> None:
+        pod = pod_manifest(name, cpu=cpu, gates=(), node="n1", schedulerName="default-scheduler")
+        self.kubernetes.put("pods", pod)
+        self.occupancy._take(pod)
+
+    def remove(self, name: str) -> None:
+        uid = self.kubernetes.read("pods", name)["metadata"]["uid"]
+        self.kubernetes.remove("pods", name)
+        self.occupancy._leave(uid)
+
+    def noted(self, name: str) -> bool:
+        return ADOPTED in (self.kubernetes.read("pods", name)["metadata"].get("annotations") or {})
+
+    async def jobs(self) -> int:
+        return sum(not state.ended for state in (await self.slurm.all_states()).values())
+
+    async def has_jobs(self, count: int) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while await self.jobs() != count:  # noqa: ASYNC110 -- Slurm tells nobody
+                await asyncio.sleep(0.001)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.ensure_future(self.adopter.run(self.dispatcher))
+        yield
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while not holds():  # noqa: ASYNC110 -- it may depend on anything
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adopter, "_INTERVAL_S", 0.02)
+    monkeypatch.setattr(adopter, "_TOGETHER_S", 0.001)
+
+
+async def test_guests_have_jobs_for_as_long_as_they_are_there() -> None:
+    world = World()
+    world.add("a", cpu="3")
+    async with world.running():
+        world.add("b")
+        await until(lambda: world.noted("a") and world.noted("b"))
+        assert await world.jobs() == 2
+        world.remove("a")
+        await until(lambda: len(world.adoptions.job_ids) == 1)
+        assert await world.jobs() == 1
+
+
+async def test_the_coming_and_going_of_a_guest_begins_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adopter, "_INTERVAL_S", 1000.0)
+    world = World()
+    async with world.running():
+        await asyncio.sleep(0.02)
+        world.add("a")
+        await world.has_jobs(1)
+        world.remove("a")
+        await world.has_jobs(0)
+
+
+async def test_an_outage_is_told_and_holds_nothing_back_afterwards() -> None:
+    world = World()
+    world.slurm.outage(Unreachable("slurmctld was not reached"))
+    world.add("a")
+    async with world.running():
+        await until(lambda: world.health.parts().get("Slurm"))
+        world.slurm.outage(None)
+        await until(lambda: world.noted("a"))
+        assert world.health.parts() == {"Slurm": False}
+
+
+async def test_what_fails_is_logged_with_the_pod_and_its_job() -> None:
+    world = World()
+    world.add("a")
+    world.slurm.lose_reply_of_next("submit")
+    with capture_logs() as logs:
+        async with world.running():
+            await until(lambda: world.noted("a"))
+    line = next(line for line in logs if line["event"] == "effect failed")
+    (job_id,) = world.adoptions.job_ids
+    assert (line["pod"], line["job"]) == ("default/a", job_id)
+
+
+async def test_without_guests_slurm_is_not_asked() -> None:
+    world = World()
+    world.slurm.outage(Unreachable("slurmctld was not reached"))
+    async with world.running():
+        await asyncio.sleep(0.1)
+    assert world.health.parts() == {}
+
+
+def test_the_metric_counts_guests_by_stage() -> None:
+    telemetry = Telemetry()
+    with telemetry.placement.leading(tuple, Tally, lambda: {Stage.REFUSED: 2}):
+        value = telemetry.registry.get_sample_value("slurm_extender_adopted", {"stage": "refused"})
+        assert value == 2.0
+    value = telemetry.registry.get_sample_value("slurm_extender_adopted", {"stage": "refused"})
+    assert value == 0.0

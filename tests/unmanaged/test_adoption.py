@@ -1,0 +1,457 @@
+"""Adopted Pods' jobs: asked for, found again, left alone and ended, by rounds against a Slurm in
+memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from extender.control.dispatcher import Dispatcher
+from extender.placement.config import Context
+from extender.placement.events import CancelJob, Effect, ReadJob, RecordAdoption, Submit
+from extender.placement.ledger import Ledger
+from extender.request.scope import Scope
+from extender.request.translation import TranslationConfig
+from extender.telemetry import Telemetry
+from extender.unmanaged.adoption import Adopted, AdoptedPod, Adoptions, Stage, adoptable
+from kubernetes_client.errors import NotFound
+from kubernetes_client.in_memory import InMemoryKubernetes
+from slurm_client.errors import InvalidRequest, NeedsOperator
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from slurm_client.model import Job, JobChanges, JobSpec
+from slurm_client.protocol import Slurm
+from tests.builders import RULES, Manifest, kube_node, pod_manifest, view
+from wellknown.job_key import PlaceholderKey
+from wellknown.names import ADOPTED
+
+ADOPTS = TranslationConfig(adopts=True)
+DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": True}
+
+
+def manifest_of_adopted(name: str = "g", node: str | None = "n1", **given: Any) -> Manifest:
+    scheduler = given.pop("schedulerName", "default-scheduler")
+    return pod_manifest(name, gates=(), node=node, schedulerName=scheduler, **given)
+
+
+class Refusing(InMemorySlurm):
+    """Answers every submission with an error, while there is one."""
+
+    error: Exception | None = None
+
+    async def submit(self, spec: JobSpec, job_id: int) -> int:
+        if self.error is not None:
+            raise self.error
+        return await super().submit(spec, job_id)
+
+
+class World:
+    """Nodes n1, n2 of 8 CPUs in Slurm, n3 in Kubernetes only."""
+
+    def __init__(self, slurm: Refusing | None = None, **partition_given: Any) -> None:
+        self.now = 1000.0
+        nodes = [node("n1", cpus=8), node("n2", cpus=8)]
+        main = partition("main", ("n1", "n2"), default=True, **partition_given)
+        self.slurm = slurm or Refusing(nodes, [main], clock=lambda: self.now)
+        self.view = view(*(kube_node(name) for name in ("n1", "n2", "n3")), partitions=[main])
+        self.kubernetes = InMemoryKubernetes()
+        self.told: list[Stage] = []
+        self.dispatcher = Dispatcher(
+            Ledger(RULES), cast(Slurm, self.slurm), self.kubernetes, Telemetry().placement
+        )
+        self.lead()
+
+    def lead(self, *found: tuple[PlaceholderKey, Job]) -> None:
+        """Another leader begins."""
+        self.adoptions = Adoptions(RULES, found, lambda record: self.told.append(record.stage))
+
+    def add(self, name: str = "g", **given: Any) -> None:
+        self.kubernetes.put("pods", manifest_of_adopted(name, **given))
+
+    def adopted_pods(self) -> dict[str, AdoptedPod]:
+        found = (adoptable(manifest, ADOPTS) for manifest in self.kubernetes.objects("pods"))
+        return {adopted_pod.uid: adopted_pod for adopted_pod in found if adopted_pod is not None}
+
+    async def round(self, seconds: float = 1.0) -> list[Effect]:
+        """One round, and what it did; time passes then."""
+        self.adoptions.see(self.adopted_pods(), self.view)
+        states = await self.slurm.states(self.adoptions.job_ids)
+        effects = self.adoptions.round(states, Context(self.now, RULES, self.view))
+        for effect in effects:
+            self.adoptions.apply(await self.dispatcher.outcome_of(effect), self.now)
+        self.now += seconds
+        return list(effects)
+
+    async def rounds(self, count: int = 4) -> list[Effect]:
+        return [effect for _ in range(count) for effect in await self.round()]
+
+    async def jobs(self) -> dict[int, Job]:
+        """Live ones."""
+        states = await self.slurm.all_states()
+        read = [await self.slurm.job(job_id) for job_id, state in states.items() if not state.ended]
+        return {job.id: job for job in read if job is not None}
+
+    async def job(self) -> Job:
+        (job,) = (await self.jobs()).values()
+        return job
+
+    def noted(self, name: str = "g") -> str | None:
+        metadata = self.kubernetes.read("pods", name)["metadata"]
+        return (metadata.get("annotations") or {}).get(ADOPTED)
+
+    @property
+    def stages(self) -> dict[Stage, int]:
+        return dict(self.adoptions.tally)
+
+
+# Who is one
+
+
+def test_a_guest_is_what_slurm_would_count_of_a_pod_that_others_bound() -> None:
+    adopted_pod = adoptable(manifest_of_adopted(cpu="1500m", memory="1Gi", gpus=2), ADOPTS)
+    assert adopted_pod == AdoptedPod("uid-g", "default", "g", "n1", 2, 1024, (("gpu", 2),))
+
+
+def test_whoever_requests_anything_has_a_cpu_and_some_memory() -> None:
+    """Slurm takes no memory for all of it."""
+    adopted_pod = adoptable(manifest_of_adopted(cpu=None, memory="10Mi"), ADOPTS)
+    assert adopted_pod is not None
+    assert (adopted_pod.cpus, adopted_pod.memory_mb) == (1, 10)
+    adopted_pod = adoptable(manifest_of_adopted(cpu="100m", memory=None), ADOPTS)
+    assert adopted_pod is not None
+    assert (adopted_pod.cpus, adopted_pod.memory_mb) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({"node": None}, id="not bound"),
+        pytest.param({"phase": "Succeeded"}, id="succeeded"),
+        pytest.param({"phase": "Failed"}, id="failed"),
+        pytest.param({"schedulerName": "slurm-scheduler"}, id="ours"),
+        pytest.param({"priority": 2_000_000_000}, id="critical"),
+        pytest.param({"cpu": None, "memory": None}, id="requests nothing"),
+        pytest.param({"cpu": "1" + "0" * 20}, id="requests what cannot be"),
+    ],
+)
+def test_others_are_no_guests(given: dict[str, Any]) -> None:
+    assert adoptable(manifest_of_adopted(**given), ADOPTS) is None
+
+
+def test_a_daemon_sets_pod_is_no_guest() -> None:
+    manifest = manifest_of_adopted()
+    manifest["metadata"]["ownerReferences"] = [DAEMON]
+    assert adoptable(manifest, ADOPTS) is None
+
+
+def test_nobody_is_a_guest_where_none_are_adopted() -> None:
+    assert adoptable(manifest_of_adopted(), TranslationConfig()) is None
+
+
+def test_who_names_our_scheduler_out_of_scope_is_a_guest() -> None:
+    scoped = TranslationConfig(adopts=True, scope=Scope.of(("ml",), ""))
+    assert adoptable(manifest_of_adopted(schedulerName="slurm-scheduler"), scoped) is not None
+
+
+# Its job
+
+
+async def test_a_guest_gets_a_job_that_runs_on_its_node_and_says_so_on_the_pod() -> None:
+    world = World()
+    world.add(cpu="3", memory="2Gi", node="n2")
+    await world.rounds()
+    job = await world.job()
+    assert (job.state.running, job.nodes, job.name) == (True, ("n2",), "g@default")
+    assert (job.cpus_allocated, job.memory_mb, job.partition) == (3, 2048, "main")
+    assert job.time_limit_minutes == 365 * 24 * 60
+    assert world.noted() == str(job.id)
+    assert world.stages == {Stage.RUNNING: 1}
+    assert await world.rounds() == []
+
+
+@pytest.mark.parametrize("given", [{"node": "n3"}, {"node": "n4"}], ids=["not Slurm's", "not known"])
+async def test_on_other_nodes_nobody_needs_a_job(given: dict[str, str]) -> None:
+    world = World()
+    world.add(**given)
+    assert await world.rounds() == []
+    assert world.stages == {}
+
+
+async def test_the_job_lasts_as_long_as_the_partition_lets_it() -> None:
+    world = World(max_time_minutes=90)
+    world.add()
+    await world.rounds()
+    assert (await world.job()).time_limit_minutes == 90
+
+
+async def test_the_first_partition_with_the_node_is_asked_where_the_default_one_lacks_it() -> None:
+    world = World()
+    parts = [partition("a", "n2", default=True), partition("b", "n1", up=False), partition("c", "n1")]
+    world.view = view(kube_node("n1"), partitions=parts)
+    world.adoptions.see({"u": AdoptedPod("u", "default", "g", "n1", 1, 1)}, world.view)
+    (asked,) = world.adoptions.round({}, Context(0.0, RULES, world.view))
+    assert isinstance(asked, Submit)
+    assert asked.job.partition == "c"
+
+
+async def test_no_job_is_asked_for_on_a_node_that_several_nodes_name() -> None:
+    world = World()
+    nodes = (kube_node("n1", {"slurm": "gpu"}), kube_node("n2", {"slurm": "gpu"}))
+    world.view = view(*nodes, partitions=[partition("a", "gpu", default=True)])
+    world.adoptions.see({"u": AdoptedPod("u", "default", "g", "n1", 1, 1)}, world.view)
+    assert list(world.adoptions.round({}, Context(0.0, RULES, world.view))) == []
+
+
+async def test_the_pods_end_ends_the_job() -> None:
+    world = World()
+    world.add()
+    await world.rounds()
+    world.kubernetes.remove("pods", "g")
+    (cancelled,) = await world.rounds()
+    assert isinstance(cancelled, CancelJob)
+    assert await world.jobs() == {}
+    assert world.adoptions.job_ids == frozenset()
+
+
+async def test_a_pod_that_ends_while_its_job_waits_ends_it() -> None:
+    world = World()
+    await world.slurm.allocate(JobSpec("native", 8, 1, required_nodes=("n1",)), 7)
+    world.add()
+    await world.rounds()
+    assert world.stages == {Stage.WAITING: 1}
+    assert world.noted() is None
+    world.kubernetes.remove("pods", "g")
+    await world.rounds()
+    assert (await world.jobs()).keys() == {7}
+
+
+async def test_a_job_waits_for_its_node_before_all_others_and_holds_up_no_other_node() -> None:
+    world = World()
+    for number, name in ((7, "native"), (8, "next")):
+        await world.slurm.submit(JobSpec(name, 8, 1, required_nodes=("n1",)), number)
+        await world.rounds(1)
+    world.add(cpu="8")
+    await world.rounds()
+    await world.slurm.submit(JobSpec("elsewhere", 8, 1), 9)
+    await world.rounds()
+    assert (await world.jobs())[9].nodes == ("n2",)
+    await world.slurm.cancel(7)
+    await world.rounds()
+    assert world.stages == {Stage.RUNNING: 1}
+    assert (await world.jobs())[8].state.pending
+
+
+async def test_an_admins_cancellation_counts() -> None:
+    world = World()
+    world.add()
+    await world.rounds()
+    world.slurm.admin_cancel((await world.job()).id)
+    await world.rounds(400)  # Slurm has forgotten it by then
+    assert await world.jobs() == {}
+    assert world.stages == {Stage.CANCELLED: 1}
+    assert world.noted() is None
+    assert world.told == [Stage.RUNNING, Stage.CANCELLED]
+
+
+async def test_what_was_cancelled_before_it_led_says_nothing_to_a_leader() -> None:
+    """It may have been ended by another, under another setting."""
+    world = World()
+    world.add()
+    await world.rounds()
+    world.slurm.admin_cancel((await world.job()).id)
+    world.lead()
+    await world.rounds()
+    assert world.stages == {Stage.RUNNING: 1}
+
+
+async def test_a_job_that_was_preempted_is_asked_for_again_after_a_pause() -> None:
+    world = World()
+    world.add()
+    await world.rounds()
+    first = await world.job()
+    world.slurm.preempt(first.id)
+    await world.rounds(8)
+    assert await world.jobs() == {}
+    assert world.noted() is None
+    await world.rounds(8)
+    assert world.noted() == str((await world.job()).id) != str(first.id)
+
+
+async def test_a_job_whose_time_is_over_is_asked_for_again_at_once() -> None:
+    world = World()
+    world.add()
+    await world.rounds()
+    world.slurm.end((await world.job()).id, "TIMEOUT")
+    (taken_off, asked) = await world.round()
+    assert isinstance(taken_off, RecordAdoption)
+    assert isinstance(asked, Submit)
+
+
+async def test_what_slurm_can_never_give_is_asked_for_seldom() -> None:
+    world = World()
+    world.add(cpu="12")
+    effects = await world.rounds(300)
+    assert world.stages == {Stage.REFUSED: 1}
+    assert 3 <= len(effects) <= 6
+    world.kubernetes.remove("pods", "g")
+    await world.rounds()
+    assert world.stages == {}
+
+
+async def test_who_was_refused_is_taken_up_once_slurm_has_what_it_needs() -> None:
+    world = World()
+    world.slurm.error = InvalidRequest("no such association")
+    world.add()
+    await world.rounds()
+    assert world.stages == {Stage.REFUSED: 1}
+    world.slurm.error = None
+    await world.rounds(15)
+    assert world.stages == {Stage.RUNNING: 1}
+
+
+async def test_trouble_is_no_reason_to_hurry() -> None:
+    world = World()
+    world.slurm.error = NeedsOperator("the token's user may not choose job ids")
+    world.add()
+    effects = await world.rounds(60)
+    assert len(effects) < 10
+    world.slurm.error = None
+    await world.rounds(16)
+    assert world.stages == {Stage.RUNNING: 1}
+
+
+async def test_a_lost_reply_makes_no_second_job() -> None:
+    world = World()
+    world.slurm.lose_reply_of_next("submit")
+    world.add()
+    await world.rounds()
+    assert (await world.job()).state.running
+    assert world.stages == {Stage.RUNNING: 1}
+
+
+async def test_a_slurm_that_has_lost_the_job_is_asked_for_it_again() -> None:
+    world = World()
+    world.add()
+    await world.rounds()
+    first = await world.job()
+    world.slurm.forget_since(0.0)
+    assert await world.jobs() == {}
+    await world.rounds()
+    assert (await world.job()).id == first.id
+
+
+async def test_a_second_leader_takes_the_same_job() -> None:
+    world = World()
+    world.add()
+    await world.rounds()
+    job = await world.job()
+    world.lead()
+    effects = await world.rounds()
+    assert [type(effect) for effect in effects] == [RecordAdoption, ReadJob, RecordAdoption]
+    assert (await world.job()).id == job.id
+
+
+async def test_a_leader_goes_on_with_the_jobs_that_it_found_whatever_their_tries() -> None:
+    world = World()
+    world.add()
+    await world.rounds()
+    world.slurm.preempt((await world.job()).id)
+    await world.rounds(20)
+    job = await world.job()
+    key = PlaceholderKey.parse(job.admin_comment)
+    assert key is not None
+    assert (key.adopted, key.attempt_try) == (True, 1)
+    world.now += 400  # the first try is forgotten
+    world.lead((key, job))
+    assert not [effect for effect in await world.rounds() if isinstance(effect, Submit)]
+    assert (await world.job()).id == job.id
+
+
+async def test_a_job_that_lost_its_key_is_the_guests_still_for_the_next_leader() -> None:
+    world = World()
+    world.add()
+    await world.rounds()
+    job = await world.job()
+    await world.slurm.update(job.id, JobChanges(admin_comment="by a plugin"))
+    world.lead()
+    await world.rounds()
+    assert await world.jobs() == {job.id: replace(job, admin_comment="by a plugin")}
+    world.kubernetes.remove("pods", "g")
+    await world.rounds()
+    assert await world.jobs() == {}
+
+
+async def test_of_two_jobs_the_one_that_runs_stays() -> None:
+    world = World()
+    world.add()
+    await world.rounds()
+    job = await world.job()
+    key = PlaceholderKey.parse(job.admin_comment)
+    assert key is not None
+    second = PlaceholderKey(key.cluster, "default", "g", "uid-g", 0, 3)
+    spec = JobSpec("second", 1, 1, admin_comment=str(second), priority=0)
+    await world.slurm.submit(spec, second.job_id(RULES.ids))
+    waiting = await world.slurm.job(second.job_id(RULES.ids))
+    assert waiting is not None
+    world.lead((second, waiting), (key, job))
+    await world.rounds()
+    assert (await world.job()).id == job.id
+
+
+async def test_a_job_of_somebody_else_under_the_id_is_passed_over_and_left_alone() -> None:
+    world = World()
+    first = PlaceholderKey(RULES.cluster, "default", "g", "uid-g", 0).job_id(RULES.ids)
+    await world.slurm.submit(JobSpec("foreign", 1, 1), first)
+    world.add()
+    await world.rounds()
+    jobs = await world.jobs()
+    assert world.stages == {Stage.RUNNING: 1}
+    assert jobs.pop(first).name == "foreign"
+    world.kubernetes.remove("pods", "g")
+    await world.rounds()
+    assert (await world.jobs()).keys() == {first}
+
+
+async def test_a_job_that_is_not_known_to_be_ours_is_read_before_it_is_ended() -> None:
+    world = World()
+    first = PlaceholderKey(RULES.cluster, "default", "g", "uid-g", 0).job_id(RULES.ids)
+    await world.slurm.submit(JobSpec("foreign", 1, 1), first)
+    world.add()
+    world.adoptions.see(world.adopted_pods(), world.view)
+    world.kubernetes.remove("pods", "g")
+    effects = await world.rounds()
+    assert [type(effect) for effect in effects] == [ReadJob]
+    assert (await world.jobs()).keys() == {first}
+
+
+async def test_a_pod_that_cannot_be_written_to_is_tried_now_and_then() -> None:
+    world = World()
+    world.add()
+    world.kubernetes.outage(NotFound(404, "deaf"))
+    effects = await world.rounds(25)
+    assert 2 <= sum(isinstance(effect, RecordAdoption) for effect in effects) <= 4
+    world.kubernetes.outage(None)
+    await world.rounds(12)
+    assert world.noted() is not None
+
+
+def test_a_note_that_is_no_number_is_none() -> None:
+    adopted_pod = adoptable(manifest_of_adopted(annotations={ADOPTED: "soon"}), ADOPTS)
+    assert adopted_pod is not None
+    assert adopted_pod.noted is None
+
+
+def test_attempt_zero_is_nobody_elses() -> None:
+    keys = {
+        PlaceholderKey("c", "d", "g", "u", attempt, n).job_id(RULES.ids)
+        for attempt in (0, 1)
+        for n in range(4)
+    }
+    assert len(keys) == 8
+
+
+def test_a_record_in_its_stage_is_itself() -> None:
+    adopted_pod = AdoptedPod("u", "default", "g", "n1", 1, 1)
+    record = Adopted(adopted_pod, PlaceholderKey("c", "default", "g", "u", 0), 1)
+    assert record.at(Stage.WAITING) is record

@@ -1,0 +1,287 @@
+"""What Slurm's jobs leave to Pods that Slurm does not know of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from extender.request.resources import MEBIBYTE
+from extender.request.translation import TranslationConfig
+from extender.unmanaged.capacity import (
+    Amounts,
+    Occupancy,
+    Refused,
+    exempt,
+    left_by_jobs,
+    open_to_pods,
+    requested,
+    uncounted,
+)
+from slurm_client.in_memory import node
+from slurm_client.model import JobState
+from tests.builders import TRANSLATION, Manifest, pod_manifest
+from wellknown.names import JOB_ID, NODE
+
+GI = 1024 * MEBIBYTE
+WHOLE = Amounts(8000, 16 * GI, {"gpu": 4})
+
+
+def unmanaged(name: str = "u", **given: Any) -> Manifest:
+    return pod_manifest(name, gates=(), schedulerName="default-scheduler", **given)
+
+
+def occupancy(**left: Amounts) -> Occupancy:
+    seen = Occupancy()
+    seen.slurm_seen(left)
+    seen.take_those_with_room()
+    return seen
+
+
+def refused(uid: str = "u", asked: Amounts = WHOLE, priority: int = 0, at: float = 0.0) -> Refused:
+    return Refused(uid, "default", uid, priority, asked, at)
+
+
+# What a Pod asks for
+
+
+def test_a_pod_asks_for_parts_of_cpus_bytes_and_devices() -> None:
+    asked = requested(unmanaged(cpu="1500m", memory="1Gi", gpus=2), TRANSLATION)
+    assert asked == Amounts(1500, GI, {"gpu": 2})
+
+
+def test_a_typed_device_is_one_of_its_name_too() -> None:
+    typed = TranslationConfig(gres={"nvidia.com/gpu": "gpu:h100"})
+    assert requested(unmanaged(gpus=2), typed).gres == {"gpu": 2, "gpu:h100": 2}
+
+
+def test_a_pod_without_requests_fits_everywhere() -> None:
+    asked = requested(unmanaged(cpu=None, memory=None), TRANSLATION)
+    assert asked.within(Amounts(-1000, -1, {"gpu": -1}))
+
+
+def test_a_number_beyond_all_bounds_fits_nowhere() -> None:
+    assert not requested(unmanaged(cpu="1" + "0" * 20), TRANSLATION).within(WHOLE)
+
+
+# What a node has left
+
+
+def test_jobs_leave_what_they_were_not_allocated() -> None:
+    one = node("n1", cpus=8, memory_mb=16_000, gres="gpu:h100:4(S:0-1)")
+    used = replace(one, cpus_allocated=3, memory_allocated_mb=6000, gres_used="gpu:h100:3(IDX:0,2-3)")
+    assert left_by_jobs(used, TRANSLATION) == Amounts(5000, 10_000 * MEBIBYTE, {"gpu": 1, "gpu:h100": 1})
+    assert open_to_pods(used, TRANSLATION) == left_by_jobs(used, TRANSLATION)
+
+
+@pytest.mark.parametrize(("unit", "left"), [("0.1", 500), ("1", 5000), ("2", 10_000)])
+def test_what_jobs_leave_is_counted_in_the_cpus_that_pods_ask_for(unit: str, left: int) -> None:
+    used = replace(node("n1", cpus=8), cpus_allocated=3)
+    assert left_by_jobs(used, TranslationConfig(cpu_unit=Decimal(unit))).cpu == left
+
+
+def test_where_a_job_is_ending_nothing_is_left_to_unmanaged_pods() -> None:
+    """Slurm shows the node as free already, but the job's processes may still be there."""
+    ending = replace(node("n1"), states=frozenset({"IDLE", "COMPLETING"}))
+    assert open_to_pods(ending, TRANSLATION) == Amounts()
+
+
+@pytest.mark.parametrize(
+    ("asked", "fits"),
+    [
+        (WHOLE, True),
+        (replace(WHOLE, cpu=8001), False),
+        (replace(WHOLE, memory=16 * GI + 1), False),
+        (replace(WHOLE, gres={"gpu": 5}), False),
+        (Amounts(gres={"tpu": 1}), False),
+        (Amounts(gres={"gpu": 4}), True),
+    ],
+)
+def test_a_pod_fits_when_everything_that_it_asks_for_is_left(asked: Amounts, fits: bool) -> None:
+    assert (occupancy(n1=WHOLE).closed(asked, ["n1"]) == []) is fits
+
+
+def test_a_node_that_is_not_slurms_is_open() -> None:
+    assert occupancy(n1=Amounts()).closed(WHOLE, ["n1", "n2"]) == ["n1"]
+
+
+def test_unmanaged_pods_take_from_what_jobs_leave_until_they_are_gone() -> None:
+    seen, half = occupancy(n1=WHOLE), replace(WHOLE, cpu=4500)
+    seen.pod_seen("a", "n1", half)
+    assert seen.closed(half, ["n1"]) == ["n1"]
+    seen.pod_seen("a", "n1", replace(half, cpu=1000))  # resized in place
+    assert seen.closed(replace(half, cpu=7000, gres={}, memory=0), ["n1"]) == []
+    seen.pod_gone("a")
+    seen.pod_gone("never seen")
+    assert seen.closed(WHOLE, ["n1"]) == []
+
+
+def test_pods_seen_before_slurm_count_as_well() -> None:
+    seen = Occupancy()
+    seen.pod_seen("a", "n1", WHOLE)
+    seen.slurm_seen({"n1": WHOLE})
+    assert seen.closed(Amounts(1), ["n1"]) == ["n1"]
+
+
+def test_evicted_pods_leave_what_they_have_and_jobs_keep_what_slurm_gave_them() -> None:
+    seen = occupancy(n1=replace(WHOLE, cpu=6000))  # jobs have 2 CPUs of 8
+    seen.pod_seen("a", "n1", Amounts(3000))
+    seen.pod_seen("b", "n1", Amounts(2000))
+    for gone, cpu in (((), 1000), (("a",), 4000), (("a", "b"), 6000), (("unknown",), 1000)):
+        assert seen.fits_without(Amounts(cpu), "n1", gone)
+        assert not seen.fits_without(Amounts(cpu + 1), "n1", gone)
+    assert seen.fits_without(WHOLE, "not Slurm's", ())
+
+
+def test_pods_that_are_leaving_count_until_they_are_gone_but_for_whom_they_make_room() -> None:
+    seen, half = occupancy(n1=WHOLE), replace(WHOLE, cpu=5000)
+    seen.pod_seen("a", "n1", half)
+    assert not seen.fits_without_leaving(WHOLE, "n1")
+    seen.pod_seen("a", "n1", half, leaving=True)
+    assert seen.fits_without_leaving(WHOLE, "n1")
+    assert seen.closed(WHOLE, ["n1"]) == ["n1"]
+    seen.pod_gone("a")
+    seen.pod_seen("a", "n1", half)
+    assert not seen.fits_without_leaving(WHOLE, "n1"), "nothing is remembered of it"
+
+
+# Who counts
+
+
+@pytest.mark.parametrize(
+    ("state", "counts"),
+    [("RUNNING", 0), ("RUNNING,COMPLETING", 0), ("CANCELLED,COMPLETING", 0), ("CANCELLED", 1)],
+)
+def test_a_pod_of_ours_counts_from_when_its_job_has_given_its_room_back(state: str, counts: int) -> None:
+    ours = pod_manifest(annotations={JOB_ID: "7", NODE: "n1"})
+    assert len(list(uncounted([ours], {7: JobState.parse(state)}, TRANSLATION))) == counts
+
+
+def test_pods_without_a_job_count_whatever_their_annotations_say() -> None:
+    forged = unmanaged(annotations={JOB_ID: "7", NODE: "n1"})
+    jobless, lost = pod_manifest(), pod_manifest(annotations={JOB_ID: "8", NODE: "n1"})
+    running = {7: JobState("RUNNING")}
+    assert len(list(uncounted([forged, jobless, lost], running, TRANSLATION))) == 3
+
+
+DAEMON_SET: Manifest = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent"}
+
+
+@pytest.mark.parametrize(
+    ("owners", "priority", "is_exempt"),
+    [
+        ([], 0, False),
+        ([DAEMON_SET | {"controller": True}], 0, True),
+        ([DAEMON_SET], 0, False),
+        ([DAEMON_SET | {"controller": True, "apiVersion": "example.com/v1"}], 0, False),
+        ([{"kind": "DaemonSet", "controller": True}], 0, False),
+        ([{"kind": "ReplicaSet", "name": "web", "controller": True}], 0, False),
+        ([], 2_000_000_000, True),
+        ([], 1_000_000_000, False),
+    ],
+)
+def test_daemon_sets_and_critical_pods_are_exempt(
+    owners: list[Manifest], priority: int, is_exempt: bool
+) -> None:
+    manifest = unmanaged(priority=priority)
+    manifest["metadata"]["ownerReferences"] = owners
+    assert exempt(manifest) is is_exempt
+
+
+def test_exempt_pods_are_counted_but_are_no_guests() -> None:
+    seen = occupancy(n1=WHOLE)
+    seen.pod_seen("agent", "n1", Amounts(500), exempt=True)
+    assert seen.closed(Amounts(8000), ["n1"]) == ["n1"]
+    assert not seen.has_adopted_pods("n1")
+    seen.pod_seen("u", "n1", Amounts(500))
+    assert seen.has_adopted_pods("n1")
+
+
+# Who is told when room appears
+
+
+def test_a_pod_is_told_once_when_a_job_leaves_it_room() -> None:
+    seen = occupancy(n1=Amounts(), n2=Amounts())
+    seen.remember(refused())
+    seen.slurm_seen({"n1": Amounts(), "n2": replace(WHOLE, cpu=7999)})
+    assert seen.take_those_with_room() == []
+    seen.slurm_seen({"n1": Amounts(), "n2": WHOLE})
+    assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
+    assert seen.take_those_with_room() == []
+
+
+def test_a_pod_is_told_when_an_unmanaged_pod_leaves_it_room() -> None:
+    seen = occupancy(n1=WHOLE)
+    seen.pod_seen("a", "n1", Amounts(1))
+    seen.remember(refused())
+    assert seen.take_those_with_room() == []
+    seen.pod_gone("a")
+    assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
+
+
+def test_room_that_was_there_all_along_tells_nobody() -> None:
+    """The Pod cannot use it, for a reason that is not ours: it would be woken for ever."""
+    seen = occupancy(n1=WHOLE, n2=Amounts())
+    seen.remember(refused())
+    seen.slurm_seen({"n1": WHOLE, "n2": Amounts(1)})
+    assert seen.take_those_with_room() == []
+
+
+def test_a_node_that_is_read_by_itself_is_news_and_of_the_others_nothing_changes() -> None:
+    seen = occupancy(n1=WHOLE, n2=Amounts())
+    seen.pod_seen("a", "n1", Amounts(cpu=1000))
+    seen.remember(refused(asked=Amounts(cpu=4000)))
+    seen.node_seen("n1", Amounts(cpu=4000))
+    assert seen.closed(Amounts(cpu=4000), ["n1", "n2"]) == ["n1", "n2"], "3 are left"
+    assert seen.take_those_with_room() == []
+    seen.node_seen("n1", Amounts(cpu=5000))
+    assert seen.closed(Amounts(cpu=4000), ["n1", "n2"]) == ["n2"]
+    assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
+
+
+def test_a_node_may_be_read_before_all_are() -> None:
+    seen = Occupancy()
+    seen.node_seen("n1", Amounts())
+    assert seen.closed(WHOLE, ["n1", "n2"]) == ["n1"]
+
+
+def test_after_an_outage_all_room_is_news() -> None:
+    seen = occupancy(n1=WHOLE)
+    seen.remember(refused())
+    seen.slurm_seen({"n1": WHOLE}, after_outage=True)
+    assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
+
+
+def test_who_asks_for_nothing_is_told_at_once() -> None:
+    seen = Occupancy()
+    seen.remember(refused(asked=Amounts()))
+    assert [pod.uid for pod in seen.take_those_with_room()] == ["u"]
+
+
+def test_the_most_important_are_told_first() -> None:
+    seen = occupancy(n1=Amounts())
+    for uid, priority in (("a", 0), ("b", 5), ("c", 0)):
+        seen.remember(refused(uid, priority=priority))
+    seen.slurm_seen({"n1": WHOLE})
+    assert [pod.uid for pod in seen.take_those_with_room()] == ["b", "a", "c"]
+
+
+def test_those_who_got_a_node_or_ask_no_more_are_forgotten() -> None:
+    seen = occupancy(n1=Amounts())
+    for uid, at in (("old", 1.0), ("bound", 9.0), ("new", 9.0)):
+        seen.remember(refused(uid, at=at))
+    seen.forget("bound")
+    assert seen.forget_before(5.0)
+    seen.slurm_seen({"n1": WHOLE})
+    assert [pod.uid for pod in seen.take_those_with_room()] == ["new"]
+    assert not seen.forget_before(5.0)
+
+
+def test_memory_is_bounded_however_many_wait() -> None:
+    seen = Occupancy(remembered=2)
+    for uid in "abc":
+        seen.remember(refused(uid))
+    seen.slurm_seen({"n1": WHOLE})
+    assert [pod.uid for pod in seen.take_those_with_room()] == ["a", "b"]

@@ -1,0 +1,228 @@
+"""The picture of what unmanaged Pods may use: when it is renewed, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from extender.cluster.view import ClusterView
+from extender.unmanaged import capacity_watch
+from extender.unmanaged.capacity_watch import FULL, ROOM_SEEN, UNKNOWN, OccupancyView
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
+from slurm_client.errors import Unreachable
+from slurm_client.in_memory import InMemorySlurm, node, partition
+from slurm_client.model import JobSpec
+from tests.builders import TRANSLATION, Manifest, kube_node, pod_manifest, view
+
+WITHIN_S = 10.0
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity_watch, "_INTERVAL_S", 0.01)
+    monkeypatch.setattr(capacity_watch, "_SHARE", 0)
+
+
+class Touched(InMemoryKubernetes):
+    """Remembers which Pods were touched, and which Pods were asked for."""
+
+    def __init__(self, *pods: Manifest) -> None:
+        super().__init__(*pods)
+        self.touched: list[str] = []
+        self.selectors = set[str | None]()
+
+    async def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> Mapping[str, Any]:
+        assert ROOM_SEEN in patch["metadata"]["annotations"]
+        patched = await super().patch_pod(namespace, name, patch)
+        self.touched.append(name)
+        return patched
+
+    def pages(self, kind: str, field_selector: str | None) -> AsyncIterator[Mapping[str, Any]]:
+        self.selectors.add(field_selector)
+        return super().pages(kind, field_selector)
+
+
+class CountingSlurm(InMemorySlurm):
+    """Two nodes of 8 CPUs; counts how often they are asked for."""
+
+    def __init__(self) -> None:
+        names = ("n1", "n2")
+        super().__init__(
+            [node(name, cpus=8) for name in names], [partition("main", names, default=True)]
+        )
+        self.readings = 0
+
+    async def nodes(self) -> Any:
+        self.readings += 1
+        return await super().nodes()
+
+
+class World:
+    def __init__(self, *pods: Manifest, nodes: Callable[[], ClusterView] = ClusterView) -> None:
+        self.kubernetes = Touched(*pods)
+        self.slurm = CountingSlurm()
+        self.health = Health()
+        self.view = OccupancyView(self.kubernetes, self.slurm, TRANSLATION, self.health, nodes)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.ensure_future(self.view.run())
+        yield
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def ask(self, name: str = "u", cpu: str = "8", **given: Any) -> dict[str, str]:
+        pod = unmanaged(name, cpu=cpu, **given)
+        self.kubernetes.put("pods", pod)
+        return self.view.closed(pod, ["n1", "n2"])
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while not holds():  # noqa: ASYNC110 -- it may depend on anything
+                await asyncio.sleep(0.001)
+
+    async def several_readings(self) -> None:
+        then = self.slurm.readings + 3
+        await self.until(lambda: self.slurm.readings >= then)
+
+
+def unmanaged(name: str, **given: Any) -> Manifest:
+    return pod_manifest(name, gates=(), schedulerName="default-scheduler", **given)
+
+
+async def full(world: World) -> list[int]:
+    """Native jobs, one on each node."""
+    return [
+        await world.slurm.allocate(
+            JobSpec("native", cpus=8, memory_mb=1, required_nodes=(name,)), number
+        )
+        for number, name in enumerate(("n1", "n2"), 100)
+    ]
+
+
+async def test_slurm_is_asked_once_and_then_no_more_until_an_unmanaged_pod_is_there() -> None:
+    world = World()
+    async with world.running():
+        await world.until(lambda: not world.view._asked.is_set())
+        assert world.slurm.readings == 1
+        assert world.ask() == {}
+        await world.several_readings()
+    assert world.kubernetes.touched == []
+
+
+async def test_who_came_before_anything_was_known_learns_the_true_reason() -> None:
+    world = World()
+    await full(world)
+    assert world.ask() == {"n1": UNKNOWN, "n2": UNKNOWN}
+    async with world.running():
+        await world.until(lambda: world.kubernetes.touched == ["u"])
+        assert world.ask() == {"n1": FULL, "n2": FULL}
+
+
+async def test_of_nodes_that_name_the_same_slurm_node_each_has_what_that_one_has_left() -> None:
+    """Nobody knows which of them it is."""
+    both = view(kube_node("n1", {"slurm": "n2"}), kube_node("n2"))
+    world = World(nodes=lambda: both)
+    await full(world)
+    async with world.running():
+        await world.until(lambda: world.ask() == {"n1": FULL, "n2": FULL})
+
+
+async def test_slurm_is_asked_no_more_once_nobody_asks_or_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity_watch, "_IDLE_S", 0.05)
+    monkeypatch.setattr(capacity_watch, "_ASKS_AGAIN_S", 0.3)
+    world = World()
+    await full(world)
+    async with world.running():
+        await world.until(lambda: world.ask() == {"n1": FULL, "n2": FULL})
+        await asyncio.sleep(0.1)
+        before = world.slurm.readings
+        await world.several_readings()  # beyond _IDLE_S, for the Pod that waits
+        await world.until(lambda: not world.view._asked.is_set())
+        before = world.slurm.readings
+        await asyncio.sleep(0.1)
+        assert world.slurm.readings <= before + 1
+
+
+async def test_an_outage_is_over_though_nobody_asks_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity_watch, "_IDLE_S", 0.0)
+    world = World()
+    world.slurm.outage(Unreachable("slurmctld is down"))
+    async with world.running():
+        await world.until(lambda: world.health.parts() == {"Slurm": True})
+        await world.several_readings()
+        world.slurm.outage(None)
+        await world.until(lambda: world.health.parts() == {"Slurm": False})
+        await world.until(lambda: not world.view._asked.is_set())
+
+
+async def test_nobody_is_preempted_by_what_was_read_when_somebody_last_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capacity_watch, "_IDLE_S", 0.0)
+    world = World(unmanaged("low", cpu="5", node="n1"))
+    victims = {"n1": ["uid-low"]}
+    async with world.running():
+        assert await world.view.open_without(unmanaged("u", cpu="8"), victims) == []
+        await world.until(lambda: world.view.known and not world.view._asked.is_set())
+        assert await world.view.open_without(unmanaged("u", cpu="8"), victims) == ["n1"]
+        await world.until(lambda: not world.view._asked.is_set())
+        await full(world)
+        assert await world.view.open_without(unmanaged("u", cpu="8"), victims) == []
+
+
+async def test_a_refused_pod_is_touched_when_a_native_job_ends_and_not_before() -> None:
+    world = World()
+    jobs = await full(world)
+    async with world.running():
+        await world.until(lambda: world.ask() == {"n1": FULL, "n2": FULL})
+        await world.several_readings()  # what was refused before the first is told that it is known now
+        world.kubernetes.touched.clear()
+        await world.several_readings()
+        assert world.kubernetes.touched == []
+        await world.slurm.cancel(jobs[1])
+        await world.until(lambda: world.kubernetes.touched == ["u"])
+        assert world.ask() == {"n1": FULL}
+        await world.several_readings()
+        assert world.kubernetes.touched == ["u"]
+
+
+async def test_a_pod_that_is_gone_does_not_keep_others_from_being_touched() -> None:
+    world = World()
+    jobs = await full(world)
+    async with world.running():
+        await world.until(lambda: world.ask("first") == {"n1": FULL, "n2": FULL})
+        await world.several_readings()
+        world.kubernetes.touched.clear()
+        world.ask("gone", priority=5)
+        world.kubernetes.remove("pods", "gone")
+        await world.slurm.cancel(jobs[0])
+        await world.until(lambda: world.kubernetes.touched == ["first"])
+
+
+async def test_bound_pods_count_from_the_list_and_the_watch_until_they_are_gone() -> None:
+    listed, seen = unmanaged("a", cpu="5", node="n1"), unmanaged("b", cpu="5", node="n2")
+    world = World(listed)
+    async with world.running():
+        world.kubernetes.put("pods", seen)
+        world.kubernetes.remove("pods", "a")
+        await world.kubernetes.all_told()
+        await world.until(lambda: world.ask(cpu="4") == {"n2": FULL})
+    (selector,) = world.kubernetes.selectors
+    assert (selector or "").startswith("spec.nodeName!=,spec.schedulerName!=slurm-scheduler")
+
+
+async def test_who_waits_for_slurm_is_touched_when_it_answers_again() -> None:
+    world = World()
+    world.slurm.outage(Unreachable("slurmctld was not reached"))
+    async with world.running():
+        world.ask()
+        await asyncio.sleep(0.1)
+        assert world.kubernetes.touched == []
+        world.slurm.outage(None)
+        await world.until(lambda: world.kubernetes.touched == ["u"])

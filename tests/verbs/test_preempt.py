@@ -1,0 +1,264 @@
+"""/preempt: who may be evicted for whom, by kube-scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from extender.unmanaged import capacity_watch
+from extender.unmanaged.capacity_watch import FULL
+from slurm_client.errors import Unreachable
+from slurm_client.model import Node
+from tests.builders import Manifest, pod_manifest
+from tests.verbs.callers import FakeSlurm, Listeners, body
+from tests.verbs.test_unmanaged_pods import DAEMON_SET, DOWN, Cluster, machine, unmanaged
+from wellknown.names import ADOPTED, JOB_ID, NODE
+
+CRITICAL = 2_000_000_000
+
+
+def proposal(*uids: str, violations: int = 0) -> Manifest:
+    """MetaVictims, as kube-scheduler sends them."""
+    return {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
+
+
+def adopted_pod(name: str, node: str = "n1", cpu: str = "5", **given: Any) -> Manifest:
+    """An unmanaged Pod on a Node; its uid is its name."""
+    manifest = unmanaged(name, cpu=cpu, node=node, **given)
+    manifest["metadata"]["uid"] = name
+    return manifest
+
+
+async def scene(*bound: Manifest, nodes: Sequence[Node] = (), **given: Any) -> Cluster:
+    """Pods on Nodes, and Slurm's nodes: n1 with 8 CPUs unless others are given."""
+    cluster = await Cluster(nodes=tuple(nodes) or (machine("n1"),), **given).known()
+    for manifest in bound:
+        cluster.listeners.occupancy._take(manifest)
+    return cluster
+
+
+async def preempt(cluster: Cluster, manifest: Manifest, **proposed: Manifest) -> Any:
+    answer = await cluster.listeners.ask(
+        "preempt", {"Pod": manifest, "NodeNameToVictims": None, "NodeNameToMetaVictims": proposed}
+    )
+    assert answer.keys() == {"NodeNameToMetaVictims"}
+    return answer["NodeNameToMetaVictims"]
+
+
+# Pods of ours
+
+
+async def test_nobody_is_preempted_for_a_pod_of_ours_whoever_was_chosen() -> None:
+    sent = body("preempt")
+    assert sent["NodeNameToMetaVictims"], "the call names victims"
+    assert sent["Pod"]["spec"]["schedulerName"] == "slurm-scheduler"
+    assert await Listeners().ask("preempt", sent) == {"NodeNameToMetaVictims": {}}
+
+
+async def test_nobody_is_preempted_for_a_pod_of_ours_on_a_node_that_is_not_slurms_either() -> None:
+    cluster = await scene(adopted_pod("low", "elsewhere"))
+    assert await preempt(cluster, pod_manifest(priority=9), elsewhere=proposal("low")) == {}
+
+
+# Others
+
+
+async def test_another_pod_gets_on_nodes_that_are_not_slurms_what_was_proposed() -> None:
+    proposed = proposal("b", "a", "never-seen", violations=2)
+    assert await preempt(await scene(), unmanaged(), elsewhere=proposed) == {"elsewhere": proposed}
+
+
+async def test_another_pod_gets_slurms_nodes_on_which_the_room_of_the_victims_is_enough() -> None:
+    """8 CPUs each: jobs have 0, 0 and 3, victims 5, and on n2 another Pod has 2 and stays."""
+    nodes = (machine("n1"), machine("n2"), machine("n3", cpus=3))
+    bound = [adopted_pod(f"low-{node}", node) for node in ("n1", "n2", "n3")]
+    cluster = await scene(*bound, adopted_pod("stays", "n2", cpu="2"), nodes=nodes)
+    proposed = {node: proposal(f"low-{node}") for node in ("n1", "n2", "n3")}
+    for cpu, open_nodes in (("5", {"n1", "n2", "n3"}), ("6", {"n1", "n2"}), ("7", {"n1"}), ("9", set())):
+        answer = await preempt(cluster, unmanaged(cpu=cpu, priority=9), **proposed)
+        assert answer == {node: proposed[node] for node in open_nodes}
+
+
+@pytest.mark.parametrize("full", [{"cpus": 8}, {"memory_mb": 15_900}, {"gpus": 4}])
+async def test_what_slurms_jobs_have_does_not_become_free_when_a_pod_is_evicted(
+    full: dict[str, int],
+) -> None:
+    cluster = await scene(adopted_pod("low", gpus=1), nodes=(machine("n1", **full),))
+    asks = unmanaged(gpus=1, memory="1Gi", priority=9)
+    assert await preempt(cluster, asks, n1=proposal("low")) == {}
+
+
+async def test_no_pod_of_ours_is_preempted_for_others_not_even_for_critical_ones() -> None:
+    annotations = {JOB_ID: "7", NODE: "n1"}
+    ours = pod_manifest("ours", cpu="5", node="n1", annotations=annotations)
+    jobless = pod_manifest("jobless", cpu="5", node="n1")
+    cluster = await scene(adopted_pod("low"), ours, jobless)
+    for priority in (9, CRITICAL):
+        asks = unmanaged(priority=priority)
+        for manifest in (ours, jobless):
+            beside = proposal("low", manifest["metadata"]["uid"])
+            assert await preempt(cluster, asks, n1=beside) == {}
+        assert await preempt(cluster, asks, n1=proposal("low")) == {"n1": proposal("low")}
+
+
+async def test_a_pod_of_which_nothing_is_known_is_not_preempted() -> None:
+    cluster = await scene(adopted_pod("gone"))
+    cluster.listeners.occupancy._leave("gone")
+    assert await preempt(cluster, unmanaged(), n1=proposal("gone")) == {}
+
+
+async def test_nobody_is_preempted_where_a_job_is_ending() -> None:
+    ending = machine("n1", states=frozenset({"IDLE", "COMPLETING"}))
+    cluster = await scene(adopted_pod("low"), nodes=(ending,))
+    assert await preempt(cluster, unmanaged(priority=9), n1=proposal("low")) == {}
+
+
+async def test_while_slurm_does_not_answer_nobody_is_preempted_on_its_nodes() -> None:
+    cluster = await scene(adopted_pod("low"))
+    cluster.slurm.error = DOWN
+    for _ in range(3):
+        with pytest.raises(Unreachable):
+            await cluster.listeners.occupancy.read()
+    proposed = {"n1": proposal("low"), "elsewhere": proposal("any")}
+    answer = await preempt(cluster, unmanaged(priority=9), **proposed)
+    assert answer == {"elsewhere": proposal("any")}
+
+
+@pytest.mark.parametrize("by", ["priority", "owner"])
+async def test_pods_that_run_whatever_slurm_does_need_no_room_of_it(by: str) -> None:
+    asks = unmanaged(cpu="5", priority=CRITICAL if by == "priority" else 9)
+    if by == "owner":
+        asks["metadata"]["ownerReferences"] = DAEMON_SET
+    cluster = Cluster()  # nothing is known of Slurm
+    cluster.listeners.occupancy._take(adopted_pod("low"))
+    assert await preempt(cluster, asks, n1=proposal("low")) == {"n1": proposal("low")}
+    assert cluster.slurm.calls == []
+
+
+async def test_what_an_adopted_pods_job_leaves_is_slurms_to_give() -> None:
+    """Of 8 CPUs the jobs of two adopted Pods have 6. A third has no job yet."""
+    adopted = [adopted_pod(name, cpu="3", annotations={ADOPTED: "77"}) for name in ("a", "b")]
+    cluster = await scene(
+        *adopted, adopted_pod("new", cpu="2"), nodes=(machine("n1", cpus=6),), unmanaged_pods="adopt"
+    )
+    everybody = proposal("a", "b", "new")
+    assert await preempt(cluster, unmanaged(cpu="3", priority=9), n1=everybody) == {}
+    small = unmanaged(cpu="2", priority=9)
+    assert await preempt(cluster, small, n1=proposal("a")) == {}, "who has its room stays"
+    assert await preempt(cluster, small, n1=proposal("new")) == {"n1": proposal("new")}
+    critical = unmanaged(cpu="3", priority=CRITICAL)
+    assert await preempt(cluster, critical, n1=proposal("a")) == {"n1": proposal("a")}
+
+
+async def test_where_unmanaged_pods_are_ignored_nobody_is_preempted_on_slurms_nodes() -> None:
+    cluster = await scene(nodes=(machine("n1"),), unmanaged_pods="ignore")
+    proposed = {"n1": proposal("a"), "elsewhere": proposal("b")}
+    assert await preempt(cluster, unmanaged(), **proposed) == {"elsewhere": proposal("b")}
+
+
+# What is known of Slurm's nodes
+
+
+async def test_what_is_known_is_not_read_again() -> None:
+    cluster = await scene(adopted_pod("low"))
+    cluster.slurm.calls.clear()
+    await preempt(cluster, unmanaged(priority=9), n1=proposal("low"))
+    assert cluster.slurm.calls == []
+
+
+@pytest.mark.parametrize("cpus", [0, 8])
+async def test_where_nobody_has_asked_for_long_slurms_nodes_are_read_first(cpus: int) -> None:
+    cluster = await scene(adopted_pod("low"))
+    cluster.listeners.occupancy._stale = True
+    cluster.slurm.all_nodes = (machine("n1", cpus=cpus),)
+    answer = await preempt(cluster, unmanaged(priority=9), n1=proposal("low"))
+    assert answer == ({} if cpus else {"n1": proposal("low")})
+    assert cluster.slurm.calls[-1] == "read nodes"
+
+
+class Silent(FakeSlurm):
+    async def nodes(self) -> tuple[Node, ...]:
+        await asyncio.Event().wait()
+        return ()
+
+
+@pytest.mark.parametrize("trouble", ["fails", "is silent"])
+async def test_where_they_cannot_be_read_then_nobody_is_preempted_there(
+    trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity_watch, "_PATIENCE_S", 0.01)
+    cluster = await scene(adopted_pod("low"))
+    occupancy = cluster.listeners.occupancy
+    occupancy._stale, cluster.slurm.error = True, DOWN
+    if trouble == "is silent":
+        occupancy._slurm = Silent()  # type: ignore[assignment]
+    proposed = {"n1": proposal("low"), "elsewhere": proposal("any")}
+    answer = await preempt(cluster, unmanaged(priority=9), **proposed)
+    assert answer == {"elsewhere": proposal("any")}
+
+
+# /filter, once the victims leave
+
+
+async def test_the_node_for_which_others_were_evicted_is_not_closed_because_they_are_there_still() -> (
+    None
+):
+    """kube-scheduler counts them until they are gone. Meanwhile it would evict others elsewhere."""
+    low, asks = adopted_pod("low"), unmanaged(cpu="8", priority=9)
+    cluster = await scene(low)
+    asks["status"] = {"nominatedNodeName": "n1"}
+    assert (await cluster.filter(asks, "n1"))["FailedAndUnresolvableNodes"] == {"n1": FULL}
+    low["metadata"]["deletionTimestamp"] = "2026-11-24T00:00:00Z"
+    cluster.listeners.occupancy._take(low)
+    assert (await cluster.filter(asks, "n1"))["NodeNames"] == ["n1"]
+    others = unmanaged(cpu="8")
+    assert (await cluster.filter(others, "n1"))["FailedAndUnresolvableNodes"] == {"n1": FULL}
+    cluster.listeners.occupancy._take(adopted_pod("stays", cpu="1"))
+    assert (await cluster.filter(asks, "n1"))["FailedAndUnresolvableNodes"] == {"n1": FULL}
+
+
+async def test_the_victims_that_are_leaving_must_be_gone_before_a_pod_is_bound() -> None:
+    low, asks = adopted_pod("low"), unmanaged(cpu="8")
+    low["metadata"]["deletionTimestamp"] = "2026-11-24T00:00:00Z"
+    cluster = await scene(low)
+    cluster.kubernetes.put("pods", low, asks)
+    assert await cluster.bind(asks, "n1") == FULL
+    cluster.kubernetes.remove("pods", "low")
+    assert await cluster.bind(asks, "n1") == ""
+
+
+async def test_a_node_that_is_newer_than_the_last_reading_of_slurms_nodes_is_slurms() -> None:
+    """Slurm may have placed a Pod of ours there already."""
+    annotations = {JOB_ID: "7", NODE: "n2"}
+    ours = pod_manifest("ours", cpu="5", node="n2", annotations=annotations)
+    cluster = await scene(adopted_pod("low", node="n2"), ours)
+    for victim in (ours["metadata"]["uid"], "low"):
+        assert await preempt(cluster, unmanaged(priority=9), n2=proposal(victim)) == {}
+
+
+# What may be sent
+
+
+async def test_without_node_cache_capable_nobody_is_preempted() -> None:
+    """/filter refuses every Node then, and says why."""
+    sent = {
+        "Pod": unmanaged(),
+        "NodeNameToVictims": {"elsewhere": {"Pods": [adopted_pod("low")], "NumPDBViolations": 0}},
+        "NodeNameToMetaVictims": None,
+    }
+    assert await Listeners().ask("preempt", sent) == {"NodeNameToMetaVictims": {}}
+
+
+@pytest.mark.parametrize(
+    "victims",
+    [[], {"n1": None}, {"n1": {}}, {"n1": {"Pods": None}}, {"n1": {"Pods": [{}]}}]
+    + [{"n1": {"Pods": [uid]}} for uid in ("a", {"UID": 5}, {"UID": None})],
+)
+async def test_a_malformed_call_is_told_so_and_preempts_nobody(victims: object) -> None:
+    sent = {"Pod": unmanaged(), "NodeNameToMetaVictims": victims}
+    response = await Listeners().post("preempt", sent)
+    assert response.status_code == 400
+    assert "malformed request: NodeNameToMetaVictims" in response.json()["Error"]

@@ -1,0 +1,110 @@
+"""Which Slurm node a Node stands for, both ways, and what becomes of Pods where that is contested."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.cluster.view import Wish
+from extender.placement.on_job import after_read
+from extender.placement.placeholder import Placeholder, State
+from extender.placement.recovery import recovered
+from extender.request.node_constraints import ANYWHERE, Node
+from extender.request.pod import Pod
+from slurm_client import hostlist
+from slurm_client.model import Job, Partition
+from tests.builders import kube_node, moment, placeholder_job, pod, view
+from wellknown.allocation import Allocation
+from wellknown.node_mapping import LABEL, NodeNames, is_kubelets, slurm_name, trouble
+
+NAMES = st.sampled_from(["a", "b", "c"])
+
+
+def test_a_node_names_the_slurm_node_of_its_label_else_of_its_own_name() -> None:
+    assert slurm_name("a", {"label": "gpu-01"}, "label") == "gpu-01"
+    assert slurm_name("a", {"other": "gpu-01"}, "label") == "a"
+    assert slurm_name("a", {"label": ""}, "label") == "a"
+
+
+@given(st.dictionaries(NAMES, NAMES))
+def test_one_node_stands_for_a_slurm_node_and_both_ways_agree(named: dict[str, str]) -> None:
+    names = NodeNames(named)
+    for slurm_node in "abc":
+        naming = {node for node, says in named.items() if says == slurm_node}
+        assert set(names.naming(slurm_node)) == naming
+        stands = names.standing_for(slurm_node)
+        assert stands is None or stands in naming
+        if len(naming) == 1:
+            assert {stands} == naming
+        elif naming:
+            assert stands == (slurm_node if slurm_node in naming else None)
+            assert names.contested[slurm_node] == tuple(sorted(naming))
+
+
+def test_who_names_the_same_node_is_told_and_who_of_them_counts() -> None:
+    assert trouble(NodeNames({"a": "a", "b": "x"}), "label") is None
+    assert trouble(NodeNames({"b": "x", "a": "x", "x": "x", "c": "y", "d": "y"}), "label") == (
+        "Nodes a, b, x name Slurm's node x: x alone stands for it; "
+        "Nodes c, d name Slurm's node y: none stands for it, and it gets no Pods; the label is label"
+    )
+
+
+def test_of_very_many_a_few_are_told() -> None:
+    told = trouble(NodeNames({f"n{number}": f"s{number // 20}" for number in range(1000)}), LABEL)
+    assert told is not None
+    assert "and 15 more name" in told
+    assert "and 45 more; the label is" in told
+
+
+@pytest.mark.parametrize(
+    ("label", "kubelets"),
+    [
+        (LABEL, False),
+        ("node-restriction.kubernetes.io/slurm", False),
+        ("example.com.node-restriction.kubernetes.io/slurm", False),
+        ("slurm-extender.io/node", True),
+        ("kubernetes.io/hostname", True),
+        ("notnode-restriction.kubernetes.io/slurm", True),
+        ("node-restriction.kubernetes.io", True),
+    ],
+)
+def test_a_kubelet_may_label_its_node_as_it_likes_but_for_one_kind(label: str, kubelets: bool) -> None:
+    assert is_kubelets(label) is kubelets
+
+
+# Contested: n1 and n2 both name gpu, which is no Node's own name
+
+CONTESTED = (kube_node("n1", {"slurm": "gpu"}), kube_node("n2", {"slurm": "gpu"}), kube_node("n3"))
+
+
+def bound_on(node: str) -> tuple[Pod, Job]:
+    before = pod(gates=(), node=node)
+    job = placeholder_job(before, node="gpu")
+    return before._replace(job_id=job.id, allocation=Allocation(job.id, node)), job
+
+
+def test_no_placeholder_is_asked_for_on_a_contested_node() -> None:
+    main = Partition("main", ("gpu", "n3"), default=True)
+    seen = view(*CONTESTED, partitions=[main])
+    assert seen.node_of("gpu") is None
+    assert hostlist.names(seen.exclusion(Wish(ANYWHERE, "main")).nodes) == ("gpu",)
+
+
+def test_a_node_of_that_very_name_keeps_it() -> None:
+    own = kube_node("gpu")
+    seen = view(*CONTESTED, own)
+    assert seen.node_of("gpu") is own
+    assert {node.name for node in seen.naming("gpu")} == {"n1", "n2", "gpu"}
+
+
+@pytest.mark.parametrize("others", [(), (kube_node("gpu"),)], ids=["by nobody", "by its namesake"])
+def test_a_pod_that_runs_keeps_its_job_when_its_node_becomes_contested(others: tuple[Node, ...]) -> None:
+    """The next leader takes it up, and doubts no job that runs where the Pod's Node says."""
+    at, (running, job) = moment(*CONTESTED, *others), bound_on("n1")
+    record, unwanted = recovered(running, (job,), at)
+    assert record is not None
+    assert (record.state, record.job_id, unwanted) == (State.BOUND, job.id, ())
+    unverified_since = Placeholder(running, State.BOUND, job_id=job.id, ours=True, unverified_since=0.0)
+    after = after_read(unverified_since, job, at)
+    assert (after.state, after.unverified_since) == (State.BOUND, None)

@@ -1,0 +1,27 @@
+"""Every name that stands in objects of Kubernetes and is read again: annotations, conditions, gates."""
+
+from __future__ import annotations
+
+DOMAIN = "slurm-extender.io/"
+GATE = DOMAIN + "placeholder"
+ATTEMPT = DOMAIN + "attempt"
+JOB_ID = DOMAIN + "job-id"
+NODE = DOMAIN + "node"
+GRES = DOMAIN + "gres"
+ADOPTED = DOMAIN + "adopted-as"
+"""On a Pod that another scheduler bound: the job that runs for it, so that nobody counts it twice."""
+OFFERED = DOMAIN + "offered"
+"""Written by /filter where kube-scheduler refuses the allocated Node: the job, and the Nodes that it
+offered instead, as many as go into an annotation. The job is 0 where the Pod has no allocation."""
+WAITING = "Slurm has not allocated a Node to this Pod yet"
+"""What /filter says of every Node meanwhile; kube-scheduler repeats it in the Pod's condition."""
+ELSEWHERE = "Slurm allocated another Node to this Pod"
+"""What it says of every other Node once there is an allocation."""
+CONDITION = DOMAIN + "Placeholder"
+"""The Pod condition that says where its placeholder stands."""
+HELD_BACK = "EvictionHeldBack"
+"""The condition's reason while the breaker holds back the deletion of a Pod whose job has ended."""
+SLURM_OUT_OF_SERVICE = DOMAIN + "SlurmOutOfService"
+"""The Node condition that says whether Slurm starts jobs there."""
+OUT_OF_SERVICE = DOMAIN + "out-of-service"
+"""The key of the taint that keeps Pods from a Node while Slurm starts no jobs there."""
