@@ -367,9 +367,13 @@ def _as_written(pod: Pod, allocation: Allocation, version: str) -> Pod:
 
 def _looked(placeholder: Placeholder, vacated_in: float, at: Context) -> Placeholder:
     """A Node that is being vacated is waited for: kube-scheduler binds as soon as it is clear. Where it
-    has not even then, the allocation is written anew, so that what it says next is said of that Node."""
+    has not even then, the allocation is written anew, so that what it says next is said of that Node.
+    A Pod whose deletion is done may still be in kube-scheduler's own view for a moment."""
     if not placeholder.refused:
         return placeholder
+    unheard = placeholder.pod.lacks_room and at.now < placeholder.since + at.rules.hears_within
+    if not vacated_in and unheard and not placeholder.waiting_for_departures:
+        vacated_in = at.rules.settle
     if vacated_in > 0:
         clear = at.now + vacated_in
         by = max(placeholder.unbound_by, clear + at.rules.unbound_deadline)

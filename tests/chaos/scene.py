@@ -77,7 +77,6 @@ SPEC: Final = ClusterSpec(
     slurm_conf=(
         "PreemptType=preempt/partition_prio",
         "PreemptMode=CANCEL",
-        "ReturnToService=1",  # with 2 a node that a person set DOWN is back when its slurmd registers
         f"PartitionName={LOW} {_PREEMPTIBLE}",
         f"PartitionName={GRACEFUL} {_PREEMPTIBLE} GraceTime={_GRACE_TIME_S}",
         f"PartitionName={HIGH} Nodes=node-[1-{_NODES}] PriorityTier=9 PreemptMode=OFF State=UP",

@@ -124,6 +124,7 @@ with_ids_apart = pytest.mark.parametrize("numbered", ["ids apart"], indirect=Tru
 def test_pods_of_both_wait_in_one_queue_and_run_on_their_own_nodes(both: Both) -> None:
     everything = ("sbatch", "-J", "native", "-N4", "--exclusive", "-o", "/dev/null")
     both[0].cluster.run_slurm(*everything, "--wrap", "sleep 600", user="alice")
+    eventually(lambda: both[0].squeue()["native"].state == "RUNNING", "every node is the native job's")
     for side in both:
         side.create("p", cpu="8")
     jobs = [side.queued("p") for side in both]

@@ -501,6 +501,27 @@ def test_a_node_that_is_refused_when_it_is_clear_too_is_given_back() -> None:
     assert kinds(settle_refused(world, uid))[:2] == [CheckDepartures, WriteAttempt]
 
 
+def test_a_refusal_for_want_of_room_may_be_of_a_pod_that_has_just_left_and_counts_once() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    allocated = world.pods[uid].allocation
+    assert allocated is not None
+
+    def lacks(words: str) -> list[type[Effect]]:
+        world.say(uid, f"0/2 nodes are available: 1 Insufficient nvidia.com/gpu.{words}")
+        done = settle(world)
+        world.pass_time(0.3)
+        return kinds(done + settle(world))
+
+    assert lacks("") == [CheckDepartures]
+    world.pass_time(world.rules.settle)
+    assert kinds(settle(world)) == [CheckDepartures, WriteAllocation]
+    assert world.pods[uid].allocation == allocated
+    world.pass_time(world.rules.hears_within)
+    assert lacks(" Still.")[:2] == [CheckDepartures, WriteAttempt]
+
+
 def test_a_refusal_after_an_unknown_outcome_has_the_job_looked_for_first() -> None:
     for remedy in (Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR, Remedy.NO_ROOM):
         world = World()
