@@ -42,8 +42,7 @@ class PlacementConfig:
     """How long a Pod that is leaving a Node, or what an earlier leader said of containers that outlive
     one, is waited for (`GraceRule`)."""
     hears_within: float = 3.0
-    """How long after a job's start kube-scheduler's refusal for want of room may be of a Pod that has left
-    the Node since."""
+    """How long after a job's start kube-scheduler may refuse its Node for a Pod that has left it."""
     nominate_from: int = 1500
     """With fewer Nodes kube-scheduler looks at all of them in less time than naming one takes."""
     doubt: float = 30.0
