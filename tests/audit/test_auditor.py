@@ -30,8 +30,8 @@ from slurm_client.protocol import Slurm
 from tests.builders import RULES, TRANSLATION, kube_node, placeholder_job, pod, pod_manifest, view
 from tests.control import test_startup
 from tests.control.test_startup import GONE, NATIVE, POD
+from tests.placement.ledger_steps import bound_pod
 from tests.placement.ledger_world import World
-from tests.placement.test_ledger import bound_pod
 from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
 from wellknown.names import ATTEMPT, JOB_ID, NODE
 

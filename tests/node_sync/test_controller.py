@@ -25,8 +25,8 @@ from slurm_client.errors import Unreachable
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.protocol import Slurm
 from tests.builders import Manifest, node_manifest
+from tests.placement.ledger_steps import bound_pod, job_id_of
 from tests.placement.ledger_world import World
-from tests.placement.test_ledger import bound_pod, job_id_of
 from tests.service.turns import turns_of_others
 from wellknown.names import SLURM_OUT_OF_SERVICE
 

@@ -31,8 +31,8 @@ from extender.node_sync.drain_decision import (
 from extender.request.node_constraints import Taint
 from slurm_client.model import Node as SlurmNode
 from tests.builders import kube_node, node_manifest
+from tests.placement.ledger_steps import bound_pod, job_id_of
 from tests.placement.ledger_world import World
-from tests.placement.test_ledger import bound_pod, job_id_of
 from wellknown.names import SLURM_OUT_OF_SERVICE
 
 NOW = 1_800_000_000.0

@@ -21,8 +21,8 @@ from slurm_client.errors import Unreachable
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 from tests.builders import RULES, kube_node, pod_manifest, view
+from tests.placement.ledger_steps import bound_pod, job_id_of, state_of
 from tests.placement.ledger_world import VIEW, World
-from tests.placement.test_ledger import bound_pod, job_id_of, state_of
 from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey
 from wellknown.names import ATTEMPT, JOB_ID, NODE
 

@@ -8,8 +8,8 @@ from extender.placement.events import EvictPod
 from extender.placement.on_job import end_of
 from extender.placement.placeholder import State
 from slurm_client.model import JobState
+from tests.placement.ledger_steps import bound_pod, job_id_of, poll, settle, settle_news, state_of
 from tests.placement.ledger_world import World, calm_down
-from tests.placement.test_ledger import bound_pod, job_id_of, poll, settle, settle_news, state_of
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 

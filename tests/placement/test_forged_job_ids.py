@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from extender.placement.events import RecordJobId
+from tests.placement.ledger_steps import bound_pod, job_id_of, pod_that_finds_no_room, settle
 from tests.placement.ledger_world import World
-from tests.placement.test_ledger import bound_pod, job_id_of, pod_that_finds_no_room, settle
 from tests.placement.test_lost_keys import outlast
 
 

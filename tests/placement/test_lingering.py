@@ -9,8 +9,8 @@ import pytest
 from extender.placement.events import CancelJob, HoldJob, WriteAllocation
 from extender.placement.placeholder import State
 from slurm_client.model import MOST_BYTES
+from tests.placement.ledger_steps import bound_pod, job_id_of, kinds, poll, settle, settle_news, state_of
 from tests.placement.ledger_world import REQUEST, World
-from tests.placement.test_ledger import bound_pod, job_id_of, kinds, poll, settle, settle_news, state_of
 
 WORDS = "Pod gone: its containers may run for another 35 s"
 LINGERS_S = 35.0  # the default grace, and what its kubelet needs besides

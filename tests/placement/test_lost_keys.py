@@ -11,8 +11,7 @@ from extender.placement.ownership import Claim, Identity, Whose, identity_of, wh
 from extender.placement.placeholder import ConditionReason, State
 from slurm_client.model import Job, JobState
 from tests.builders import placeholder_job, pod
-from tests.placement.ledger_world import REQUEST, World, calm_down, ends_well
-from tests.placement.test_ledger import (
+from tests.placement.ledger_steps import (
     bound_pod,
     job_id_of,
     pod_that_finds_no_room,
@@ -20,6 +19,7 @@ from tests.placement.test_ledger import (
     settle,
     state_of,
 )
+from tests.placement.ledger_world import REQUEST, World, calm_down, ends_well
 from wellknown.job_key import PlaceholderKey
 
 CREATED = 1_000_000

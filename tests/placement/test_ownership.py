@@ -12,8 +12,8 @@ from extender.placement.recovery import recovered
 from extender.request.job_request import Request
 from slurm_client.model import Job
 from tests.builders import kube_node, moment, placeholder_job, pod
+from tests.placement.ledger_steps import poll, settle, state_of
 from tests.placement.ledger_world import NODES, REQUEST, VIEW, World
-from tests.placement.test_ledger import poll, settle, state_of
 
 ALICE, BOB = 2001, 2002
 FORBIDDEN = "annotation user-id: '2002' is not allowed"

@@ -24,8 +24,8 @@ from extender.placement.submit_queue import IN_LINE, NO_PLACE
 from extender.request.node_constraints import Node
 from slurm_client.model import JobState
 from tests.clock import CpuClock
+from tests.placement.ledger_steps import settle, settle_news, state_of
 from tests.placement.ledger_world import LOST, NODES, VIEW, World, calm_down, ends_well, of_user
-from tests.placement.test_ledger import settle, settle_news, state_of
 
 FULL = Failure(Remedy.LATER, "MaxJobCount limit reached")
 

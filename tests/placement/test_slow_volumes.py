@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from extender.placement.config import PlacementConfig
 from extender.placement.placeholder import State
+from tests.placement.ledger_steps import state_of
 from tests.placement.ledger_world import World
-from tests.placement.test_ledger import state_of
 
 TIMEOUT_S = int(PlacementConfig().volume_deadline)
 

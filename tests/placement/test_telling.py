@@ -5,8 +5,8 @@ from __future__ import annotations
 from extender.placement.config import PlacementConfig
 from extender.placement.events import ReportWaiting
 from extender.placement.placeholder import State
+from tests.placement.ledger_steps import settle, state_of
 from tests.placement.ledger_world import LOST, World
-from tests.placement.test_ledger import settle, state_of
 
 HALF_AN_HOUR = PlacementConfig().telling_again
 SOON = 3600

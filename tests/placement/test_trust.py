@@ -12,8 +12,8 @@ from extender.placement.placeholder import Placeholder, State
 from extender.placement.recovery import recovered
 from extender.request.pod import Pod, parse_pod
 from tests.builders import TRANSLATION, kube_node, moment, placeholder_job, pod, pod_manifest
+from tests.placement.ledger_steps import forget_the_start, poll, settle, state_of
 from tests.placement.ledger_world import NODES, REQUEST, World
-from tests.placement.test_ledger import forget_the_start, poll, settle, state_of
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 from wellknown.names import ATTEMPT, CONDITION, HELD_BACK, JOB_ID, NODE

@@ -1,0 +1,214 @@
+"""What the ledger does where a Pod or its job ends, and which Pods hold a Node until they are gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.placement.events import CancelJob, ClusterObserved, EvictPod, GraceStarted
+from extender.placement.placeholder import State
+from slurm_client.model import JobState
+from tests.placement.ledger_steps import (
+    bound_pod,
+    job_id_of,
+    kinds,
+    poll,
+    settle,
+    settle_refused,
+    state_of,
+)
+from tests.placement.ledger_world import VIEW, World
+
+
+@pytest.mark.parametrize("base", ["CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "SUSPENDED"])
+def test_a_bound_pod_whose_job_no_longer_runs_is_evicted_with_the_reason(base: str) -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.disturb(job_id, base)
+    evictions = [e for e in poll(world) if isinstance(e, EvictPod)]
+    assert [e.uid for e in evictions] == [uid]
+    assert base in evictions[0].cause.message
+    assert uid not in world.pods
+    poll(world)
+    assert not world.live_jobs(uid)
+
+
+def test_a_pod_leaves_at_the_start_of_its_jobs_grace_time_and_its_job_ends_with_it() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.begin_grace(job_id)
+    assert poll(world) == []  # its state says nothing of it
+    world.read_graces()
+    (eviction,) = world.effects
+    assert isinstance(eviction, EvictPod)
+    assert eviction.cause.reason == "SlurmJobPreempted"
+    assert f"Slurm job {job_id}" in eviction.cause.message
+    assert CancelJob in kinds(settle(world))
+    assert not world.live_jobs(uid)
+
+
+def test_a_pod_that_leaves_already_is_not_told_of_a_grace_time() -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.write(world.pods[uid]._replace(deleting=True))
+    settle(world)
+    world.begin_grace(job_id_of(world, uid))
+    world.read_graces()
+    assert world.effects == []
+
+
+def test_a_grace_time_of_another_job_or_that_is_over_already_says_nothing() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job = replace(world.live_jobs(uid)[0], preempt_time=1)
+    for not_now in (replace(job, id=job.id + 1), replace(job, state=JobState("PREEMPTED"))):
+        world.tell(GraceStarted(uid, not_now))
+    world.tell(GraceStarted("nobody", job))
+    assert world.effects == []
+    assert state_of(world, uid) is State.BOUND
+
+
+def graceful(**partition: Any) -> ClusterObserved:
+    main = replace(VIEW.partitions["main"], **partition)
+    return ClusterObserved(replace(VIEW, partitions={"main": main}, preemption=True))
+
+
+def test_only_jobs_of_bound_pods_that_have_a_grace_time_are_read_for_it() -> None:
+    world = World()
+    uid, leaving = bound_pod(world), bound_pod(world)
+    world.create_pod()  # waits
+    world.write(world.pods[leaving]._replace(deleting=True))
+    settle(world)
+    assert world.ledger.jobs_with_grace() == {}
+    world.tell(graceful())
+    assert world.ledger.jobs_with_grace() == {}
+    world.tell(graceful(grace_time_s=30))
+    assert world.ledger.jobs_with_grace() == {uid: job_id_of(world, uid)}
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [("Pod failed: c exited with 3", "Pod failed: c exited with 3"), ("", "Pod deleted")],
+)
+def test_a_cancelled_jobs_comment_tells_how_its_pod_ended(end: str, words: str) -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.write(world.pods[uid]._replace(finished=bool(end), end=end))
+    if not end:
+        world.remove_pod(uid)
+    (cancelled,) = (e for e in settle(world) if isinstance(e, CancelJob))
+    assert cancelled.comment == words
+
+
+def test_the_comment_of_a_job_that_is_given_back_tells_why() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    done = settle_refused(world, uid)
+    (cancelled,) = (e for e in done if isinstance(e, CancelJob))
+    assert "kube-scheduler does not let it onto n" in cancelled.comment
+
+
+@pytest.mark.parametrize(
+    ("base", "evicted"), [("CANCELLED", True), ("PREEMPTED", False), ("FAILED", False)]
+)
+def test_a_pod_that_has_not_started_is_placed_again_unless_a_person_ended_its_job(
+    base: str, evicted: bool
+) -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.disturb(job_id_of(world, uid), base)
+    poll(world)
+    assert (uid not in world.pods) is evicted
+    if not evicted:
+        assert len(world.live_jobs(uid)) == 1
+
+
+def test_a_pod_that_somebody_else_bound_gives_its_job_back_and_stays() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    elsewhere = next(n for n in VIEW.nodes if n != world.pods[uid].allocation.node)  # type: ignore[union-attr]
+    world.write(world.pods[uid]._replace(node=elsewhere))
+    settle(world)
+    poll(world)
+    assert uid in world.pods
+    assert not world.live_jobs(uid)
+
+
+def test_a_pod_that_finished_gives_its_job_back_and_stays() -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.write(world.pods[uid]._replace(finished=True))
+    settle(world)
+    assert not world.live_jobs(uid)
+    assert uid in world.pods
+
+
+def test_a_terminating_pod_keeps_its_node_until_it_is_gone() -> None:
+    """Invariant I4."""
+    world = World()
+    uid = bound_pod(world)
+    world.write(world.pods[uid]._replace(deleting=True))
+    settle(world)
+    poll(world)
+    assert len(world.live_jobs(uid)) == 1
+
+
+def holders(world: World, node: str = "n1") -> list[State]:
+    return [each.state for each in world.ledger.holding(node)]
+
+
+def test_a_pod_whose_job_has_ended_holds_its_node_until_it_is_gone() -> None:
+    world = World()
+    uid = bound_pod(world)
+    assert holders(world) == [State.BOUND]
+    world.disturb(job_id_of(world, uid), "PREEMPTED")
+    world.ask()
+    world.answer()
+    assert holders(world) == [State.EVICTING]
+    settle(world)
+    assert uid not in world.pods
+    assert holders(world) == []
+
+
+def test_a_pod_that_may_yet_be_bound_holds_its_node_until_its_next_attempt_is_written() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.begin_binding(uid)
+    world.disturb(job_id_of(world, uid), "PREEMPTED")
+    world.ask()
+    world.answer()
+    assert holders(world) == [State.REPLACING]
+    settle(world)
+    assert holders(world) == [State.ALLOCATED]  # the next attempt's
+    world.finish_binding(uid)
+    assert (world.pods[uid].attempt, world.pods[uid].node) == (2, None)
+
+
+def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node() -> None:
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    world.disturb(job_id_of(world, uid), "PREEMPTED")
+    world.write(world.pods[uid]._replace(node="n1"))  # /bind had looked before
+    world.ask()
+    world.answer()
+    assert holders(world) == [State.REPLACING]
+    while world.news:
+        world.hear()
+    assert holders(world) == [State.EVICTING]
+
+
+def test_a_pod_that_has_ended_holds_nothing() -> None:
+    world = World()
+    uid = bound_pod(world)
+    world.write(world.pods[uid]._replace(finished=True))
+    settle(world)
+    assert holders(world) == []

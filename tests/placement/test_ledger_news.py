@@ -1,0 +1,132 @@
+"""What the ledger does with news that is late, unreadable or out of order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.placement.config import PlacementConfig
+from extender.placement.events import CancelJob, EvictPod, JobsPolled, Outcome, PodObserved, WriteAttempt
+from extender.placement.placeholder import IllegalMove, Placeholder, State
+from extender.request.node_constraints import Node
+from tests.builders import pod
+from tests.placement import ledger_world
+from tests.placement.ledger_steps import (
+    bound_pod,
+    job_id_of,
+    kinds,
+    outlast,
+    pod_that_finds_no_room,
+    poll,
+    settle,
+    state_of,
+)
+from tests.placement.ledger_world import NODES, VIEW, World, calm_down
+
+
+def test_a_poll_that_was_asked_before_the_grant_does_not_undo_it() -> None:
+    world = World()
+    bound_pod(world)
+    other = bound_pod(world)
+    uid = world.create_pod()
+    settle(world)
+    world.ask()
+    late = world.acting.poll
+    assert isinstance(late, JobsPolled)
+    world.remove_pod(other)
+    settle(world)
+    world.pass_time(0.1)
+    world.schedule()
+    poll(world)
+    assert state_of(world, uid) is State.ALLOCATED
+    world.acting.poll = late
+    world.answer()
+    assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_nothing_follows_from_answers_that_cannot_be_read() -> None:
+    """Neither for a Pod that runs, nor for one that waits, nor at a restart."""
+    world = World()
+    waiting = pod_that_finds_no_room(world)
+    running = next(uid for uid, each in world.pods.items() if each.node)
+    world.garbled = {job_id_of(world, running), job_id_of(world, waiting)}
+    for restarts in (False, True):
+        if restarts:
+            world.restart()
+        for _ in range(2 * world.rules.confirmations):
+            done = poll(world)
+            world.pass_time(5.0)
+            assert not {EvictPod, CancelJob, WriteAttempt} & {*kinds(done)}
+    assert world.pods[running].node
+    world.garbled.clear()
+    world.disturb(job_id_of(world, running), "CANCELLED")
+    calm_down(world, 40)
+    assert running not in world.pods
+    assert world.pods[waiting].node
+
+
+def test_an_illegal_move_raises() -> None:
+    with pytest.raises(IllegalMove, match="Done -> Bound"):
+        Placeholder(pod(), State.DONE).move(State.BOUND, 0.0)
+
+
+def test_an_outcome_of_a_pod_that_is_long_gone_is_no_news() -> None:
+    world = World()
+    world.tell(Outcome(CancelJob("nobody", 1, "p@default", ""), None))
+    assert world.effects == []
+
+
+def test_a_pod_that_is_over_before_it_was_seen_is_no_news() -> None:
+    world = World()
+    world.tell(PodObserved(pod(uid="u", phase="Succeeded")))
+    assert list(world.ledger.placeholders) == []
+
+
+def test_a_job_that_was_queued_is_read_once_more_after_its_pod_is_bound() -> None:
+    """A killed slurmctld had it start elsewhere, before anybody asked."""
+    world = World(replace(PlacementConfig(), fast_path=False))
+    uid = world.create_pod()
+    settle(world)
+    world.schedule()
+    poll(world)
+    world.bind(uid)
+    settle(world)
+    job = world.live_jobs(uid)[0]
+    other = next(name for name in NODES if name not in job.nodes)
+    world.jobs[job.id] = replace(job, nodes=(other,))
+    world.disturbed.add(uid)
+    poll(world)
+    assert uid in world.pods
+    world.pass_time(world.rules.saved)
+    settle(world)
+    assert uid not in world.pods
+
+
+def test_the_job_of_a_pod_that_is_resized_before_it_is_bound_is_read_at_bind() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.settle()
+    allocated = world.ledger.allocated(uid)
+    assert allocated is not None
+    assert allocated.immediate
+    pod = world.pods[uid]
+    world.write(pod._replace(request=replace(pod.request, job=replace(pod.request.job, cpus=64))))
+    world.settle()
+    resized = world.ledger.allocated(uid)
+    assert resized is not None
+    assert not resized.immediate
+
+
+def test_a_pod_runs_on_where_its_node_has_lost_the_label_that_names_slurms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    uid = world.bind_at_once()
+    node = world.pods[uid].node
+    nodes = {name: Node(name, f"other-{name}" if name == node else name, {}) for name in NODES}
+    monkeypatch.setattr(ledger_world, "VIEW", replace(VIEW, nodes=nodes))
+    world.restart()
+    outlast(world, 100)
+    assert world.pods[uid].node == node
+    assert state_of(world, uid) is State.BOUND

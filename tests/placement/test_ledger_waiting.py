@@ -1,0 +1,142 @@
+"""What the ledger does for a Pod that waits for a Node, and what it tells of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.placement.config import PlacementConfig
+from extender.placement.events import (
+    ClusterObserved,
+    ExcludeNodes,
+    Failure,
+    PodObserved,
+    Remedy,
+    ReportWaiting,
+    Submit,
+    WriteAllocation,
+)
+from extender.placement.placeholder import State
+from extender.request.node_constraints import Node
+from tests.placement.ledger_steps import bound_pod, pod_that_finds_no_room, settle, state_of
+from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down
+
+
+def test_a_pod_that_needs_a_closed_node_waits_for_it() -> None:
+    world = World()
+    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
+    world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
+    uid = world.create_pod()
+    needs = replace(REQUEST, job=replace(REQUEST.job, required_nodes=("n1",)))
+    world.write(world.pods[uid]._replace(request=needs))
+    world.acting.news = world.news[-1:]
+    (told,) = settle(world)
+    assert isinstance(told, ReportWaiting)
+    assert told.cause.reason == "NoEligibleNode"
+    world.tell(ClusterObserved(VIEW))
+    settle(world)
+    assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_a_pod_that_needs_one_of_several_nodes_gets_one_that_is_open() -> None:
+    world = World()
+    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
+    world.tell(ClusterObserved(replace(VIEW, nodes=cordoned)))
+    uid = world.create_pod()
+    needs = replace(REQUEST, job=replace(REQUEST.job, required_nodes=("n1", "n2")))
+    world.write(world.pods[uid]._replace(request=needs))
+    world.acting.news = world.news[-1:]
+    settle(world)
+    assert state_of(world, uid) is State.ALLOCATED
+    allocation = world.pods[uid].allocation
+    assert allocation is not None
+    assert allocation.node == "n2"
+
+
+def test_a_pod_that_was_told_to_wait_before_a_restart_is_told_that_it_need_not() -> None:
+    world = World()
+    world.create_pod()
+    world.acting.news = [PodObserved(pod.pod._replace(told_to_wait=True)) for pod in world.news]  # type: ignore[union-attr]
+    (written,) = (e for e in settle(world) if isinstance(e, WriteAllocation))
+    assert written.nominate
+
+
+def test_what_could_not_be_told_is_told_later() -> None:
+    world = World()
+    uid = world.create_pod()
+    world.hear()
+    world.finish(world.effects.pop(0), Failure(Remedy.CHANGE, "Invalid partition name"))
+    (told,) = world.effects
+    world.acting.effects = []
+    world.finish(told, Failure(Remedy.AGAIN, "kube-apiserver does not answer", "Kubernetes"))
+    assert world.effects == []
+    world.pass_time(world.rules.reason_interval + 1)
+    (again,) = world.effects
+    assert again == told
+    assert state_of(world, uid) is State.REFUSED
+
+
+def test_a_pod_without_an_open_node_waits_until_there_is_one() -> None:
+    world = World()
+    world.tell(ClusterObserved(replace(VIEW, nodes={})))
+    uid = world.create_pod()
+    (told,) = settle(world)
+    assert isinstance(told, ReportWaiting)
+    assert told.cause.reason == "NoEligibleNode"
+    world.tell(ClusterObserved(replace(VIEW, nodes={"n1": Node("n1", "n1", {})})))
+    submitted = next(e for e in settle(world) if isinstance(e, Submit))
+    assert submitted.job.excluded_nodes == ("n2",)
+    assert state_of(world, uid) is State.ALLOCATED
+
+
+def test_a_job_that_waits_hears_of_nodes_that_close_and_open() -> None:
+    world = World()
+    uid = pod_that_finds_no_room(world)
+    cordoned = dict(VIEW.nodes) | {"n1": replace(VIEW.nodes["n1"], unschedulable=True)}
+    for nodes, excluded in ((cordoned, ("n1",)), (VIEW.nodes, ())):
+        world.tell(ClusterObserved(replace(VIEW, nodes=nodes)))
+        told = [e for e in settle(world) if isinstance(e, ExcludeNodes)]
+        assert [(e.uid, e.nodes) for e in told] == [(uid, excluded)]
+    world.tell(ClusterObserved(replace(VIEW, nodes=dict(VIEW.nodes))))
+    assert settle(world) == []
+
+
+def test_a_job_that_waits_is_never_told_to_avoid_every_node() -> None:
+    world = World()
+    bound_pod(world)
+    bound_pod(world)
+    world.create_pod()
+    settle(world)
+    world.tell(ClusterObserved(replace(VIEW, nodes={})))
+    assert settle(world) == []
+
+
+def test_trouble_is_told_once_and_not_with_every_repetition() -> None:
+    world = World()
+    world.create_pod()
+    world.hear()
+    told = []
+    for _ in range(5):
+        effects, world.acting.effects = world.effects, []
+        for effect in effects:
+            if isinstance(effect, Submit):
+                world.finish(effect, Failure(Remedy.AGAIN, "no connection"))
+            else:
+                told.append(effect)
+                world.finish(effect, None)
+        world.pass_time(10.0)
+    assert len(told) == 1
+
+
+def test_an_edited_partition_moves_a_waiting_pod_to_the_other_line() -> None:
+    world = World(PlacementConfig(window=1, fast_path=False))
+    first, second = world.create_pod(), world.create_pod()
+    settle(world)
+    assert state_of(world, second) is State.SEEN
+    other = replace(REQUEST, job=replace(REQUEST.job, partition="other"))
+    world.write(world.pods[second]._replace(request=other))
+    settle(world)
+    assert state_of(world, second) is State.QUEUED
+    world.remove_pod(second)
+    world.remove_pod(first)
+    settle(world)
+    calm_down(world, 3)
