@@ -21,7 +21,8 @@ from extender.cluster.view import ClusterView
 from extender.control.dispatcher import Dispatcher
 from extender.placement.events import OrphanFound
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from extender.request.pod import Pod
 from kubernetes_client.errors import KubernetesError
 from service.health import Health, common_trouble
@@ -110,13 +111,13 @@ def _pods_and_jobs(records: Sequence[Placeholder]) -> tuple[tuple[Pod, ...], fro
     """The ledger's word for a Pod's job and attempt is newer than that of the Pod itself, once Slurm has
     taken the job. A Pod that is over is over."""
     pods = (
-        record.pod._replace(job_id=record.job_id, attempt=record.attempt)
+        record.pod._replace(job_id=record.job.id, attempt=record.attempt)
         if record.watched
         else record.pod
         for record in records
-        if not record.stray and record.state not in _OVER
+        if not record.orphan and record.state not in _OVER
     )
-    return tuple(pods), frozenset(record.job_id for record in records if record.job_id is not None)
+    return tuple(pods), frozenset(record.job.id for record in records if record.job.id is not None)
 
 
 def _say(tell: Callable[..., object], what: str, findings: Sequence[Finding]) -> None:

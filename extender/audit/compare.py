@@ -15,7 +15,7 @@ from enum import StrEnum
 from extender.cluster.view import ClusterView
 from extender.node_sync import drain_decision
 from extender.placement.config import PlacementConfig
-from extender.placement.on_job import waits_for_its_pods_node
+from extender.placement.on_read import waits_for_its_pods_node
 from extender.placement.ownership import claim_of, is_own, key_of
 from extender.placement.pod_allocation import own_ids, own_key
 from extender.placement.recovery import with_their_pods

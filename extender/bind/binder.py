@@ -91,7 +91,7 @@ class Binder:
         """Returns the job that a Pod has, where the leader is asked."""
         ledger = self._ledger()
         record = None if ledger is None else ledger.record_of(target.uid)
-        return None if record is None else record.job_id
+        return None if record is None else record.job.id
 
     async def bind(self, target: Target) -> None:
         """Binds, or raises NotBound. A Pod already bound to that Node is success."""
@@ -154,7 +154,7 @@ class Binder:
         job is over: no list of Pods has them, and Slurm has given what they use to others."""
         ledger = self._ledger()
         held = () if ledger is None else ledger.holding(node)
-        outlive = [each for each in held if each.lingers_until]
+        outlive = [each for each in held if each.member.lingers_until]
         if not await self._have_their_jobs(outlive):
             names = ", ".join(f"{each.pod.namespace}/{each.pod.name}" for each in outlive)
             raise NotBound(f"containers of Pods that were deleted by force still end there: {names}")
@@ -162,7 +162,7 @@ class Binder:
     async def _have_their_jobs(self, bound: Iterable[Placeholder]) -> bool:
         """Tells whether nobody outlasts its job. A job's end may be news: Slurm is asked, in the same
         question as for the Pod's own."""
-        jobs = [None if each.job_over else each.job_id for each in bound]
+        jobs = [None if each.job.over else each.job.id for each in bound]
         known = [job_id for job_id in jobs if job_id is not None]
         return len(known) == len(jobs) and await self._running.hold_nodes(known)
 
@@ -170,7 +170,7 @@ class Binder:
         """A job that was granted at once runs on that node or not at all: whether it does is a small
         question. Any other may have been started anew: it is read."""
         allocation = known.allocation
-        if allocation is None or allocation.node != node or not known.immediate:
+        if allocation is None or allocation.node != node or not known.job.immediate:
             return await self._granted(known.pod, node)
         if not await self._running.runs(allocation.job_id):
             raise NotBound(f"Slurm job {allocation.job_id} is not running")

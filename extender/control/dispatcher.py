@@ -187,7 +187,7 @@ class Dispatcher:
         """What the log says of an effect's Pod and job."""
         record = self._ledger.record_of(effect.uid)
         pod = record.pod if record is not None else pod
-        job_id = getattr(effect, "job_id", record.job_id if record is not None else None)
+        job_id = getattr(effect, "job_id", record.job.id if record is not None else None)
         return {"uid": effect.uid} | about(pod, job_id)
 
     async def _work(self, lane: asyncio.Queue[Effect]) -> None:

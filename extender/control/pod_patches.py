@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
-from extender.placement.placeholder import ConditionReason
+from extender.placement.condition_reason import ConditionReason
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.pod import Pod
 from wellknown.allocation import Allocation

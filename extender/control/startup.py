@@ -18,9 +18,9 @@ import structlog
 from extender.control import pod_patches
 from extender.control.dispatcher import Dispatcher
 from extender.control.pod_watch import PodWatch
+from extender.placement.attempts import trouble
 from extender.placement.config import PlacementConfig
 from extender.placement.events import Failure, OrphanFound, Recovered
-from extender.placement.next_effect import trouble
 from extender.placement.ownership import key_of
 from extender.placement.recovery import not_among, to_read, with_their_pods
 from extender.request.pod import Pod

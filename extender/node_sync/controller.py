@@ -200,7 +200,8 @@ class NodeKeeper:
     def _has_lost_jobs(self, node: str) -> bool:
         held = self._ledger.holding(node)
         return any(
-            each.misses or each.forgotten or each.unverified_since not in (None, inf) for each in held
+            each.job.misses or each.job.lost or each.job.unverified_since not in (None, inf)
+            for each in held
         )
 
     def _tell_first(self, cases: Sequence[ObservedNode], errors: Sequence[Exception | None]) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 from extender.cluster.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.ownership import claim_of, is_own, key_of
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
 from extender.placement.pod_allocation import own_ids, own_key
+from extender.placement.states import State
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity_watch import RUNNING
@@ -164,14 +165,14 @@ class Gate:
     async def _has_its_job(self, held: Placeholder, states: Mapping[int, JobState], node: str) -> bool:
         """A job may have ended a moment ago, to make room for the one that asks: its end is news. One
         in doubt may run elsewhere, and so may that of a Pod that is told to leave: it is read."""
-        if not _goes_by_its_job(held) or held.job_id is None:
+        if not _goes_by_its_job(held) or held.job.id is None:
             return False
-        state = states.get(held.job_id)
+        state = states.get(held.job.id)
         if state is None or not state.running:
-            self._poll_now(held.job_id)
+            self._poll_now(held.job.id)
             return False
-        certain = held.state not in _LEAVING and held.unverified_since is None
-        return certain or await self._runs_on(node, held.pod, held.job_id)
+        certain = held.state not in _LEAVING and held.job.unverified_since is None
+        return certain or await self._runs_on(node, held.pod, held.job.id)
 
     async def _outlasts_its_job(self, node: str, pod: Pod) -> bool:
         """Tells whether a Pod was bound by a job of its own that does not run on its node. Such a Pod
@@ -206,8 +207,8 @@ def _is_on(job: Job, node: str) -> bool:
 
 
 def _goes_by_its_job(held: Placeholder) -> bool:
-    return held.state in _BY_ITS_JOB and not held.job_over
+    return held.state in _BY_ITS_JOB and not held.job.over
 
 
 def _ids(held: Iterable[Placeholder]) -> list[int]:
-    return [each.job_id for each in held if each.job_id is not None]
+    return [each.job.id for each in held if each.job.id is not None]

@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from extender.placement.placeholder import ConditionReason, Due, Placeholder
+from extender.placement.condition_reason import ConditionReason, Due
+from extender.placement.placeholder import Placeholder
 from wellknown.names import ELSEWHERE
 
 NODE_REFUSED = "NodeRefused"
@@ -22,25 +23,27 @@ def in_its_words(refusal: str) -> str:
 
 def node_refused(placeholder: Placeholder) -> ConditionReason:
     """Returns why an attempt is over: kube-scheduler refused the Node that Slurm had chosen."""
-    name, _ = placeholder.avoid[-1]
+    name, _ = placeholder.rejections.nodes[-1]
     words = f"kube-scheduler refused {name}, which Slurm chose{_said(placeholder)}"
     return ConditionReason(NODE_REFUSED, words, exclusions(placeholder))
 
 
 def beside(placeholder: Placeholder, cause: ConditionReason) -> ConditionReason:
     """Returns a cause with the Nodes that are excluded meanwhile, which may be why there is no other."""
-    if not placeholder.avoid:
+    if not placeholder.rejections.nodes:
         return cause
-    names = ", ".join(name for name, _ in placeholder.avoid[-_NAMED:])
-    last = " (the last)" if len(placeholder.avoid) > 1 and placeholder.said else ""
+    names = ", ".join(name for name, _ in placeholder.rejections.nodes[-_NAMED:])
+    last = " (the last)" if len(placeholder.rejections.nodes) > 1 and placeholder.member.said else ""
     refused = f"kube-scheduler refused {names}{last}{_said(placeholder)}"
     return replace(cause, aside=refused, dues=cause.dues + exclusions(placeholder))
 
 
 def exclusions(placeholder: Placeholder) -> tuple[Due, ...]:
     """Returns until when Nodes are excluded; of many the last few."""
-    return tuple(Due(f"{name} is excluded until", at) for name, at in placeholder.avoid[-_NAMED:])
+    return tuple(
+        Due(f"{name} is excluded until", at) for name, at in placeholder.rejections.nodes[-_NAMED:]
+    )
 
 
 def _said(placeholder: Placeholder) -> str:
-    return f": {in_its_words(placeholder.said)}" if placeholder.said else ""
+    return f": {in_its_words(placeholder.member.said)}" if placeholder.member.said else ""

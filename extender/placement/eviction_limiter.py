@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
 
-from extender.placement.on_job import FORESEEN, PREEMPTED
+from extender.placement.job_end import FORESEEN, PREEMPTED
 from extender.placement.placeholder import Placeholder
 
 _MINUTE_S = 60.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 
 
 class Records:
@@ -46,14 +47,14 @@ class Records:
         """Returns those of them whose containers may outlive them: mostly there are none anywhere."""
         if not self._lingering:
             return ()
-        return tuple(each for each in self.holding(node) if each.lingers_until)
+        return tuple(each for each in self.holding(node) if each.member.lingers_until)
 
     def put(self, record: Placeholder) -> None:
         """Stores a record."""
         uid = record.pod.uid
         before = self._by_uid.get(uid)
         self._by_uid[uid] = record
-        (self._lingering.add if record.lingers_until else self._lingering.discard)(uid)
+        (self._lingering.add if record.member.lingers_until else self._lingering.discard)(uid)
         if before is None or before.state is not record.state:
             if before is not None:
                 del self._in[before.state][uid]

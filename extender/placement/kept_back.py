@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterable
 
 from extender.cluster.view import ClusterView, Wish
 from extender.placement.avoided import exclusions, in_its_words
+from extender.placement.condition_reason import ConditionReason, Due
 from extender.placement.config import Context
-from extender.placement.placeholder import ConditionReason, Due, Placeholder
+from extender.placement.placeholder import Placeholder
 from extender.request.job_request import Request
 
 OTHER_GATES = "OtherGates"
@@ -74,9 +75,11 @@ def kept_back(placeholder: Placeholder, now: float) -> ConditionReason | None:
         return ConditionReason(OTHER_GATES, f"held back by other scheduling gates: {gates}")
     if pod.obstacle is not None:
         return ConditionReason(NOT_READY, pod.obstacle)
-    if now < placeholder.rests_until or (placeholder.asks_first and not _may_ask(placeholder)):
-        rests = (Due("not before", placeholder.rests_until),)
-        dues = rests if now < placeholder.rests_until else ()
+    if now < placeholder.rejections.rests_until or (
+        placeholder.rejections.asks_first and not _may_ask(placeholder)
+    ):
+        rests = (Due("not before", placeholder.rejections.rests_until),)
+        dues = rests if now < placeholder.rejections.rests_until else ()
         return ConditionReason(NOT_BINDABLE, _words(placeholder), dues + exclusions(placeholder))
     return None
 
@@ -86,34 +89,38 @@ def rested(placeholder: Placeholder, at: Context) -> Placeholder:
     offered no other Node. It was asked and refused, or (the first time: kube-scheduler may have been
     down) has said nothing. A Pod that has our gate still, since its allocation could not be written, is
     one that kube-scheduler never looks at: it only rests."""
-    unbindable = placeholder.unbindable + 1
-    in_a_row = unbindable if placeholder.refused else unbindable - 1
+    unbindable = placeholder.rejections.in_a_row + 1
+    in_a_row = unbindable if placeholder.node_rejected else unbindable - 1
     until, asks_first = at.now + at.rules.rest_unbindable(in_a_row), not placeholder.pod.gated
-    return placeholder._replace(unbindable=unbindable, asks_first=asks_first, rests_until=until)
+    return placeholder.with_rejections(in_a_row=unbindable, asks_first=asks_first, rests_until=until)
 
 
 def awake(placeholder: Placeholder) -> Placeholder:
     """Returns the record of a Pod one of whose Nodes another Pod has left: that may have been all that
     was wrong. Where it was refused several times in a row, it was not, and Pods leave all the time."""
-    return placeholder._replace(rests_until=0.0) if placeholder.unbindable <= 1 else placeholder
+    return (
+        placeholder.with_rejections(rests_until=0.0)
+        if placeholder.rejections.in_a_row <= 1
+        else placeholder
+    )
 
 
 def asking_first(placeholder: Placeholder) -> Placeholder:
     """Returns the record of a Pod of which it is not known why its last attempt was in vain: another
     replica made it, or this one before it was started anew."""
     vain = placeholder.pod.attempt > 1 and not placeholder.pod.gated
-    return placeholder._replace(asks_first=True, unbindable=1) if vain else placeholder
+    return placeholder.with_rejections(asks_first=True, in_a_row=1) if vain else placeholder
 
 
 def as_found(placeholder: Placeholder, at: Context) -> Placeholder:
     """Returns the record of a Pod whose turn it is: for a while only those Nodes count that
     kube-scheduler has found for it, where it was asked first."""
     found = placeholder.pod.offered
-    if found is None or not found.nodes or not placeholder.asks_first:
+    if found is None or not found.nodes or not placeholder.rejections.asks_first:
         return placeholder
     nodes = frozenset(found.names)
-    avoid = tuple((name, until) for name, until in placeholder.avoid if name not in nodes)
-    return placeholder._replace(avoid=avoid, offered=(found.taken, at.now + at.rules.offer))
+    avoid = tuple((name, until) for name, until in placeholder.rejections.nodes if name not in nodes)
+    return placeholder.with_rejections(nodes=avoid, offered=(found.taken, at.now + at.rules.offer))
 
 
 def may_be_given(request: Request, nodes: Iterable[str], view: ClusterView) -> bool:
@@ -134,11 +141,15 @@ def _may_ask(placeholder: Placeholder) -> bool:
 
 
 def _words(placeholder: Placeholder) -> str:
-    times = "" if placeholder.unbindable <= 1 else f", {placeholder.unbindable} times in a row"
+    times = (
+        ""
+        if placeholder.rejections.in_a_row <= 1
+        else f", {placeholder.rejections.in_a_row} times in a row"
+    )
     if placeholder.pod.gated:
         written = f"what Slurm allocated could not be written onto it in time{times}"
         return f"{written}; another job is asked for later"
-    said = in_its_words(placeholder.pod.refusal or placeholder.said) or "it has not said why"
+    said = in_its_words(placeholder.pod.refusal or placeholder.member.said) or "it has not said why"
     return (
         f"kube-scheduler did not bind it to the Node that Slurm chose{times}: {said}; no job is asked"
         " for until kube-scheduler finds a Node"

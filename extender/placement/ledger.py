@@ -17,7 +17,10 @@ from typing import Any, TypeVar
 
 from extender.cluster.view import ClusterView
 from extender.placement import eviction_limiter, signatures
+from extender.placement.attempts import asked_all_the_same, give_back, next_attempt, not_now
+from extender.placement.condition_reason import Due, Refusal
 from extender.placement.config import Context, PlacementConfig
+from extender.placement.eligible_nodes import has_no_node, is_outdated, no_node
 from extender.placement.events import (
     CancelJob,
     ClusterObserved,
@@ -41,22 +44,13 @@ from extender.placement.events import (
 )
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.index import Records
+from extender.placement.job_tracking import JobTracking
 from extender.placement.kept_back import NOT_READY, REASONS, InVain, as_found, awake, kept_back
 from extender.placement.lingering import over, still_held
-from extender.placement.next_effect import (
-    after_outcome,
-    asked_all_the_same,
-    give_back,
-    has_no_node,
-    is_outdated,
-    next_attempt,
-    next_step,
-    next_word,
-    no_node,
-    not_now,
-    word_again,
-)
+from extender.placement.member import Member
+from extender.placement.next_effect import next_effect
 from extender.placement.on_job import after_grace, after_poll
+from extender.placement.on_outcome import after_outcome
 from extender.placement.on_pod import (
     MISSED,
     after_absence,
@@ -66,10 +60,13 @@ from extender.placement.on_pod import (
     is_back,
     refused,
 )
-from extender.placement.placeholder import NO_OFFER, WATCHED, Due, Placeholder, Refusal, State
+from extender.placement.placeholder import Placeholder
 from extender.placement.recovery import recovered
+from extender.placement.rejections import NO_OFFER
+from extender.placement.report import next_report, report_again
 from extender.placement.retries import Retries
 from extender.placement.signatures import Signatures
+from extender.placement.states import WATCHED, State
 from extender.placement.submit_queues import SubmitQueues
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE, gains
@@ -165,7 +162,7 @@ class Ledger:
 
     def has_job(self, job_id: int) -> bool:
         """Tells whether a job is known to be a placeholder of ours, whatever it has for a key."""
-        return any(record.job_id == job_id and record.ours for record in self._records)
+        return any(record.job.id == job_id and record.job.owned for record in self._records)
 
     @property
     def evicting(self) -> Iterator[Placeholder]:
@@ -175,7 +172,7 @@ class Ledger:
     def watched_jobs(self) -> frozenset[int]:
         """Returns the ids of the jobs whose states matter."""
         return frozenset(
-            p.job_id for p in self._records.of(*WATCHED) if p.job_id is not None and p.watched
+            p.job.id for p in self._records.of(*WATCHED) if p.job.id is not None and p.watched
         )
 
     def jobs_with_grace(self) -> dict[str, int]:
@@ -183,9 +180,9 @@ class Ledger:
         if not self._view.gives_grace:
             return {}
         return {
-            p.pod.uid: p.job_id
+            p.pod.uid: p.job.id
             for p in self._records.of(State.BOUND)
-            if p.job_id is not None and not p.pod.leaving and self._view.has_grace(p.pod.request.job)
+            if p.job.id is not None and not p.pod.leaving and self._view.has_grace(p.pod.request.job)
         }
 
     def waits(self) -> bool:
@@ -210,7 +207,7 @@ class Ledger:
         if not isinstance(event, Recovered):  # who is in Slurm's queue must be known first
             self._catch_up()
         for uid in self._eviction_limiter.turns(now):
-            self._settle(self._records[uid]._replace(not_before=0.0))
+            self._settle(self._records[uid].with_retry(not_before=0.0))
         self._tell_of(self._untold)
         self._tell_of(self._to_tell_when)
         self._tell_again()
@@ -251,7 +248,7 @@ class Ledger:
             if record.state is State.REFUSED or self._is_kept_back(record):
                 self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._now))
                 return
-            if record.state is State.SEEN or record.job_id == event.job_id:
+            if record.state is State.SEEN or record.job.id == event.job_id:
                 return  # it has that job, or will find it under the id that it asks for
         pod = Pod(f"{key.uid}#{event.job_id}", key.namespace, key.name, "", _NOTHING)
         stray = _stray(pod, event.job_id, self._now, ours=False)
@@ -264,10 +261,10 @@ class Ledger:
     def _pod_observed(self, event: PodObserved) -> None:
         pod = event.pod
         record = self._records.get(pod.uid)
-        if record is not None and record.missing:  # here it is
+        if record is not None and record.member.unlisted:  # here it is
             self._eviction_limiter.forget(pod.uid)
-            if record.held_back:  # its Pod is to be deleted all the same: it asks anew
-                record = record._replace(not_before=0.0)
+            if record.throttled:  # its Pod is to be deleted all the same: it asks anew
+                record = record.with_retry(not_before=0.0)
         if record is not None and is_back(record, pod):
             self._forget(pod.uid)
             record = None
@@ -277,7 +274,7 @@ class Ledger:
             self._hasten(pod.uid, self._rules.retry_touched)
 
     def _seen(self, pod: Pod) -> Placeholder:
-        return Placeholder(pod, since=self._now, first_seen=self._now, attempt=pod.attempt)
+        return Placeholder(Member(pod), since=self._now, first_seen=self._now, attempt=pod.attempt)
 
     def _pod_vanished(self, event: PodVanished) -> None:
         record = self._records.get(event.uid)
@@ -291,9 +288,9 @@ class Ledger:
     def _jobs_polled(self, event: JobsPolled) -> None:
         at = self._context()
         for record in self._records.of(*WATCHED):
-            known = record.job_id in event.asked and record.since <= event.asked_at
+            known = record.job.id in event.asked and record.since <= event.asked_at
             if known and record.watched:
-                state = event.states.get(record.job_id or 0)
+                state = event.states.get(record.job.id or 0)
                 moved = after_poll(record, state, at)
                 if moved is not record:
                     self._settle(moved)
@@ -319,7 +316,7 @@ class Ledger:
     def _regained(self, view: ClusterView) -> set[str]:
         """Returns the Nodes that were refused of late, and may not be any more. kube-scheduler looks at
         those Pods again by itself."""
-        avoided = {name for uid in self._avoiding for name, _ in self._records[uid].avoid}
+        avoided = {name for uid in self._avoiding for name, _ in self._records[uid].rejections.nodes}
         nodes = ((name, self._view.nodes.get(name), view.nodes.get(name)) for name in avoided)
         return {name for name, old, new in nodes if old and new and old is not new and gains(old, new)}
 
@@ -377,7 +374,7 @@ class Ledger:
             case State.REFUSED if record.slurm_refuses and is_outdated(record, self._context()):
                 self._hasten(record.pod.uid, self._rules.retry[0])
             case State.QUEUED if is_outdated(record, self._context()):
-                self._settle(record._replace(not_before=0.0))
+                self._settle(record.with_retry(not_before=0.0))
             case State.SEEN | State.SUBMITTING:
                 self._settle(record)
 
@@ -403,7 +400,7 @@ class Ledger:
         record = self._follow(record)
         uid = record.pod.uid
         before = self._records.get(uid)
-        if record.state is State.DONE and self._now >= record.not_before:
+        if record.state is State.DONE and self._now >= record.retry.not_before:
             self._forget(uid)
             return
         if before is None or before.state is not record.state:
@@ -414,13 +411,15 @@ class Ledger:
         self._line_up(record, partition)
         self._wake(before, record)
         self._signatures.follow(partition, record)
-        avoiding = record.avoid and record.state not in _PLACED
+        avoiding = record.rejections.nodes and record.state not in _PLACED
         (self._avoiding.add if avoiding else self._avoiding.discard)(uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
             self._reopen(record.pod.node)
-        if record.lingers_until and record.job_over:
+        if record.member.lingers_until and record.job.over:
             self._delay_binding(record.holds)
-        if record.missing and (record.job_over or self._eviction_limiter.passes(record, self._now)):
+        if record.member.unlisted and (
+            record.job.over or self._eviction_limiter.passes(record, self._now)
+        ):
             self._settle(after_end(record, self._now, MISSED))
 
     def _forget(self, uid: str) -> None:
@@ -457,17 +456,17 @@ class Ledger:
     def _reopen(self, node: str | None) -> None:
         """A Pod has left a Node, or there is more on it: those that were refused there may ask again."""
         for uid in tuple(self._avoiding) if node is not None else ():
-            record = self._records[uid].without_old_news(self._now)
-            avoid = tuple((name, until) for name, until in record.avoid if name != node)
-            if avoid != record.avoid:
-                self._records.put(awake(record._replace(avoid=avoid, offered=NO_OFFER)))
+            record = self._records[uid].current_rejections(self._now)
+            avoid = tuple((name, until) for name, until in record.rejections.nodes if name != node)
+            if avoid != record.rejections.nodes:
+                self._records.put(awake(record.with_rejections(nodes=avoid, offered=NO_OFFER)))
                 self._to_review[uid] = None
             if not avoid:
                 self._avoiding.discard(uid)
 
     def _follow(self, record: Placeholder) -> Placeholder:
         now, rules = self._now, self._rules
-        record = over(record, now).without_old_news(now)
+        record = over(record, now).current_rejections(now)
         match record.state:
             case State.SEEN:
                 why_not = _refusal(record)
@@ -475,16 +474,16 @@ class Ledger:
             case State.REFUSED if (
                 record.forbidden_because is not None and now >= record.forbidden_because.until
             ):
-                return self._follow(record.move(State.SEEN, now, forbidden_because=None))
+                return self._follow(record.move(State.SEEN, now)._replace(forbidden_because=None))
             case State.REFUSED if record.slurm_refuses:
                 return self._until_retried(record)
-            case State.DONE if not record.not_before:  # no job was made: nothing can come back
-                return record._replace(not_before=now)
+            case State.DONE if not record.retry.not_before:  # no job was made: nothing can come back
+                return record.with_retry(not_before=now)
             case State.RELEASING if (
-                record.job_over and not record.in_flight and not record.lingers_until
+                record.job.over and not record.retry.in_flight and not record.member.lingers_until
             ):
                 until = now + rules.tombstone
-                return record.move(State.DONE, now, cause=record.cause, not_before=until)
+                return record.move(State.DONE, now, cause=record.cause).with_retry(not_before=until)
             case State.REPLACING if _is_replaced(record):
                 # It may be refused by now, or placed by another replica.
                 begun = next_attempt(record, now)
@@ -509,7 +508,7 @@ class Ledger:
         if record.awaits_volume:
             by = max(record.unbound_by, record.since + self._rules.volume_deadline)
             record = record._replace(unbound_by=by)
-        due = self._now >= record.unbound_by and not record.in_flight
+        due = self._now >= record.unbound_by and not record.retry.in_flight
         return give_back(record, self._context()) if due else record
 
     def _until_retried(self, record: Placeholder) -> Placeholder:
@@ -536,33 +535,41 @@ class Ledger:
 
     def _bury(self, record: Placeholder) -> None:
         """Leaves a tombstone for the job of an attempt that is over: it may come back."""
-        if record.job_id is None:  # it had none
+        if record.job.id is None:  # it had none
             return
-        pod = record.pod._replace(uid=f"{record.pod.uid}#{record.job_id}")
+        pod = record.pod._replace(uid=f"{record.pod.uid}#{record.job.id}")
         until = self._now + self._rules.tombstone
-        self._settle(record._replace(pod=pod, state=State.DONE, since=self._now, not_before=until))
+        self._settle(
+            record._replace(state=State.DONE, since=self._now)
+            .with_member(pod=pod)
+            .with_retry(not_before=until)
+        )
 
     def _emit(self, record: Placeholder) -> Placeholder:
-        if record.missing:  # there is nobody to write to
+        if record.member.unlisted:  # there is nobody to write to
             return record
-        if not record.in_flight and self._now >= record.not_before:
+        if not record.retry.in_flight and self._now >= record.retry.not_before:
             record = self._emit_step(record)
-        quiet = record.showing or self._now < record.quiet_until
-        word = None if quiet else next_word(record)
+        quiet = record.member.reporting or self._now < record.member.quiet_until
+        word = None if quiet else next_report(record)
         if word is not None:
             self._effects.append(word)
-            record = record._replace(showing=True)
+            record = record.with_member(reporting=True)
         return record
 
     def _emit_step(self, record: Placeholder) -> Placeholder:
-        unsent = record.state is State.SUBMITTING and not record.exists
+        unsent = record.state is State.SUBMITTING and not record.job.must_read
         if unsent and has_no_node(record, self._context()):
             record = not_now(record, no_node(record, self._context()))
             if record.in_line:
                 return record
-        if unsent and record.immediate and not self._windows[self._partition(record)].fast(self._now):
-            record = record._replace(immediate=False)  # it is asked again, and others wait by now
-        step = next_step(record, self._context())
+        if (
+            unsent
+            and record.job.immediate
+            and not self._windows[self._partition(record)].fast(self._now)
+        ):
+            record = record.with_job(immediate=False)  # it is asked again, and others wait by now
+        step = next_effect(record, self._context())
         if step is None:
             return record
         waits = self._held_back(record, step)
@@ -571,30 +578,30 @@ class Ledger:
         if isinstance(step, ReadJob) and step.for_words:
             return self._ask_why(record, step)
         self._effects.append(step)
-        return record._replace(in_flight=True)
+        return record.with_retry(in_flight=True)
 
     def _held_back(self, record: Placeholder, step: Effect) -> Placeholder | None:
         """Returns the record where its step must wait: for the breaker, or for containers."""
         if isinstance(step, WriteAllocation):
             clear = self._clear_at(step.allocation.node)
-            return record._replace(not_before=clear) if clear > self._now else None
+            return record.with_retry(not_before=clear) if clear > self._now else None
         deletes = isinstance(step, EvictPod) or (isinstance(step, CancelJob) and record.unseen)
         if deletes and not self._eviction_limiter.passes(record, self._now):  # told one after the other
             told_at = self._now + self._eviction_limiter.held * self._rules.telling_interval
-            return record._replace(not_before=inf, quiet_until=told_at)
+            return record.with_member(quiet_until=told_at).with_retry(not_before=inf)
         return None
 
     def _clear_at(self, node: str) -> float:
         """Returns when the last containers have ended on a Node whose Pod and job are both over."""
         lingering = self._records.lingering(node)
-        return max((each.lingers_until for each in lingering if each.job_over), default=0.0)
+        return max((each.member.lingers_until for each in lingering if each.job.over), default=0.0)
 
     def _ask_why(self, record: Placeholder, step: ReadJob) -> Placeholder:
         """It may take its time among very many of its kind: the record moves on meanwhile."""
-        if record.asked_why is not None:
+        if record.job.asked_why is not None:
             return record
         self._effects.append(step)
-        return record._replace(asked_why=self._now)
+        return record.with_job(asked_why=self._now)
 
     def _wake(self, before: Placeholder | None, record: Placeholder) -> None:
         """What was due before is noted already: a Pod that rests may have another version very often."""
@@ -618,22 +625,21 @@ class Ledger:
     def _begin(self, record: Placeholder, partition: str) -> Placeholder:
         fast = self._is_fast(record, partition)
         if record.state is State.SUBMITTING:  # it was refused for now
-            return record._replace(immediate=fast, not_before=0.0)
-        begun = as_found(record, self._context()).move(
-            State.SUBMITTING,
-            self._now,
-            immediate=fast,
-            not_before=max(self._pause(record), record.asks_from),
-            asks_first=False,
-            rests_until=0.0,
+            return record.with_job(immediate=fast).with_retry(not_before=0.0)
+        begun = (
+            as_found(record, self._context())
+            .move(State.SUBMITTING, self._now)
+            .with_job(immediate=fast)
+            .with_retry(not_before=max(self._pause(record), record.asks_from))
+            .with_rejections(asks_first=False, rests_until=0.0)
         )
-        return begun.submitted_as(self._rules.cluster, self._rules.ids, record.attempt_try)
+        return begun.submitted_as(self._rules.cluster, self._rules.ids, record.job.attempt_try)
 
     def _is_fast(self, record: Placeholder, partition: str) -> bool:
         job = record.pod.request.job
         return (
             self._rules.fast_path
-            and record.attempt_try == 0
+            and record.job.attempt_try == 0
             and job.user_id is None
             and job.group_id is None
             and not self._view.may_preempt(partition)
@@ -650,11 +656,11 @@ class Ledger:
         while self._next_of(self._to_tell_again) <= self._now:
             uid, _ = self._to_tell_again.popitem(last=False)
             record = self._records.get(uid)
-            word = None if record is None else word_again(record)
+            word = None if record is None else report_again(record)
             if record is not None and word is not None:
                 self._told_at = self._now
                 self._effects.append(word)
-                self._records.put(record._replace(showing=True))
+                self._records.put(record.with_member(reporting=True))
 
     def _tell_of(self, to_tell: OrderedDict[str, float]) -> None:
         while self._next_of(to_tell) <= self._now:
@@ -669,7 +675,7 @@ class Ledger:
 
 def _stray(pod: Pod, job_id: int, now: float, *, ours: bool) -> Placeholder:
     """Returns the record of a job that no Pod is placed by: it is to be ended."""
-    return Placeholder(pod, State.RELEASING, since=now, job_id=job_id, ours=ours)
+    return Placeholder(Member(pod), State.RELEASING, since=now, job=JobTracking(id=job_id, owned=ours))
 
 
 def _refusal(record: Placeholder) -> Refusal | None:
@@ -680,14 +686,19 @@ def _refusal(record: Placeholder) -> Refusal | None:
 
 def _dues(record: Placeholder) -> tuple[float, ...]:
     """Returns when a record is to be looked at again; what is past, and infinity, do not count."""
-    next_effect = inf if record.in_flight else record.not_before
+    next_effect = inf if record.retry.in_flight else record.retry.not_before
     again = inf if record.forbidden_because is None else record.forbidden_because.until
-    dues = record.quiet_until, record.unbound_by, record.lingers_until, record.rests_until
+    dues = (
+        record.member.quiet_until,
+        record.unbound_by,
+        record.member.lingers_until,
+        record.rejections.rests_until,
+    )
     return next_effect, again, *dues
 
 
 def _is_replaced(record: Placeholder) -> bool:
-    done = record.written and record.job_over and not record.in_flight
+    done = record.member.write_done and record.job.over and not record.retry.in_flight
     return record.state is State.REPLACING and done
 
 

@@ -13,7 +13,8 @@ from collections.abc import Hashable
 from math import inf
 from typing import NamedTuple, Self
 
-from extender.placement.placeholder import ConditionReason, Placeholder
+from extender.placement.condition_reason import ConditionReason
+from extender.placement.placeholder import Placeholder
 from extender.placement.ranking import Ranking
 from extender.request.pod import Pod
 
@@ -60,7 +61,7 @@ def kind_of(placeholder: Placeholder) -> Hashable:
     job = request.job
     size = job.cpus, job.memory_mb, job.gres, job.nodes, job.time_limit_minutes, job.shared
     nodes = job.required_nodes, job.excluded_nodes, job.constraints, request.constraints.signature
-    return job.group_id, size, nodes, placeholder.avoid, placeholder.offered
+    return job.group_id, size, nodes, placeholder.rejections.nodes, placeholder.rejections.offered
 
 
 class Line:

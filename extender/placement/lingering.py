@@ -27,16 +27,16 @@ _SAID = re.compile(_WORDS.format(r"(\d{1,4})") + rf"(?:{SEPARATOR}|\Z)")
 def lingering(placeholder: Placeholder, last: Pod, now: float) -> Placeholder:
     """Returns the record of a Pod that is gone; `last` is its last version."""
     seconds = last.lingers_s
-    if not seconds or placeholder.job_id is None:
+    if not seconds or placeholder.job.id is None:
         return placeholder
     pod = last._replace(request=placeholder.pod.request)
-    return placeholder._replace(pod=pod, lingers_until=now + seconds)
+    return placeholder.with_member(pod=pod, lingers_until=now + seconds)
 
 
 def hold(placeholder: Placeholder, job_id: int, now: float) -> HoldJob:
     """Returns the effect that leaves the words on its job: before those of the Pod's author, who could
     leave no room for them."""
-    words = _WORDS.format(ceil(placeholder.lingers_until - now))
+    words = _WORDS.format(ceil(placeholder.member.lingers_until - now))
     return HoldJob(placeholder.pod.uid, job_id, after_words(words, placeholder.pod.request.job.comment))
 
 
@@ -52,10 +52,10 @@ def still_held(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     request = placeholder.pod.request
     own = replace(request.job, comment=job.comment[said.end() :] or None)
     pod = placeholder.pod._replace(node=node.name, request=replace(request, job=own))
-    return placeholder._replace(pod=pod, lingers_until=until, written=True)
+    return placeholder.with_member(pod=pod, lingers_until=until, write_done=True)
 
 
 def over(placeholder: Placeholder, now: float) -> Placeholder:
     """Returns the record, without the time that its containers had where that is over."""
-    past = 0.0 < placeholder.lingers_until <= now
-    return placeholder._replace(lingers_until=0.0, not_before=0.0) if past else placeholder
+    past = 0.0 < placeholder.member.lingers_until <= now
+    return placeholder.with_member(lingers_until=0.0).with_retry(not_before=0.0) if past else placeholder

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from math import inf
 
+from extender.placement.condition_reason import ConditionReason, Refusal
 from extender.placement.config import Context
 from extender.placement.kept_back import NOT_READY, asking_first
 from extender.placement.lingering import lingering
 from extender.placement.on_job import to_ask_again
-from extender.placement.placeholder import ConditionReason, Placeholder, Refusal, State
+from extender.placement.placeholder import Placeholder
 from extender.placement.pod_allocation import with_carried
+from extender.placement.states import State
 from extender.request.pod import Pod
 
 _WITHOUT_JOB = frozenset({State.SEEN, State.REFUSED})
@@ -53,9 +55,9 @@ def _unbound(placeholder: Placeholder, before: Pod, at: Context) -> Placeholder:
 
 def _awaited(placeholder: Placeholder) -> Placeholder:
     """A write may have waited for this version of the Pod. The breaker, or Slurm, does not."""
-    writes = placeholder.state in _WRITES and not (placeholder.held_back or placeholder.kept_unbound)
-    if writes and not (placeholder.written or placeholder.failures):
-        return placeholder._replace(not_before=0.0)
+    writes = placeholder.state in _WRITES and not (placeholder.throttled or placeholder.kept_unbound)
+    if writes and not (placeholder.member.write_done or placeholder.retry.failures):
+        return placeholder.with_retry(not_before=0.0)
     return placeholder
 
 
@@ -65,20 +67,20 @@ def _with(placeholder: Placeholder, pod: Pod) -> Placeholder:
     request = placeholder.pod.request
     if placeholder.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
-    said = "" if pod.node is not None else pod.refusal or placeholder.said
-    return placeholder._replace(pod=pod, missing=False, said=said)
+    said = "" if pod.node is not None else pod.refusal or placeholder.member.said
+    return placeholder.with_member(pod=pod, unlisted=False, said=said)
 
 
 def _not_bound(placeholder: Placeholder, before: Pod, now: float) -> Placeholder:
     """A refusal counts once the Pod was seen without one. What was offered instead comes a moment after
     the condition, from whichever replica was asked."""
-    if not placeholder.refused:
-        return placeholder._replace(clear=True)
+    if not placeholder.node_rejected:
+        return placeholder.with_member(rejection_cleared=True)
     pod = placeholder.pod
     if pod.unschedulable and not before.unschedulable and pod.offered is None:
-        return placeholder._replace(not_before=max(placeholder.not_before, now + _OFFER_S))
-    if pod.offered != before.offered and not placeholder.waiting_for_departures:
-        return placeholder._replace(not_before=0.0)
+        return placeholder.with_retry(not_before=max(placeholder.retry.not_before, now + _OFFER_S))
+    if pod.offered != before.offered and not placeholder.rejections.waiting_for_departures:
+        return placeholder.with_retry(not_before=0.0)
     return placeholder
 
 
@@ -87,23 +89,27 @@ def _overtaken(placeholder: Placeholder, at: Context) -> Placeholder:
     and the later attempt is taken up where it stands, under the same ids."""
     pod, now = placeholder.pod, at.now
     bound = pod.node is not None
-    if bound and (placeholder.state in _NUMBERED or pod.job_id == placeholder.job_id):
+    if bound and (placeholder.state in _NUMBERED or pod.job_id == placeholder.job.id):
         return placeholder  # the number is wrong, not the job
     if placeholder.state in _WITHOUT_JOB:
-        numbered = asking_first(placeholder._replace(attempt=pod.attempt, attempt_try=0))
+        numbered = asking_first(placeholder._replace(attempt=pod.attempt).with_job(attempt_try=0))
         numbered = with_carried(numbered, at)
         return numbered if pod.node is None else _bound(numbered, pod.node, at)
     before = placeholder._replace(attempt=pod.attempt - 1, allocation=None)
     if placeholder.state is State.REPLACING:  # our own number, or that of another replica
-        return before._replace(written=True, not_before=0.0)
-    before = before.move(State.REPLACING, now, written=True, job_over=placeholder.job_over)
+        return before.with_member(write_done=True).with_retry(not_before=0.0)
+    before = (
+        before.move(State.REPLACING, now)
+        .with_job(over=placeholder.job.over)
+        .with_member(write_done=True)
+    )
     return asking_first(before)
 
 
 def after_end(placeholder: Placeholder, now: float, words: str = "Pod deleted") -> Placeholder:
     """Returns the record after its Pod is gone, will never run again, or has no use for its job; `words`
     are for where the Pod does not say itself what became of it."""
-    placeholder = placeholder._replace(missing=False)
+    placeholder = placeholder.with_member(unlisted=False)
     if placeholder.state in _OVER:
         return placeholder
     to = State.DONE if placeholder.state in _WITHOUT_JOB else State.RELEASING
@@ -122,7 +128,7 @@ def after_absence(placeholder: Placeholder, now: float) -> Placeholder:
     up with older data, without many that run: what is made of it is for the breaker to say."""
     if placeholder.state in _WITHOUT_JOB | _OVER:
         return after_end(placeholder, now)
-    return placeholder._replace(missing=True)
+    return placeholder.with_member(unlisted=True)
 
 
 def is_back(placeholder: Placeholder, pod: Pod) -> bool:
@@ -145,11 +151,13 @@ def _bound(placeholder: Placeholder, node: str, at: Context) -> Placeholder:
         case State.EVICTING:
             return _awaited(placeholder)
         case State.ALLOCATED | State.REPLACING if _is_ours(placeholder, node):
-            if placeholder.forgotten:
-                bound = placeholder.move(State.BOUND, at.now, job_over=False)
+            if placeholder.job.lost:
+                bound = placeholder.move(State.BOUND, at.now).with_job(over=False)
                 return bound if bound.pod.leaving else to_ask_again(bound)
-            if placeholder.job_over:
-                return placeholder.move(State.EVICTING, at.now, job_over=True, cause=placeholder.cause)
+            if placeholder.job.over:
+                return placeholder.move(State.EVICTING, at.now, cause=placeholder.cause).with_job(
+                    over=True
+                )
             return _watched(placeholder.move(State.BOUND, at.now), at)
     return after_end(placeholder, at.now, _ELSEWHERE)
 
@@ -157,9 +165,9 @@ def _bound(placeholder: Placeholder, node: str, at: Context) -> Placeholder:
 def _watched(placeholder: Placeholder, at: Context) -> Placeholder:
     """A slurmctld that is killed may forget that it started a job that had waited, and start it
     elsewhere before anybody asks: it is read once more when that is past."""
-    if placeholder.immediate or placeholder.unverified_since is not None:
+    if placeholder.job.immediate or placeholder.job.unverified_since is not None:
         return placeholder
-    return placeholder._replace(unverified_since=inf, not_before=at.now + at.rules.saved)
+    return placeholder.with_job(unverified_since=inf).with_retry(not_before=at.now + at.rules.saved)
 
 
 def _is_ours(placeholder: Placeholder, node: str) -> bool:
@@ -171,17 +179,17 @@ def _changed(placeholder: Placeholder, before: Pod, at: Context) -> Placeholder:
     it has is not affected."""
     request, placeholder = (
         placeholder.pod.request,
-        placeholder._replace(forbidden_because=None, denials=()),
+        placeholder._replace(forbidden_because=None).with_job(denials=()),
     )
     now = at.now
     match placeholder.state:
         case State.REFUSED:
-            return placeholder.move(State.SEEN, now, asks_from=max(now, placeholder.asks_from))
+            return placeholder.move(State.SEEN, now)._replace(asks_from=max(now, placeholder.asks_from))
         case State.SUBMITTING | State.QUEUED if request.job != before.request.job or request.problems:
             cause = ConditionReason("Changed", "the Pod asks for something else than its job")
             return placeholder.move(State.REPLACING, now, cause=cause)
         case State.QUEUED:
-            return placeholder._replace(not_before=0.0)  # other Nodes are closed to it now
+            return placeholder.with_retry(not_before=0.0)  # other Nodes are closed to it now
         case State.ALLOCATED:  # resized, perhaps, where no policy refuses that: /bind reads its job
-            return placeholder._replace(immediate=False)
+            return placeholder.with_job(immediate=False)
     return placeholder

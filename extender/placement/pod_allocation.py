@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from extender.placement.config import Context, PlacementConfig
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from extender.request.pod import Pod
 from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey
 
@@ -43,7 +44,7 @@ def with_carried(placeholder: Placeholder, at: Context) -> Placeholder:
     carried = placeholder.pod.allocation
     if carried is None or placeholder.allocation is not None:
         return placeholder
-    if carried.job_id != placeholder.job_id:
+    if carried.job_id != placeholder.job.id:
         key = own_key(carried.job_id, placeholder.pod, at.rules)
         if key is None or key.attempt != placeholder.attempt:
             return placeholder
@@ -52,4 +53,4 @@ def with_carried(placeholder: Placeholder, at: Context) -> Placeholder:
         placeholder = placeholder.submitted_as(at.rules.cluster, at.rules.ids, key.attempt_try)
     if placeholder.state in _TOOK_NONE:
         placeholder = placeholder.move(State.ALLOCATED, at.now)
-    return placeholder._replace(allocation=carried, unverified_since=at.now, immediate=False)
+    return placeholder._replace(allocation=carried).with_job(unverified_since=at.now, immediate=False)

@@ -11,18 +11,17 @@ from dataclasses import dataclass
 from math import inf
 
 from extender.cluster.view import ClusterView
+from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context, PlacementConfig
+from extender.placement.job_end import end_of, failed_before_start
 from extender.placement.kept_back import asking_first
-from extender.placement.on_job import (
-    after_poll,
-    after_read,
-    end_of,
-    failed_before_start,
-    waits_for_its_pods_node,
-)
+from extender.placement.member import Member
+from extender.placement.on_job import after_poll
+from extender.placement.on_read import after_read, waits_for_its_pods_node
 from extender.placement.ownership import claim_of, is_own, key_of
-from extender.placement.placeholder import ConditionReason, Placeholder, State
+from extender.placement.placeholder import Placeholder
 from extender.placement.pod_allocation import own_ids, own_key, with_carried
+from extender.placement.states import State
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from wellknown.allocation import Allocation
@@ -120,7 +119,7 @@ def recovered(
         record = _bound(pod, chosen, at)
     else:
         record = _unbound(pod, found, chosen, at)
-    kept = None if record is None else record.job_id
+    kept = None if record is None else record.job.id
     return record, tuple(f.job for f in found if f.live and f.job.id != kept)
 
 
@@ -176,7 +175,7 @@ def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
 def _bound(pod: Pod, chosen: _Found | None, at: Context) -> Placeholder | None:
     """A bound Pod without a job of ours is somebody else's, and so is one on another Node than its
     job's; one whose own job was not read, or is not known to Slurm, runs on (invariant I5)."""
-    record = Placeholder(pod, State.BOUND, since=at.now, first_seen=at.now, attempt=pod.attempt)
+    record = Placeholder(Member(pod), State.BOUND, since=at.now, first_seen=at.now, attempt=pod.attempt)
     if chosen is None:
         return _without_job(record, at)
     key, job = chosen.key, chosen.job
@@ -187,18 +186,12 @@ def _bound(pod: Pod, chosen: _Found | None, at: Context) -> Placeholder | None:
     if never_granted or there is False:
         return None
     allocation = Allocation(job.id, pod.node or "", ",".join(job.gres))
-    record = record._replace(
-        attempt=key.attempt,
-        attempt_try=key.attempt_try,
-        job_id=job.id,
-        allocation=allocation,
-        ours=True,
-        unsigned=chosen.unsigned,
-        job_name=job.name,
+    record = record._replace(attempt=key.attempt, allocation=allocation).with_job(
+        attempt_try=key.attempt_try, id=job.id, owned=True, unsigned=chosen.unsigned, name=job.name
     )
     if chosen.live:
         return record
-    return record.move(State.EVICTING, at.now, job_over=True, cause=end_of(job.id, job.state))
+    return record.move(State.EVICTING, at.now, cause=end_of(job.id, job.state)).with_job(over=True)
 
 
 def _runs_by_another(pod: Pod, job: Job, at: Context) -> bool:
@@ -216,31 +209,35 @@ def _without_job(record: Placeholder, at: Context) -> Placeholder | None:
     if carried is None or key is None:
         return None
     if record.pod.doomed:
-        return record.move(State.EVICTING, at.now, job_over=True, cause=_DOOMED)
+        return record.move(State.EVICTING, at.now, cause=_DOOMED).with_job(over=True)
     later = at.now + at.rules.verified * (carried.job_id % _SPREAD) / _SPREAD
     known = with_carried(record._replace(attempt=key.attempt), at)
-    return known._replace(unverified_since=inf, not_before=later)
+    return known.with_job(unverified_since=inf).with_retry(not_before=later)
 
 
 def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Context) -> Placeholder:
-    blank = Placeholder(pod, since=at.now, first_seen=at.now, attempt=pod.attempt)
+    blank = Placeholder(Member(pod), since=at.now, first_seen=at.now, attempt=pod.attempt)
     carries = with_carried(blank, at)
     if carries.allocation is not None:
         return _allocated(carries, found, at)
     if chosen is None:
         tried = [f.key.attempt_try for f in found if f.key.attempt == pod.attempt]
         following = max(tried) + 1 if tried else 0
-        return asking_first(blank._replace(attempt_try=following))
+        return asking_first(blank.with_job(attempt_try=following))
     key, job = chosen.key, chosen.job
-    numbered = blank._replace(attempt=key.attempt, attempt_try=key.attempt_try, job_id=job.id)
+    numbered = blank._replace(attempt=key.attempt).with_job(attempt_try=key.attempt_try, id=job.id)
     if key.attempt != pod.attempt:
-        return numbered._replace(state=State.REPLACING, written=True, ours=True, job_name=job.name)
+        return (
+            numbered._replace(state=State.REPLACING)
+            .with_job(owned=True, name=job.name)
+            .with_member(write_done=True)
+        )
     return after_read(numbered._replace(state=State.SUBMITTING), job, at)
 
 
 def _allocated(record: Placeholder, found: tuple[_Found, ...], at: Context) -> Placeholder:
     """A Binding of what the Pod carries may be under way, whatever has become of the job: so it holds
     its Node until that is proven to be over."""
-    jobs = (f.job for f in found if f.job.id == record.job_id)
+    jobs = (f.job for f in found if f.job.id == record.job.id)
     job = next(jobs, None)
     return record if job is None else after_poll(record, job.state, at)

@@ -13,8 +13,9 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
 from extender.placement.ranking import Ranking
+from extender.placement.states import State
 
 _SPREAD = 0.25  # what was refused together is not tried together
 _TAKEN = frozenset({State.QUEUED, State.ALLOCATED})

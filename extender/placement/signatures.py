@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 
 _USED = frozenset({State.QUEUED, State.ALLOCATED, State.BOUND})
 Heard = Callable[[str | None], None]
@@ -35,13 +36,13 @@ class Signatures:
         uid = record.pod.uid
         if record.mends:
             self._kept.discard(partition)
-        elif record.known is not None and not record.unsigned and record.state in _USED:
+        elif record.job.identity is not None and not record.job.unsigned and record.state in _USED:
             self._kept.add(partition)
         if record.lost_its_key is (uid in self._lost):  # as nearly always
             return
         if record.lost_its_key:
             self._kept.discard(partition)
-            self._lost[uid] = record.job_id
+            self._lost[uid] = record.job.id
             self._tell()
         else:
             self.forget(uid)

@@ -23,11 +23,13 @@ from enum import StrEnum, auto
 from math import inf
 from typing import Any, TypeVar
 
+from extender.placement.condition_reason import ConditionReason
 from extender.placement.line import Line, Owner, Queue, kind_of, turn_of
 from extender.placement.pending_reasons import waits_for_its_owner
-from extender.placement.placeholder import ConditionReason, Placeholder, State
+from extender.placement.placeholder import Placeholder
 from extender.placement.places import Places, User
 from extender.placement.ranking import Ranking
+from extender.placement.states import State
 
 _OWN = "Pods of its Slurm user (of its namespace, where it has no user), account, QOS and reservation"
 IN_LINE = ConditionReason(
@@ -57,7 +59,7 @@ def _stand(placeholder: Placeholder) -> _Stand | None:
     """Returns None where Slurm's queue does not have it."""
     match placeholder.state:
         case State.SUBMITTING if not placeholder.in_line:
-            return _Stand.ASKED if placeholder.immediate else _Stand.QUEUED
+            return _Stand.ASKED if placeholder.job.immediate else _Stand.QUEUED
         case State.QUEUED:
             cause = placeholder.cause
             held_up = cause is not None and waits_for_its_owner(cause.reason)

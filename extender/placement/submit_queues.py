@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 
-from extender.placement.placeholder import ConditionReason, Placeholder
+from extender.placement.condition_reason import ConditionReason
+from extender.placement.placeholder import Placeholder
 from extender.placement.places import Places
 from extender.placement.ranking import Ranking
 from extender.placement.submit_queue import IN_LINE, SubmitQueue

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from extender.cluster.equipment import amounts, exceeded, together
+from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
 from extender.placement.pending_reasons import explained
-from extender.placement.placeholder import ConditionReason
 from extender.request.pod import Pod
 from extender.request.wording import cut
 from slurm_client.model import Job

@@ -24,7 +24,8 @@ from extender.node_sync.drain_decision import Why
 from extender.placement.events import Effect, Failure
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.kept_back import REASONS
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from extender.unmanaged.adoption import Adopted, Stage
 from service.health import Health
 from service.metrics import SECONDS, child
@@ -104,7 +105,7 @@ class PlacementTelemetry:
             "placeholder",
             state=after.state,
             before=before.state if before else None,
-            **about(after.pod, after.job_id),
+            **about(after.pod, after.job.id),
             node=after.allocation.node if after.allocation else None,
             why=after.cause.message if after.cause else None,
         )
@@ -115,7 +116,7 @@ class PlacementTelemetry:
         if record is not None:
             log.warning(
                 "deletion held back",
-                **about(record.pod, record.job_id),
+                **about(record.pod, record.job.id),
                 why=record.evicted_for.message if record.evicted_for else "a job without its Pod",
             )
 

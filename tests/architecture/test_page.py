@@ -6,7 +6,7 @@ import re
 import tomllib
 
 from deploy.local.layout import CHECKOUT
-from extender.placement.placeholder import _MOVES, State
+from extender.placement.states import MOVES, State
 
 PAGE = (CHECKOUT / "docs/architecture.md").read_text()
 CONTRACTS = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -27,7 +27,7 @@ def test_the_picture_shows_moves_that_a_placeholder_can_make() -> None:
     arrows = re.findall(r"^    (\w+) --> (\w+)", PAGE, re.MULTILINE)
     shown = [(State(before), State(after)) for before, after in arrows]
     assert shown
-    assert all(after in _MOVES[before] for before, after in shown)
+    assert all(after in MOVES[before] for before, after in shown)
     assert {state for arrow in shown for state in arrow} >= set(State) - {State.REFUSED}
 
 

@@ -17,7 +17,7 @@ from extender.audit.reader import Reader
 from extender.control.dispatcher import Dispatcher
 from extender.placement.events import ClusterObserved, Event, OrphanFound, Recovered, Tick
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import State
+from extender.placement.states import State
 from extender.request.pod import Pod
 from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Unavailable
@@ -195,7 +195,7 @@ async def test_a_pod_whose_job_slurm_has_not_taken_yet_is_not_without_job() -> N
     leader.knows(POD)
     leader.ledger.apply(Tick(), 0.0)
     (record,) = leader.ledger.placeholders
-    assert (record.state, record.job_id) == (State.SUBMITTING, placeholder_job(POD).id)
+    assert (record.state, record.job.id) == (State.SUBMITTING, placeholder_job(POD).id)
     await leader.go_round()
     assert [finding.kind for finding in leader.told] == [
         FindingKind.STUCK_GATE

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from extender.control import dispatcher
 from extender.control.dispatcher import Dispatcher
 from extender.control.failures import failure_of
+from extender.placement.condition_reason import ConditionReason, Due
 from extender.placement.events import (
     CancelJob,
     Effect,
@@ -32,8 +33,11 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
+from extender.placement.job_tracking import JobTracking
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import ConditionReason, Due, Placeholder, State
+from extender.placement.member import Member
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from extender.telemetry import Telemetry
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected, Unavailable
 from kubernetes_client.protocol import Kubernetes
@@ -319,7 +323,7 @@ async def failed(works: Works, effect: Effect) -> list[Any]:
 async def test_a_failure_is_logged_with_its_pod_and_its_job() -> None:
     works = Works()
     works.slurm.error = NeedsOperator("only root may do that", number=2002)
-    works.ledger.records["u1"] = Placeholder(POD, State.QUEUED, job_id=40_000_000)
+    works.ledger.records["u1"] = Placeholder(Member(POD), State.QUEUED, job=JobTracking(id=40_000_000))
     (line,) = await failed(works, SUBMISSION)
     assert (line["effect"], line["log_level"]) == ("Submit", "info")
     named = (f"{POD.namespace}/{POD.name}", "u1", 40_000_000)

@@ -13,7 +13,8 @@ from extender.control.dispatcher import Dispatcher
 from extender.control.job_watch import _AGAIN_S, _GRACE_READERS, JobWatch
 from extender.placement.events import ClusterObserved, Recovered
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from extender.telemetry import Telemetry
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
@@ -115,7 +116,7 @@ class Stage:
         return [p.state for p in self.ledger.placeholders]
 
     def state(self, job_id: int) -> State:
-        return next(p.state for p in self.ledger.placeholders if p.job_id == job_id)
+        return next(p.state for p in self.ledger.placeholders if p.job.id == job_id)
 
     async def asked(self) -> frozenset[int]:
         """Waits for the next question."""
@@ -189,7 +190,7 @@ async def test_a_look_at_all_jobs_counts_no_misses(stage: Stage) -> None:
     assert await stage.asked() == {other}
     await stage.nothing_more_is_asked()
     assert stage.state(ended) is State.EVICTING
-    assert next(p.misses for p in stage.ledger.placeholders if p.job_id == other) == 0
+    assert next(p.job.misses for p in stage.ledger.placeholders if p.job.id == other) == 0
 
 
 async def test_a_push_is_not_believed(stage: Stage) -> None:
@@ -249,7 +250,7 @@ async def test_a_job_that_slurm_does_not_know_is_not_lost_within_milliseconds(st
     for _ in range(5):
         await stage.asked()
     assert stage.state(job) is State.QUEUED
-    assert next(p.misses for p in stage.ledger.placeholders if p.job_id == job) == 0
+    assert next(p.job.misses for p in stage.ledger.placeholders if p.job.id == job) == 0
 
 
 async def test_a_push_while_slurm_does_not_answer_is_left_to_the_polls(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from extender.node_sync.prolog_gate import Gate, NotLeading, NotOurs
 from extender.placement.config import PlacementConfig
 from extender.placement.events import PodVanished
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import State
+from extender.placement.states import State
 from extender.request.translation import TranslationConfig
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import Unreachable

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from extender.placement.events import Effect, Failure, Remedy, ReportWaiting, Submit
-from extender.placement.placeholder import State
+from extender.placement.states import State
 from slurm_client.model import Job, JobState
 from tests.placement.ledger_world import World
 

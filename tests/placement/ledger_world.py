@@ -44,8 +44,8 @@ from extender.placement.events import (
 )
 from extender.placement.ledger import Ledger
 from extender.placement.ownership import key_of
-from extender.placement.placeholder import State
 from extender.placement.recovery import to_read, with_their_pods
+from extender.placement.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE, Node
@@ -231,7 +231,7 @@ class World:
 
     def sweep(self) -> None:
         """Live jobs that the ledger does not know, of Pods that are gone or have moved on, are ended."""
-        known = {p.job_id for p in self.ledger.placeholders}
+        known = {p.job.id for p in self.ledger.placeholders}
         for job in tuple(self.jobs.values()):
             key = key_of(job)
             if key is None or job.state.ended or job.id in known:
@@ -354,7 +354,11 @@ class World:
         if self.containers_end_on(node):
             return
         job, known = self.jobs.get(pod.allocation.job_id), self.ledger.allocated(uid)
-        if known is not None and known.immediate and known.pod.resource_version == pod.resource_version:
+        if (
+            known is not None
+            and known.job.immediate
+            and known.pod.resource_version == pod.resource_version
+        ):
             # The leader asks no more of what was granted at once (Binder._still_granted).
             if job is not None and job.state.running:
                 self.bindings[uid] = pod.resource_version, pod.allocation.node
@@ -367,7 +371,7 @@ class World:
 
     def containers_end_on(self, node: str) -> bool:
         """Whether the leader's /bind knows of containers that outlive their Pod and its job."""
-        outlive = (each.job_id for each in self.ledger.holding(node) if each.lingers_until)
+        outlive = (each.job.id for each in self.ledger.holding(node) if each.member.lingers_until)
         running = self.running()
         return any(job_id not in running for job_id in outlive)
 
@@ -503,7 +507,7 @@ class World:
     def read_graces(self) -> None:
         """The jobs of bound Pods are read, and those that are being preempted told."""
         for record in [p for p in self.ledger.placeholders if p.state is State.BOUND]:
-            job = self.jobs.get(record.job_id or 0)
+            job = self.jobs.get(record.job.id or 0)
             if job is not None and job.preempt_time is not None:
                 self.tell(GraceStarted(record.pod.uid, job))
 
@@ -778,7 +782,7 @@ class World:
             # A job whose Pod a new leader has never seen is known by the Pod's uid and its own id.
             held = [p for p in self.ledger.holding(node) if p.pod.uid.partition("#")[0] == pod.uid]
             told = any(
-                each.state not in (State.ALLOCATED, State.BOUND) or each.job_id not in running
+                each.state not in (State.ALLOCATED, State.BOUND) or each.job.id not in running
                 for each in held
             )
             assert jobs or told, f"invariant I4: {pod.name} on {node} holds nothing: {held}"
@@ -831,11 +835,11 @@ def has_one_job(world: World, pod: Pod) -> None:
         return
     if pod.uid in world.denied and not live:
         of_pod = (p for p in world.ledger.placeholders if p.pod.uid == pod.uid)
-        told = [p for p in of_pod if p.state is State.REFUSED or p.forgotten]
+        told = [p for p in of_pod if p.state is State.REFUSED or p.job.lost]
         assert told or pod.node, f"{pod.name} is not told that Slurm refuses it"
         return
     assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"
-    known = [p.job_id for p in world.ledger.placeholders if p.pod.uid == pod.uid]
+    known = [p.job.id for p in world.ledger.placeholders if p.pod.uid == pod.uid]
     assert known == [live[0].id], f"{pod.name} is not watched: {known}"
     if pod.node is not None and live[0].state.pending:  # lost, and its room is taken meanwhile
         assert live[0].required_nodes == (pod.node,), f"{pod.name} may be given another Node"

@@ -9,8 +9,9 @@ import pytest
 
 from extender.cluster.view import ClusterView
 from extender.placement.avoided import in_its_words
+from extender.placement.condition_reason import ConditionReason, Due
 from extender.placement.events import ClusterObserved, Submit, WriteAttempt
-from extender.placement.placeholder import ConditionReason, Due, State
+from extender.placement.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.node_constraints import Node, Taint, gains
 from tests.builders import node_manifest
@@ -49,7 +50,7 @@ class Cluster(World):
         self.settle()
 
     def shown(self, uid: str) -> ConditionReason:
-        (shown,) = (each.shown for each in self.ledger.placeholders if each.pod.uid == uid)
+        (shown,) = (each.member.shown for each in self.ledger.placeholders if each.pod.uid == uid)
         assert shown is not None
         return shown
 
@@ -148,7 +149,7 @@ def test_what_was_told_before_is_told_again_where_the_condition_said_something_e
     cluster.tell(ClusterObserved(VIEW))
     cluster.settle()
     assert cluster.state_of(uid) is State.ALLOCATED
-    assert [each.shown for each in cluster.ledger.placeholders] == [None]
+    assert [each.member.shown for each in cluster.ledger.placeholders] == [None]
 
 
 GAINS = {

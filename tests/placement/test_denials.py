@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from extender.placement.events import Effect, Failure, ReadJob, Remedy, ReportWaiting, Submit
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from slurm_client.model import JobState
 from tests.placement.ledger_world import LOST, World
 
@@ -103,7 +104,7 @@ def test_a_job_that_was_made_all_the_same_is_found_before_anything_is_refused(im
     world.denied.add(uid)
     live_on(world, 20)
     assert len(world.live_jobs(uid)) == 1
-    assert record(world, uid).job_id == submit.job_id
+    assert record(world, uid).job.id == submit.job_id
     assert record(world, uid).state in (State.QUEUED, State.ALLOCATED)
 
 

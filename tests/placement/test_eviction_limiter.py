@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import PlacementConfig
 from extender.placement.events import (
     CancelJob,
@@ -32,7 +33,9 @@ from extender.placement.events import (
 )
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import ConditionReason, Placeholder, State
+from extender.placement.member import Member
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from extender.request.pod import Pod
 from slurm_client.model import Job
 from tests.builders import RULES, kube_node, placeholder_job, pod, view
@@ -379,7 +382,7 @@ class Queue:
     def ask(self, namespace: str, reason: str) -> None:
         number = next(self._numbers)
         evicting = Placeholder(
-            bound(number, namespace), State.EVICTING, cause=ConditionReason(reason, "")
+            Member(bound(number, namespace)), State.EVICTING, cause=ConditionReason(reason, "")
         )
         self.waiting[evicting.pod.uid] = evicting
         self._try(evicting)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from extender.placement.events import EvictPod
-from extender.placement.on_job import end_of
-from extender.placement.placeholder import State
+from extender.placement.job_end import end_of
+from extender.placement.states import State
 from slurm_client.model import JobState
 from tests.placement.ledger_steps import bound_pod, job_id_of, poll, settle, settle_news, state_of
 from tests.placement.ledger_world import World, calm_down
@@ -125,7 +125,7 @@ def test_while_a_pod_is_evicted_that_waited_no_number_on_it_is_believed() -> Non
     world.write(pod._replace(job_id=forged, allocation=Allocation(forged, "n1")))
     settle_news(world)
     record = next(each for each in world.ledger.placeholders if each.pod.uid == uid)
-    assert record.job_id == job.id
+    assert record.job.id == job.id
     assert record.holds == "n1"  # another replica may have written it, and be binding the Pod there
     calm_down(world, 5)
     assert uid not in world.pods

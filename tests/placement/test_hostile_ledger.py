@@ -27,7 +27,7 @@ from extender.placement.events import (
     Tick,
 )
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import State
+from extender.placement.states import State
 from extender.request.pod import Pod, parse_pod
 from slurm_client import hostlist
 from slurm_client.model import Job, JobState, Partition
@@ -251,7 +251,7 @@ def test_all_that_is_put_off_is_done() -> None:
     driver.tell(ClusterObserved(whole), *map(PodObserved, pods))
     assert len(driver.of(State.QUEUED)) == 60
     driver.tell(ClusterObserved(cordoned(whole, 999)))
-    told = {p.pod.uid: {*hostlist.names(p.excluded)} for p in driver.ledger.placeholders}
+    told = {p.pod.uid: {*hostlist.names(p.job.excluded)} for p in driver.ledger.placeholders}
     tainted = {f"node-{n}" for n in range(1_000) if taints(n)}
     assert told == {
         each.uid: {*names, "node-999"} | tainted for each, names in zip(pods, own, strict=True)

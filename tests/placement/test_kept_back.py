@@ -20,7 +20,7 @@ from extender.placement.events import (
 )
 from extender.placement.kept_back import may_be_given
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import State
+from extender.placement.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.node_constraints import Node
 from tests.memory import kept
@@ -45,7 +45,7 @@ def state_of(world: World, uid: str) -> State:
 
 def told(world: World, uid: str) -> str:
     """What the Pod's condition says."""
-    (shown,) = [p.shown for p in world.ledger.placeholders if p.pod.uid == uid]
+    (shown,) = [p.member.shown for p in world.ledger.placeholders if p.pod.uid == uid]
     return shown.message if shown else ""
 
 
@@ -271,12 +271,12 @@ def test_a_pod_that_lacks_what_no_job_makes_room_for_has_one_job_ever(
 def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at() -> None:
     world, uid = never_bound(10)
     (resting,) = [p for p in world.ledger.placeholders if p.pod.uid == uid]
-    assert world.now < resting.rests_until
+    assert world.now < resting.rejections.rests_until
     for number in range(50):
         world.write(world.pods[uid]._replace(end=f"{number}"))
         world.settle()
     noted = [due for due, who in world.ledger._wakes if who == uid]
-    assert noted.count(resting.rests_until) == 1
+    assert noted.count(resting.rejections.rests_until) == 1
     assert len(noted) < 10
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.placement.events import CancelJob, ClusterObserved, EvictPod, GraceStarted
-from extender.placement.placeholder import State
+from extender.placement.states import State
 from slurm_client.model import JobState
 from tests.placement.ledger_steps import (
     bound_pod,

@@ -18,7 +18,7 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.placeholder import State
+from extender.placement.states import State
 from extender.request.node_constraints import Node
 from tests.placement.ledger_steps import (
     bound_pod,

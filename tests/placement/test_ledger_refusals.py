@@ -17,8 +17,11 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
+from extender.placement.job_tracking import JobTracking
+from extender.placement.member import Member
 from extender.placement.on_pod import after_pod
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
 from extender.request.node_constraints import Node
@@ -194,10 +197,12 @@ def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it() -> No
     settle(world)
     world.bind(uid)
     bound = world.pods[uid]
-    started = Placeholder(bound._replace(node=None), State.ALLOCATED, job_id=job_id_of(world, uid))
+    started = Placeholder(
+        Member(bound._replace(node=None)), State.ALLOCATED, job=JobTracking(id=job_id_of(world, uid))
+    )
     after = after_pod(started, bound, Context(world.now, world.rules, VIEW))
     assert (after.state, after.allocation) == (State.BOUND, bound.allocation)
-    assert after.unverified_since is not None  # and so Slurm is asked
+    assert after.job.unverified_since is not None  # and so Slurm is asked
 
 
 def test_an_offer_that_names_another_job_is_not_gone_by() -> None:

@@ -15,7 +15,7 @@ from extender.placement.events import (
     Submit,
     WriteAllocation,
 )
-from extender.placement.placeholder import State
+from extender.placement.states import State
 from extender.request.node_constraints import Node
 from tests.placement.ledger_steps import bound_pod, pod_that_finds_no_room, settle, state_of
 from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from extender.placement.events import CancelJob, HoldJob, WriteAllocation
-from extender.placement.placeholder import State
+from extender.placement.states import State
 from slurm_client.model import MOST_BYTES
 from tests.placement.ledger_steps import bound_pod, job_id_of, kinds, poll, settle, settle_news, state_of
 from tests.placement.ledger_world import REQUEST, World
@@ -143,7 +143,7 @@ def test_the_next_leader_holds_what_its_job_says() -> None:
     settle(world)
     assert world.jobs[job_id].state.running
     (held,) = world.ledger.holding("n1")
-    assert held.job_id == job_id
+    assert held.job.id == job_id
     world.pass_time(0.2)
     settle(world)
     ended_at_last(world, job_id)
@@ -156,7 +156,7 @@ def test_the_next_leader_holds_the_node_of_such_a_job_that_ends_before_it_is_rea
     world.disturb(job_id, "CANCELLED")
     for _ in range(2):  # before it has been read again, and after
         (held,) = world.ledger.holding("n1")
-        assert held.job_id == job_id
+        assert held.job.id == job_id
         poll(world)
     world.pass_time(LINGERS_S + 0.1)
     settle(world)

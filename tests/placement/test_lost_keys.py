@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from extender.placement.condition_reason import ConditionReason
 from extender.placement.events import CancelJob, ReadJob, ReportWaiting, Submit
 from extender.placement.ownership import Claim, Identity, Whose, identity_of, whose
-from extender.placement.placeholder import ConditionReason, State
+from extender.placement.states import State
 from slurm_client.model import Job, JobState
 from tests.builders import placeholder_job, pod
 from tests.placement.ledger_steps import (

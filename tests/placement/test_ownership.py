@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from extender.placement.events import CancelJob, ClusterObserved, ReportWaiting, Submit, WriteAllocation
-from extender.placement.placeholder import State
 from extender.placement.recovery import recovered
+from extender.placement.states import State
 from extender.request.job_request import Request
 from slurm_client.model import Job
 from tests.builders import kube_node, moment, placeholder_job, pod

@@ -19,7 +19,7 @@ from extender.placement.events import (
     Submit,
     WriteAllocation,
 )
-from extender.placement.placeholder import State
+from extender.placement.states import State
 from extender.placement.submit_queue import IN_LINE, NO_PLACE
 from extender.request.node_constraints import Node
 from slurm_client.model import JobState

@@ -9,8 +9,9 @@ from math import inf
 
 import pytest
 
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
 from extender.placement.recovery import possible_ids, recovered, to_read
+from extender.placement.states import State
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from tests.builders import RULES, kube_node, moment, placeholder_job, pod
@@ -52,40 +53,40 @@ def bound(job: Job, *, node: str = "n1", says: str | None = None, attempt: int =
 
 def test_a_pod_without_jobs_waits_for_its_turn() -> None:
     record = record_of(GATED)
-    assert (record.state, record.attempt, record.attempt_try) == (State.SEEN, 1, 0)
-    assert (record.job_id, record.first_seen, record.since) == (None, AT.now, AT.now)
+    assert (record.state, record.attempt, record.job.attempt_try) == (State.SEEN, 1, 0)
+    assert (record.job.id, record.first_seen, record.since) == (None, AT.now, AT.now)
 
 
 def test_a_pod_goes_on_from_the_attempt_that_it_carries() -> None:
     record = record_of(SECOND)
-    assert (record.state, record.attempt, record.attempt_try) == (State.SEEN, 2, 0)
+    assert (record.state, record.attempt, record.job.attempt_try) == (State.SEEN, 2, 0)
 
 
 def test_after_burnt_ids_the_next_try_is_made() -> None:
     record = record_of(GATED, failed_before_start(GATED, 0), failed_before_start(GATED, 1))
-    assert (record.state, record.attempt_try) == (State.SEEN, 2)
+    assert (record.state, record.job.attempt_try) == (State.SEEN, 2)
 
 
 def test_ids_burnt_by_an_earlier_attempt_are_no_try_of_this_one() -> None:
     record = record_of(SECOND, failed_before_start(SECOND, 0, attempt=1))
-    assert (record.attempt, record.attempt_try) == (2, 0)
+    assert (record.attempt, record.job.attempt_try) == (2, 0)
 
 
 def test_an_earlier_attempts_ended_job_means_nothing() -> None:
     record = record_of(SECOND, placeholder_job(SECOND, "CANCELLED", attempt=1, node="n1"))
-    assert (record.state, record.attempt, record.attempt_try) == (State.SEEN, 2, 0)
+    assert (record.state, record.attempt, record.job.attempt_try) == (State.SEEN, 2, 0)
 
 
 def test_a_waiting_job_is_waited_for() -> None:
     job = placeholder_job(GATED, "PENDING")
     record = record_of(GATED, job)
-    assert (record.state, record.job_id, record.attempt_try) == (State.QUEUED, job.id, 0)
+    assert (record.state, record.job.id, record.job.attempt_try) == (State.QUEUED, job.id, 0)
 
 
 def test_a_waiting_job_of_a_later_try_is_waited_for() -> None:
     job = placeholder_job(GATED, "PENDING", attempt_try=1)
     record = record_of(GATED, failed_before_start(GATED, 0), job)
-    assert (record.state, record.job_id, record.attempt_try) == (State.QUEUED, job.id, 1)
+    assert (record.state, record.job.id, record.job.attempt_try) == (State.QUEUED, job.id, 1)
 
 
 @pytest.mark.parametrize(
@@ -98,22 +99,22 @@ def test_a_live_job_that_does_not_run_yet_is_waited_for(state: str) -> None:
 def test_a_running_job_is_an_allocation_that_has_to_be_written() -> None:
     job = placeholder_job(GATED, node="n2", gres=("gpu:2(IDX:0-1)",))
     record = record_of(GATED, job)
-    assert (record.state, record.written) == (State.ALLOCATED, False)
+    assert (record.state, record.member.write_done) == (State.ALLOCATED, False)
     assert record.allocation == Allocation(job.id, "n2", "gpu:2(IDX:0-1)")
 
 
 def test_a_running_job_on_a_node_that_no_node_stands_for_is_given_back() -> None:
     record = record_of(GATED, placeholder_job(GATED, node="native-01"))
     assert record.state is State.REPLACING
-    assert record.job_id is not None
-    assert not record.job_over
+    assert record.job.id is not None
+    assert not record.job.over
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "COMPLETED", "DEADLINE"])
 def test_a_job_that_ended_ends_its_pod(state: str) -> None:
     job = placeholder_job(GATED, state, node="n1")
     record = record_of(GATED, job)
-    assert (record.state, record.job_over) == (State.EVICTING, True)
+    assert (record.state, record.job.over) == (State.EVICTING, True)
     assert record.cause is not None
     assert str(job.id) in record.cause.message
 
@@ -122,7 +123,7 @@ def test_a_job_that_ended_ends_its_pod(state: str) -> None:
 def test_a_job_that_slurm_took_away_is_replaced(state: str) -> None:
     """As it is when a live ledger hears of it: a Pod that has not started is placed again."""
     record = record_of(GATED, placeholder_job(GATED, state, node="n1"))
-    assert (record.state, record.job_over) == (State.REPLACING, True)
+    assert (record.state, record.job.over) == (State.REPLACING, True)
 
 
 def test_an_ended_job_counts_and_the_burnt_id_after_it_does_not() -> None:
@@ -133,7 +134,7 @@ def test_an_ended_job_counts_and_the_burnt_id_after_it_does_not() -> None:
 def test_a_live_job_counts_before_an_ended_one() -> None:
     ended, live = placeholder_job(GATED, "CANCELLED"), placeholder_job(GATED, "PENDING", attempt_try=1)
     record = record_of(GATED, ended, live)
-    assert (record.state, record.job_id) == (State.QUEUED, live.id)
+    assert (record.state, record.job.id) == (State.QUEUED, live.id)
 
 
 def test_the_ungated_pod_of_a_running_job_is_no_different() -> None:
@@ -146,9 +147,9 @@ def test_the_ungated_pod_of_a_running_job_is_no_different() -> None:
 def test_an_old_attempts_live_job_is_ended_before_the_next_begins() -> None:
     old = placeholder_job(SECOND, "PENDING", attempt=1, attempt_try=1)
     record = record_of(SECOND, old)
-    assert (record.state, record.job_id, record.attempt) == (State.REPLACING, old.id, 1)
-    assert record.written, "the Pod is numbered already"
-    assert not record.job_over
+    assert (record.state, record.job.id, record.attempt) == (State.REPLACING, old.id, 1)
+    assert record.member.write_done, "the Pod is numbered already"
+    assert not record.job.over
 
 
 # Two live jobs, which only a controller that forgot something can have
@@ -158,7 +159,7 @@ def test_of_two_live_jobs_the_running_one_is_kept() -> None:
     waits, runs = placeholder_job(GATED, "PENDING"), placeholder_job(GATED, attempt_try=1, node="n1")
     record, stray = find(GATED, waits, runs)
     assert record is not None
-    assert (record.state, record.job_id, stray) == (State.ALLOCATED, runs.id, (waits,))
+    assert (record.state, record.job.id, stray) == (State.ALLOCATED, runs.id, (waits,))
 
 
 def test_of_two_attempts_live_jobs_this_attempts_is_kept() -> None:
@@ -168,7 +169,7 @@ def test_of_two_attempts_live_jobs_this_attempts_is_kept() -> None:
         job = placeholder_job(SECOND, state, attempt=2, node="n2")
         record, stray = find(SECOND, old, job)
         assert record is not None
-        assert (record.job_id, stray) == (job.id, (old,)), (old_state, state)
+        assert (record.job.id, stray) == (job.id, (old,)), (old_state, state)
 
 
 # Bound Pods
@@ -177,14 +178,14 @@ def test_of_two_attempts_live_jobs_this_attempts_is_kept() -> None:
 def test_a_bound_pod_whose_job_runs_is_bound() -> None:
     job = placeholder_job(GATED, attempt_try=1, node="n1")
     record = record_of(bound(job), job)
-    assert (record.state, record.job_id, record.attempt_try) == (State.BOUND, job.id, 1)
+    assert (record.state, record.job.id, record.job.attempt_try) == (State.BOUND, job.id, 1)
     assert record.allocation == Allocation(job.id, "n1")
 
 
 def test_a_bound_pod_whose_job_ended_is_evicted() -> None:
     job = placeholder_job(GATED, "PREEMPTED", node="n1")
     record = record_of(bound(job), job)
-    assert (record.state, record.job_over) == (State.EVICTING, True)
+    assert (record.state, record.job.over) == (State.EVICTING, True)
     assert record.cause is not None
     assert record.cause.reason == "SlurmJobPreempted"
 
@@ -192,7 +193,7 @@ def test_a_bound_pod_whose_job_ended_is_evicted() -> None:
 def test_a_bound_pod_whose_job_slurm_does_not_know_runs_on() -> None:
     job = placeholder_job(GATED, node="n1", attempt_try=1)
     record = record_of(bound(job))
-    assert (record.state, record.job_id) == (State.BOUND, job.id)
+    assert (record.state, record.job.id) == (State.BOUND, job.id)
     assert str(record.key(RULES.cluster)) == job.admin_comment  # so that it can be asked for again
 
 
@@ -200,7 +201,7 @@ def test_a_bound_pods_second_live_job_is_ended() -> None:
     job, second = placeholder_job(GATED, node="n1"), placeholder_job(GATED, "PENDING", attempt_try=1)
     record, stray = find(bound(job), job, second)
     assert record is not None
-    assert (record.job_id, stray) == (job.id, (second,))
+    assert (record.job.id, stray) == (job.id, (second,))
 
 
 def test_a_pod_that_was_bound_without_us_is_none_of_ours() -> None:
@@ -230,7 +231,7 @@ def test_a_bound_pods_requeued_job_is_still_its_own() -> None:
     """The next poll tells that it waits again, and ends the Pod."""
     requeued = placeholder_job(GATED, "PENDING")
     record = record_of(bound(requeued), requeued)
-    assert (record.state, record.job_id) == (State.BOUND, requeued.id)
+    assert (record.state, record.job.id) == (State.BOUND, requeued.id)
 
 
 def test_a_bound_pod_that_is_being_deleted_keeps_its_job_until_it_is_gone() -> None:
@@ -247,20 +248,20 @@ def test_a_forged_job_id_on_a_bound_pod_is_not_taken_over() -> None:
         for jobs in ((), (foreign,)):
             record, stray = find(bound(foreign), *jobs)
             assert stray == ()
-            assert record is None or record.job_id != foreign.id
+            assert record is None or record.job.id != foreign.id
 
 
 def test_a_running_pods_job_survives_a_removed_annotation() -> None:
     job = placeholder_job(GATED, node="n1")
     tampered = pod(uid="u1", gates=(), node="n1", phase="Running")
     record = record_of(tampered, job)
-    assert (record.state, record.job_id) == (State.BOUND, job.id)
+    assert (record.state, record.job.id) == (State.BOUND, job.id)
 
 
 def test_a_changed_node_annotation_does_not_hide_a_running_pods_job() -> None:
     job = placeholder_job(GATED, node="n1")
     record = record_of(bound(job, says="n2"), job)
-    assert (record.state, record.job_id) == (State.BOUND, job.id)
+    assert (record.state, record.job.id) == (State.BOUND, job.id)
 
 
 ENDED_BEFORE = placeholder_job(GATED, "CANCELLED", node="n2")
@@ -270,13 +271,13 @@ def test_a_bound_pod_that_names_a_job_that_has_ended_keeps_the_one_that_runs_whe
     runs = placeholder_job(SECOND, attempt=2, node="n1")
     for first in (ENDED_BEFORE, placeholder_job(GATED, "CANCELLED", node="n1")):
         record = record_of(bound(first, attempt=2), first, runs)
-        assert (record.state, record.job_id) == (State.BOUND, runs.id)
+        assert (record.state, record.job.id) == (State.BOUND, runs.id)
 
 
 def test_a_bound_pod_that_names_a_job_that_was_elsewhere_is_evicted_when_its_own_has_ended() -> None:
     own = placeholder_job(SECOND, "TIMEOUT", attempt=2, node="n1")
     record = record_of(bound(ENDED_BEFORE, attempt=2), ENDED_BEFORE, own)
-    assert (record.state, record.job_id) == (State.EVICTING, own.id)
+    assert (record.state, record.job.id) == (State.EVICTING, own.id)
 
 
 def test_a_bound_pod_whose_job_slurm_forgot_is_not_evicted_for_an_earlier_one() -> None:
@@ -284,7 +285,7 @@ def test_a_bound_pod_whose_job_slurm_forgot_is_not_evicted_for_an_earlier_one() 
     for node in ("n1", "n2", None):
         earlier = placeholder_job(GATED, "CANCELLED", node=node)
         record = record_of(bound(forgotten, attempt=2), earlier)
-        assert (record.state, record.job_id) == (State.BOUND, forgotten.id)
+        assert (record.state, record.job.id) == (State.BOUND, forgotten.id)
 
 
 @pytest.mark.parametrize(("state", "node"), [("RUNNING", "n2"), ("PENDING", None)])
@@ -296,7 +297,7 @@ def test_a_bound_pod_whose_job_slurm_forgot_does_not_go_by_an_earlier_one_that_c
     back = placeholder_job(GATED, state, node=node)
     record, stray = find(bound(forgotten, attempt=2), back)
     assert record is not None
-    assert (record.state, record.job_id, stray) == (State.BOUND, forgotten.id, (back,))
+    assert (record.state, record.job.id, stray) == (State.BOUND, forgotten.id, (back,))
 
 
 # Pods that are over
@@ -336,7 +337,7 @@ FOREIGN = {
 def test_a_foreign_job_under_our_id_is_neither_adopted_nor_ended(kind: str, state: str) -> None:
     collision = placeholder_job(GATED, state, node="n1", admin_comment=FOREIGN[kind])
     record = record_of(GATED, collision)
-    assert (record.state, record.job_id, record.attempt_try) == (State.SEEN, None, 0)
+    assert (record.state, record.job.id, record.job.attempt_try) == (State.SEEN, None, 0)
 
 
 # Whatever is found
@@ -371,7 +372,7 @@ def test_every_live_job_is_either_kept_or_ended(kind: str) -> None:
         if jobs[0].id == jobs[1].id:
             continue
         record, stray = find(PODS[kind](jobs[0]), *jobs)
-        held = set() if record is None or record.job_id is None else {record.job_id}
+        held = set() if record is None or record.job.id is None else {record.job.id}
         live = {job.id for job in jobs if not job.state.ended and job is not NATIVE}
         ended = {job.id for job in stray}
         assert ended <= live, jobs
@@ -439,9 +440,9 @@ def test_of_a_pod_that_runs_by_the_job_that_it_names_nothing_is_read_at_once() -
     runs = bound(job)
     assert read(runs, job, failed_before_start(GATED, 0)) == set()
     record = record_of(runs)
-    assert (record.state, record.job_id, record.attempt_try) == (State.BOUND, job.id, 1)
-    assert record.unverified_since == inf
-    assert AT.now <= record.not_before <= AT.now + RULES.verified
+    assert (record.state, record.job.id, record.job.attempt_try) == (State.BOUND, job.id, 1)
+    assert record.job.unverified_since == inf
+    assert AT.now <= record.retry.not_before <= AT.now + RULES.verified
 
 
 @pytest.mark.parametrize("state", ["PENDING", "SUSPENDED", "CANCELLED", "COMPLETING", "FAILED"])

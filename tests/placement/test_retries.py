@@ -9,7 +9,8 @@ import pytest
 from extender.cluster.view import ClusterView
 from extender.placement.config import PlacementConfig
 from extender.placement.events import ClusterObserved, Effect, Failure, Remedy, ReportWaiting, Submit
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from extender.request.job_request import Request
 from slurm_client.model import Partition
 from tests.placement.ledger_world import REQUEST, VIEW, World
@@ -52,7 +53,7 @@ class Site(World):
 
     def told(self, uid: str) -> float:
         """When the Pod's author was told that it is asked for again."""
-        shown = self.record(uid).shown
+        shown = self.record(uid).member.shown
         assert shown is not None
         assert (shown.reason, shown.message) == ("Refused", "Slurm refuses the job: Invalid account")
         (due,) = shown.dues
@@ -208,7 +209,7 @@ def test_a_pod_that_may_not_ask_any_more_is_not_asked_for() -> None:
     uid = site.refused()
     site.edit(uid, forbidden=True)
     assert asked(site.live_on(10 * MINUTE)) == []
-    shown = site.record(uid).shown
+    shown = site.record(uid).member.shown
     assert shown is not None
     assert (shown.message, shown.dues) == ("forbidden", ())
 

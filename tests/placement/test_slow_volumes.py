@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.placement.config import PlacementConfig
-from extender.placement.placeholder import State
+from extender.placement.states import State
 from tests.placement.ledger_steps import state_of
 from tests.placement.ledger_world import World
 

@@ -12,9 +12,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from extender.placement.condition_reason import ConditionReason
+from extender.placement.job_tracking import JobTracking
 from extender.placement.line import Owner, kind_of, turn_of
-from extender.placement.placeholder import ConditionReason, Placeholder, State
+from extender.placement.member import Member
+from extender.placement.placeholder import Placeholder
 from extender.placement.places import Places
+from extender.placement.retry import Retry
+from extender.placement.states import State
 from extender.placement.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
 from extender.placement.submit_queues import SubmitQueues
 from extender.request.annotations import DEFAULT_PREFIX as PREFIX
@@ -36,17 +41,25 @@ class Line:
         if fields or uid not in self.pods:
             self.pods[uid] = self._pod(uid, **fields)
         self._follow(
-            Placeholder(self.pods[uid], state, cause=ConditionReason(why, "by Slurm") if why else None)
+            Placeholder(
+                Member(self.pods[uid]), state, cause=ConditionReason(why, "by Slurm") if why else None
+            )
         )
 
     def ask(self, uid: str) -> None:
         """It is asked for on the fast path."""
-        self._follow(Placeholder(self._pod(uid), State.SUBMITTING, immediate=True))
+        self._follow(
+            Placeholder(Member(self._pod(uid)), State.SUBMITTING, job=JobTracking(immediate=True))
+        )
 
     def refuse(self, uid: str) -> None:
         """Slurm refuses a submission for now."""
         busy = ConditionReason("SlurmBusy", "MaxJobCount")
-        self._follow(Placeholder(self.pods[uid], State.SUBMITTING, cause=busy, not_before=inf))
+        self._follow(
+            Placeholder(
+                Member(self.pods[uid]), State.SUBMITTING, cause=busy, retry=Retry(not_before=inf)
+            )
+        )
 
     def take(self, then: State = State.QUEUED) -> list[str]:
         """Lets everybody whose turn it is go on to a state."""
@@ -295,7 +308,7 @@ def test_who_leaves_again_and_again_leaves_nothing_behind() -> None:
 
 
 def put(windows: SubmitQueues, partition: str, state: State, uid: str = "u") -> None:
-    windows.follow(partition, Placeholder(pod(uid=uid), state), 0.0)
+    windows.follow(partition, Placeholder(Member(pod(uid=uid)), state), 0.0)
 
 
 def test_every_partition_has_a_window_of_its_own() -> None:
@@ -508,7 +521,7 @@ def go(windows: SubmitQueues, account: str = "a", user: int | None = None) -> li
 def waiting(uid: str, account: str, user: int | None) -> Placeholder:
     seen = pod(uid=uid, annotations={PREFIX + "account": account})
     job = replace(seen.request.job, user_id=user)
-    return Placeholder(seen._replace(request=replace(seen.request, job=job)))
+    return Placeholder(Member(seen._replace(request=replace(seen.request, job=job))))
 
 
 def waits(windows: SubmitQueues, uid: str) -> bool:
@@ -591,7 +604,7 @@ def test_partitions_that_wait_for_the_last_places_are_served_in_turn() -> None:
         for partition, last in windows.turns(0.0):
             gone.append(last)
             seen = pod(uid=last, annotations={PREFIX + "account": last[1]})
-            windows.follow(partition, Placeholder(seen, State.QUEUED), 0.0)
+            windows.follow(partition, Placeholder(Member(seen), State.QUEUED), 0.0)
     assert gone == ["qb0", "rb0", "qc0", "rc0", "qd0", "rd0"]
 
 
@@ -602,7 +615,7 @@ def test_a_turn_among_20_000_sizes_costs_next_to_nothing() -> None:
     for number in range(20_000):
         job = replace(alike.request.job, memory_mb=number + 1)
         request = replace(alike.request, job=job)
-        placeholder = Placeholder(alike._replace(uid=f"{number:05}", request=request))
+        placeholder = Placeholder(Member(alike._replace(uid=f"{number:05}", request=request)))
         known[placeholder.pod.uid] = placeholder
         windows.follow("main", placeholder, 0.0)
 
@@ -642,9 +655,11 @@ class Refills(RuleBasedStateMachine):
         self.now = 0.0
         self.states: dict[str, Placeholder] = {}
 
-    def put(self, uid: str, state: State, **fields: Any) -> None:
-        changes = {"not_before": 0.0, "cause": None} | fields
-        self.states[uid] = self.states[uid]._replace(state=state, **changes)
+    def put(
+        self, uid: str, state: State, *, not_before: float = 0.0, cause: ConditionReason | None = None
+    ) -> None:
+        put = self.states[uid]._replace(state=state, cause=cause)
+        self.states[uid] = put.with_retry(not_before=not_before)
         self.follow(uid)
         self.refill()
 
@@ -677,7 +692,7 @@ class Refills(RuleBasedStateMachine):
             ]
             assert not better, f"{better} wait while {uid} goes"
             assert self.may_have_one_more(user_of(chosen))
-            self.states[uid] = chosen._replace(state=State.SUBMITTING, not_before=0.0)
+            self.states[uid] = chosen._replace(state=State.SUBMITTING).with_retry(not_before=0.0)
             self.follow(uid)
 
     @rule(
@@ -693,7 +708,7 @@ class Refills(RuleBasedStateMachine):
         seen = pod(uid=uid, cpu=cpu, annotations=named, namespace=namespace)
         job = replace(seen.request.job, user_id=USERS.get(account))
         request = replace(seen.request, job=job)
-        self.states[uid] = Placeholder(seen._replace(priority=priority, request=request))
+        self.states[uid] = Placeholder(Member(seen._replace(priority=priority, request=request)))
         self.put(uid, State.SEEN)
 
     @rule(data=st.data(), fate=st.sampled_from(["taken", "taken", "refused", "gone"]))

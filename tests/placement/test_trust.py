@@ -8,8 +8,9 @@ import pytest
 
 from extender.placement.config import PlacementConfig
 from extender.placement.events import EvictPod, Failure, Remedy, Submit
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.placeholder import Placeholder
 from extender.placement.recovery import recovered
+from extender.placement.states import State
 from extender.request.pod import Pod, parse_pod
 from tests.builders import TRANSLATION, kube_node, moment, placeholder_job, pod, pod_manifest
 from tests.placement.ledger_steps import forget_the_start, poll, settle, state_of
@@ -95,7 +96,7 @@ def test_a_pod_whose_deletion_was_held_back_goes_when_slurm_has_forgotten_its_jo
     held = parse_pod(manifest, TRANSLATION)
     record, _ = recovered(held, (), at)
     assert record is not None
-    assert (record.state, record.job_over) == (State.EVICTING, True)
+    assert (record.state, record.job.over) == (State.EVICTING, True)
     record, _ = recovered(held, (job,), at)
     assert record is not None
     assert record.state is State.BOUND

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from extender.cluster.equipment import Equipment
+from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.pending_reasons import PENDING_REASONS
-from extender.placement.placeholder import ConditionReason
 from extender.placement.waiting import granted, in_words, why_it_waits
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState, Partition

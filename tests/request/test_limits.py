@@ -12,7 +12,8 @@ import pytest
 from extender.cluster.node_index import Nodes
 from extender.cluster.view import ClusterView
 from extender.placement.events import ClusterObserved, PodObserved, Recovered, Tick
-from extender.placement.placeholder import NO_OFFER, Placeholder
+from extender.placement.placeholder import Placeholder
+from extender.placement.rejections import NO_OFFER
 from extender.policy.rules import Choice, Policy, Rule, judged
 from extender.request.claims import needs_of
 from extender.request.feasible_nodes import FeasibleNodes
@@ -217,12 +218,12 @@ def test_the_record_of_a_retried_pod_takes_no_more_than_20_kb(offer: str) -> Non
     driver.tell(ClusterObserved(ClusterView(named, {"main": main}, cluster=driver.ledger.rules.cluster)))
     driver.tell(Recovered(pod, ()), Tick())
     (record,) = driver.ledger.placeholders
-    assert record.offered[1] > driver.now
+    assert record.rejections.offered[1] > driver.now
     assert weight(record) <= MOST_BYTES_OF_A_POD
     driver.now += driver.ledger.rules.offer + 1
     driver.tell(PodObserved(pod._replace(resource_version="101")))
     (record,) = driver.ledger.placeholders
-    assert record.offered == NO_OFFER
+    assert record.rejections.offered == NO_OFFER
 
 
 def test_an_ordinary_pod_takes_three() -> None:

@@ -13,7 +13,10 @@ from structlog.testing import capture_logs
 
 from extender.bind.binder import NotBound, verified
 from extender.bind.running import RunningJobs
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.job_tracking import JobTracking
+from extender.placement.member import Member
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from extender.request.pod import parse_pod
 from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Conflict, KubernetesError, Rejected, Unavailable
@@ -54,7 +57,10 @@ class Cluster:
         """The extender leads, and has seen this version of the Pod, and those on its Node."""
         seen = parse_pod(manifest, TranslationConfig())
         known = Placeholder(
-            seen, State.ALLOCATED, job_id=JOB.id, allocation=seen.allocation, immediate=immediate
+            Member(seen),
+            State.ALLOCATED,
+            allocation=seen.allocation,
+            job=JobTracking(id=JOB.id, immediate=immediate),
         )
         self._listeners.leads({seen.uid: known}, holding=holding)
 
@@ -444,7 +450,9 @@ async def test_nobody_is_bound_beside_containers_that_outlive_their_pod_and_its_
     """They are in no list of Pods, and Slurm counts them no more; that may be news to the leader. Once
     they have ended the next try binds."""
     job = placeholder_job(GONE, state, node="gpu-04")
-    gone = Placeholder(GONE, State.RELEASING, job_id=job.id, lingers_until=35.0, job_over=told)
+    gone = Placeholder(
+        Member(GONE, lingers_until=35.0), State.RELEASING, job=JobTracking(id=job.id, over=told)
+    )
     cluster = Cluster(granted(), jobs=(JOB, job))
     cluster.knows(granted(version=version), immediate=immediate, holding=[gone])
     assert "containers of Pods that were deleted by force still end there: default/gone" in (
@@ -459,7 +467,7 @@ async def test_nobody_is_bound_beside_containers_that_outlive_their_pod_and_its_
 async def test_containers_that_still_have_their_job_are_in_nobodys_way() -> None:
     """Slurm gives what they use to nobody else."""
     job = placeholder_job(GONE, node="gpu-04")
-    gone = Placeholder(GONE, State.RELEASING, job_id=job.id, lingers_until=35.0)
+    gone = Placeholder(Member(GONE, lingers_until=35.0), State.RELEASING, job=JobTracking(id=job.id))
     for version in ("41", "40"):
         cluster = Cluster(granted(), jobs=(JOB, job))
         cluster.knows(granted(version=version), holding=[gone])

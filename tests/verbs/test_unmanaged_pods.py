@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.job_tracking import JobTracking
+from extender.placement.member import Member
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from extender.request.pod import parse_pod
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity import Amounts
@@ -290,14 +293,18 @@ def leaving(cluster: Cluster, state: str, cpu: str = "5") -> Placeholder:
     annotations = {JOB_ID: str(job.id), NODE: "n1"}
     manifest = pod_manifest("leaving", cpu=cpu, gates=(), node="n1", annotations=annotations)
     cluster.kubernetes.put("pods", manifest)
-    return Placeholder(parse_pod(manifest, TranslationConfig()), State.BOUND, job_id=job.id)
+    return Placeholder(
+        Member(parse_pod(manifest, TranslationConfig())), State.BOUND, job=JobTracking(id=job.id)
+    )
 
 
 def leads(cluster: Cluster, manifest: Manifest, beside: Placeholder) -> None:
     seen = parse_pod(manifest, TranslationConfig())
     assert seen.allocation is not None
     job_id = seen.allocation.job_id
-    record = Placeholder(seen, State.ALLOCATED, job_id=job_id, allocation=seen.allocation)
+    record = Placeholder(
+        Member(seen), State.ALLOCATED, allocation=seen.allocation, job=JobTracking(id=job_id)
+    )
     cluster.listeners.leads({seen.uid: record}, holding=[beside])
 
 
@@ -306,7 +313,7 @@ async def test_who_was_bound_a_moment_ago_is_waited_for_too() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
     unbound = beside.pod._replace(node=None)
-    leads(cluster, manifest, beside._replace(pod=unbound, state=State.ALLOCATED))
+    leads(cluster, manifest, beside._replace(state=State.ALLOCATED).with_member(pod=unbound))
     assert await cluster.bind(manifest, "n1") == LEAVING
 
 
@@ -343,7 +350,7 @@ async def test_what_slurm_granted_is_given_back_where_it_forgot_who_stays_there(
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "PENDING")
     if forgotten == "the job":
-        del cluster.slurm.jobs[beside.job_id or 0]
+        del cluster.slurm.jobs[beside.job.id or 0]
     leads(cluster, manifest, beside)
     assert await cluster.bind(manifest, "n1") == TAKEN
     answer = await cluster.filter(manifest, "n1")
@@ -359,7 +366,7 @@ async def test_what_slurm_granted_is_given_back_where_it_forgot_who_stays_there(
 async def test_a_pod_whose_job_is_known_to_be_over_counts_whatever_slurm_says_of_its_id() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
-    leads(cluster, manifest, beside._replace(state=State.EVICTING, job_over=True))
+    leads(cluster, manifest, beside._replace(state=State.EVICTING).with_job(over=True))
     assert await cluster.bind(manifest, "n1") == LEAVING
     assert (await cluster.filter(manifest, "n1"))["NodeNames"] == ["n1"]  # it is waited for
 

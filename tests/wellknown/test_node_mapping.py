@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.view import Wish
-from extender.placement.on_job import after_read
-from extender.placement.placeholder import Placeholder, State
+from extender.placement.job_tracking import JobTracking
+from extender.placement.member import Member
+from extender.placement.on_read import after_read
+from extender.placement.placeholder import Placeholder
 from extender.placement.recovery import recovered
+from extender.placement.states import State
 from extender.request.node_constraints import ANYWHERE, Node
 from extender.request.pod import Pod
 from slurm_client import hostlist
@@ -104,7 +107,9 @@ def test_a_pod_that_runs_keeps_its_job_when_its_node_becomes_contested(others: t
     at, (running, job) = moment(*CONTESTED, *others), bound_on("n1")
     record, unwanted = recovered(running, (job,), at)
     assert record is not None
-    assert (record.state, record.job_id, unwanted) == (State.BOUND, job.id, ())
-    unverified_since = Placeholder(running, State.BOUND, job_id=job.id, ours=True, unverified_since=0.0)
+    assert (record.state, record.job.id, unwanted) == (State.BOUND, job.id, ())
+    unverified_since = Placeholder(
+        Member(running), State.BOUND, job=JobTracking(id=job.id, owned=True, unverified_since=0.0)
+    )
     after = after_read(unverified_since, job, at)
-    assert (after.state, after.unverified_since) == (State.BOUND, None)
+    assert (after.state, after.job.unverified_since) == (State.BOUND, None)

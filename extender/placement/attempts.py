@@ -1,0 +1,74 @@
+"""An attempt that is over, and the next one."""
+
+from __future__ import annotations
+
+from math import inf
+
+from extender.placement.avoided import NODE_REFUSED
+from extender.placement.condition_reason import ConditionReason
+from extender.placement.config import Context
+from extender.placement.eligible_nodes import has_no_node
+from extender.placement.events import (
+    Failure,
+    Remedy,
+)
+from extender.placement.kept_back import rested
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
+
+
+def give_back(placeholder: Placeholder, at: Context) -> Placeholder:
+    """Returns the record of an allocation that is not bound: its Node is avoided for a while where
+    kube-scheduler refuses it, and so are those that it did not offer."""
+    assert placeholder.allocation is not None
+    node, pod = placeholder.allocation.node, placeholder.pod
+    if not placeholder.node_rejected:
+        cause = ConditionReason("NotBound", f"could not be bound to {node} before the deadline")
+        return rested(placeholder.move(State.REPLACING, at.now, cause=cause), at)
+    cause = ConditionReason(
+        NODE_REFUSED, f"kube-scheduler does not let it onto {node}, which Slurm chose"
+    )
+    avoid = (*placeholder.rejections.nodes, (node, at.now + at.rules.avoid))
+    replaced = placeholder.move(State.REPLACING, at.now, cause=cause).with_rejections(nodes=avoid)
+    if pod.offered is None or pod.offered.job_id != placeholder.job.id:
+        return rested(replaced, at)
+    if not pod.offered.nodes:
+        return replaced
+    offered = replaced.with_rejections(offered=(pod.offered.taken, at.now + at.rules.offer))
+    return rested(replaced, at) if has_no_node(offered, at) else offered
+
+
+def asked_all_the_same(
+    placeholder: Placeholder, attempt_try: int, job_id: int, now: float
+) -> Placeholder:
+    """Returns the record of a Pod that has a job though it is refused, or could not use one: a replica
+    that did not know yet that it leads no more asked for it. The next attempt is numbered before it is
+    ended: once the Pod may have a job, that one's end is not the Pod's."""
+    numbered = placeholder.with_job(attempt_try=attempt_try, id=job_id, owned=False, over=False)
+    return numbered.move(State.REPLACING, now, cause=placeholder.cause)
+
+
+def next_attempt(placeholder: Placeholder, now: float) -> Placeholder:
+    """Returns the record, in line again, of a Pod whose allocation was given back."""
+    avoid = tuple((node, until) for node, until in placeholder.rejections.nodes if until > now)
+    return (
+        placeholder.move(State.SEEN, now)
+        ._replace(attempt=placeholder.attempt + 1, allocation=None)
+        .with_job(attempt_try=0, id=None, immediate=False, over=False)
+        .with_rejections(nodes=avoid)
+    )
+
+
+def not_now(placeholder: Placeholder, cause: ConditionReason) -> Placeholder:
+    """Returns the record of a submission that goes back in line."""
+    return placeholder._replace(cause=cause).with_retry(not_before=inf)
+
+
+def trouble(failure: Failure) -> ConditionReason:
+    """Returns what holds a Pod up, in words for its author."""
+    reason = {
+        Remedy.LATER: f"{failure.system}Busy",
+        Remedy.NO_ROOM: f"{failure.system}Closed",
+        Remedy.OPERATOR: f"{failure.system}NeedsOperator",
+    }.get(failure.remedy, f"{failure.system}Unavailable")
+    return ConditionReason(reason, f"{failure.message}; the Pod waits and the request is repeated")

@@ -1,0 +1,67 @@
+"""What is known of the one job that stands for a workload's current try."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+from extender.placement.ownership import Identity
+
+Owner = tuple[int | None, int | None]
+"""A user and a group; None where nobody was named."""
+
+
+class JobTracking(NamedTuple):
+    """The job of one try, as far as Slurm has told of it."""
+
+    id: int | None = None
+    """None before there was one."""
+    attempt_try: int = 0
+    excluded: tuple[str, ...] = ()
+    """The nodes that the job was told not to use, or would have been (`cluster.Exclusion.nodes`)."""
+    immediate: bool = False
+    """This try goes by job/allocate. Where that granted it, it runs where it was granted or not at all:
+    a slurmctld that is killed forgets the whole of it, and does not start it elsewhere."""
+    must_read: bool = False
+    """Slurm has a job under the id: it must be read before anything is sent again."""
+    owned: bool = False
+    """The job under the id is this workload's: Slurm took it from us, or it was read. The id alone
+    proves nothing: it is computed, and may be another's."""
+    identity: Identity | None = None
+    """The job under the id, as it was when it was read with its key: it is the workload's from then on,
+    whatever becomes of the key."""
+    unsigned: bool = False
+    """The job was read, and its AdminComment is not what it was asked to be."""
+    made_otherwise: int = 0
+    """How many jobs in a row were not what Slurm was asked for, when they were first read."""
+    name: str | None = None
+    """What the job is called, if it was read; its owner may rename it."""
+    misnamed: int = 0
+    """How many times Slurm has not cancelled the job, since it is called something else."""
+    owner: Owner = (None, None)
+    """Whom Slurm was asked to give the queued job to."""
+    denials: tuple[str, ...] = ()
+    """What Slurm answered, the last few times, where it had no job afterwards and did not say why: at
+    some point it means what it says. Until the Pod asks for something else."""
+    unverified_since: float | None = None
+    """Since when it is not certain that the job of an allocation runs there: it is said to wait, or to
+    have failed, or may have been started anew. It is read. Infinity: it is to be read all the same."""
+    lost: bool = False
+    """A healthy Slurm does not know the job of a Pod that is bound, or may yet turn out to be: then it
+    is asked for again, and the Pod runs on."""
+    misses: int = 0
+    """How many times in a row a healthy Slurm did not know the job."""
+    over: bool = False
+    """Slurm says that the job has ended."""
+    over_since: float = 0.0
+    """When that was learned, if not when the placeholder came into its state."""
+    asked_why: float | None = None
+    """Since when the job is being read only to tell why it waits: nothing else waits for that."""
+
+    def unclaimed(self) -> Self:
+        """Returns it with nothing known of the job under its id."""
+        return self._replace(owned=False, identity=None, unsigned=False, name=None, misnamed=0)
+
+    def numbered(self, job_id: int, attempt_try: int) -> Self:
+        """Returns that of another try, of which nothing is known yet."""
+        blank = self.unclaimed()
+        return blank._replace(id=job_id, attempt_try=attempt_try, must_read=False, owner=(None, None))

@@ -1,0 +1,316 @@
+"""What an effect's outcome means for its placeholder: each function returns the next record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from extender.placement.asked import refused_values
+from extender.placement.attempts import give_back, not_now, trouble
+from extender.placement.condition_reason import ConditionReason, Refusal
+from extender.placement.config import Context, PlacementConfig
+from extender.placement.eligible_nodes import NO_ELIGIBLE_NODE
+from extender.placement.events import (
+    CancelJob,
+    CheckDepartures,
+    Effect,
+    EvictPod,
+    ExcludeNodes,
+    Failure,
+    HoldJob,
+    Outcome,
+    ReadJob,
+    RecordJobId,
+    Remedy,
+    ReportWaiting,
+    Submit,
+    WriteAllocation,
+    WriteAttempt,
+)
+from extender.placement.fit import covers, owner_of
+from extender.placement.on_pod import refused
+from extender.placement.on_read import after_read, granted
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
+from extender.request.pod import Pod
+from slurm_client.model import Grant, Job
+from wellknown.allocation import Allocation
+
+# What Slurm answers to a submission before it looks for a duplicate.
+_ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR})
+# Answers that leave open whether there is a job under the id: it is read.
+_LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
+REPEATEDLY = 5  # within some three seconds: once, it may have crossed with something else
+_DENIALS = 6  # within some six seconds, with a look after each
+SLURM_REFUSES = "SlurmRefuses"
+_NEVER = "Slurm refuses the job"
+
+
+def after_outcome(placeholder: Placeholder, outcome: Outcome, at: Context) -> Placeholder:
+    """Returns the record after one of its effects was carried out, or failed."""
+    effect, result, at = outcome.effect, outcome.result, replace(at, equipment=outcome.equipment)
+    if isinstance(effect, ReportWaiting):
+        return _after_show(placeholder, effect, result, at)
+    if isinstance(effect, ReadJob) and effect.for_words:
+        return _after_words(placeholder, effect, result, at)
+    placeholder = placeholder.with_retry(in_flight=False)
+    if isinstance(result, Failure):
+        return _after_failure(placeholder, effect, result, at)
+    return _after_success(placeholder, effect, result, at)
+
+
+def _after_show(
+    placeholder: Placeholder, effect: ReportWaiting, result: Any, at: Context
+) -> Placeholder:
+    """What could not be told is told later: a message is not worth a hurry."""
+    placeholder = placeholder.with_member(reporting=False)
+    if not isinstance(result, Failure):
+        told = placeholder.with_member(shown=effect.cause)
+        changes = effect.cause.reason == NO_ELIGIBLE_NODE  # with each Node
+        return told.with_member(quiet_until=at.now + at.rules.reason_interval) if changes else told
+    stale = result.remedy is Remedy.FRESHER
+    return placeholder.with_member(
+        quiet_until=at.now + (at.rules.settle if stale else at.rules.reason_interval)
+    )
+
+
+def _after_words(placeholder: Placeholder, effect: ReadJob, result: Any, at: Context) -> Placeholder:
+    """What was said of a job that has moved on since is old news. What else is under way decides when
+    there is more to do."""
+    asked, placeholder = placeholder.job.asked_why, placeholder.with_job(asked_why=None)
+    waits = placeholder.state is State.QUEUED and placeholder.job.id == effect.job_id
+    if not waits or asked is None or asked < placeholder.since:
+        return placeholder
+    after = _after_failure if isinstance(result, Failure) else _after_success
+    answered = after(placeholder, effect, result, at)
+    if placeholder.retry.in_flight and answered.state is State.QUEUED:
+        return answered.with_retry(
+            not_before=placeholder.retry.not_before, failures=placeholder.retry.failures
+        )
+    return answered
+
+
+def _after_success(placeholder: Placeholder, effect: Effect, result: Any, at: Context) -> Placeholder:
+    if isinstance(effect, ReadJob):
+        return _after_look(placeholder, result, at)
+    if isinstance(effect, CancelJob):
+        return _cancelled(placeholder, at)
+    if isinstance(effect, Submit):
+        return _taken(placeholder, effect, result, at)
+    if isinstance(effect, ExcludeNodes):
+        return placeholder.with_job(excluded=effect.nodes).with_retry(failures=0)
+    if _stale(placeholder, effect):
+        return placeholder
+    if isinstance(effect, CheckDepartures):
+        return _looked(placeholder, result, at)
+    return _written(placeholder.with_member(write_done=True).with_retry(failures=0), effect, result, at)
+
+
+def _written(placeholder: Placeholder, effect: Effect, result: Any, at: Context) -> Placeholder:
+    if isinstance(effect, WriteAllocation):
+        pod = _as_written(placeholder.pod, effect.allocation, result)
+        by = at.now + at.rules.unbound_deadline
+        shown = (
+            None if effect.nominate else placeholder.member.shown
+        )  # the condition says something else now
+        return (
+            placeholder._replace(unbound_by=by)
+            .with_member(pod=pod, shown=shown, said="")
+            .with_retry(not_before=0.0)
+        )
+    if isinstance(effect, WriteAttempt) and effect.cause is not None:
+        placeholder = placeholder.with_member(shown=effect.cause)
+    return placeholder.with_retry(not_before=at.now + _pause(placeholder, effect, at.rules))
+
+
+def _pause(placeholder: Placeholder, effect: Effect, rules: PlacementConfig) -> float:
+    """Returns how long what was written counts, whatever becomes of it: somebody may undo it again and
+    again."""
+    if isinstance(effect, EvictPod):
+        return rules.reevict
+    waits = placeholder.job.lost or placeholder.job.unverified_since is not None  # for something else
+    return rules.renote if isinstance(effect, RecordJobId) and not waits else 0.0
+
+
+def _as_written(pod: Pod, allocation: Allocation, version: str) -> Pod:
+    """kube-scheduler may ask to bind the Pod before the watch shows what was written."""
+    if pod.allocation == allocation:
+        return pod
+    return pod._replace(
+        allocation=allocation,
+        job_id=allocation.job_id,
+        gates=pod.other_gates,
+        resource_version=version,
+        offered=None,
+    )
+
+
+def _looked(placeholder: Placeholder, vacated_in: float, at: Context) -> Placeholder:
+    """A Node that is being vacated is waited for: kube-scheduler binds as soon as it is clear. Where it
+    has not even then, the allocation is written anew, so that what it says next is said of that Node.
+    A Pod whose deletion is done may still be in kube-scheduler's own view for a moment."""
+    if not placeholder.node_rejected:
+        return placeholder
+    unheard = placeholder.pod.lacks_room and at.now < placeholder.since + at.rules.hears_within
+    if not vacated_in and unheard and not placeholder.rejections.waiting_for_departures:
+        vacated_in = at.rules.settle
+    if vacated_in > 0:
+        clear = at.now + vacated_in
+        by = max(placeholder.unbound_by, clear + at.rules.unbound_deadline)
+        return (
+            placeholder._replace(unbound_by=by)
+            .with_retry(failures=0, not_before=clear)
+            .with_rejections(waiting_for_departures=True)
+        )
+    if placeholder.rejections.waiting_for_departures:
+        return (
+            placeholder.with_member(write_done=False, rejection_cleared=False)
+            .with_retry(failures=0)
+            .with_rejections(waiting_for_departures=False)
+        )
+    return give_back(placeholder, at)
+
+
+def _cancelled(placeholder: Placeholder, at: Context) -> Placeholder:
+    if placeholder.state not in (State.RELEASING, State.REPLACING):
+        return placeholder
+    return placeholder.with_retry(failures=0, not_before=at.now + at.rules.recancel)
+
+
+def _stale(placeholder: Placeholder, effect: Effect) -> bool:
+    """Tells whether a write belongs to a state that the placeholder has left meanwhile."""
+    of = {
+        WriteAllocation: State.ALLOCATED,
+        CheckDepartures: State.ALLOCATED,
+        WriteAttempt: State.REPLACING,
+        EvictPod: State.EVICTING,
+        HoldJob: State.RELEASING,
+        RecordJobId: State.BOUND,
+    }.get(type(effect))
+    return placeholder.state is not of
+
+
+def _taken(placeholder: Placeholder, effect: Submit, grant: Grant | None, at: Context) -> Placeholder:
+    placeholder = placeholder.with_job(owned=effect.job_id == placeholder.job.id, denials=())
+    if placeholder.state is State.BOUND:
+        return _asked_again(placeholder, at)
+    if placeholder.state is not State.SUBMITTING:
+        return placeholder
+    if effect.immediate and grant is not None and covers(grant, effect.job):
+        return granted(placeholder.move(State.ALLOCATED, at.now), effect.job_id, grant, at)
+    if effect.immediate:  # not known, or (a limit of the partition) queued all the same
+        return placeholder.with_job(must_read=True)
+    excluded = effect.job.excluded_nodes
+    later = at.now + at.rules.settle
+    queued = (
+        placeholder.move(State.QUEUED, at.now).with_job(excluded=excluded).with_retry(not_before=later)
+    )
+    return queued.with_job(owner=owner_of(effect.job))
+
+
+def _asked_again(placeholder: Placeholder, at: Context) -> Placeholder:
+    until = at.now + at.rules.settle
+    return placeholder.with_job(lost=False, misses=0, unverified_since=at.now).with_retry(
+        failures=0, not_before=until
+    )
+
+
+def _after_failure(
+    placeholder: Placeholder, effect: Effect, failure: Failure, at: Context
+) -> Placeholder:
+    if isinstance(effect, Submit) and placeholder.state is State.SUBMITTING:
+        placeholder = placeholder.with_job(excluded=effect.job.excluded_nodes)
+        answered = _after_answer(placeholder, failure, at)
+        if answered is not None:
+            return answered
+    if placeholder.job.lost and failure.remedy is Remedy.ID_TAKEN:  # it has come back
+        return _asked_again(placeholder, at)
+    if failure.remedy is Remedy.OTHER_JOB:
+        pause = (
+            at.rules.delay(Remedy.LATER, placeholder.job.misnamed) if placeholder.job.misnamed else 0.0
+        )
+        misnamed = placeholder.job.misnamed + 1
+        return placeholder.with_job(misnamed=misnamed, name=None).with_retry(not_before=at.now + pause)
+    if failure.remedy in (Remedy.FRESHER, Remedy.GONE):
+        return _after_conflict(placeholder, effect, at)
+    later = at.now + at.rules.delay(failure.remedy, placeholder.retry.failures)
+    held_up = placeholder.with_retry(failures=placeholder.retry.failures + 1, not_before=later)
+    if isinstance(effect, ReadJob) and placeholder.job.unverified_since is not None:
+        # What Slurm has time for begins when it is back.
+        held_up = held_up.with_job(unverified_since=max(placeholder.job.unverified_since, at.now))
+    if placeholder.state is State.SUBMITTING:
+        return held_up._replace(cause=trouble(failure))
+    return _refused_again(held_up, failure)
+
+
+def _after_conflict(placeholder: Placeholder, effect: Effect, at: Context) -> Placeholder:
+    """The Pod's next version mostly comes in a moment, or is here already. An allocation that others
+    keep us from writing is given back like one that is not bound."""
+    later = placeholder.with_retry(not_before=at.now + 1.0)
+    if not isinstance(effect, WriteAllocation | WriteAttempt | EvictPod) or _stale(placeholder, effect):
+        return later
+    version = effect.pod.resource_version
+    later = later._replace(member=later.member.after_conflict(version))
+    if later.state is State.ALLOCATED:
+        by = min(later.unbound_by, at.now + at.rules.unbound_deadline)
+        later = later._replace(unbound_by=by)
+    fresher = version != later.pod.resource_version
+    return later.with_retry(not_before=0.0) if fresher else later
+
+
+def _refused_again(placeholder: Placeholder, failure: Failure) -> Placeholder:
+    """What Slurm will not hear of the job of a Pod that goes on all the same is said again and again,
+    and its author told."""
+    goes_on = placeholder.state in (State.QUEUED, State.BOUND)
+    refuses = failure.remedy in (Remedy.CHANGE, Remedy.UNEXPLAINED)
+    if not refuses or placeholder.retry.failures < REPEATEDLY or not goes_on:
+        return placeholder
+    words = f"Slurm refuses what it is asked for job {placeholder.job.id}: {failure.message}"
+    return placeholder._replace(cause=ConditionReason(SLURM_REFUSES, words))
+
+
+def _after_answer(placeholder: Placeholder, failure: Failure, at: Context) -> Placeholder | None:
+    """Returns the record of a submission that Slurm has answered; None where it has not."""
+    if failure.remedy in _LEAVE_OPEN:
+        return _left_open(placeholder, failure)
+    return _not_taken(placeholder, failure, at) if failure.remedy in _ANSWERS else None
+
+
+def _left_open(placeholder: Placeholder, failure: Failure) -> Placeholder:
+    denials = (*placeholder.job.denials, failure.message)[-_DENIALS:]
+    last = len(denials) == _DENIALS  # or one more of a Pod whose author knows
+    cause = placeholder.cause if last else trouble(failure)
+    return (
+        placeholder._replace(cause=cause)
+        .with_job(must_read=True, denials=denials)
+        .with_retry(failures=0)
+    )
+
+
+def _after_look(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+    if placeholder.job.denials and placeholder.state is State.SUBMITTING and job is None:
+        return _denied(placeholder, at)
+    return after_read(placeholder.with_job(denials=()).with_retry(failures=0), job, at)
+
+
+def _denied(placeholder: Placeholder, at: Context) -> Placeholder:
+    """slurmctld answers, and has no job under the id either: it made none. A plugin may refuse a job
+    without a word (job_submit.lua's `return slurm.ERROR`), and again and again."""
+    if len(placeholder.job.denials) == _DENIALS:
+        return refused(placeholder, Refusal(f"{_NEVER}: {placeholder.job.denials[-1]}"), at.now)
+    later = at.now + at.rules.delay(Remedy.AGAIN, len(placeholder.job.denials))
+    return placeholder.with_job(must_read=False).with_retry(failures=0, not_before=later)
+
+
+def _not_taken(placeholder: Placeholder, failure: Failure, at: Context) -> Placeholder:
+    if placeholder.retry.failures:
+        # An earlier one has arrived, or may have, for all that is said of this: it is looked for.
+        return placeholder.with_job(must_read=True).with_retry(failures=0)
+    if failure.remedy is Remedy.CHANGE:
+        values = refused_values(failure, placeholder.pod.request, at)
+        return refused(placeholder, Refusal(f"{_NEVER}: {failure.message}{values}"), at.now)
+    if failure.remedy is Remedy.NO_ROOM and placeholder.job.immediate:
+        following = placeholder.job.attempt_try + 1
+        numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
+        return numbered.with_job(immediate=False)
+    return not_now(placeholder, trouble(failure))
