@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from math import inf
 
 import structlog
 
@@ -35,6 +34,7 @@ from extender.node_sync.drain_decision import (
     with_taint,
 )
 from extender.node_sync.prolog_gate import NotLeading, NotOurs
+from extender.placement.job_tracking import NodeCheck
 from extender.placement.ledger import Ledger
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
@@ -200,8 +200,7 @@ class NodeKeeper:
     def _has_lost_jobs(self, node: str) -> bool:
         held = self._ledger.holding(node)
         return any(
-            each.job.misses or each.job.lost or each.job.unverified_since not in (None, inf)
-            for each in held
+            each.job.misses or each.job.lost or each.job.node_check is NodeCheck.SUSPECT for each in held
         )
 
     def _tell_first(self, cases: Sequence[ObservedNode], errors: Sequence[Exception | None]) -> None:

@@ -171,7 +171,7 @@ class Gate:
         if state is None or not state.running:
             self._poll_now(held.job.id)
             return False
-        certain = held.state not in _LEAVING and held.job.unverified_since is None
+        certain = held.state not in _LEAVING and not held.job.unverified
         return certain or await self._runs_on(node, held.pod, held.job.id)
 
     async def _outlasts_its_job(self, node: str, pod: Pod) -> bool:

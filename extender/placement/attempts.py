@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from extender.placement.avoided import NODE_REFUSED
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
@@ -14,6 +12,7 @@ from extender.placement.events import (
 )
 from extender.placement.kept_back import rested
 from extender.placement.placeholder import Placeholder
+from extender.placement.retry import Waits
 from extender.placement.states import State
 
 
@@ -61,7 +60,7 @@ def next_attempt(placeholder: Placeholder, now: float) -> Placeholder:
 
 def not_now(placeholder: Placeholder, cause: ConditionReason) -> Placeholder:
     """Returns the record of a submission that goes back in line."""
-    return placeholder._replace(cause=cause).with_retry(not_before=inf)
+    return placeholder._replace(cause=cause).with_retry(waits=Waits.FOR_TURN)
 
 
 def trouble(failure: Failure) -> ConditionReason:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import NamedTuple, Self
 
 from extender.placement.ownership import Identity
 
 Owner = tuple[int | None, int | None]
 """A user and a group; None where nobody was named."""
+
+
+class NodeCheck(Enum):
+    """Whether it is certain that the job of an allocation runs where it was granted."""
+
+    VERIFIED = auto()
+    ROUTINE = auto()
+    """Nothing says otherwise, and the job is to be read all the same."""
+    SUSPECT = auto()
+    """The job is said to wait, or to have failed, or may have been started anew: it is read."""
 
 
 class JobTracking(NamedTuple):
@@ -42,9 +53,9 @@ class JobTracking(NamedTuple):
     denials: tuple[str, ...] = ()
     """What Slurm answered, the last few times, where it had no job afterwards and did not say why: at
     some point it means what it says. Until the Pod asks for something else."""
-    unverified_since: float | None = None
-    """Since when it is not certain that the job of an allocation runs there: it is said to wait, or to
-    have failed, or may have been started anew. It is read. Infinity: it is to be read all the same."""
+    node_check: NodeCheck = NodeCheck.VERIFIED
+    suspect_since: float = 0.0
+    """Since when it is not certain that the job of an allocation runs there, where it is SUSPECT."""
     lost: bool = False
     """A healthy Slurm does not know the job of a Pod that is bound, or may yet turn out to be: then it
     is asked for again, and the Pod runs on."""
@@ -56,6 +67,15 @@ class JobTracking(NamedTuple):
     """When that was learned, if not when the placeholder came into its state."""
     asked_why: float | None = None
     """Since when the job is being read only to tell why it waits: nothing else waits for that."""
+
+    @property
+    def unverified(self) -> bool:
+        """Tells whether the job must be read before it is known to run where it was granted."""
+        return self.node_check is not NodeCheck.VERIFIED
+
+    def suspect(self, now: float) -> Self:
+        """Returns it with its place in doubt from now on."""
+        return self._replace(node_check=NodeCheck.SUSPECT, suspect_since=now)
 
     def unclaimed(self) -> Self:
         """Returns it with nothing known of the job under its id."""

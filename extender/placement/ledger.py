@@ -65,6 +65,7 @@ from extender.placement.recovery import recovered
 from extender.placement.rejections import NO_OFFER
 from extender.placement.report import next_report, report_again
 from extender.placement.retries import Retries
+from extender.placement.retry import Waits
 from extender.placement.signatures import Signatures
 from extender.placement.states import WATCHED, State
 from extender.placement.submit_queues import SubmitQueues
@@ -548,7 +549,7 @@ class Ledger:
     def _emit(self, record: Placeholder) -> Placeholder:
         if record.member.unlisted:  # there is nobody to write to
             return record
-        if not record.retry.in_flight and self._now >= record.retry.not_before:
+        if record.retry.is_due(self._now):
             record = self._emit_step(record)
         quiet = record.member.reporting or self._now < record.member.quiet_until
         word = None if quiet else next_report(record)
@@ -588,7 +589,7 @@ class Ledger:
         deletes = isinstance(step, EvictPod) or (isinstance(step, CancelJob) and record.unseen)
         if deletes and not self._eviction_limiter.passes(record, self._now):  # told one after the other
             told_at = self._now + self._eviction_limiter.held * self._rules.telling_interval
-            return record.with_member(quiet_until=told_at).with_retry(not_before=inf)
+            return record.with_member(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
 
     def _clear_at(self, node: str) -> float:
@@ -686,7 +687,8 @@ def _refusal(record: Placeholder) -> Refusal | None:
 
 def _dues(record: Placeholder) -> tuple[float, ...]:
     """Returns when a record is to be looked at again; what is past, and infinity, do not count."""
-    next_effect = inf if record.retry.in_flight else record.retry.not_before
+    waits = record.retry.in_flight or record.retry.waits is not Waits.FOR_TIME
+    due = inf if waits else record.retry.not_before
     again = inf if record.forbidden_because is None else record.forbidden_because.until
     dues = (
         record.member.quiet_until,
@@ -694,7 +696,7 @@ def _dues(record: Placeholder) -> tuple[float, ...]:
         record.member.lingers_until,
         record.rejections.rests_until,
     )
-    return next_effect, again, *dues
+    return due, again, *dues
 
 
 def _is_replaced(record: Placeholder) -> bool:

@@ -112,7 +112,7 @@ def _last_words(placeholder: Placeholder) -> str:
 
 
 def _towards_binding(placeholder: Placeholder, job_id: int, at: Context) -> Effect | None:
-    if placeholder.allocation is None or placeholder.job.unverified_since is not None:
+    if placeholder.allocation is None or placeholder.job.unverified:
         return ReadJob(placeholder.pod.uid, job_id)
     if not placeholder.member.write_done:
         return _write_allocation(placeholder, placeholder.allocation, at)
@@ -137,7 +137,7 @@ def _submit(placeholder: Placeholder, job_id: int, at: Context) -> Submit:
 def _of_bound(placeholder: Placeholder, job_id: int, at: Context) -> Effect | None:
     if placeholder.job.lost:
         return _submit_again(placeholder, job_id, at)
-    if placeholder.job.unverified_since is not None:
+    if placeholder.job.unverified:
         return ReadJob(placeholder.pod.uid, job_id)
     pod, attempt = placeholder.pod, placeholder.attempt
     named = pod.job_id in (None, job_id) and pod.attempt == attempt

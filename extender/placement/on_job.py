@@ -15,6 +15,7 @@ from extender.placement.job_end import (
     PREEMPTED,
     end_of,
 )
+from extender.placement.job_tracking import NodeCheck
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from slurm_client.model import UNKNOWN_STATE, Job, JobState
@@ -76,9 +77,9 @@ def while_live(placeholder: Placeholder, state: JobState, at: Context) -> Placeh
 
 def _in_doubt(placeholder: Placeholder, at: Context) -> Placeholder:
     """It may have been about to be read as a matter of routine."""
-    if placeholder.job.unverified_since is not None and placeholder.job.unverified_since <= at.now:
+    if placeholder.job.node_check is NodeCheck.SUSPECT:
         return placeholder
-    return placeholder.with_job(unverified_since=at.now).with_retry(not_before=0.0)
+    return placeholder._replace(job=placeholder.job.suspect(at.now)).with_retry(not_before=0.0)
 
 
 def ended(placeholder: Placeholder, state: JobState, at: Context) -> Placeholder:
@@ -128,6 +129,6 @@ def to_ask_again(placeholder: Placeholder) -> Placeholder:
     lost = ConditionReason(LOST.reason, words)
     return (
         placeholder._replace(cause=lost)
-        .with_job(lost=True, unverified_since=None)
+        .with_job(lost=True, node_check=NodeCheck.VERIFIED)
         .with_retry(not_before=0.0)
     )

@@ -28,6 +28,7 @@ from extender.placement.events import (
     WriteAttempt,
 )
 from extender.placement.fit import covers, owner_of
+from extender.placement.job_tracking import NodeCheck
 from extender.placement.on_pod import refused
 from extender.placement.on_read import after_read, granted
 from extender.placement.placeholder import Placeholder
@@ -128,7 +129,7 @@ def _pause(placeholder: Placeholder, effect: Effect, rules: PlacementConfig) -> 
     again."""
     if isinstance(effect, EvictPod):
         return rules.reevict
-    waits = placeholder.job.lost or placeholder.job.unverified_since is not None  # for something else
+    waits = placeholder.job.lost or placeholder.job.unverified  # for something else
     return rules.renote if isinstance(effect, RecordJobId) and not waits else 0.0
 
 
@@ -210,9 +211,8 @@ def _taken(placeholder: Placeholder, effect: Submit, grant: Grant | None, at: Co
 
 def _asked_again(placeholder: Placeholder, at: Context) -> Placeholder:
     until = at.now + at.rules.settle
-    return placeholder.with_job(lost=False, misses=0, unverified_since=at.now).with_retry(
-        failures=0, not_before=until
-    )
+    job = placeholder.job.suspect(at.now)._replace(lost=False, misses=0)
+    return placeholder._replace(job=job).with_retry(failures=0, not_before=until)
 
 
 def _after_failure(
@@ -235,9 +235,9 @@ def _after_failure(
         return _after_conflict(placeholder, effect, at)
     later = at.now + at.rules.delay(failure.remedy, placeholder.retry.failures)
     held_up = placeholder.with_retry(failures=placeholder.retry.failures + 1, not_before=later)
-    if isinstance(effect, ReadJob) and placeholder.job.unverified_since is not None:
+    if isinstance(effect, ReadJob) and placeholder.job.node_check is NodeCheck.SUSPECT:
         # What Slurm has time for begins when it is back.
-        held_up = held_up.with_job(unverified_since=max(placeholder.job.unverified_since, at.now))
+        held_up = held_up.with_job(suspect_since=at.now)
     if placeholder.state is State.SUBMITTING:
         return held_up._replace(cause=trouble(failure))
     return _refused_again(held_up, failure)

@@ -6,6 +6,7 @@ from math import inf
 
 from extender.placement.condition_reason import ConditionReason, Refusal
 from extender.placement.config import Context
+from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import NOT_READY, asking_first
 from extender.placement.lingering import lingering
 from extender.placement.on_job import to_ask_again
@@ -165,9 +166,11 @@ def _bound(placeholder: Placeholder, node: str, at: Context) -> Placeholder:
 def _watched(placeholder: Placeholder, at: Context) -> Placeholder:
     """A slurmctld that is killed may forget that it started a job that had waited, and start it
     elsewhere before anybody asks: it is read once more when that is past."""
-    if placeholder.job.immediate or placeholder.job.unverified_since is not None:
+    if placeholder.job.immediate or placeholder.job.unverified:
         return placeholder
-    return placeholder.with_job(unverified_since=inf).with_retry(not_before=at.now + at.rules.saved)
+    return placeholder.with_job(node_check=NodeCheck.ROUTINE).with_retry(
+        not_before=at.now + at.rules.saved
+    )
 
 
 def _is_ours(placeholder: Placeholder, node: str) -> bool:

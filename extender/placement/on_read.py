@@ -9,6 +9,7 @@ from extender.placement.condition_reason import ConditionReason, Refusal
 from extender.placement.config import Context
 from extender.placement.fit import ends_earlier, misfit
 from extender.placement.job_end import LOST, MISFIT, failed_before_start
+from extender.placement.job_tracking import NodeCheck
 from extender.placement.lingering import still_held
 from extender.placement.on_job import ended, lost, to_ask_again, while_live
 from extender.placement.ownership import Claim, Whose, claim_of, identity_of, whose
@@ -39,10 +40,8 @@ def after_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeh
             return _looked_at(placeholder, job, at)
         case State.ALLOCATED if job is not None and job.state.running:
             return granted(placeholder, job.id, Grant(job.nodes, job.gres), at)
-        case State.ALLOCATED | State.BOUND if (
-            job is not None and placeholder.job.unverified_since is not None
-        ):
-            return _unverified(placeholder, placeholder.job.unverified_since, job, at)
+        case State.ALLOCATED | State.BOUND if job is not None and placeholder.job.unverified:
+            return _unverified(placeholder, job, at)
         case State.QUEUED | State.ALLOCATED | State.BOUND:
             return _look_again(placeholder, at)
     return placeholder
@@ -189,12 +188,14 @@ def _given_back(placeholder: Placeholder, job: Job, cause: ConditionReason, at: 
     return placeholder.move(State.REPLACING, at.now, cause=cause)
 
 
-def _unverified(placeholder: Placeholder, since: float, job: Job, at: Context) -> Placeholder:
+def _unverified(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     """A slurmctld that was killed may have forgotten that it started a job: it starts it again. Only a
     job that was requeued on purpose, or that got another node, has left its Pod. One that can start
     where the Pod is and nowhere else is waited for, however long: nobody ended it (invariant I5)."""
     if failed_before_start(job) or not placeholder.job.owned:
         return _under_another_id(placeholder, at)
+    suspect = placeholder.job.node_check is NodeCheck.SUSPECT
+    since = placeholder.job.suspect_since if suspect else at.now
     forgotten = job.state.pending and job.restart_count == 0
     if waits_for_its_pods_node(job, placeholder.pod, at.view):
         told = f"Slurm job {job.id} waits for the Node where its Pod runs"
@@ -209,7 +210,7 @@ def _unverified(placeholder: Placeholder, since: float, job: Job, at: Context) -
         cause = ConditionReason("SlurmNodeUnnamed", told)
         return placeholder._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)
     if at.view.names_it(placeholder.pod.node, where):
-        return placeholder._replace(cause=None).with_job(unverified_since=None)
+        return placeholder._replace(cause=None).with_job(node_check=NodeCheck.VERIFIED)
     if job.state.running:
         cause = ConditionReason(
             "SlurmNodeChanged", f"Slurm job {job.id} was started again on {job.nodes[0]}"
@@ -264,7 +265,7 @@ def granted(placeholder: Placeholder, job_id: int, grant: Grant, at: Context) ->
     allocation = Allocation(job_id, node.name, ",".join(grant.gres))
     return (
         placeholder._replace(allocation=allocation)
-        .with_job(unverified_since=None)
+        .with_job(node_check=NodeCheck.VERIFIED)
         .with_retry(not_before=0.0, failures=0)
     )
 

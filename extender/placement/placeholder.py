@@ -21,7 +21,7 @@ from extender.placement.condition_reason import ConditionReason, Refusal
 from extender.placement.job_tracking import JobTracking
 from extender.placement.member import Member
 from extender.placement.rejections import Rejections
-from extender.placement.retry import Retry
+from extender.placement.retry import Retry, Waits
 from extender.placement.states import HOLDING, MOVES, WATCHED, State
 from extender.request.pod import Pod
 from wellknown.allocation import Allocation
@@ -77,7 +77,9 @@ class Placeholder(NamedTuple):
         return self._replace(member=self.member._replace(**changes))
 
     def with_retry(self, **changes: Any) -> Self:
-        """Returns the record with its next effect at another time."""
+        """Returns the record with its next effect at another time: then it waits for that alone."""
+        if "not_before" in changes:
+            changes["waits"] = Waits.FOR_TIME
         return self._replace(retry=self.retry._replace(**changes))
 
     def with_rejections(self, **changes: Any) -> Self:
@@ -122,7 +124,7 @@ class Placeholder(NamedTuple):
     @property
     def in_line(self) -> bool:
         """Tells whether it waits for a turn; a submission that is refused for now does so again."""
-        waits = self.state is State.SUBMITTING and self.retry.not_before == inf
+        waits = self.state is State.SUBMITTING and self.retry.waits is Waits.FOR_TURN
         return self.state is State.SEEN or waits
 
     @property
@@ -157,7 +159,7 @@ class Placeholder(NamedTuple):
     @property
     def throttled(self) -> bool:
         """Tells whether the eviction limiter does not let its Pod be deleted yet."""
-        return self.state is State.EVICTING and self.retry.not_before == inf
+        return self.state is State.EVICTING and self.retry.waits is Waits.FOR_LIMITER
 
     @property
     def awaits_volume(self) -> bool:

@@ -53,4 +53,6 @@ def with_carried(placeholder: Placeholder, at: Context) -> Placeholder:
         placeholder = placeholder.submitted_as(at.rules.cluster, at.rules.ids, key.attempt_try)
     if placeholder.state in _TOOK_NONE:
         placeholder = placeholder.move(State.ALLOCATED, at.now)
-    return placeholder._replace(allocation=carried).with_job(unverified_since=at.now, immediate=False)
+    return placeholder._replace(
+        allocation=carried, job=placeholder.job.suspect(at.now)._replace(immediate=False)
+    )

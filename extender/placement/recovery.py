@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import inf
 
 from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.job_end import end_of, failed_before_start
+from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import asking_first
 from extender.placement.member import Member
 from extender.placement.on_job import after_poll
@@ -212,7 +212,7 @@ def _without_job(record: Placeholder, at: Context) -> Placeholder | None:
         return record.move(State.EVICTING, at.now, cause=_DOOMED).with_job(over=True)
     later = at.now + at.rules.verified * (carried.job_id % _SPREAD) / _SPREAD
     known = with_carried(record._replace(attempt=key.attempt), at)
-    return known.with_job(unverified_since=inf).with_retry(not_before=later)
+    return known.with_job(node_check=NodeCheck.ROUTINE).with_retry(not_before=later)
 
 
 def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Context) -> Placeholder:

@@ -202,7 +202,7 @@ def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it() -> No
     )
     after = after_pod(started, bound, Context(world.now, world.rules, VIEW))
     assert (after.state, after.allocation) == (State.BOUND, bound.allocation)
-    assert after.job.unverified_since is not None  # and so Slurm is asked
+    assert after.job.unverified  # and so Slurm is asked
 
 
 def test_an_offer_that_names_another_job_is_not_gone_by() -> None:

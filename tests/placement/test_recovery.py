@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, product
-from math import inf
 
 import pytest
 
+from extender.placement.job_tracking import NodeCheck
 from extender.placement.placeholder import Placeholder
 from extender.placement.recovery import possible_ids, recovered, to_read
 from extender.placement.states import State
@@ -441,7 +441,7 @@ def test_of_a_pod_that_runs_by_the_job_that_it_names_nothing_is_read_at_once() -
     assert read(runs, job, failed_before_start(GATED, 0)) == set()
     record = record_of(runs)
     assert (record.state, record.job.id, record.job.attempt_try) == (State.BOUND, job.id, 1)
-    assert record.job.unverified_since == inf
+    assert record.job.node_check is NodeCheck.ROUTINE
     assert AT.now <= record.retry.not_before <= AT.now + RULES.verified
 
 

@@ -18,7 +18,7 @@ from extender.placement.line import Owner, kind_of, turn_of
 from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
 from extender.placement.places import Places
-from extender.placement.retry import Retry
+from extender.placement.retry import Retry, Waits
 from extender.placement.states import State
 from extender.placement.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
 from extender.placement.submit_queues import SubmitQueues
@@ -57,7 +57,7 @@ class Line:
         busy = ConditionReason("SlurmBusy", "MaxJobCount")
         self._follow(
             Placeholder(
-                Member(self.pods[uid]), State.SUBMITTING, cause=busy, retry=Retry(not_before=inf)
+                Member(self.pods[uid]), State.SUBMITTING, cause=busy, retry=Retry(waits=Waits.FOR_TURN)
             )
         )
 
@@ -656,10 +656,15 @@ class Refills(RuleBasedStateMachine):
         self.states: dict[str, Placeholder] = {}
 
     def put(
-        self, uid: str, state: State, *, not_before: float = 0.0, cause: ConditionReason | None = None
+        self,
+        uid: str,
+        state: State,
+        *,
+        waits: Waits = Waits.FOR_TIME,
+        cause: ConditionReason | None = None,
     ) -> None:
         put = self.states[uid]._replace(state=state, cause=cause)
-        self.states[uid] = put.with_retry(not_before=not_before)
+        self.states[uid] = put.with_retry(waits=waits)
         self.follow(uid)
         self.refill()
 
@@ -717,7 +722,10 @@ class Refills(RuleBasedStateMachine):
             uid = data.draw(st.sampled_from(asked))
             if fate == "refused":
                 self.put(
-                    uid, State.SUBMITTING, not_before=inf, cause=ConditionReason("SlurmBusy", "full")
+                    uid,
+                    State.SUBMITTING,
+                    waits=Waits.FOR_TURN,
+                    cause=ConditionReason("SlurmBusy", "full"),
                 )
             else:
                 self.put(uid, State.QUEUED if fate == "taken" else State.RELEASING)

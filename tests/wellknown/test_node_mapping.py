@@ -108,8 +108,8 @@ def test_a_pod_that_runs_keeps_its_job_when_its_node_becomes_contested(others: t
     record, unwanted = recovered(running, (job,), at)
     assert record is not None
     assert (record.state, record.job.id, unwanted) == (State.BOUND, job.id, ())
-    unverified_since = Placeholder(
-        Member(running), State.BOUND, job=JobTracking(id=job.id, owned=True, unverified_since=0.0)
+    unverified = Placeholder(
+        Member(running), State.BOUND, job=JobTracking(id=job.id, owned=True).suspect(0.0)
     )
-    after = after_read(unverified_since, job, at)
-    assert (after.state, after.job.unverified_since) == (State.BOUND, None)
+    after = after_read(unverified, job, at)
+    assert (after.state, after.job.unverified) == (State.BOUND, False)
