@@ -7,6 +7,8 @@ from typing import Any
 
 from extender.cluster.view import ClusterView
 from extender.placement.config import Context, PlacementConfig
+from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from extender.request.node_constraints import Node
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
@@ -140,3 +142,8 @@ def placeholder_job(
         "nodes": (node,) if node else (),
     }
     return Job(key.job_id(RULES.ids), JobState.parse(state), **(fields | given))
+
+
+def placeholder_of(of: Pod, state: State = State.SEEN, **fields: Any) -> Placeholder:
+    """The record of a Pod by itself, in some state."""
+    return Placeholder.of(of)._replace(state=state, **fields)

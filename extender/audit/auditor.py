@@ -111,11 +111,12 @@ def _pods_and_jobs(records: Sequence[Placeholder]) -> tuple[tuple[Pod, ...], fro
     """The ledger's word for a Pod's job and attempt is newer than that of the Pod itself, once Slurm has
     taken the job. A Pod that is over is over."""
     pods = (
-        record.pod._replace(job_id=record.job.id, attempt=record.attempt)
+        member.pod._replace(job_id=record.job.id, attempt=record.attempt)
         if record.watched
-        else record.pod
+        else member.pod
         for record in records
-        if not record.orphan and record.state not in _OVER
+        if record.state not in _OVER
+        for member in record.members
     )
     return tuple(pods), frozenset(record.job.id for record in records if record.job.id is not None)
 

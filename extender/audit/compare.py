@@ -15,7 +15,7 @@ from enum import StrEnum
 from extender.cluster.view import ClusterView
 from extender.node_sync import drain_decision
 from extender.placement.config import PlacementConfig
-from extender.placement.on_read import waits_for_its_pods_node
+from extender.placement.on_read import waits_for_its_pods_nodes
 from extender.placement.ownership import claim_of, is_own, key_of
 from extender.placement.pod_allocation import own_ids, own_key
 from extender.placement.recovery import with_their_pods
@@ -132,7 +132,7 @@ def _fits(pod: Pod, rules: PlacementConfig) -> bool:
 
 def compare(reading: Snapshot, rules: PlacementConfig) -> tuple[Finding, ...]:
     """Returns every difference in a reading."""
-    by_uid = {pod.uid: pod for pod in reading.pods}
+    by_uid = {pod.workload.uid: pod for pod in reading.pods}
     own: defaultdict[str, list[Job]] = defaultdict(list)
     found = [*_stuck_drains(reading), *_contested(reading.view)]
     unsigned = _unsigned(reading, rules)
@@ -149,14 +149,14 @@ def compare(reading: Snapshot, rules: PlacementConfig) -> tuple[Finding, ...]:
             own[key.uid].append(job)
     untold = sum(1 for pod in reading.pods if _is_untold(pod))
     for pod in reading.pods:
-        found += _of_pod(pod, own[pod.uid], untold, reading, rules)
+        found += _of_pod(pod, own[pod.workload.uid], untold, reading, rules)
     return tuple(dict.fromkeys(found))
 
 
 def _unsigned(reading: Snapshot, rules: PlacementConfig) -> Mapping[int, PlaceholderKey]:
     """Returns, by id, the keys that the Pods' jobs should have which have none."""
     without = [job for job in reading.jobs.values() if not job.state.ended and key_of(job) is None]
-    pods = {pod.uid: pod for pod in reading.pods} if without else {}
+    pods = {pod.workload.uid: pod for pod in reading.pods} if without else {}
     found = {}
     for uid, job in with_their_pods(without, pods.values(), rules):
         pod = pods[uid]
@@ -279,7 +279,7 @@ def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot
         cause = f"the Pod is bound to {node}, and Slurm does not know its job {job_id}"
         cure = f"the leader asks Slurm for it again, on {node}; see its log where that does not help"
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, job_id, node, mended=True)
-    elif state.pending and (job is None or waits_for_its_pods_node(job, pod, reading.view)):
+    elif state.pending and (job is None or waits_for_its_pods_nodes(job, (pod,), reading.view)):
         yield _waits_for_its_node(pod, job, job_id, reading.view)
     elif state.ended or state.pending or state.suspended:
         cause = f"the Pod is bound to {node}, and its job {job_id} is {state.text}"

@@ -21,14 +21,16 @@ from extender.cluster.view import ClusterView
 from extender.control.failures import failure_of
 from extender.placement.fit import misfit
 from extender.placement.ledger import Ledger
+from extender.placement.member import Member
 from extender.placement.ownership import claim_of, is_own
 from extender.placement.placeholder import Placeholder
+from extender.placement.slots import slot_on
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes
 from slurm_client.errors import SlurmError
-from slurm_client.model import Job
+from slurm_client.model import Grant, Job
 from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
 
@@ -54,13 +56,15 @@ def verified(pod: Pod, job: Job | None, node: str, view: ClusterView, ids: Conta
         raise NotBound(f"Slurm job {pod.job_id} is not running")
     if not is_own(job, replace(claim_of(pod, view.cluster, ids, view), attempt=pod.attempt)):
         raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
-    lacks = misfit(pod.request.job, job)
+    lacks = misfit(pod.workload.request([pod.request]).job, job)
     if lacks is not None:
         raise NotBound(f"Slurm job {job.id} is not what the Pod asks for: {lacks}")
-    granted = view.node_of(job.nodes[0]) if job.nodes else None
-    if granted is None or granted.name != node:
+    grant = Grant(job.nodes, job.gres)
+    slots = (slot_on(name, job.id, grant, view) for name in job.nodes)
+    granted = next((slot for slot in slots if slot is not None and slot.node == node), None)
+    if granted is None:
         raise NotBound(f"Slurm job {job.id} does not run on {node}")
-    return Allocation(job.id, node, ",".join(job.gres))
+    return granted
 
 
 class Binder:
@@ -115,14 +119,15 @@ class Binder:
         if ledger is None or known is None or self._room.has_adopted_pods(target.node):
             return False
         # Also who may have been bound there a moment ago, which the watch has yet to show.
-        others = [each for each in ledger.holding(target.node) if each.pod.uid != target.uid]
+        record, member = known
+        others = [each for each in ledger.holding(target.node) if each is not record]
         allocation, alone = await asyncio.gather(
-            self._still_granted(known, target.node), self._have_their_jobs(others)
+            self._still_granted(record, member, target.node), self._have_their_jobs(others)
         )
         if not alone:
             return False
         try:
-            await self._post(target, known.pod, allocation)
+            await self._post(target, member.pod, allocation)
         except Conflict:  # it has changed
             return False
         return True
@@ -154,9 +159,9 @@ class Binder:
         job is over: no list of Pods has them, and Slurm has given what they use to others."""
         ledger = self._ledger()
         held = () if ledger is None else ledger.holding(node)
-        outlive = [each for each in held if each.member.lingers_until]
+        outlive = [each for each in held if each.lingering]
         if not await self._have_their_jobs(outlive):
-            names = ", ".join(f"{each.pod.namespace}/{each.pod.name}" for each in outlive)
+            names = ", ".join(each.workload.full_name for each in outlive)
             raise NotBound(f"containers of Pods that were deleted by force still end there: {names}")
 
     async def _have_their_jobs(self, bound: Iterable[Placeholder]) -> bool:
@@ -166,15 +171,15 @@ class Binder:
         known = [job_id for job_id in jobs if job_id is not None]
         return len(known) == len(jobs) and await self._running.hold_nodes(known)
 
-    async def _still_granted(self, known: Placeholder, node: str) -> Allocation:
+    async def _still_granted(self, record: Placeholder, member: Member, node: str) -> Allocation:
         """A job that was granted at once runs on that node or not at all: whether it does is a small
         question. Any other may have been started anew: it is read."""
-        allocation = known.allocation
-        if allocation is None or allocation.node != node or not known.job.immediate:
-            return await self._granted(known.pod, node)
-        if not await self._running.runs(allocation.job_id):
-            raise NotBound(f"Slurm job {allocation.job_id} is not running")
-        return allocation
+        slot = member.slot
+        if slot is None or slot.node != node or not record.job.immediate:
+            return await self._granted(member.pod, node)
+        if not await self._running.runs(slot.job_id):
+            raise NotBound(f"Slurm job {slot.job_id} is not running")
+        return slot
 
     async def _granted(self, pod: Pod, node: str) -> Allocation:
         if pod.job_id is None:

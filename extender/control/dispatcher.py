@@ -186,7 +186,7 @@ class Dispatcher:
     def _about(self, effect: Effect, pod: Named | None) -> dict[str, Any]:
         """What the log says of an effect's Pod and job."""
         record = self._ledger.record_of(effect.uid)
-        pod = record.pod if record is not None else pod
+        pod = record.workload if record is not None else pod
         job_id = getattr(effect, "job_id", record.job.id if record is not None else None)
         return {"uid": effect.uid} | about(pod, job_id)
 

@@ -59,7 +59,7 @@ async def recover(
         by_uid[key.uid].append(job)
     for uid, job in await asyncio.to_thread(list, with_their_pods(unsigned, pods, rules)):
         by_uid[uid].append(job)
-    known = {pod.uid for pod in pods}
+    known = {pod.workload.uid for pod in pods}
     others = [(key, job) for key, job in jobs if key.uid not in known and not job.state.ended]
     orphans = [
         OrphanFound(key, job.id, job)
@@ -68,7 +68,12 @@ async def recover(
     ]
     over = {orphan.job_id for orphan in orphans}
     log.info("jobs read", jobs=len(jobs), orphans=len(orphans))
-    await dispatcher.feed_all(Recovered(pod, tuple(by_uid[pod.uid])) for pod in pods)
+    workloads: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        workloads[pod.workload.uid].append(pod)
+    await dispatcher.feed_all(
+        Recovered(tuple(members), tuple(by_uid[uid])) for uid, members in workloads.items()
+    )
     for orphan in orphans:
         dispatcher.feed(orphan)
     log.info("recovered", pods=len(pods), jobs=len(jobs), orphans=len(orphans))

@@ -202,11 +202,10 @@ def lingering_pods(
     """Returns by Node the Pods whose jobs have ended; those whose did before a moment are overdue."""
     found: defaultdict[str, list[LingeringPod]] = defaultdict(list)
     for each in placeholders:
-        if each.holds is not None and each.job.over:
-            pod = f"{each.pod.namespace}/{each.pod.name}"
-            found[each.holds].append(
-                LingeringPod(pod, overdue=max(each.since, each.job.over_since) <= before)
-            )
+        overdue = max(each.since, each.job.over_since) <= before
+        for member in each.members if each.job.over else ():
+            if (node := member.node_in(each.state)) is not None:
+                found[node].append(LingeringPod(member.pod.full_name, overdue=overdue))
     return {node: tuple(there) for node, there in found.items()}
 
 

@@ -125,13 +125,13 @@ class Gate:
         held = [each for name in names for each in ledger.holding(name)]
         there = await self._without_their_jobs(held, node)
         if there:
-            return tuple(f"{each.pod.namespace}/{each.pod.name}" for each in there)
-        known = {each.pod.uid for each in held}
+            return tuple(dict.fromkeys(name for each in there for name in each.names_on(names)))
+        known = {member.pod.uid for each in held for member in each.members}
         there_now = [pod for name in names for pod in await self._bound(name)]
         bound = [pod for pod in there_now if pod.uid not in known]
         alone = [pod for pod in bound if await self._outlasts_its_job(node, pod)]
         self._leading()  # still
-        return tuple(f"{pod.namespace}/{pod.name}" for pod in alone)
+        return tuple(pod.full_name for pod in alone)
 
     def _nodes(self, slurm_node: str) -> tuple[str, ...]:
         """Returns the Nodes that name a node, one mostly: each replica knows, once it has read them."""
@@ -172,7 +172,7 @@ class Gate:
             self._poll_now(held.job.id)
             return False
         certain = held.state not in _LEAVING and not held.job.unverified
-        return certain or await self._runs_on(node, held.pod, held.job.id)
+        return certain or await self._runs_on(node, held.lead, held.job.id)
 
     async def _outlasts_its_job(self, node: str, pod: Pod) -> bool:
         """Tells whether a Pod was bound by a job of its own that does not run on its node. Such a Pod
@@ -203,7 +203,7 @@ class Gate:
 
 
 def _is_on(job: Job, node: str) -> bool:
-    return job.state.running and job.nodes == (node,)
+    return job.state.running and node in job.nodes
 
 
 def _goes_by_its_job(held: Placeholder) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from extender.placement.avoided import NODE_REFUSED
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
@@ -11,6 +13,7 @@ from extender.placement.events import (
     Remedy,
 )
 from extender.placement.kept_back import rested
+from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
 from extender.placement.retry import Waits
 from extender.placement.states import State
@@ -19,22 +22,30 @@ from extender.placement.states import State
 def give_back(placeholder: Placeholder, at: Context) -> Placeholder:
     """Returns the record of an allocation that is not bound: its Node is avoided for a while where
     kube-scheduler refuses it, and so are those that it did not offer."""
-    assert placeholder.allocation is not None
-    node, pod = placeholder.allocation.node, placeholder.pod
-    if not placeholder.node_rejected:
-        cause = ConditionReason("NotBound", f"could not be bound to {node} before the deadline")
-        return rested(placeholder.move(State.REPLACING, at.now, cause=cause), at)
+    rejecting = [each for each in placeholder.members if each.rejects(placeholder.job.id)]
+    if not rejecting:
+        cause = ConditionReason(
+            "NotBound", f"could not be bound to {_nodes(placeholder.members)} before the deadline"
+        )
+        return rested(placeholder.replaced(at.now, cause), at)
     cause = ConditionReason(
-        NODE_REFUSED, f"kube-scheduler does not let it onto {node}, which Slurm chose"
+        NODE_REFUSED, f"kube-scheduler does not let it onto {_nodes(rejecting)}, which Slurm chose"
     )
-    avoid = (*placeholder.rejections.nodes, (node, at.now + at.rules.avoid))
-    replaced = placeholder.move(State.REPLACING, at.now, cause=cause).with_rejections(nodes=avoid)
-    if pod.offered is None or pod.offered.job_id != placeholder.job.id:
+    until = at.now + at.rules.avoid
+    avoided = ((each.slot.node, until) for each in rejecting if each.slot)
+    avoid = (*placeholder.rejections.nodes, *avoided)
+    replaced = placeholder.replaced(at.now, cause).with_rejections(nodes=avoid)
+    found = rejecting[0].pod.offered
+    if found is None or found.job_id != placeholder.job.id:
         return rested(replaced, at)
-    if not pod.offered.nodes:
+    if not found.nodes:
         return replaced
-    offered = replaced.with_rejections(offered=(pod.offered.taken, at.now + at.rules.offer))
+    offered = replaced.with_rejections(offered=(found.taken, at.now + at.rules.offer))
     return rested(replaced, at) if has_no_node(offered, at) else offered
+
+
+def _nodes(members: Iterable[Member]) -> str:
+    return ", ".join(each.slot.node for each in members if each.slot)
 
 
 def asked_all_the_same(
@@ -52,7 +63,8 @@ def next_attempt(placeholder: Placeholder, now: float) -> Placeholder:
     avoid = tuple((node, until) for node, until in placeholder.rejections.nodes if until > now)
     return (
         placeholder.move(State.SEEN, now)
-        ._replace(attempt=placeholder.attempt + 1, allocation=None)
+        ._replace(attempt=placeholder.attempt + 1)
+        .with_members(slot=None)
         .with_job(attempt_try=0, id=None, immediate=False, over=False)
         .with_rejections(nodes=avoid)
     )

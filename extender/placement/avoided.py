@@ -33,7 +33,7 @@ def beside(placeholder: Placeholder, cause: ConditionReason) -> ConditionReason:
     if not placeholder.rejections.nodes:
         return cause
     names = ", ".join(name for name, _ in placeholder.rejections.nodes[-_NAMED:])
-    last = " (the last)" if len(placeholder.rejections.nodes) > 1 and placeholder.member.said else ""
+    last = " (the last)" if len(placeholder.rejections.nodes) > 1 and placeholder.said else ""
     refused = f"kube-scheduler refused {names}{last}{_said(placeholder)}"
     return replace(cause, aside=refused, dues=cause.dues + exclusions(placeholder))
 
@@ -46,4 +46,4 @@ def exclusions(placeholder: Placeholder) -> tuple[Due, ...]:
 
 
 def _said(placeholder: Placeholder) -> str:
-    return f": {in_its_words(placeholder.member.said)}" if placeholder.member.said else ""
+    return f": {in_its_words(placeholder.said)}" if placeholder.said else ""

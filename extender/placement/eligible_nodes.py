@@ -16,7 +16,7 @@ def excluded_nodes_of(placeholder: Placeholder, at: Context) -> Exclusion:
 
 
 def _wish(placeholder: Placeholder, at: Context) -> Wish:
-    request, (offered, until) = placeholder.pod.request, placeholder.rejections.offered
+    request, (offered, until) = placeholder.request, placeholder.rejections.offered
     return Wish(
         request.constraints,
         at.view.partition_name(request.job.partition),

@@ -214,9 +214,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A Pod found at the start, with the jobs that Slurm knows under ids that could be its own."""
+    """A workload's Pods found at the start, with the jobs that Slurm knows under ids that could be its
+    own."""
 
-    pod: Pod
+    pods: tuple[Pod, ...]
     jobs: tuple[Job, ...]
 
 

@@ -77,13 +77,13 @@ class EvictionLimiter:
     def passes(self, record: Placeholder, now: float) -> bool:
         """Tells whether what a record stands for may be deleted now. If not it is held back: it will be
         among `turns`."""
-        uid = record.pod.uid
+        uid = record.uid
         if uid in self._passed or (self.limit and is_foreseen(record)):
             return True
         if uid == self._turn or (uid not in self._held and self._may_pass_at_once(record, now)):
             self.forget(uid)
-            self._passed[uid] = now, record.pod.namespace
-            self._taken[record.pod.namespace] += 1
+            self._passed[uid] = now, record.workload.namespace
+            self._taken[record.workload.namespace] += 1
             return True
         if uid not in self._held:
             self._hold(record)
@@ -138,7 +138,7 @@ class EvictionLimiter:
         if self._held and now >= self._stuck_until:
             return False
         room, preempted = self._room(now), _reason(record) == PREEMPTED
-        return room > 0 and (preempted or self._has_a_share(record.pod.namespace, room))
+        return room > 0 and (preempted or self._has_a_share(record.workload.namespace, room))
 
     def _next(self, now: float) -> str | None:
         """Whose turn it is; then it is another namespace's."""
@@ -168,9 +168,9 @@ class EvictionLimiter:
         return self._taken[namespace] < _MOST_OF_WHAT_IS_LEFT * (room - self._reserve)
 
     def _hold(self, record: Placeholder) -> None:
-        pod, reason = record.pod, _reason(record)
-        self._held[pod.uid] = _Held(f"{pod.namespace}/{pod.name}", pod.namespace, reason)
-        self._lines(reason).setdefault(pod.namespace, {})[pod.uid] = None
+        workload, reason = record.workload, _reason(record)
+        self._held[record.uid] = _Held(workload.full_name, workload.namespace, reason)
+        self._lines(reason).setdefault(workload.namespace, {})[record.uid] = None
         self._reasons[reason] += 1
         self._heard(self, record)
 

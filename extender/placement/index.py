@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 
+_NONE: frozenset[str] = frozenset()
+
 
 class Records:
     """One record for each uid; what is put in replaces the one before."""
@@ -18,6 +20,8 @@ class Records:
         """The uids of those in each state, in the order in which they came into it."""
         self._on: defaultdict[str, set[str]] = defaultdict(set)
         """Node -> the uids of those that are there, or may yet be bound there."""
+        self._of_member: dict[str, str] = {}
+        """Pod -> the workload that it is a member of, where that is not the Pod by itself."""
         self._lingering: set[str] = set()
         """The uids of those whose containers may outlive them."""
 
@@ -30,6 +34,10 @@ class Records:
     def get(self, uid: str) -> Placeholder | None:
         """Returns a record, None where there is none."""
         return self._by_uid.get(uid)
+
+    def of_pod(self, uid: str) -> Placeholder | None:
+        """Returns the record of the workload of which a Pod is a member, None where there is none."""
+        return self._by_uid.get(self._of_member.get(uid, uid))
 
     def of(self, *states: State) -> list[Placeholder]:
         """Returns those in some states: one state after the other, in each the oldest first."""
@@ -47,34 +55,38 @@ class Records:
         """Returns those of them whose containers may outlive them: mostly there are none anywhere."""
         if not self._lingering:
             return ()
-        return tuple(each for each in self.holding(node) if each.member.lingers_until)
+        return tuple(each for each in self.holding(node) if each.lingering)
 
     def put(self, record: Placeholder) -> None:
         """Stores a record."""
-        uid = record.pod.uid
+        uid = record.uid
         before = self._by_uid.get(uid)
         self._by_uid[uid] = record
-        (self._lingering.add if record.member.lingers_until else self._lingering.discard)(uid)
+        if record.workload.size > 1:
+            self._of_member |= {each.pod.uid: uid for each in record.members}
+        (self._lingering.add if record.lingering else self._lingering.discard)(uid)
         if before is None or before.state is not record.state:
             if before is not None:
                 del self._in[before.state][uid]
             self._in[record.state][uid] = None
-        self._move(uid, before and before.holds, record.holds)
+        self._move(uid, before.holds if before else _NONE, record.holds)
 
     def drop(self, uid: str) -> None:
         """Forgets a record, if there is one."""
         before = self._by_uid.pop(uid, None)
         self._lingering.discard(uid)
         if before is not None:
+            for each in before.members:
+                self._of_member.pop(each.pod.uid, None)
             del self._in[before.state][uid]
-            self._move(uid, before.holds, None)
+            self._move(uid, before.holds, _NONE)
 
-    def _move(self, uid: str, was: str | None, now: str | None) -> None:
+    def _move(self, uid: str, was: frozenset[str], now: frozenset[str]) -> None:
         if was == now:
             return
-        if was:
-            self._on[was].discard(uid)
-            if not self._on[was]:
-                del self._on[was]
-        if now:
-            self._on[now].add(uid)
+        for node in was - now:
+            self._on[node].discard(uid)
+            if not self._on[node]:
+                del self._on[node]
+        for node in now - was:
+            self._on[node].add(uid)

@@ -24,11 +24,12 @@ from extender.placement.config import Context
 from extender.placement.placeholder import Placeholder
 from extender.request.job_request import Request
 
+INCOMPLETE = "PodsMissing"
 OTHER_GATES = "OtherGates"
 NOT_READY = "ClaimNotReady"
 NOT_BINDABLE = "NotBindable"
 _A_FEW, _NAMED = 5, 3
-REASONS = frozenset({OTHER_GATES, NOT_READY, NOT_BINDABLE})
+REASONS = frozenset({INCOMPLETE, OTHER_GATES, NOT_READY, NOT_BINDABLE})
 """Of the causes that `kept_back` gives."""
 
 
@@ -42,11 +43,11 @@ class InVain:
 
     def note(self, placeholder: Placeholder, why: ConditionReason | None) -> None:
         """Takes note of why a Pod is kept back, if it is."""
-        uid, belongs = placeholder.pod.uid, why is not None and why.reason == NOT_BINDABLE
+        uid, belongs = placeholder.uid, why is not None and why.reason == NOT_BINDABLE
         if belongs is (uid in self._names):
             return
         if belongs:
-            self._names[uid] = f"{placeholder.pod.namespace}/{placeholder.pod.name}"
+            self._names[uid] = placeholder.workload.full_name
         else:
             del self._names[uid]
         self._heard(self)
@@ -69,12 +70,16 @@ class InVain:
 
 def kept_back(placeholder: Placeholder, now: float) -> ConditionReason | None:
     """Returns why a Pod is not to be in line yet; None where it may be."""
-    pod = placeholder.pod
-    gates = ", ".join(pod.other_gates)
+    lacking = placeholder.workload.size - len(placeholder.members)
+    if lacking > 0:
+        return ConditionReason(INCOMPLETE, f"waits for {lacking} more Pods of its group", normal=True)
+    pods = [each.pod for each in placeholder.members]
+    gates = ", ".join(dict.fromkeys(gate for pod in pods for gate in pod.other_gates))
     if gates:
         return ConditionReason(OTHER_GATES, f"held back by other scheduling gates: {gates}")
-    if pod.obstacle is not None:
-        return ConditionReason(NOT_READY, pod.obstacle)
+    obstacle = next((pod.obstacle for pod in pods if pod.obstacle is not None), None)
+    if obstacle is not None:
+        return ConditionReason(NOT_READY, obstacle)
     if now < placeholder.rejections.rests_until or (
         placeholder.rejections.asks_first and not _may_ask(placeholder)
     ):
@@ -91,7 +96,7 @@ def rested(placeholder: Placeholder, at: Context) -> Placeholder:
     one that kube-scheduler never looks at: it only rests."""
     unbindable = placeholder.rejections.in_a_row + 1
     in_a_row = unbindable if placeholder.node_rejected else unbindable - 1
-    until, asks_first = at.now + at.rules.rest_unbindable(in_a_row), not placeholder.pod.gated
+    until, asks_first = at.now + at.rules.rest_unbindable(in_a_row), not placeholder.gated
     return placeholder.with_rejections(in_a_row=unbindable, asks_first=asks_first, rests_until=until)
 
 
@@ -108,14 +113,14 @@ def awake(placeholder: Placeholder) -> Placeholder:
 def asking_first(placeholder: Placeholder) -> Placeholder:
     """Returns the record of a Pod of which it is not known why its last attempt was in vain: another
     replica made it, or this one before it was started anew."""
-    vain = placeholder.pod.attempt > 1 and not placeholder.pod.gated
+    vain = any(each.pod.attempt > 1 for each in placeholder.members) and not placeholder.gated
     return placeholder.with_rejections(asks_first=True, in_a_row=1) if vain else placeholder
 
 
 def as_found(placeholder: Placeholder, at: Context) -> Placeholder:
     """Returns the record of a Pod whose turn it is: for a while only those Nodes count that
     kube-scheduler has found for it, where it was asked first."""
-    found = placeholder.pod.offered
+    found = placeholder.lead.offered
     if found is None or not found.nodes or not placeholder.rejections.asks_first:
         return placeholder
     nodes = frozenset(found.names)
@@ -134,10 +139,10 @@ def may_be_given(request: Request, nodes: Iterable[str], view: ClusterView) -> b
 def _may_ask(placeholder: Placeholder) -> bool:
     """Tells whether kube-scheduler has found Nodes since this attempt was numbered (that takes what it
     found before off the Pod), or would if there were room."""
-    pod = placeholder.pod
-    if pod.attempt < placeholder.attempt:
+    pods = [each.pod for each in placeholder.members]
+    if any(pod.attempt < placeholder.attempt for pod in pods):
         return False
-    return pod.lacks_room or (pod.offered is not None and not pod.offered.job_id)
+    return any(pod.lacks_room or (pod.offered is not None and not pod.offered.job_id) for pod in pods)
 
 
 def _words(placeholder: Placeholder) -> str:
@@ -146,11 +151,15 @@ def _words(placeholder: Placeholder) -> str:
         if placeholder.rejections.in_a_row <= 1
         else f", {placeholder.rejections.in_a_row} times in a row"
     )
-    if placeholder.pod.gated:
+    if placeholder.gated:
         written = f"what Slurm allocated could not be written onto it in time{times}"
         return f"{written}; another job is asked for later"
-    said = in_its_words(placeholder.pod.refusal or placeholder.member.said) or "it has not said why"
+    said = in_its_words(_refusal(placeholder) or placeholder.said) or "it has not said why"
     return (
         f"kube-scheduler did not bind it to the Node that Slurm chose{times}: {said}; no job is asked"
         " for until kube-scheduler finds a Node"
     )
+
+
+def _refusal(placeholder: Placeholder) -> str:
+    return next((each.pod.refusal for each in placeholder.members if each.pod.refusal), "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import inf
 from typing import Any, TypeVar
@@ -44,7 +44,6 @@ from extender.placement.events import (
 )
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.index import Records
-from extender.placement.job_tracking import JobTracking
 from extender.placement.kept_back import NOT_READY, REASONS, InVain, as_found, awake, kept_back
 from extender.placement.lingering import over, still_held
 from extender.placement.member import Member
@@ -52,18 +51,17 @@ from extender.placement.next_effect import next_effect
 from extender.placement.on_job import after_grace, after_poll
 from extender.placement.on_outcome import after_outcome
 from extender.placement.on_pod import (
-    MISSED,
     after_absence,
     after_deletion,
-    after_end,
+    after_missed,
     after_pod,
     is_back,
     refused,
 )
-from extender.placement.placeholder import Placeholder
+from extender.placement.placeholder import Placeholder, orphan_uid
 from extender.placement.recovery import recovered
 from extender.placement.rejections import NO_OFFER
-from extender.placement.report import next_report, report_again
+from extender.placement.report import next_report, reports_again
 from extender.placement.retries import Retries
 from extender.placement.retry import Waits
 from extender.placement.signatures import Signatures
@@ -71,7 +69,7 @@ from extender.placement.states import WATCHED, State
 from extender.placement.submit_queues import SubmitQueues
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE, gains
-from extender.request.pod import Pod
+from extender.request.workload import Workload
 from slurm_client.model import Grant, JobSpec
 
 _AT_ONCE = 50  # some milliseconds
@@ -147,15 +145,17 @@ class Ledger:
         return iter(self._records)
 
     def record_of(self, uid: str) -> Placeholder | None:
-        """Returns the record under one of the ledger's own keys."""
-        return self._records.get(uid)
+        """Returns the record of a Pod, or under one of the ledger's own keys."""
+        return self._records.of_pod(uid)
 
-    def allocated(self, uid: str) -> Placeholder | None:
-        """Returns the record of a Pod that carries its allocation and is not bound."""
-        record = self._records.get(uid)
-        if record is None or record.state is not State.ALLOCATED or record.allocation is None:
+    def allocated(self, uid: str) -> tuple[Placeholder, Member] | None:
+        """Returns the record and the member of a Pod that carries its allocation and is not bound."""
+        record = self._records.of_pod(uid)
+        member = None if record is None else record.member(uid)
+        if record is None or member is None or record.state is not State.ALLOCATED:
             return None
-        return record if record.pod.allocation == record.allocation else None
+        carried = member.slot is not None and member.pod.allocation == member.slot
+        return (record, member) if carried and member.pod.node is None else None
 
     def holding(self, node: str) -> tuple[Placeholder, ...]:
         """Returns the records whose Pods are on a Node, or may yet be bound there."""
@@ -181,9 +181,9 @@ class Ledger:
         if not self._view.gives_grace:
             return {}
         return {
-            p.pod.uid: p.job.id
+            p.uid: p.job.id
             for p in self._records.of(State.BOUND)
-            if p.job.id is not None and not p.pod.leaving and self._view.has_grace(p.pod.request.job)
+            if p.job.id is not None and not p.leaving and self._view.has_grace(p.request.job)
         }
 
     def waits(self) -> bool:
@@ -228,17 +228,18 @@ class Ledger:
         after = after_outcome(record, event, self._context())
         if isinstance(event.effect, ReportWaiting):
             # If the Pod still waits for that later, it is told again.
-            self._to_tell_again[record.pod.uid] = self._now + self._rules.telling_again
-            self._to_tell_again.move_to_end(record.pod.uid)
+            self._to_tell_again[record.uid] = self._now + self._rules.telling_again
+            self._to_tell_again.move_to_end(record.uid)
         self._settle(after)
 
     def _recovered(self, event: Recovered) -> None:
-        record, stray = recovered(event.pod, event.jobs, self._context())
+        record, orphans = recovered(event.pods, event.jobs, self._context())
         if record is not None:
             self._settle(record)
-        for job in stray:
-            pod = event.pod._replace(uid=f"{event.pod.uid}#{job.id}")
-            self._settle(_stray(pod, job.id, self._now, ours=True))
+        first = event.pods[0]
+        for job in orphans:
+            orphan = Placeholder.of_orphan(first.workload, job.id, self._now)
+            self._settle(orphan._replace(request=first.request).with_job(owned=True))
 
     def _orphan(self, event: OrphanFound) -> None:
         key = event.key
@@ -251,40 +252,38 @@ class Ledger:
                 return
             if record.state is State.SEEN or record.job.id == event.job_id:
                 return  # it has that job, or will find it under the id that it asks for
-        pod = Pod(f"{key.uid}#{event.job_id}", key.namespace, key.name, "", _NOTHING)
-        stray = _stray(pod, event.job_id, self._now, ours=False)
+        workload = Workload(key.uid, key.namespace, key.name)
+        orphan = Placeholder.of_orphan(workload, event.job_id, self._now)._replace(unseen=True)
         # It may end before it is read again: until then nobody else would know of its Pod's containers.
-        self._settle(still_held(stray, event.job, self._context()) if event.job else stray)
+        self._settle(still_held(orphan, event.job, self._context()) if event.job else orphan)
 
     def _is_kept_back(self, record: Placeholder) -> bool:
         return record.state is State.SEEN and kept_back(record, self._now) is not None
 
     def _pod_observed(self, event: PodObserved) -> None:
-        pod = event.pod
-        record = self._records.get(pod.uid)
-        if record is not None and record.member.unlisted:  # here it is
-            self._eviction_limiter.forget(pod.uid)
+        pod, uid = event.pod, event.pod.workload.uid
+        record = self._records.get(uid)
+        if record is not None and record.unlisted:  # here it is
+            self._eviction_limiter.forget(uid)
             if record.throttled:  # its Pod is to be deleted all the same: it asks anew
                 record = record.with_retry(not_before=0.0)
         if record is not None and is_back(record, pod):
-            self._forget(pod.uid)
+            self._forget(uid)
             record = None
         if record is not None or not pod.finished:
-            self._settle(after_pod(record or self._seen(pod), pod, self._context()))
-        if record is not None and record.pod.touch != pod.touch:
-            self._hasten(pod.uid, self._rules.retry_touched)
-
-    def _seen(self, pod: Pod) -> Placeholder:
-        return Placeholder(Member(pod), since=self._now, first_seen=self._now, attempt=pod.attempt)
+            self._settle(after_pod(record or Placeholder.of(pod, self._now), pod, self._context()))
+        member = None if record is None else record.member(pod.uid)
+        if member is not None and member.pod.touch != pod.touch:
+            self._hasten(uid, self._rules.retry_touched)
 
     def _pod_vanished(self, event: PodVanished) -> None:
-        record = self._records.get(event.uid)
+        record = self._records.of_pod(event.uid)
         if record is None:
             return
         if event.seen:
-            self._settle(after_deletion(record, event.last, self._now))
+            self._settle(after_deletion(record, event.uid, event.last, self._now))
         else:
-            self._settle(after_absence(record, self._now))
+            self._settle(after_absence(record, event.uid, self._now))
 
     def _jobs_polled(self, event: JobsPolled) -> None:
         at = self._context()
@@ -312,7 +311,7 @@ class Ledger:
             self._hasten(uid, self._rules.retry[0])
         self._to_review |= dict.fromkeys(refused)
         waiting = self._records.of(State.QUEUED)
-        self._to_review |= dict.fromkeys(record.pod.uid for record in waiting)
+        self._to_review |= dict.fromkeys(record.uid for record in waiting)
 
     def _regained(self, view: ClusterView) -> set[str]:
         """Returns the Nodes that were refused of late, and may not be any more. kube-scheduler looks at
@@ -370,10 +369,10 @@ class Ledger:
 
     def _review(self, record: Placeholder) -> None:
         match record.state:
-            case State.REFUSED if record.slurm_refuses and self._retries.due(record.pod.uid) is None:
+            case State.REFUSED if record.slurm_refuses and self._retries.due(record.uid) is None:
                 self._settle(record.move(State.SEEN, self._now))
             case State.REFUSED if record.slurm_refuses and is_outdated(record, self._context()):
-                self._hasten(record.pod.uid, self._rules.retry[0])
+                self._hasten(record.uid, self._rules.retry[0])
             case State.QUEUED if is_outdated(record, self._context()):
                 self._settle(record.with_retry(not_before=0.0))
             case State.SEEN | State.SUBMITTING:
@@ -399,7 +398,7 @@ class Ledger:
         if _is_replaced(record):
             self._bury(record)
         record = self._follow(record)
-        uid = record.pod.uid
+        uid = record.uid
         before = self._records.get(uid)
         if record.state is State.DONE and self._now >= record.retry.not_before:
             self._forget(uid)
@@ -415,13 +414,13 @@ class Ledger:
         avoiding = record.rejections.nodes and record.state not in _PLACED
         (self._avoiding.add if avoiding else self._avoiding.discard)(uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
-            self._reopen(record.pod.node)
-        if record.member.lingers_until and record.job.over:
+            for member in record.members:
+                self._reopen(member.pod.node)
+        if record.lingering and record.job.over:
             self._delay_binding(record.holds)
-        if record.member.unlisted and (
-            record.job.over or self._eviction_limiter.passes(record, self._now)
-        ):
-            self._settle(after_end(record, self._now, MISSED))
+        missed = record.unlisted
+        if missed and (record.job.over or self._eviction_limiter.passes(record, self._now)):
+            self._settle(after_missed(record, self._now))
 
     def _forget(self, uid: str) -> None:
         if (record := self._records.get(uid)) is not None:
@@ -438,12 +437,12 @@ class Ledger:
         why = kept_back(record, self._now) if record.state is State.SEEN else None
         self._in_vain.note(record, why)
         if why is not None:
-            self._windows.forget(record.pod.uid)
+            self._windows.forget(record.uid)
         else:
             self._windows.follow(partition, record, self._now)
 
     def _note_move(self, before: Placeholder | None, record: Placeholder) -> None:
-        uid = record.pod.uid
+        uid = record.uid
         self._eviction_limiter.forget(uid)
         if not record.slurm_refuses:
             self._retries.leave(uid)
@@ -472,48 +471,49 @@ class Ledger:
             case State.SEEN:
                 why_not = _refusal(record)
                 return self._in_line(record) if why_not is None else refused(record, why_not, now)
-            case State.REFUSED if (
-                record.forbidden_because is not None and now >= record.forbidden_because.until
-            ):
+            case State.REFUSED if record.forbidden_because and now >= record.forbidden_because.until:
                 return self._follow(record.move(State.SEEN, now)._replace(forbidden_because=None))
             case State.REFUSED if record.slurm_refuses:
                 return self._until_retried(record)
             case State.DONE if not record.retry.not_before:  # no job was made: nothing can come back
                 return record.with_retry(not_before=now)
-            case State.RELEASING if (
-                record.job.over and not record.retry.in_flight and not record.member.lingers_until
-            ):
+            case State.RELEASING if _is_released(record):
                 until = now + rules.tombstone
                 return record.move(State.DONE, now, cause=record.cause).with_retry(not_before=until)
             case State.REPLACING if _is_replaced(record):
-                # It may be refused by now, or placed by another replica.
-                begun = next_attempt(record, now)
-                return self._follow(after_pod(begun, begun.pod, self._context()))
+                return self._follow(self._begin_anew(record))
             case State.ALLOCATED if record.unbound_by < inf:
                 return self._until_bound(record)
         return record
 
-    def _delay_binding(self, node: str | None) -> None:
+    def _begin_anew(self, record: Placeholder) -> Placeholder:
+        """Its Pods may be refused by now, or placed by another replica."""
+        record = next_attempt(record, self._now)
+        for member in record.members:
+            record = after_pod(record, member.pod, self._context())
+        return record
+
+    def _delay_binding(self, nodes: Iterable[str]) -> None:
         """Gives those that are to be bound beside containers the time that these take."""
-        for each in self._records.holding(node) if node else ():
+        for each in [each for node in nodes for each in self._records.holding(node)]:
             if each.state is State.ALLOCATED:
                 self._settle(each)
 
     def _until_bound(self, record: Placeholder) -> Placeholder:
         """No Pod is bound beside containers that outlive another and its job (`Binder`): the deadline
         begins anew when they have ended."""
-        clear = self._clear_at(record.holds) if record.holds else 0.0
+        clear = max(map(self._clear_at, record.holds), default=0.0)
         if clear > self._now:
             by = max(record.unbound_by, clear + self._rules.unbound_deadline)
             return record._replace(unbound_by=by)
-        if record.awaits_volume:
+        if any(each.awaits_volume for each in record.members):
             by = max(record.unbound_by, record.since + self._rules.volume_deadline)
             record = record._replace(unbound_by=by)
         due = self._now >= record.unbound_by and not record.retry.in_flight
         return give_back(record, self._context()) if due else record
 
     def _until_retried(self, record: Placeholder) -> Placeholder:
-        uid = record.pod.uid
+        uid = record.uid
         before = self._records.get(uid)
         if before is None or before.state is not State.REFUSED:
             self._retries.refuse(record, self._now)
@@ -531,31 +531,26 @@ class Ledger:
             return record if soon and told is None else record._replace(cause=why)
         if told is None or told.reason not in REASONS:
             return record
-        self._tell_soon(record.pod.uid)
+        self._tell_soon(record.uid)
         return record._replace(cause=None)
 
     def _bury(self, record: Placeholder) -> None:
         """Leaves a tombstone for the job of an attempt that is over: it may come back."""
         if record.job.id is None:  # it had none
             return
-        pod = record.pod._replace(uid=f"{record.pod.uid}#{record.job.id}")
+        uid = orphan_uid(record.workload, record.job.id)
         until = self._now + self._rules.tombstone
-        self._settle(
-            record._replace(state=State.DONE, since=self._now)
-            .with_member(pod=pod)
-            .with_retry(not_before=until)
-        )
+        buried = record._replace(uid=uid, members=(), state=State.DONE, since=self._now)
+        self._settle(buried.with_retry(not_before=until))
 
     def _emit(self, record: Placeholder) -> Placeholder:
-        if record.member.unlisted:  # there is nobody to write to
+        if record.unlisted:  # there is nobody to write to
             return record
         if record.retry.is_due(self._now):
             record = self._emit_step(record)
-        quiet = record.member.reporting or self._now < record.member.quiet_until
-        word = None if quiet else next_report(record)
-        if word is not None:
-            self._effects.append(word)
-            record = record.with_member(reporting=True)
+        while (report := next_report(record, self._now)) is not None:
+            self._effects.append(report)
+            record = record.with_member(report.pod, reporting=True)
         return record
 
     def _emit_step(self, record: Placeholder) -> Placeholder:
@@ -589,13 +584,13 @@ class Ledger:
         deletes = isinstance(step, EvictPod) or (isinstance(step, CancelJob) and record.unseen)
         if deletes and not self._eviction_limiter.passes(record, self._now):  # told one after the other
             told_at = self._now + self._eviction_limiter.held * self._rules.telling_interval
-            return record.with_member(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
+            return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
 
     def _clear_at(self, node: str) -> float:
         """Returns when the last containers have ended on a Node whose Pod and job are both over."""
         lingering = self._records.lingering(node)
-        return max((each.member.lingers_until for each in lingering if each.job.over), default=0.0)
+        return max((each.lingers_until for each in lingering if each.job.over), default=0.0)
 
     def _ask_why(self, record: Placeholder, step: ReadJob) -> Placeholder:
         """It may take its time among very many of its kind: the record moves on meanwhile."""
@@ -609,13 +604,13 @@ class Ledger:
         noted = () if before is None else _dues(before)
         for due in _dues(record):
             if self._now < due < inf and due not in noted:
-                heapq.heappush(self._wakes, (due, record.pod.uid))
+                heapq.heappush(self._wakes, (due, record.uid))
 
     # Turns
 
     def _partition(self, record: Placeholder) -> str:
         """Returns the partition whose window it is in; a list of them ("a,b") has one of its own."""
-        name = self._view.partition_name(record.pod.request.job.partition)
+        name = self._view.partition_name(record.request.job.partition)
         return ",".join(sorted(set(name.split(",")))) if "," in name else name
 
     def _pause(self, record: Placeholder) -> float:
@@ -637,7 +632,7 @@ class Ledger:
         return begun.submitted_as(self._rules.cluster, self._rules.ids, record.job.attempt_try)
 
     def _is_fast(self, record: Placeholder, partition: str) -> bool:
-        job = record.pod.request.job
+        job = record.request.job
         return (
             self._rules.fast_path
             and record.job.attempt_try == 0
@@ -657,31 +652,25 @@ class Ledger:
         while self._next_of(self._to_tell_again) <= self._now:
             uid, _ = self._to_tell_again.popitem(last=False)
             record = self._records.get(uid)
-            word = None if record is None else report_again(record)
-            if record is not None and word is not None:
+            for report in () if record is None else reports_again(record):
                 self._told_at = self._now
-                self._effects.append(word)
-                self._records.put(record.with_member(reporting=True))
+                self._effects.append(report)
+                self._records.put(self._records[uid].with_member(report.pod, reporting=True))
 
     def _tell_of(self, to_tell: OrderedDict[str, float]) -> None:
         while self._next_of(to_tell) <= self._now:
             record = self._records.get(to_tell.popitem(last=False)[0])
             if record is not None and record.state is State.SEEN and record.cause is None:
                 self._told_at = self._now
-                self._settle(record._replace(cause=self._windows.why(record.pod.uid)))
+                self._settle(record._replace(cause=self._windows.why(record.uid)))
             elif record is not None and record.slurm_refuses:
                 self._told_at = self._now
                 self._settle(record)
 
 
-def _stray(pod: Pod, job_id: int, now: float, *, ours: bool) -> Placeholder:
-    """Returns the record of a job that no Pod is placed by: it is to be ended."""
-    return Placeholder(Member(pod), State.RELEASING, since=now, job=JobTracking(id=job_id, owned=ours))
-
-
 def _refusal(record: Placeholder) -> Refusal | None:
     """Returns why its Pod cannot be placed as it is."""
-    problems = record.pod.request.problems
+    problems = record.request.problems
     return Refusal("; ".join(problems)) if problems else record.forbidden_because
 
 
@@ -690,17 +679,17 @@ def _dues(record: Placeholder) -> tuple[float, ...]:
     waits = record.retry.in_flight or record.retry.waits is not Waits.FOR_TIME
     due = inf if waits else record.retry.not_before
     again = inf if record.forbidden_because is None else record.forbidden_because.until
-    dues = (
-        record.member.quiet_until,
-        record.unbound_by,
-        record.member.lingers_until,
-        record.rejections.rests_until,
-    )
-    return due, again, *dues
+    quiet = (each.quiet_until for each in record.members)
+    dues = record.unbound_by, record.lingers_until, record.rejections.rests_until
+    return due, again, *dues, *quiet
+
+
+def _is_released(record: Placeholder) -> bool:
+    return record.job.over and not record.retry.in_flight and not record.lingering
 
 
 def _is_replaced(record: Placeholder) -> bool:
-    done = record.member.write_done and record.job.over and not record.retry.in_flight
+    done = record.write_done and record.job.over and not record.retry.in_flight
     return record.state is State.REPLACING and done
 
 

@@ -17,6 +17,7 @@ from extender.placement.condition_reason import ConditionReason
 from extender.placement.placeholder import Placeholder
 from extender.placement.ranking import Ranking
 from extender.request.pod import Pod
+from slurm_client.model import JobSpec
 
 Turn = tuple[int, str, str]
 _LONGEST_RESTS = 15  # a line that is refused again and again rests so many times as long as at first
@@ -42,13 +43,13 @@ class Owner(NamedTuple):
     reservation: str | None
 
     @classmethod
-    def of(cls, pod: Pod) -> Self:
-        """Returns whose a Pod's job is. The order of names in a list ("a,b") makes no other owner, nor
-        does the case of an account or a QOS (Slurm's assoc_mgr compares both without it)."""
-        job = pod.request.job
-        namespace = pod.namespace if job.user_id is None else None
+    def of(cls, namespace: str, job: JobSpec) -> Self:
+        """Returns whose a job for a Pod of this namespace is. The order of names in a list ("a,b") makes
+        no other owner, nor does the case of an account or a QOS (Slurm's assoc_mgr compares both
+        without it)."""
         account, qos = job.account and job.account.lower(), job.qos and job.qos.lower()
-        return cls(job.user_id, namespace, account, _in_order(qos), _in_order(job.reservation))
+        own = namespace if job.user_id is None else None
+        return cls(job.user_id, own, account, _in_order(qos), _in_order(job.reservation))
 
 
 def _in_order(names: str | None) -> str | None:
@@ -57,7 +58,7 @@ def _in_order(names: str | None) -> str | None:
 
 def kind_of(placeholder: Placeholder) -> Hashable:
     """Returns what Slurm's limits, and the nodes that are open to a Pod, depend on besides its owner."""
-    request = placeholder.pod.request
+    request = placeholder.request
     job = request.job
     size = job.cpus, job.memory_mb, job.gres, job.nodes, job.time_limit_minutes, job.shared
     nodes = job.required_nodes, job.excluded_nodes, job.constraints, request.constraints.signature

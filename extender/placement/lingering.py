@@ -10,7 +10,6 @@ watches cannot be known, nor for the next leader what lingers without a job.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from math import ceil
 
 from extender.placement.config import Context
@@ -27,17 +26,16 @@ _SAID = re.compile(_WORDS.format(r"(\d{1,4})") + rf"(?:{SEPARATOR}|\Z)")
 def lingering(placeholder: Placeholder, last: Pod, now: float) -> Placeholder:
     """Returns the record of a Pod that is gone; `last` is its last version."""
     seconds = last.lingers_s
-    if not seconds or placeholder.job.id is None:
+    if not seconds or last.node is None or placeholder.job.id is None:
         return placeholder
-    pod = last._replace(request=placeholder.pod.request)
-    return placeholder.with_member(pod=pod, lingers_until=now + seconds)
+    return placeholder._replace(lingering=(*placeholder.lingering, (last.node, now + seconds)))
 
 
 def hold(placeholder: Placeholder, job_id: int, now: float) -> HoldJob:
     """Returns the effect that leaves the words on its job: before those of the Pod's author, who could
     leave no room for them."""
-    words = _WORDS.format(ceil(placeholder.member.lingers_until - now))
-    return HoldJob(placeholder.pod.uid, job_id, after_words(words, placeholder.pod.request.job.comment))
+    words = _WORDS.format(ceil(placeholder.lingers_until - now))
+    return HoldJob(placeholder.uid, job_id, after_words(words, placeholder.request.job.comment))
 
 
 def still_held(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
@@ -45,17 +43,15 @@ def still_held(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     earlier leader said, once more. Whoever owns a job, or asked for it, may have written its comment: no
     Pod's containers may run for longer than the rule of its grace lets them."""
     said = _SAID.match(job.comment)
-    node = at.view.node_of(job.nodes[0]) if said and job.nodes else None
-    if said is None or node is None:
+    nodes = [node.name for name in job.nodes if (node := at.view.node_of(name))] if said else []
+    if said is None or not nodes:
         return placeholder
     until = at.now + min(float(said[1]), at.rules.leaves_within)
-    request = placeholder.pod.request
-    own = replace(request.job, comment=job.comment[said.end() :] or None)
-    pod = placeholder.pod._replace(node=node.name, request=replace(request, job=own))
-    return placeholder.with_member(pod=pod, lingers_until=until, write_done=True)
+    held = placeholder._replace(lingering=tuple((name, until) for name in nodes))
+    return held.with_comment(job.comment[said.end() :])
 
 
 def over(placeholder: Placeholder, now: float) -> Placeholder:
     """Returns the record, without the time that its containers had where that is over."""
-    past = 0.0 < placeholder.member.lingers_until <= now
-    return placeholder.with_member(lingers_until=0.0).with_retry(not_before=0.0) if past else placeholder
+    past = 0.0 < placeholder.lingers_until <= now
+    return placeholder._replace(lingering=()).with_retry(not_before=0.0) if past else placeholder

@@ -1,19 +1,23 @@
-"""One Pod of a workload: what Kubernetes shows of it, and what has been written there."""
+"""A Pod of a workload: what Kubernetes shows of it, and how far the writes to it have come."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Self
 
 from extender.placement.condition_reason import ConditionReason
+from extender.placement.states import State
 from extender.request.pod import Pod
+from wellknown.allocation import Allocation
 
 _CONFLICTS = 3  # others that write to a Pod cross with us now and then, but not again and again
 
 
 class Member(NamedTuple):
-    """A Pod, and how far the writes to it have come."""
+    """One Pod, its part of what Slurm granted, and what has been written onto it."""
 
     pod: Pod
+    slot: Allocation | None = None
+    """The Pod's part of what Slurm granted to its workload."""
     write_done: bool = False
     """What the placeholder's state has to write onto the Pod is there."""
     conflicts: tuple[str, ...] = ()
@@ -22,9 +26,6 @@ class Member(NamedTuple):
     """Since the allocation was written the Pod was seen without a rejection of it: one is news now."""
     unlisted: bool = False
     """The Pod was not among all Pods when they were last listed: nobody has seen it being deleted."""
-    lingers_until: float = 0.0
-    """How long containers of the Pod, which is gone, may still run: until then its job is not ended, and
-    whatever becomes of the job it holds its Node. 0 where they have ended."""
     said: str = ""
     """What kube-scheduler last said of Nodes that it rejects."""
     shown: ConditionReason | None = None
@@ -40,6 +41,32 @@ class Member(NamedTuple):
         """Tells whether somebody else wrote to the Pod just before us, again and again."""
         return len(self.conflicts) == _CONFLICTS
 
+    @property
+    def kept_unbound(self) -> bool:
+        """Tells whether the Pod cannot be bound though the next attempt cannot be written onto it. A Pod
+        with a gate cannot be bound; a gate that was lifted never returns; and what we may have sent
+        before to lift it names an older version than those that came and had it still."""
+        return self.outwritten and self.pod.gated
+
+    @property
+    def awaits_volume(self) -> bool:
+        """Tells whether a volume is being made for the Pod on the Node that Slurm has allocated."""
+        return self.slot is not None and self.pod.provisioned_on == self.slot.node
+
+    def rejects(self, job_id: int | None) -> bool:
+        """Tells whether kube-scheduler will not have the Node that a job has, as far as the Pod says."""
+        offered = self.pod.offered
+        return self.pod.unschedulable or (offered is not None and offered.job_id == job_id)
+
+    def node_in(self, state: State) -> str | None:
+        """Returns the Node where the Pod is, or may yet be bound, in this state. Once the next attempt
+        is written, an older Binding is refused: the Pod has another version. Another replica may have
+        placed that attempt."""
+        slot = self.slot
+        if state is State.REPLACING and self.write_done:
+            slot = self.pod.allocation if self.pod.allocation != slot else None
+        return self.pod.node or (slot.node if slot else None)
+
     def after_conflict(self, version: str) -> Self:
         """Returns it after a write failed, since the Pod is not in this version any more."""
         if version in self.conflicts:  # the news of another is late
@@ -48,4 +75,4 @@ class Member(NamedTuple):
 
     def in_another_state(self) -> Self:
         """Returns it with nothing of what belonged to the state that its placeholder has left."""
-        return self._replace(write_done=False, conflicts=(), rejection_cleared=False, lingers_until=0.0)
+        return self._replace(write_done=False, conflicts=(), rejection_cleared=False)

@@ -6,6 +6,7 @@ and a restart continues like any other moment.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from extender.placement.avoided import NODE_REFUSED, node_refused
@@ -26,6 +27,7 @@ from extender.placement.events import (
 )
 from extender.placement.job_end import CANCELLED
 from extender.placement.lingering import hold
+from extender.placement.member import Member
 from extender.placement.on_outcome import REPEATEDLY
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
@@ -40,26 +42,35 @@ BEFORE_ALL = 0xFFFFFF00
 
 def next_effect(placeholder: Placeholder, at: Context) -> Effect | None:
     """Returns the effect that moves a placeholder on now; None where something must happen first."""
-    uid, job_id = placeholder.pod.uid, placeholder.job.id
+    uid, job_id = placeholder.uid, placeholder.job.id
     match placeholder.state:
         case State.SUBMITTING if job_id is not None:
-            return (
-                ReadJob(uid, job_id) if placeholder.job.must_read else _submit(placeholder, job_id, at)
-            )
+            must_read = placeholder.job.must_read
+            return ReadJob(uid, job_id) if must_read else _submit(placeholder, job_id, at)
         case State.QUEUED if job_id is not None:
             return _exclude(placeholder, job_id, at) or ReadJob(uid, job_id, for_words=True)
         case State.ALLOCATED if job_id is not None:
             return _towards_binding(placeholder, job_id, at)
         case State.BOUND if job_id is not None:
             return _of_bound(placeholder, job_id, at)
-        case State.REPLACING if not placeholder.member.write_done and not _is_ended_first(placeholder):
-            return WriteAttempt(uid, placeholder.pod, placeholder.attempt + 1, _why_over(placeholder))
+        case State.REPLACING if not placeholder.write_done and not _is_ended_first(placeholder):
+            member = _first(placeholder.members, lambda each: each.write_done)
+            following = placeholder.attempt + 1
+            return member and WriteAttempt(uid, member.pod, following, _why_over(placeholder))
         case State.REPLACING | State.RELEASING if job_id is not None and not placeholder.job.over:
             # What is ended by mistake cannot be given back (invariant I5).
             return _end(placeholder, job_id, at)
-        case State.EVICTING if placeholder.cause is not None and not _is_going(placeholder):
-            return _evict(placeholder, placeholder.cause)
+        case State.EVICTING if placeholder.cause is not None:
+            member = _first(placeholder.members, _is_going)
+            return member and _evict(placeholder, member, placeholder.cause)
     return None
+
+
+def _first(members: Iterable[Member], is_done: Callable[[Member], bool]) -> Member | None:
+    """Returns the member whose turn it is, of those that are not done: one that is not written yet comes
+    before one whose write has shown no effect."""
+    left = [each for each in members if not is_done(each)]
+    return next((each for each in left if not each.write_done), left[0] if left else None)
 
 
 def _why_over(placeholder: Placeholder) -> ConditionReason | None:
@@ -74,14 +85,18 @@ def _is_ended_first(placeholder: Placeholder) -> bool:
     return placeholder.kept_unbound and placeholder.job.id is not None and not placeholder.job.over
 
 
-def _evict(placeholder: Placeholder, cause: ConditionReason) -> EvictPod:
+def _is_going(member: Member) -> bool:
+    return member.write_done and member.pod.leaving
+
+
+def _evict(placeholder: Placeholder, member: Member, cause: ConditionReason) -> EvictPod:
     """A Pod that others write to all the time is deleted however they have changed it: if it is bound it
     stays so, and nothing that can be written onto it gives it its job back. One that is not bound may
     have been placed anew by another replica, which has numbered that."""
-    pod, late = placeholder.pod, placeholder.member.outwritten
+    pod, late = member.pod, member.outwritten
     bound = pod.node is not None
     return EvictPod(
-        pod.uid,
+        placeholder.uid,
         pod,
         cause,
         in_any_version=late and bound,
@@ -91,80 +106,92 @@ def _evict(placeholder: Placeholder, cause: ConditionReason) -> EvictPod:
 
 
 def _end(placeholder: Placeholder, job_id: int, at: Context) -> Effect | None:
-    if not placeholder.job.owned or (placeholder.job.misnamed and placeholder.job.name is None):
-        return ReadJob(placeholder.pod.uid, job_id)
-    if placeholder.member.lingers_until:
-        return None if placeholder.member.write_done else hold(placeholder, job_id, at.now)
+    job = placeholder.job
+    if not job.owned or (job.misnamed and job.name is None):
+        return ReadJob(placeholder.uid, job_id)
+    if placeholder.lingering:
+        return None if placeholder.write_done else hold(placeholder, job_id, at.now)
     # Whoever goes on renaming it does not keep it: it was read each time, with its key.
-    proven = placeholder.job.identity is not None and placeholder.job.misnamed >= REPEATEDLY
+    proven = job.identity is not None and job.misnamed >= REPEATEDLY
     name = None if proven else placeholder.called
     first = _is_ended_first(placeholder)
-    return CancelJob(placeholder.pod.uid, job_id, name, _last_words(placeholder), says_first=first)
+    return CancelJob(placeholder.uid, job_id, name, _last_words(placeholder), says_first=first)
 
 
 def _last_words(placeholder: Placeholder) -> str:
     """What a job's comment is to say once it is cancelled."""
-    pod, cause = placeholder.pod, placeholder.cause
+    comment, cause = placeholder.request.job.comment, placeholder.cause
+    why = cause.message if cause else _NO_WORDS
     if _is_ended_first(placeholder):  # nothing else tells a later leader that nobody else ended it
-        return replaced_in_words(cause.message if cause else _NO_WORDS, pod.request.job.comment)
-    words = pod.end or (cause.message if cause else _NO_WORDS)
-    return with_words(pod.request.job.comment, words)
+        return replaced_in_words(why, comment)
+    ends = (each.pod.end for each in placeholder.members if each.pod.end)
+    return with_words(comment, next(ends, why))
 
 
 def _towards_binding(placeholder: Placeholder, job_id: int, at: Context) -> Effect | None:
-    if placeholder.allocation is None or placeholder.job.unverified:
-        return ReadJob(placeholder.pod.uid, job_id)
-    if not placeholder.member.write_done:
-        return _write_allocation(placeholder, placeholder.allocation, at)
-    if placeholder.member.rejection_cleared and placeholder.node_rejected:
-        return CheckDepartures(placeholder.pod.uid, placeholder.allocation.node)
+    if not placeholder.granted or placeholder.job.unverified:
+        return ReadJob(placeholder.uid, job_id)
+    for member in placeholder.members:
+        if not member.write_done and member.slot is not None and member.pod.node is None:
+            return _write_allocation(placeholder, member, member.slot, at)
+    for member in placeholder.members:
+        if member.rejection_cleared and member.rejects(job_id) and member.slot is not None:
+            return CheckDepartures(placeholder.uid, member.slot.node)
     return None
-
-
-def _is_going(placeholder: Placeholder) -> bool:
-    return placeholder.member.write_done and placeholder.pod.leaving
 
 
 def _submit(placeholder: Placeholder, job_id: int, at: Context) -> Submit:
     job = replace(
-        placeholder.pod.request.job,
+        placeholder.request.job,
         admin_comment=str(placeholder.key(at.rules.cluster)),
         excluded_nodes=excluded_nodes_of(placeholder, at).nodes,
     )
-    return Submit(placeholder.pod.uid, job_id, job, placeholder.job.immediate)
+    return Submit(placeholder.uid, job_id, job, placeholder.job.immediate)
 
 
 def _of_bound(placeholder: Placeholder, job_id: int, at: Context) -> Effect | None:
     if placeholder.job.lost:
         return _submit_again(placeholder, job_id, at)
     if placeholder.job.unverified:
-        return ReadJob(placeholder.pod.uid, job_id)
-    pod, attempt = placeholder.pod, placeholder.attempt
-    named = pod.job_id in (None, job_id) and pod.attempt == attempt
-    return None if named else RecordJobId(pod.uid, pod, job_id, attempt)
+        return ReadJob(placeholder.uid, job_id)
+    attempt = placeholder.attempt
+
+    def is_named(member: Member) -> bool:
+        return member.pod.job_id in (None, job_id) and member.pod.attempt == attempt
+
+    member = _first(placeholder.members, is_named)
+    return member and RecordJobId(placeholder.uid, member.pod, job_id, attempt)
 
 
 def _submit_again(placeholder: Placeholder, job_id: int, at: Context) -> Submit | None:
     """The job of a Pod that runs goes where the Pod is, whatever Kubernetes would say to a new one. If
     Slurm has given the node away meanwhile the job waits, and the Pod runs on (`on_job`)."""
-    node = at.view.nodes.get(placeholder.pod.node or "")
-    if node is None or placeholder.pod.request.problems:
+    nodes = [at.view.nodes.get(each.pod.node or "") for each in placeholder.members]
+    where = tuple(node.slurm_name for node in nodes if node is not None)
+    if len(where) < len(nodes) or placeholder.request.problems:
         return None
-    key, where = str(placeholder.key(at.rules.cluster)), (node.slurm_name,)
-    asked = placeholder.pod.request.job
-    job = replace(asked, admin_comment=key, required_nodes=where, excluded_nodes=(), priority=BEFORE_ALL)
-    return Submit(placeholder.pod.uid, job_id, job, immediate=False)
+    job = replace(
+        placeholder.request.job,
+        admin_comment=str(placeholder.key(at.rules.cluster)),
+        nodes=len(where),
+        required_nodes=where,
+        excluded_nodes=(),
+        priority=BEFORE_ALL,
+    )
+    return Submit(placeholder.uid, job_id, job, immediate=False)
 
 
 def _exclude(placeholder: Placeholder, job_id: int, at: Context) -> ExcludeNodes | None:
     if not is_outdated(placeholder, at):
         return None
-    return ExcludeNodes(placeholder.pod.uid, job_id, excluded_nodes_of(placeholder, at).nodes)
+    return ExcludeNodes(placeholder.uid, job_id, excluded_nodes_of(placeholder, at).nodes)
 
 
-def _write_allocation(placeholder: Placeholder, allocation: Allocation, at: Context) -> WriteAllocation:
-    pod = placeholder.pod
-    told = placeholder.member.shown is not None or pod.told_to_wait
+def _write_allocation(
+    placeholder: Placeholder, member: Member, slot: Allocation, at: Context
+) -> WriteAllocation:
+    pod = member.pod
+    told = member.shown is not None or pod.told_to_wait
     nominate = told or pod.looked_at or len(at.view.nodes) >= at.rules.nominate_from
-    heard_at = placeholder.since if told and pod.allocation != allocation else None
-    return WriteAllocation(pod.uid, pod, allocation, nominate, heard_at)
+    heard_at = placeholder.since if told and pod.allocation != slot else None
+    return WriteAllocation(placeholder.uid, pod, slot, nominate, heard_at)

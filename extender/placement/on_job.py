@@ -86,8 +86,9 @@ def ended(placeholder: Placeholder, state: JobState, at: Context) -> Placeholder
     cause = end_of(placeholder.job.id, state)
     unbound = placeholder.state is not State.BOUND
     again = unbound and (state.base in PLACE_AGAIN or not state.ended)
-    to = State.REPLACING if again else State.EVICTING
-    return placeholder.move(to, at.now, cause=cause).with_job(over=state.ended)
+    if again:
+        return placeholder.replaced(at.now, cause).with_job(over=state.ended)
+    return placeholder.move(State.EVICTING, at.now, cause=cause).with_job(over=state.ended)
 
 
 def after_grace(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
@@ -95,7 +96,7 @@ def after_grace(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     start of the job's GraceTime: it may need all of that for its own grace. Slurm never calls a
     preemption off, nor lets anybody put its end off (24.11, 26.05)."""
     bound = placeholder.state is State.BOUND and placeholder.job.id == job.id
-    if not bound or placeholder.pod.leaving or job.preempt_time is None or not job.state.running:
+    if not bound or placeholder.leaving or job.preempt_time is None or not job.state.running:
         return placeholder
     told = f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun"
     cause = ConditionReason(PREEMPTED, told)
@@ -109,8 +110,8 @@ def lost(placeholder: Placeholder, at: Context) -> Placeholder:
             return placeholder.move(State.SUBMITTING, at.now).with_job(immediate=False)
         case State.ALLOCATED:
             cause = ConditionReason(LOST.reason, f"Slurm job {placeholder.job.id} {LOST.message}")
-            return placeholder.move(State.REPLACING, at.now, cause=cause).with_job(over=True, lost=True)
-        case State.BOUND if not placeholder.pod.leaving:
+            return placeholder.replaced(at.now, cause).with_job(over=True, lost=True)
+        case State.BOUND if not placeholder.leaving:
             return placeholder if placeholder.job.lost else to_ask_again(placeholder)
         case State.REPLACING:  # its Binding may yet arrive
             return _over(placeholder, at).with_job(lost=True)

@@ -64,15 +64,15 @@ def _after_show(
     placeholder: Placeholder, effect: ReportWaiting, result: Any, at: Context
 ) -> Placeholder:
     """What could not be told is told later: a message is not worth a hurry."""
-    placeholder = placeholder.with_member(reporting=False)
+    placeholder = placeholder.with_member(effect.pod, reporting=False)
+    pause = at.rules.reason_interval
     if not isinstance(result, Failure):
-        told = placeholder.with_member(shown=effect.cause)
-        changes = effect.cause.reason == NO_ELIGIBLE_NODE  # with each Node
-        return told.with_member(quiet_until=at.now + at.rules.reason_interval) if changes else told
-    stale = result.remedy is Remedy.FRESHER
-    return placeholder.with_member(
-        quiet_until=at.now + (at.rules.settle if stale else at.rules.reason_interval)
-    )
+        placeholder = placeholder.with_member(effect.pod, shown=effect.cause)
+        if effect.cause.reason != NO_ELIGIBLE_NODE:  # which changes with each Node
+            return placeholder
+    elif result.remedy is Remedy.FRESHER:
+        pause = at.rules.settle
+    return placeholder.with_member(effect.pod, quiet_until=at.now + pause)
 
 
 def _after_words(placeholder: Placeholder, effect: ReadJob, result: Any, at: Context) -> Placeholder:
@@ -100,28 +100,40 @@ def _after_success(placeholder: Placeholder, effect: Effect, result: Any, at: Co
         return _taken(placeholder, effect, result, at)
     if isinstance(effect, ExcludeNodes):
         return placeholder.with_job(excluded=effect.nodes).with_retry(failures=0)
-    if _stale(placeholder, effect):
-        return placeholder
+    return placeholder if _stale(placeholder, effect) else _done(placeholder, effect, result, at)
+
+
+def _done(placeholder: Placeholder, effect: Effect, result: Any, at: Context) -> Placeholder:
     if isinstance(effect, CheckDepartures):
         return _looked(placeholder, result, at)
-    return _written(placeholder.with_member(write_done=True).with_retry(failures=0), effect, result, at)
+    placeholder = placeholder.with_retry(failures=0)
+    if isinstance(effect, HoldJob):
+        return placeholder.with_members(write_done=True).with_retry(not_before=at.now)
+    if isinstance(effect, WriteAllocation | WriteAttempt | EvictPod | RecordJobId):
+        placeholder = placeholder.with_member(effect.pod, write_done=True)
+        return _written(placeholder, effect, result, at)
+    return placeholder
 
 
-def _written(placeholder: Placeholder, effect: Effect, result: Any, at: Context) -> Placeholder:
+def _written(
+    placeholder: Placeholder,
+    effect: WriteAllocation | WriteAttempt | EvictPod | RecordJobId,
+    result: Any,
+    at: Context,
+) -> Placeholder:
+    member = placeholder.member(effect.pod.uid)
+    if member is None:
+        return placeholder
     if isinstance(effect, WriteAllocation):
-        pod = _as_written(placeholder.pod, effect.allocation, result)
+        pod = _as_written(member.pod, effect.allocation, result)
+        shown = None if effect.nominate else member.shown  # the condition says something else now
+        written = placeholder.with_member(pod, pod=pod, shown=shown, said="")
         by = at.now + at.rules.unbound_deadline
-        shown = (
-            None if effect.nominate else placeholder.member.shown
-        )  # the condition says something else now
-        return (
-            placeholder._replace(unbound_by=by)
-            .with_member(pod=pod, shown=shown, said="")
-            .with_retry(not_before=0.0)
-        )
+        return written._replace(unbound_by=by).with_retry(not_before=0.0)
     if isinstance(effect, WriteAttempt) and effect.cause is not None:
-        placeholder = placeholder.with_member(shown=effect.cause)
-    return placeholder.with_retry(not_before=at.now + _pause(placeholder, effect, at.rules))
+        placeholder = placeholder.with_member(effect.pod, shown=effect.cause)
+    pause = _pause(placeholder, effect, at.rules) if placeholder.write_done else 0.0
+    return placeholder.with_retry(not_before=at.now + pause)
 
 
 def _pause(placeholder: Placeholder, effect: Effect, rules: PlacementConfig) -> float:
@@ -152,7 +164,8 @@ def _looked(placeholder: Placeholder, vacated_in: float, at: Context) -> Placeho
     A Pod whose deletion is done may still be in kube-scheduler's own view for a moment."""
     if not placeholder.node_rejected:
         return placeholder
-    unheard = placeholder.pod.lacks_room and at.now < placeholder.since + at.rules.hears_within
+    lacks_room = any(each.pod.lacks_room for each in placeholder.members)
+    unheard = lacks_room and at.now < placeholder.since + at.rules.hears_within
     if not vacated_in and unheard and not placeholder.rejections.waiting_for_departures:
         vacated_in = at.rules.settle
     if vacated_in > 0:
@@ -165,7 +178,7 @@ def _looked(placeholder: Placeholder, vacated_in: float, at: Context) -> Placeho
         )
     if placeholder.rejections.waiting_for_departures:
         return (
-            placeholder.with_member(write_done=False, rejection_cleared=False)
+            placeholder.with_members(write_done=False, rejection_cleared=False)
             .with_retry(failures=0)
             .with_rejections(waiting_for_departures=False)
         )
@@ -249,12 +262,14 @@ def _after_conflict(placeholder: Placeholder, effect: Effect, at: Context) -> Pl
     later = placeholder.with_retry(not_before=at.now + 1.0)
     if not isinstance(effect, WriteAllocation | WriteAttempt | EvictPod) or _stale(placeholder, effect):
         return later
-    version = effect.pod.resource_version
-    later = later._replace(member=later.member.after_conflict(version))
+    version, member = effect.pod.resource_version, later.member(effect.pod.uid)
+    if member is None:
+        return later
+    later = later.with_member(member.pod, conflicts=member.after_conflict(version).conflicts)
     if later.state is State.ALLOCATED:
         by = min(later.unbound_by, at.now + at.rules.unbound_deadline)
         later = later._replace(unbound_by=by)
-    fresher = version != later.pod.resource_version
+    fresher = version != member.pod.resource_version
     return later.with_retry(not_before=0.0) if fresher else later
 
 
@@ -307,7 +322,7 @@ def _not_taken(placeholder: Placeholder, failure: Failure, at: Context) -> Place
         # An earlier one has arrived, or may have, for all that is said of this: it is looked for.
         return placeholder.with_job(must_read=True).with_retry(failures=0)
     if failure.remedy is Remedy.CHANGE:
-        values = refused_values(failure, placeholder.pod.request, at)
+        values = refused_values(failure, placeholder.request, at)
         return refused(placeholder, Refusal(f"{_NEVER}: {failure.message}{values}"), at.now)
     if failure.remedy is Remedy.NO_ROOM and placeholder.job.immediate:
         following = placeholder.job.attempt_try + 1

@@ -9,10 +9,12 @@ from extender.placement.config import Context
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import NOT_READY, asking_first
 from extender.placement.lingering import lingering
+from extender.placement.member import Member
 from extender.placement.on_job import to_ask_again
 from extender.placement.placeholder import Placeholder
 from extender.placement.pod_allocation import with_carried
 from extender.placement.states import State
+from extender.request.job_request import Request
 from extender.request.pod import Pod
 
 _WITHOUT_JOB = frozenset({State.SEEN, State.REFUSED})
@@ -23,61 +25,93 @@ _NUMBERED = frozenset({State.BOUND, State.EVICTING})
 """A Pod that is bound gets no other attempt: a number that says so is forged."""
 _OVER = frozenset({State.RELEASING, State.DONE})
 _ASKED = frozenset({State.SUBMITTING, State.QUEUED})
+_UNBOUND = _ASKED | {State.ALLOCATED}
+_BROKEN = "PodOfGroupGone"
 MISSED = "Pod is not among all Pods any more"
 
 
 def after_pod(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """Returns the record after a new version of its Pod was seen."""
-    now, before, placeholder = at.now, placeholder.pod, _with(placeholder, pod)
+    """Returns the record after a new version of one of its Pods was seen, or another of its Pods."""
+    member = placeholder.member(pod.uid)
+    if member is None:
+        return _joined(placeholder, pod, at)
+    now, request = at.now, placeholder.request
+    placeholder = _with(placeholder, member, pod)
     if placeholder.state in _OVER:
         return placeholder
     if pod.finished or (pod.deleting and pod.node is None):
-        return after_end(placeholder, now)
+        return after_end(placeholder, pod.uid, now)
     if pod.attempt > placeholder.attempt:
-        return _overtaken(placeholder, at)
+        return _overtaken(placeholder, pod, at)
     placeholder = with_carried(placeholder, at)
     if pod.node is not None:
-        return _bound(placeholder, pod.node, at)
+        return _bound(placeholder, pod, at)
+    return _unbound(placeholder, pod, member.pod, request, at)
+
+
+def _unbound(
+    placeholder: Placeholder, pod: Pod, before: Pod, request: Request, at: Context
+) -> Placeholder:
+    """`before` and `request`: the Pod's last version, and what was asked for until then."""
+    now = at.now
     if pod.obstacle is not None and placeholder.state in _ASKED:
         return placeholder.move(State.REPLACING, now, cause=ConditionReason(NOT_READY, pod.obstacle))
     if placeholder.unbound_by < inf and before.provisioned_on and not pod.provisioned_on:
         placeholder = placeholder._replace(unbound_by=now + at.rules.unbound_deadline)
-    return _unbound(placeholder, before, at)
+    if placeholder.request != request:
+        return _awaited(_changed(placeholder, request, at), pod)
+    if placeholder.state is State.ALLOCATED and _carries_its_slot(placeholder, pod):
+        return _not_bound(placeholder, pod, before, now)
+    return _awaited(placeholder, pod)
 
 
-def _unbound(placeholder: Placeholder, before: Pod, at: Context) -> Placeholder:
-    pod = placeholder.pod
-    if pod.request != before.request:
-        return _awaited(_changed(placeholder, before, at))
-    if placeholder.state is State.ALLOCATED and pod.allocation == placeholder.allocation:
-        return _not_bound(placeholder, before, at.now)
-    return _awaited(placeholder)
+def _joined(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
+    """A group's next Pod. One that comes when the group has its job already is not one of it."""
+    full = len(placeholder.members) >= placeholder.workload.size
+    over = pod.finished or (pod.deleting and pod.node is None)
+    if placeholder.state not in _WITHOUT_JOB or full or over:
+        return placeholder
+    members = sorted((*placeholder.members, Member(pod)), key=lambda each: each.pod.name)
+    request = placeholder.workload.request([each.pod.request for each in members])
+    before, attempt = placeholder.request, max(placeholder.attempt, pod.attempt)
+    joined = placeholder._replace(members=tuple(members), request=request, attempt=attempt)
+    return _changed(joined, before, at) if request != before else joined
 
 
-def _awaited(placeholder: Placeholder) -> Placeholder:
-    """A write may have waited for this version of the Pod. The breaker, or Slurm, does not."""
+def _awaited(placeholder: Placeholder, pod: Pod) -> Placeholder:
+    """A write may have waited for this version of the Pod. The limiter, or Slurm, does not."""
     writes = placeholder.state in _WRITES and not (placeholder.throttled or placeholder.kept_unbound)
-    if writes and not (placeholder.member.write_done or placeholder.retry.failures):
+    member = placeholder.member(pod.uid)
+    if writes and member is not None and not (member.write_done or placeholder.retry.failures):
         return placeholder.with_retry(not_before=0.0)
     return placeholder
 
 
-def _with(placeholder: Placeholder, pod: Pod) -> Placeholder:
+def _with(placeholder: Placeholder, member: Member, pod: Pod) -> Placeholder:
     """A Pod that is bound runs by what was asked for, whatever is asked, or allowed, from then on.
     Where only an earlier leader knew that, and this one a request that is forbidden, the next counts."""
-    request = placeholder.pod.request
+    request = member.pod.request
     if placeholder.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
-    said = "" if pod.node is not None else pod.refusal or placeholder.member.said
-    return placeholder.with_member(pod=pod, unlisted=False, said=said)
+    said = "" if pod.node is not None else pod.refusal or member.said
+    placeholder = placeholder.with_member(pod, pod=pod, unlisted=False, said=said)
+    if pod.request is request:
+        return placeholder
+    requests = [each.pod.request for each in placeholder.members]
+    return placeholder._replace(request=placeholder.workload.request(requests))
 
 
-def _not_bound(placeholder: Placeholder, before: Pod, now: float) -> Placeholder:
-    """A refusal counts once the Pod was seen without one. What was offered instead comes a moment after
-    the condition, from whichever replica was asked."""
-    if not placeholder.node_rejected:
-        return placeholder.with_member(rejection_cleared=True)
-    pod = placeholder.pod
+def _carries_its_slot(placeholder: Placeholder, pod: Pod) -> bool:
+    member = placeholder.member(pod.uid)
+    return member is not None and pod.allocation == member.slot
+
+
+def _not_bound(placeholder: Placeholder, pod: Pod, before: Pod, now: float) -> Placeholder:
+    """A rejection counts once the Pod was seen without one. What was offered instead comes a moment
+    after the condition, from whichever replica was asked."""
+    member = placeholder.member(pod.uid)
+    if member is None or not member.rejects(placeholder.job.id):
+        return placeholder.with_member(pod, rejection_cleared=True)
     if pod.unschedulable and not before.unschedulable and pod.offered is None:
         return placeholder.with_retry(not_before=max(placeholder.retry.not_before, now + _OFFER_S))
     if pod.offered != before.offered and not placeholder.rejections.waiting_for_departures:
@@ -85,51 +119,81 @@ def _not_bound(placeholder: Placeholder, before: Pod, now: float) -> Placeholder
     return placeholder
 
 
-def _overtaken(placeholder: Placeholder, at: Context) -> Placeholder:
+def _overtaken(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """Another replica has numbered a later attempt: ours is over. Its job is ended if it still lives,
     and the later attempt is taken up where it stands, under the same ids."""
-    pod, now = placeholder.pod, at.now
+    now, attempt = at.now, pod.attempt
     bound = pod.node is not None
     if bound and (placeholder.state in _NUMBERED or pod.job_id == placeholder.job.id):
         return placeholder  # the number is wrong, not the job
-    if placeholder.state in _WITHOUT_JOB:
-        numbered = asking_first(placeholder._replace(attempt=pod.attempt).with_job(attempt_try=0))
-        numbered = with_carried(numbered, at)
-        return numbered if pod.node is None else _bound(numbered, pod.node, at)
-    before = placeholder._replace(attempt=pod.attempt - 1, allocation=None)
+    if placeholder.state in _WITHOUT_JOB and _all_have(placeholder, attempt):
+        numbered = placeholder._replace(attempt=attempt).with_job(attempt_try=0)
+        numbered = with_carried(asking_first(numbered), at)
+        return numbered if pod.node is None else _bound(numbered, pod, at)
+    before = placeholder._replace(attempt=attempt - 1).with_members(slot=None)
     if placeholder.state is State.REPLACING:  # our own number, or that of another replica
-        return before.with_member(write_done=True).with_retry(not_before=0.0)
-    before = (
-        before.move(State.REPLACING, now)
-        .with_job(over=placeholder.job.over)
-        .with_member(write_done=True)
+        return _numbered(before, attempt).with_retry(not_before=0.0)
+    without = placeholder.state in _WITHOUT_JOB
+    over = placeholder.job.over or without
+    moved = before.move(State.REPLACING, now, cause=placeholder.cause if without else None)
+    return asking_first(_numbered(moved, attempt).with_job(over=over))
+
+
+def _all_have(placeholder: Placeholder, attempt: int) -> bool:
+    return all(each.pod.attempt >= attempt for each in placeholder.members)
+
+
+def _numbered(placeholder: Placeholder, attempt: int) -> Placeholder:
+    """Those Pods have the next attempt's number that name it; the others get it."""
+    return placeholder._replace(
+        members=tuple(
+            each._replace(write_done=each.write_done or each.pod.attempt >= attempt)
+            for each in placeholder.members
+        )
     )
-    return asking_first(before)
 
 
-def after_end(placeholder: Placeholder, now: float, words: str = "Pod deleted") -> Placeholder:
-    """Returns the record after its Pod is gone, will never run again, or has no use for its job; `words`
-    are for where the Pod does not say itself what became of it."""
-    placeholder = placeholder.with_member(unlisted=False)
-    if placeholder.state in _OVER:
+def after_end(placeholder: Placeholder, uid: str, now: float, words: str = "Pod deleted") -> Placeholder:
+    """Returns the record after one of its Pods is gone, will never run again, or has no use for its job;
+    `words` are for where the Pod does not say itself what became of it. The job is over with the last
+    Pod; a group that has not begun to run does not begin without one."""
+    member = placeholder.member(uid)
+    if placeholder.state in _OVER or member is None:
         return placeholder
-    to = State.DONE if placeholder.state in _WITHOUT_JOB else State.RELEASING
-    return placeholder.move(to, now, cause=ConditionReason("PodEnded", words))
+    if len(placeholder.members) == 1:
+        placeholder = placeholder.with_members(unlisted=False)
+        to = State.DONE if placeholder.state in _WITHOUT_JOB else State.RELEASING
+        return placeholder.move(to, now, cause=ConditionReason("PodEnded", words))
+    left = tuple(each for each in placeholder.members if each is not member)
+    placeholder = placeholder._replace(members=left)
+    if placeholder.state in _UNBOUND:
+        cause = ConditionReason(_BROKEN, f"a Pod of its group is gone: {words}")
+        return placeholder.replaced(now, cause)
+    return placeholder
 
 
-def after_deletion(placeholder: Placeholder, last: Pod | None, now: float) -> Placeholder:
-    """Returns the record after its Pod's deletion was seen; `last` is the version that was deleted."""
-    ended = after_end(placeholder, now)
+def after_deletion(placeholder: Placeholder, uid: str, last: Pod | None, now: float) -> Placeholder:
+    """Returns the record after a Pod's deletion was seen; `last` is the version that was deleted."""
+    ended = after_end(placeholder, uid, now)
     fresh = ended.state is State.RELEASING and placeholder.state is not State.RELEASING
     return lingering(ended, last, now) if fresh and last is not None else ended
 
 
-def after_absence(placeholder: Placeholder, now: float) -> Placeholder:
-    """Returns the record after its Pod was missing from a list of all Pods. kube-apiserver may have come
-    up with older data, without many that run: what is made of it is for the breaker to say."""
-    if placeholder.state in _WITHOUT_JOB | _OVER:
-        return after_end(placeholder, now)
-    return placeholder.with_member(unlisted=True)
+def after_absence(placeholder: Placeholder, uid: str, now: float) -> Placeholder:
+    """Returns the record after a Pod was missing from a list of all Pods. kube-apiserver may have come
+    up with older data, without many that run: what is made of it is for the limiter to say."""
+    member = placeholder.member(uid)
+    if member is None or placeholder.state in _WITHOUT_JOB | _OVER:
+        return after_end(placeholder, uid, now)
+    return placeholder.with_member(member.pod, unlisted=True)
+
+
+def after_missed(placeholder: Placeholder, now: float) -> Placeholder:
+    """Returns the record after it was decided that those of its Pods are gone that were missing."""
+    for member in placeholder.members:
+        if member.unlisted:
+            placeholder = after_end(placeholder, member.pod.uid, now, MISSED)
+    return placeholder
 
 
 def is_back(placeholder: Placeholder, pod: Pod) -> bool:
@@ -144,23 +208,32 @@ def refused(placeholder: Placeholder, refusal: Refusal, now: float) -> Placehold
     return placeholder.move(State.REFUSED, now, cause=refusal.cause("Refused"))
 
 
-def _bound(placeholder: Placeholder, node: str, at: Context) -> Placeholder:
-    """A Pod that someone else bound has no use for our job: it is given back, the Pod stays."""
+def _bound(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
+    """A Pod that someone else bound has no use for our job: it is given back, the Pod stays. A group is
+    bound with its last Pod."""
     match placeholder.state:
         case State.BOUND:
             return placeholder
         case State.EVICTING:
-            return _awaited(placeholder)
-        case State.ALLOCATED | State.REPLACING if _is_ours(placeholder, node):
+            return _awaited(placeholder, pod)
+        case State.ALLOCATED | State.REPLACING if _is_its_node(placeholder, pod):
+            if any(each.pod.node is None for each in placeholder.members):
+                return _partly_bound(placeholder, at)
             if placeholder.job.lost:
                 bound = placeholder.move(State.BOUND, at.now).with_job(over=False)
-                return bound if bound.pod.leaving else to_ask_again(bound)
+                return bound if bound.leaving else to_ask_again(bound)
             if placeholder.job.over:
-                return placeholder.move(State.EVICTING, at.now, cause=placeholder.cause).with_job(
-                    over=True
-                )
+                evicting = placeholder.move(State.EVICTING, at.now, cause=placeholder.cause)
+                return evicting.with_job(over=True)
             return _watched(placeholder.move(State.BOUND, at.now), at)
-    return after_end(placeholder, at.now, _ELSEWHERE)
+    return after_end(placeholder, pod.uid, at.now, _ELSEWHERE)
+
+
+def _partly_bound(placeholder: Placeholder, at: Context) -> Placeholder:
+    if placeholder.state is State.ALLOCATED:
+        return placeholder
+    over = placeholder.job.over
+    return placeholder.move(State.EVICTING, at.now, cause=placeholder.cause).with_job(over=over)
 
 
 def _watched(placeholder: Placeholder, at: Context) -> Placeholder:
@@ -168,27 +241,25 @@ def _watched(placeholder: Placeholder, at: Context) -> Placeholder:
     elsewhere before anybody asks: it is read once more when that is past."""
     if placeholder.job.immediate or placeholder.job.unverified:
         return placeholder
-    return placeholder.with_job(node_check=NodeCheck.ROUTINE).with_retry(
-        not_before=at.now + at.rules.saved
-    )
+    later = at.now + at.rules.saved
+    return placeholder.with_job(node_check=NodeCheck.ROUTINE).with_retry(not_before=later)
 
 
-def _is_ours(placeholder: Placeholder, node: str) -> bool:
-    return placeholder.allocation is not None and placeholder.allocation.node == node
+def _is_its_node(placeholder: Placeholder, pod: Pod) -> bool:
+    member = placeholder.member(pod.uid)
+    return member is not None and member.slot is not None and member.slot.node == pod.node
 
 
-def _changed(placeholder: Placeholder, before: Pod, at: Context) -> Placeholder:
+def _changed(placeholder: Placeholder, before: Request, at: Context) -> Placeholder:
     """The Pod's author asks for something else. What Slurm has not granted yet is asked for anew; what
     it has is not affected."""
-    request, placeholder = (
-        placeholder.pod.request,
-        placeholder._replace(forbidden_because=None).with_job(denials=()),
-    )
-    now = at.now
+    request, now = placeholder.request, at.now
+    placeholder = placeholder._replace(forbidden_because=None).with_job(denials=())
     match placeholder.state:
         case State.REFUSED:
-            return placeholder.move(State.SEEN, now)._replace(asks_from=max(now, placeholder.asks_from))
-        case State.SUBMITTING | State.QUEUED if request.job != before.request.job or request.problems:
+            moved = placeholder.move(State.SEEN, now)
+            return moved._replace(asks_from=max(now, placeholder.asks_from))
+        case State.SUBMITTING | State.QUEUED if request.job != before.job or request.problems:
             cause = ConditionReason("Changed", "the Pod asks for something else than its job")
             return placeholder.move(State.REPLACING, now, cause=cause)
         case State.QUEUED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from extender.cluster.view import ClusterView, excluding
@@ -12,14 +13,14 @@ from extender.placement.job_end import LOST, MISFIT, failed_before_start
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.lingering import still_held
 from extender.placement.on_job import ended, lost, to_ask_again, while_live
-from extender.placement.ownership import Claim, Whose, claim_of, identity_of, whose
+from extender.placement.ownership import Claim, Whose, claim_for, identity_of, whose
 from extender.placement.placeholder import Placeholder
+from extender.placement.slots import slot_on, with_slots
 from extender.placement.states import State
 from extender.placement.waiting import why_it_waits
 from extender.request.pod import Pod
 from extender.request.pod_end import is_replaced
 from slurm_client.model import Grant, Job
-from wellknown.allocation import Allocation
 
 _UNBOUND = frozenset({State.SUBMITTING, State.QUEUED, State.ALLOCATED})
 
@@ -68,7 +69,8 @@ def _recognised(placeholder: Placeholder, job: Job | None, at: Context) -> Place
 
 def _claim(placeholder: Placeholder, at: Context) -> Claim:
     ids = () if placeholder.job.id is None else (placeholder.job.id,)
-    claim = claim_of(placeholder.pod, at.rules.cluster, ids, at.view)
+    pods = [each.pod for each in placeholder.members]
+    claim = claim_for(placeholder.workload, pods, at.rules.cluster, ids, at.view)
     return replace(claim, taken=placeholder.job.owned, known=placeholder.job.identity)
 
 
@@ -83,7 +85,7 @@ def _unusable(placeholder: Placeholder, job: Job, at: Context, *, made_so: bool)
         return _without_key(placeholder, job, at)
     if not _is_of(job, placeholder.job.owner):
         return _disowned(placeholder, job, at)
-    lacks = misfit(placeholder.pod.request.job, job)
+    lacks = misfit(placeholder.request.job, job)
     if lacks is None:
         return None
     if made_so:
@@ -144,10 +146,7 @@ def _before_its_end(placeholder: Placeholder, job: Job | None, at: Context) -> P
     if not placeholder.job.owned:
         return placeholder.with_job(id=None, over=True)
     if placeholder.unseen:  # what its author wrote is on the job alone
-        request = placeholder.pod.request
-        asked = replace(request.job, comment=job.comment or None)
-        pod = placeholder.pod._replace(request=replace(request, job=asked))
-        placeholder = still_held(placeholder.with_member(pod=pod), job, at)
+        placeholder = still_held(placeholder.with_comment(job.comment), job, at)
     over = placeholder.job.over or job.state.ended
     return placeholder.with_job(over=over).with_retry(not_before=0.0)
 
@@ -185,7 +184,7 @@ def _given_back(placeholder: Placeholder, job: Job, cause: ConditionReason, at: 
         placeholder = granted(held, job.id, Grant(job.nodes, job.gres), at)
     if placeholder.state is State.REPLACING:  # no Node stands for its node
         return placeholder
-    return placeholder.move(State.REPLACING, at.now, cause=cause)
+    return placeholder.replaced(at.now, cause)
 
 
 def _unverified(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
@@ -197,35 +196,38 @@ def _unverified(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     suspect = placeholder.job.node_check is NodeCheck.SUSPECT
     since = placeholder.job.suspect_since if suspect else at.now
     forgotten = job.state.pending and job.restart_count == 0
-    if waits_for_its_pods_node(job, placeholder.pod, at.view):
+    pods = [each.pod for each in placeholder.members]
+    if waits_for_its_pods_nodes(job, pods, at.view):
         told = f"Slurm job {job.id} waits for the Node where its Pod runs"
         waits = ConditionReason(LOST.reason, told)
         return placeholder._replace(cause=waits).with_retry(not_before=at.now + at.rules.reason_interval)
     if forgotten and at.now - since < at.rules.doubt:
         return _look_again(placeholder, at)
-    where = job.nodes[0] if job.state.running and job.nodes else ""
-    if where and not at.view.naming(where):
+    nodes = job.nodes if job.state.running else ()
+    unnamed = next((name for name in nodes if not at.view.naming(name)), None)
+    if unnamed is not None:
         # A Node has lost its label, or is not there: nobody has ended the job.
-        told = f"Slurm job {job.id} runs on {where}, which no Node names"
+        told = f"Slurm job {job.id} runs on {unnamed}, which no Node names"
         cause = ConditionReason("SlurmNodeUnnamed", told)
         return placeholder._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)
-    if at.view.names_it(placeholder.pod.node, where):
+    if all(any(at.view.names_it(pod.node, name) for name in nodes) for pod in pods):
         return placeholder._replace(cause=None).with_job(node_check=NodeCheck.VERIFIED)
     if job.state.running:
         cause = ConditionReason(
-            "SlurmNodeChanged", f"Slurm job {job.id} was started again on {job.nodes[0]}"
+            "SlurmNodeChanged", f"Slurm job {job.id} was started again on {', '.join(job.nodes)}"
         )
         return placeholder.move(State.EVICTING, at.now, cause=cause)
     unsure = not job.state.ended and not job.state.pending and not job.state.suspended
     return _look_again(placeholder, at) if unsure else ended(placeholder, job.state, at)
 
 
-def waits_for_its_pods_node(job: Job, pod: Pod, view: ClusterView) -> bool:
-    """Tells whether a bound Pod's job waits, and was not requeued, and can start where the Pod is and
+def waits_for_its_pods_nodes(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool:
+    """Tells whether the job of bound Pods waits, and was not requeued, and can start where they are and
     nowhere else: it was asked for again, or its start was forgotten."""
-    where = view.nodes.get(pod.node or "")
+    where = [view.nodes.get(pod.node or "") for pod in pods]
+    names = {node.slurm_name for node in where if node is not None}
     forgotten = job.state.pending and job.restart_count == 0
-    return forgotten and where is not None and job.required_nodes == (where.slurm_name,)
+    return forgotten and len(names) == len(where) and names == set(job.required_nodes)
 
 
 def _under_another_id(placeholder: Placeholder, at: Context) -> Placeholder:
@@ -251,23 +253,21 @@ def _looked_at(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
         return _look_again(placeholder, at) if unmoved else after_read(moved, job, at)
     if job.reason in ("", "None"):  # the scheduler has not looked at it (again) yet
         return placeholder.with_retry(not_before=at.now + at.rules.settle)
-    cause = why_it_waits(job, placeholder.pod, at)
+    cause = why_it_waits(job, placeholder.request, at)
     return placeholder._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)
 
 
 def granted(placeholder: Placeholder, job_id: int, grant: Grant, at: Context) -> Placeholder:
     """Returns a record in ALLOCATED with what its job was given."""
-    slurm_node = grant.nodes[0] if grant.nodes else ""
-    node = at.view.node_of(slurm_node)
-    if node is None:
-        cause = ConditionReason("NodeUnknown", f"Slurm chose {slurm_node}, for which no Node stands")
-        return placeholder.move(State.REPLACING, at.now, cause=cause)
-    allocation = Allocation(job_id, node.name, ",".join(grant.gres))
-    return (
-        placeholder._replace(allocation=allocation)
-        .with_job(node_check=NodeCheck.VERIFIED)
-        .with_retry(not_before=0.0, failures=0)
-    )
+    slots = [slot_on(node, job_id, grant, at.view) for node in grant.nodes]
+    unknown = [node for node, slot in zip(grant.nodes, slots, strict=True) if slot is None]
+    if unknown or len(slots) < len(placeholder.members):
+        chosen = ", ".join(unknown or grant.nodes)
+        cause = ConditionReason("NodeUnknown", f"Slurm chose {chosen}, for which no Node stands")
+        return placeholder.replaced(at.now, cause)
+    members = with_slots(placeholder.members, [slot for slot in slots if slot is not None])
+    verified = placeholder._replace(members=members).with_job(node_check=NodeCheck.VERIFIED)
+    return verified.with_retry(not_before=0.0, failures=0)
 
 
 def _identified(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
@@ -288,10 +288,10 @@ def adopt(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     placeholder = placeholder.with_job(owned=True)
     if job.state.ended and is_replaced(job.comment):
         cause = ConditionReason("Changed", f"Slurm job {job.id} was cancelled to be replaced")
-        return placeholder.move(State.REPLACING, at.now, cause=cause).with_job(over=True)
+        return placeholder.replaced(at.now, cause).with_job(over=True)
     if job.state.ended:
         return ended(placeholder, job.state, at)
-    lacks = _outdated(placeholder.pod, job)
+    lacks = _outdated(placeholder, job)
     if lacks is not None:
         return _given_back(placeholder, job, _changed(job, lacks), at)
     placeholder = placeholder.with_job(owner=(None, None))
@@ -304,12 +304,15 @@ def adopt(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     return queued.with_retry(not_before=at.now + at.rules.settle)
 
 
-def _outdated(pod: Pod, job: Job) -> str | None:
+def _outdated(placeholder: Placeholder, job: Job) -> str | None:
     """Returns what is wrong with a job from before the Pod, the policy or the job itself was changed;
     None where nothing is, or a Binding by it may be under way."""
-    if job.state.running and pod.allocation is not None and pod.allocation.job_id == job.id:
+    pods, request = [each.pod for each in placeholder.members], placeholder.request
+    carried = {pod.allocation.job_id for pod in pods if pod.allocation is not None}
+    if job.state.running and job.id in carried:
         return None
-    if job.state.pending and (pod.request.problems or pod.obstacle):
-        return "; ".join(pod.request.problems) or pod.obstacle
-    asked = pod.request.job
+    obstacle = next((pod.obstacle for pod in pods if pod.obstacle), None)
+    if job.state.pending and (request.problems or obstacle):
+        return "; ".join(request.problems) or obstacle
+    asked = request.job
     return misfit(asked, job) or (ends_earlier(asked, job) if job.state.pending else None)

@@ -8,7 +8,7 @@ was created, it is the Pod's, too: asking for another would give the Pod two (in
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from extender.cluster.view import ClusterView
 from extender.request.pod import Pod
+from extender.request.workload import Workload
 from slurm_client.model import Job
 from wellknown.job_key import PlaceholderKey, job_name
 
@@ -56,8 +57,10 @@ class Claim:
     """The Pod's creationTimestamp; empty where it is not known."""
     attempt: int | None = None
     """The only attempt that counts; None: each does."""
-    slurm_node: str = ""
-    """The Slurm node of the Node that its Pod is bound to."""
+    slurm_nodes: frozenset[str] = frozenset()
+    """The Slurm nodes of the Nodes that its Pods are bound to."""
+    size: int = 1
+    """How many nodes its jobs have."""
     taken: bool = False
     """Slurm has accepted a submission under the id (HTTP 200), and has not been heard to lose it."""
     known: Identity | None = None
@@ -66,14 +69,22 @@ class Claim:
 
 def claim_of(pod: Pod, cluster: str, ids: Container[int], view: ClusterView) -> Claim:
     """Returns the claim of a Pod of this Kubernetes cluster; `ids` are those that its jobs can have."""
-    node = view.nodes.get(pod.node or "")
+    return claim_for(pod.workload, (pod,), cluster, ids, view)
+
+
+def claim_for(
+    workload: Workload, pods: Iterable[Pod], cluster: str, ids: Container[int], view: ClusterView
+) -> Claim:
+    """Returns the claim of a workload, as far as some of its Pods tell where it runs."""
+    nodes = (view.nodes.get(pod.node or "") for pod in pods)
     return Claim(
         cluster=cluster,
-        uid=pod.uid.partition("#")[0],
-        job_name=job_name(pod.namespace, pod.name),
+        uid=workload.uid,
+        job_name=job_name(workload.namespace, workload.name),
         ids=ids,
-        created=pod.created,
-        slurm_node=node.slurm_name if node is not None else "",
+        created=workload.created,
+        slurm_nodes=frozenset(node.slurm_name for node in nodes if node is not None),
+        size=workload.size,
     )
 
 
@@ -119,4 +130,5 @@ def _is_older(job: Job, created: str) -> bool:
 
 def _runs_at_its_pod(job: Job, claim: Claim) -> bool:
     """Tells whether it holds what the Pod uses: its owner may have renamed it, too."""
-    return bool(claim.slurm_node) and job.state.running and job.nodes == (claim.slurm_node,)
+    there = claim.slurm_nodes and claim.slurm_nodes.issubset(job.nodes)
+    return bool(there) and job.state.running and len(job.nodes) == claim.size

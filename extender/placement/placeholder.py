@@ -5,14 +5,16 @@ it, each a tuple of its own:
 
 - the placement: the state, by the table of `states`;
 - `job`: what is known of its job in Slurm (`JobTracking`);
-- `member`: the Pod, and what has been written there (`Member`);
+- `members`: its Pods, their parts of what Slurm granted, and what has been written onto them (`Member`);
 - `retry`: when its next effect is due (`Retry`).
 
-`rejections` is what kube-scheduler has made of earlier allocations.
+`rejections` is what kube-scheduler has made of earlier allocations. A record without members stands for
+a job that its Pods, if there are any, have no use for any more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple, Self
@@ -23,9 +25,14 @@ from extender.placement.member import Member
 from extender.placement.rejections import Rejections
 from extender.placement.retry import Retry, Waits
 from extender.placement.states import HOLDING, MOVES, WATCHED, State
+from extender.request.job_request import Request
+from extender.request.node_constraints import ANYWHERE
 from extender.request.pod import Pod
-from wellknown.allocation import Allocation
+from extender.request.workload import Workload
+from slurm_client.model import JobSpec
 from wellknown.job_key import JobIdRange, PlaceholderKey, job_name
+
+_UNKNOWN = Request(JobSpec("", 0, 0), ANYWHERE)
 
 
 class IllegalMove(RuntimeError):
@@ -39,32 +46,50 @@ class Placeholder(NamedTuple):
     dataclass's.
     """
 
-    member: Member
+    uid: str
+    """The ledger's own key: the workload's uid, or, without members, one for the job."""
+    workload: Workload
+    request: Request = _UNKNOWN
+    """What is asked of Slurm for the whole workload."""
+    members: tuple[Member, ...] = ()
     state: State = State.SEEN
     since: float = 0.0
     """When it came into its state."""
     first_seen: float = 0.0
-    """When its Pod was first seen."""
+    """When its first Pod was first seen."""
     attempt: int = 1
     cause: ConditionReason | None = None
     """Why it is refused, evicted or replaced, or why a bound Pod runs without a job; in other states:
     what holds it up."""
     forbidden_because: Refusal | None = None
     """Why it is refused as soon as its job is over; until it asks for something else."""
-    allocation: Allocation | None = None
     unbound_by: float = inf
     """When a written allocation that is still not bound is given back."""
     asks_from: float = -inf
     """When Slurm may be asked again at the earliest for a Pod that was refused, changed and refused
     again, if it is changed once more."""
+    unseen: bool = False
+    """Nobody has seen a Pod of it: all that is known of it is what its job says."""
+    lingering: tuple[tuple[str, float], ...] = ()
+    """Nodes where containers of a Pod that is gone may still run, each until when: until then its job is
+    not ended, and whatever becomes of the job they are held."""
     job: JobTracking = JobTracking()
     retry: Retry = Retry()
     rejections: Rejections = Rejections()
 
-    @property
-    def pod(self) -> Pod:
-        """Returns the Pod as it was last seen."""
-        return self.member.pod
+    @classmethod
+    def of(cls, pod: Pod, now: float = 0.0) -> Self:
+        """Returns the record of a workload of which the first Pod was seen."""
+        workload = pod.workload
+        members = (Member(pod),)
+        record = cls(workload.uid, workload, pod.request, members, since=now, first_seen=now)
+        return record._replace(attempt=pod.attempt)
+
+    @classmethod
+    def of_orphan(cls, workload: Workload, job_id: int, now: float) -> Self:
+        """Returns the record of a job that no Pod is placed by: it is to be ended."""
+        job = JobTracking(id=job_id)
+        return cls(orphan_uid(workload, job_id), workload, state=State.RELEASING, since=now, job=job)
 
     # The next version
 
@@ -72,9 +97,14 @@ class Placeholder(NamedTuple):
         """Returns the record with something else known of its job."""
         return self._replace(job=self.job._replace(**changes))
 
-    def with_member(self, **changes: Any) -> Self:
-        """Returns the record with another Pod, or other writes to it."""
-        return self._replace(member=self.member._replace(**changes))
+    def with_member(self, of: Pod, /, **changes: Any) -> Self:
+        """Returns the record with something else known of the member whose Pod this is a version of."""
+        members = (each._replace(**changes) if each.pod.uid == of.uid else each for each in self.members)
+        return self._replace(members=tuple(members))
+
+    def with_members(self, **changes: Any) -> Self:
+        """Returns the record with something else known of all members."""
+        return self._replace(members=tuple(each._replace(**changes) for each in self.members))
 
     def with_retry(self, **changes: Any) -> Self:
         """Returns the record with its next effect at another time: then it waits for that alone."""
@@ -86,38 +116,91 @@ class Placeholder(NamedTuple):
         """Returns the record with something else rejected."""
         return self._replace(rejections=self.rejections._replace(**changes))
 
+    def with_comment(self, comment: str) -> Self:
+        """Returns the record with the comment that its author gave its job."""
+        job = replace(self.request.job, comment=comment or None)
+        return self._replace(request=replace(self.request, job=job))
+
+    def current_rejections(self, now: float) -> Self:
+        """Returns the record without the rejections that do not count any more."""
+        current = self.rejections.current(now)
+        return self if current is self.rejections else self._replace(rejections=current)
+
     def move(self, state: State, now: float, *, cause: ConditionReason | None = None) -> Self:
         """Returns the record in another state, rid of what belonged to the old one.
 
         Raises IllegalMove where the table has no such move.
         """
         if state not in MOVES[self.state]:
-            raise IllegalMove(f"{self.pod.namespace}/{self.pod.name}: {self.state} -> {state}")
+            raise IllegalMove(f"{self.workload.full_name}: {self.state} -> {state}")
         return self._replace(
             state=state,
             since=now,
             cause=cause,
             unbound_by=inf,
+            lingering=(),
             job=self.job._replace(must_read=False, lost=False, misses=0),
-            member=self.member.in_another_state(),
+            members=tuple(each.in_another_state() for each in self.members),
             retry=Retry(self.retry.in_flight),
             rejections=self.rejections._replace(waiting_for_departures=False),
         )
+
+    def replaced(self, now: float, cause: ConditionReason | None) -> Self:
+        """Returns the record of an allocation that is given back. A Pod that is bound already cannot be
+        bound again: then all of them go."""
+        bound = self.state is State.ALLOCATED and any(each.pod.node for each in self.members)
+        return self.move(State.EVICTING if bound else State.REPLACING, now, cause=cause)
 
     def submitted_as(self, cluster: str, ids: JobIdRange, attempt_try: int) -> Self:
         """Returns the record with the id of another try."""
         key = replace(self.key(cluster), attempt_try=attempt_try)
         numbered = self.job.numbered(key.job_id(ids), attempt_try)
-        return self._replace(job=numbered, member=self.member._replace(write_done=False))
+        return self.with_members(write_done=False)._replace(job=numbered)
 
     def unclaimed(self) -> Self:
         """Returns the record with nothing known of the job under its id."""
         return self._replace(job=self.job.unclaimed())
 
-    def current_rejections(self, now: float) -> Self:
-        """Returns the record without the rejections that do not count any more."""
-        current = self.rejections.current(now)
-        return self if current is self.rejections else self._replace(rejections=current)
+    # Its members
+
+    def member(self, uid: str) -> Member | None:
+        """Returns the member whose Pod this is, None where it is none."""
+        return next((each for each in self.members if each.pod.uid == uid), None)
+
+    @property
+    def lead(self) -> Pod:
+        """Returns the Pod that stands for all of them: its priority, its age."""
+        return self.members[0].pod
+
+    @property
+    def write_done(self) -> bool:
+        """Tells whether what this state has to write is on all Pods."""
+        return all(each.write_done for each in self.members)
+
+    @property
+    def gated(self) -> bool:
+        """Tells whether our own scheduling gate holds a Pod back."""
+        return any(each.pod.gated for each in self.members)
+
+    @property
+    def granted(self) -> bool:
+        """Tells whether each Pod has its part of what Slurm granted."""
+        return all(each.slot for each in self.members)
+
+    @property
+    def said(self) -> str:
+        """Returns what kube-scheduler last said of Nodes that it rejects."""
+        return next((each.said for each in self.members if each.said), "")
+
+    @property
+    def unlisted(self) -> bool:
+        """Tells whether a Pod was not among all Pods when they were last listed."""
+        return any(each.unlisted for each in self.members)
+
+    @property
+    def leaving(self) -> bool:
+        """Tells whether all Pods are being deleted."""
+        return all(each.pod.leaving for each in self.members)
 
     # What follows from it
 
@@ -129,10 +212,8 @@ class Placeholder(NamedTuple):
 
     @property
     def node_rejected(self) -> bool:
-        """Tells whether kube-scheduler will not have the allocated Node, as far as the Pod says."""
-        offered = self.pod.offered
-        other = offered is not None and offered.job_id == self.job.id
-        return other or self.pod.unschedulable
+        """Tells whether kube-scheduler will not have an allocated Node, as far as the Pods say."""
+        return any(each.rejects(self.job.id) for each in self.members)
 
     @property
     def watched(self) -> bool:
@@ -141,62 +222,56 @@ class Placeholder(NamedTuple):
         return self.state in WATCHED and (self.state is State.DONE or not self.job.over)
 
     @property
-    def unseen(self) -> bool:
-        """Tells whether nobody has seen its Pod: all that is known of it is what its job says."""
-        return not self.pod.resource_version
-
-    @property
     def evicted_for(self) -> ConditionReason | None:
-        """Returns why its Pod is to be deleted; None where it is its job that is to be ended, since the
-        Pod is not there."""
-        return None if self.member.unlisted else self.cause
+        """Returns why its Pods are to be deleted; None where it is its job that is to be ended, since
+        they are not there."""
+        return None if self.unlisted else self.cause
 
     @property
     def orphan(self) -> bool:
-        """Tells whether it stands for a job that its Pod, if there is one, has no use for any more."""
-        return "#" in self.pod.uid
+        """Tells whether it stands for a job that no Pod has any use for."""
+        return not self.members
 
     @property
     def throttled(self) -> bool:
-        """Tells whether the eviction limiter does not let its Pod be deleted yet."""
+        """Tells whether the eviction limiter does not let its Pods be deleted yet."""
         return self.state is State.EVICTING and self.retry.waits is Waits.FOR_LIMITER
 
     @property
-    def awaits_volume(self) -> bool:
-        """Tells whether a volume is being made for its Pod on the Node that Slurm has allocated."""
-        node = self.pod.provisioned_on
-        return node is not None and self.allocation is not None and self.allocation.node == node
+    def lingers_until(self) -> float:
+        """Returns when the last containers of Pods that are gone have ended; 0 where they have."""
+        return max((until for _, until in self.lingering), default=0.0)
 
     @property
-    def holds(self) -> str | None:
-        """Returns the Node where the Pod is, or may yet be bound, whatever has become of the job. Once
-        the next attempt is written, an older Binding is refused: the Pod has another version. Another
-        replica may have placed that attempt."""
-        if self.member.lingers_until:
-            return self.pod.node
-        if self.state not in HOLDING or self.kept_unbound:
-            return None
-        allocation = self.allocation
-        if self.state is State.REPLACING and self.member.write_done:
-            allocation = self.pod.allocation if self.pod.allocation != allocation else None
-        return self.pod.node or (allocation.node if allocation else None)
+    def holds(self) -> frozenset[str]:
+        """Returns the Nodes where its Pods are, or may yet be bound, whatever has become of the job."""
+        nodes = {node for node, _ in self.lingering}
+        if not nodes and self.state in HOLDING and not self.kept_unbound:
+            nodes.update(node for each in self.members if (node := each.node_in(self.state)))
+        return frozenset(nodes)
+
+    def names_on(self, nodes: Container[str]) -> list[str]:
+        """Returns who holds some of these Nodes: the Pods, or the workload whose Pods are gone."""
+        there = [each for each in self.members if each.node_in(self.state) in nodes]
+        return [each.pod.full_name for each in there] or [self.workload.full_name]
 
     @property
     def kept_unbound(self) -> bool:
         """Tells whether no Binding by the job can be under way, though the next attempt cannot be
-        written. A Pod with a gate cannot be bound; a gate that was lifted never returns; and what we may
-        have sent before to lift it names an older version than those that came and had it still."""
-        return self.state is State.REPLACING and self.member.outwritten and self.pod.gated
+        written onto a Pod."""
+        if self.state is not State.REPLACING or not any(each.kept_unbound for each in self.members):
+            return False
+        return all(each.write_done or each.kept_unbound for each in self.members)
 
     def key(self, cluster: str) -> PlaceholderKey:
         """Returns what names the current try."""
-        pod, attempt_try = self.pod, self.job.attempt_try
-        return PlaceholderKey(cluster, pod.namespace, pod.name, pod.uid, self.attempt, attempt_try)
+        uid, namespace, name, *_ = self.workload
+        return PlaceholderKey(cluster, namespace, name, uid, self.attempt, self.job.attempt_try)
 
     @property
     def called(self) -> str:
         """Returns what its job is called, as far as is known."""
-        own = job_name(self.pod.namespace, self.pod.name)
+        own = job_name(self.workload.namespace, self.workload.name)
         return own if self.job.name is None else self.job.name
 
     @property
@@ -206,14 +281,16 @@ class Placeholder(NamedTuple):
 
     @property
     def slurm_refuses(self) -> bool:
-        """Tells whether it is Slurm that refuses what its Pod asks for."""
-        return (
-            self.state is State.REFUSED
-            and not self.pod.request.problems
-            and self.forbidden_because is None
-        )
+        """Tells whether it is Slurm that refuses what it asks for."""
+        own = self.request.problems or self.forbidden_because is not None
+        return self.state is State.REFUSED and not own
 
     @property
     def mends(self) -> bool:
         """Tells whether it waits for a person to mend Slurm's configuration."""
         return self.forbidden_because is not None and self.forbidden_because.until < inf
+
+
+def orphan_uid(workload: Workload, job_id: int) -> str:
+    """Returns the ledger's key for a job that no Pod of its workload is placed by."""
+    return f"{workload.uid}#{job_id}"

@@ -13,6 +13,7 @@ from extender.placement.config import Context, PlacementConfig
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.request.pod import Pod
+from wellknown.allocation import Allocation
 from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey
 
 _TOOK_NONE = frozenset({State.SEEN, State.REFUSED, State.SUBMITTING, State.QUEUED})
@@ -30,8 +31,9 @@ def own_key(job_id: int, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | N
 
 def _own_keys(pod: Pod, rules: PlacementConfig) -> Iterator[PlaceholderKey]:
     """The likeliest first, which mostly is the only one that is asked for."""
+    uid, namespace, name, *_ = pod.workload
     return (
-        PlaceholderKey(rules.cluster, pod.namespace, pod.name, pod.uid, attempt, attempt_try)
+        PlaceholderKey(rules.cluster, namespace, name, uid, attempt, attempt_try)
         for attempt in (pod.attempt, pod.attempt - 1)
         for attempt_try in range(TRIES_AT_RECOVERY)
         if attempt > 0
@@ -39,20 +41,24 @@ def _own_keys(pod: Pod, rules: PlacementConfig) -> Iterator[PlaceholderKey]:
 
 
 def with_carried(placeholder: Placeholder, at: Context) -> Placeholder:
-    """Returns the record with the allocation that its Pod carries, where it has none and that one is of
+    """Returns the record with the allocations that its Pods carry, where they have none and those are of
     its attempt. Slurm is asked about the job before anything is made of it."""
-    carried = placeholder.pod.allocation
-    if carried is None or placeholder.allocation is not None:
-        return placeholder
+    for member in placeholder.members:
+        carried = member.pod.allocation
+        if carried is not None and member.slot is None:
+            placeholder = _with_carried(placeholder, member.pod, carried, at)
+    return placeholder
+
+
+def _with_carried(placeholder: Placeholder, pod: Pod, carried: Allocation, at: Context) -> Placeholder:
     if carried.job_id != placeholder.job.id:
-        key = own_key(carried.job_id, placeholder.pod, at.rules)
+        key = own_key(carried.job_id, pod, at.rules)
         if key is None or key.attempt != placeholder.attempt:
             return placeholder
         if placeholder.state is State.EVICTING:  # it may be bound there; its job is over all the same
-            return placeholder._replace(allocation=carried)
+            return placeholder.with_member(pod, slot=carried)
         placeholder = placeholder.submitted_as(at.rules.cluster, at.rules.ids, key.attempt_try)
     if placeholder.state in _TOOK_NONE:
         placeholder = placeholder.move(State.ALLOCATED, at.now)
-    return placeholder._replace(
-        allocation=carried, job=placeholder.job.suspect(at.now)._replace(immediate=False)
-    )
+    job = placeholder.job.suspect(at.now)._replace(immediate=False)
+    return placeholder._replace(job=job).with_member(pod, slot=carried)

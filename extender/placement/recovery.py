@@ -6,7 +6,7 @@ ids that can be computed from it are the whole truth.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.cluster.view import ClusterView
@@ -17,13 +17,14 @@ from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import asking_first
 from extender.placement.member import Member
 from extender.placement.on_job import after_poll
-from extender.placement.on_read import after_read, waits_for_its_pods_node
+from extender.placement.on_read import after_read, waits_for_its_pods_nodes
 from extender.placement.ownership import claim_of, is_own, key_of
 from extender.placement.placeholder import Placeholder
 from extender.placement.pod_allocation import own_ids, own_key, with_carried
+from extender.placement.slots import slot_on
 from extender.placement.states import State
 from extender.request.pod import Pod
-from slurm_client.model import Job, JobState
+from slurm_client.model import Grant, Job, JobState
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 
@@ -70,10 +71,10 @@ def not_among(
 def with_their_pods(
     jobs: Collection[Job], pods: Iterable[Pod], rules: PlacementConfig
 ) -> Iterator[tuple[str, Job]]:
-    """Yields jobs without a key, each with the uid of the Pod whose id it has. Whether it is that Pod's
-    is for `ownership.whose` to say."""
+    """Yields jobs without a key, each with the uid of the workload whose id it has. Whether it is that
+    one's is for `ownership.whose` to say."""
     if jobs:
-        uids = {job_id: pod.uid for pod in pods for job_id in own_ids(pod, rules)}
+        uids = {job_id: pod.workload.uid for pod in pods for job_id in own_ids(pod, rules)}
         yield from ((uids[job.id], job) for job in jobs if job.id in uids)
 
 
@@ -106,19 +107,19 @@ class _Found:
 
 
 def recovered(
-    pod: Pod, jobs: tuple[Job, ...], at: Context
+    pods: Sequence[Pod], jobs: tuple[Job, ...], at: Context
 ) -> tuple[Placeholder | None, tuple[Job, ...]]:
-    """Returns the record of a Pod found at the start (None where it needs none) and its live jobs
-    that are no longer wanted. What a Pod's annotations say of its job is believed only where the job
-    itself, or the id that follows from the Pod's uid, bears it out."""
-    found = _ours(pod, jobs, at)
-    chosen = _of_bound(pod, found, at) if pod.node is not None else _of_unbound(pod, found)
-    if pod.finished or (pod.deleting and pod.node is None):
-        record = None
-    elif pod.node is not None:
-        record = _bound(pod, chosen, at)
-    else:
-        record = _unbound(pod, found, chosen, at)
+    """Returns the record of a workload's Pods found at the start (None where it needs none) and its live
+    jobs that are no longer wanted. What a Pod's annotations say of its job is believed only where the
+    job itself, or the id that follows from the workload's uid, bears it out."""
+    alive = [pod for pod in pods if not (pod.finished or (pod.deleting and pod.node is None))]
+    last = max(pods, key=lambda pod: pod.attempt)
+    found = _ours(last, jobs, at)
+    record = None
+    if alive and all(pod.node is not None for pod in alive):
+        record = _bound(alive, _of_bound(alive, found, at), at)
+    elif alive:
+        record = _unbound(alive, found, _of_unbound(last, found), at)
     kept = None if record is None else record.job.id
     return record, tuple(f.job for f in found if f.live and f.job.id != kept)
 
@@ -130,37 +131,43 @@ def _ours(pod: Pod, jobs: tuple[Job, ...], at: Context) -> tuple[_Found, ...]:
     return tuple(sorted(ours, key=lambda f: (f.key.attempt, f.key.attempt_try)))
 
 
-def _of_bound(pod: Pod, found: tuple[_Found, ...], at: Context) -> _Found | None:
-    """The job that lives where a bound Pod is, whatever the Pod says: else the one that it names, or one
-    that lives; and where the one that it names was elsewhere, one that ended where the Pod is. One from
-    when the Pod was an adopted Pod may not end it."""
+def _of_bound(pods: Sequence[Pod], found: tuple[_Found, ...], at: Context) -> _Found | None:
+    """The job that lives where bound Pods are, whatever they say: else the one that they name, or one
+    that lives; and where the one that they name was elsewhere, one that ended where the Pods are. One
+    from when the Pod was an adopted Pod may not end it."""
     known = [f for f in found if not f.key.adopted and not failed_before_start(f.job)]
-    where = {f.job.id: _is_there(f.job, pod, at.view) for f in known}
+    where = {f.job.id: _is_there(f.job, pods, at.view) for f in known}
+    named = {pod.job_id for pod in pods}
 
     def rank(found: _Found) -> tuple[bool, ...]:
         job, there, live = found.job, where[found.job.id], found.live
         return (
             not (live and there),
             there is False,
-            job.id != pod.job_id,
+            job.id not in named,
             not job.state.running,
             not live,
         )
 
     first = min(known, key=rank, default=None)
-    if first is None or first.live or first.job.id == pod.job_id:
+    if first is None or first.live or first.job.id in named:
         return first
-    return first if where[first.job.id] and pod.job_id in where else None
+    return first if where[first.job.id] and named & where.keys() else None
 
 
-def _is_there(job: Job, pod: Pod, view: ClusterView) -> bool | None:
-    """Tells whether a job has, or had, the Node of a bound Pod; None where it was given none."""
-    if job.nodes and view.names_it(pod.node, job.nodes[0]):
+def _is_there(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool | None:
+    """Tells whether a job has, or had, the Nodes of bound Pods; None where it was given none."""
+    nodes = [view.node_of(name) for name in job.nodes]
+    there = [
+        any(view.names_it(pod.node, name) for name in job.nodes)
+        or any(node is not None and node.name == pod.node for node in nodes)
+        for pod in pods
+    ]
+    if all(there):
         return True
-    node = view.node_of(job.nodes[0]) if job.nodes else None
-    if node is None:
-        return waits_for_its_pods_node(job, pod, view) or None
-    return node.name == pod.node
+    if not any(nodes):
+        return waits_for_its_pods_nodes(job, pods, view) or None
+    return False
 
 
 def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
@@ -172,26 +179,51 @@ def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
     return next(iter(live), current[-1] if current else None)
 
 
-def _bound(pod: Pod, chosen: _Found | None, at: Context) -> Placeholder | None:
-    """A bound Pod without a job of ours is somebody else's, and so is one on another Node than its
-    job's; one whose own job was not read, or is not known to Slurm, runs on (invariant I5)."""
-    record = Placeholder(Member(pod), State.BOUND, since=at.now, first_seen=at.now, attempt=pod.attempt)
+def _blank(pods: Sequence[Pod], now: float) -> Placeholder:
+    """A workload of which nothing is known but its Pods."""
+    record = Placeholder.of(pods[0], now)
+    if len(pods) == 1:
+        return record
+    pods = sorted(pods, key=lambda pod: pod.name)
+    return record._replace(
+        members=tuple(map(Member, pods)),
+        request=record.workload.request([pod.request for pod in pods]),
+        attempt=max(pod.attempt for pod in pods),
+    )
+
+
+def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placeholder | None:
+    """Bound Pods without a job of ours are somebody else's, and so are those on other Nodes than their
+    job's; those whose own job was not read, or is not known to Slurm, run on (invariant I5)."""
+    record = _blank(pods, at.now)._replace(state=State.BOUND)
     if chosen is None:
         return _without_job(record, at)
     key, job = chosen.key, chosen.job
-    there = _is_there(job, pod, at.view)
-    if not there and _runs_by_another(pod, job, at):
+    there = _is_there(job, pods, at.view)
+    if not there and any(_runs_by_another(pod, job, at) for pod in pods):
         return _without_job(record, at)
-    never_granted = not job.nodes and pod.allocation is None
+    never_granted = not job.nodes and all(pod.allocation is None for pod in pods)
     if never_granted or there is False:
         return None
-    allocation = Allocation(job.id, pod.node or "", ",".join(job.gres))
-    record = record._replace(attempt=key.attempt, allocation=allocation).with_job(
-        attempt_try=key.attempt_try, id=job.id, owned=True, unsigned=chosen.unsigned, name=job.name
+    members = tuple(each._replace(slot=_slot_of(each.pod, job, at.view)) for each in record.members)
+    record = record._replace(attempt=key.attempt, members=members).with_job(
+        attempt_try=key.attempt_try,
+        id=job.id,
+        owned=True,
+        unsigned=chosen.unsigned,
+        name=job.name,
     )
     if chosen.live:
         return record
     return record.move(State.EVICTING, at.now, cause=end_of(job.id, job.state)).with_job(over=True)
+
+
+def _slot_of(pod: Pod, job: Job, view: ClusterView) -> Allocation:
+    """What a job has where a bound Pod is."""
+    grant = Grant(job.nodes, job.gres)
+    slots = (slot_on(name, job.id, grant, view) for name in job.nodes)
+    on_node = (slot for slot in slots if slot is not None and slot.node == pod.node)
+    return next(on_node, Allocation(job.id, pod.node or "", ",".join(job.gres)))
 
 
 def _runs_by_another(pod: Pod, job: Job, at: Context) -> bool:
@@ -204,40 +236,53 @@ def _runs_by_another(pod: Pod, job: Job, at: Context) -> bool:
 
 
 def _without_job(record: Placeholder, at: Context) -> Placeholder | None:
-    carried = record.pod.allocation
-    key = own_key(carried.job_id, record.pod, at.rules) if carried else None
+    carried = record.lead.allocation
+    key = own_key(carried.job_id, record.lead, at.rules) if carried else None
     if carried is None or key is None:
         return None
-    if record.pod.doomed:
+    if any(each.pod.doomed for each in record.members):
         return record.move(State.EVICTING, at.now, cause=_DOOMED).with_job(over=True)
     later = at.now + at.rules.verified * (carried.job_id % _SPREAD) / _SPREAD
     known = with_carried(record._replace(attempt=key.attempt), at)
     return known.with_job(node_check=NodeCheck.ROUTINE).with_retry(not_before=later)
 
 
-def _unbound(pod: Pod, found: tuple[_Found, ...], chosen: _Found | None, at: Context) -> Placeholder:
-    blank = Placeholder(Member(pod), since=at.now, first_seen=at.now, attempt=pod.attempt)
+def _unbound(
+    pods: Sequence[Pod], found: tuple[_Found, ...], chosen: _Found | None, at: Context
+) -> Placeholder:
+    blank = _blank(pods, at.now)
     carries = with_carried(blank, at)
-    if carries.allocation is not None:
+    if carries.state is State.ALLOCATED:
         return _allocated(carries, found, at)
+    if any(pod.attempt < blank.attempt for pod in pods):
+        return _half_numbered(blank, chosen)
     if chosen is None:
-        tried = [f.key.attempt_try for f in found if f.key.attempt == pod.attempt]
+        tried = [f.key.attempt_try for f in found if f.key.attempt == blank.attempt]
         following = max(tried) + 1 if tried else 0
         return asking_first(blank.with_job(attempt_try=following))
     key, job = chosen.key, chosen.job
     numbered = blank._replace(attempt=key.attempt).with_job(attempt_try=key.attempt_try, id=job.id)
-    if key.attempt != pod.attempt:
-        return (
-            numbered._replace(state=State.REPLACING)
-            .with_job(owned=True, name=job.name)
-            .with_member(write_done=True)
-        )
+    if key.attempt != blank.attempt:
+        replacing = numbered._replace(state=State.REPLACING)
+        return replacing.with_job(owned=True, name=job.name).with_members(write_done=True)
     return after_read(numbered._replace(state=State.SUBMITTING), job, at)
 
 
+def _half_numbered(blank: Placeholder, chosen: _Found | None) -> Placeholder:
+    """The next attempt was being numbered: the Pods that do not have its number yet get it."""
+    members = tuple(
+        each._replace(write_done=each.pod.attempt == blank.attempt) for each in blank.members
+    )
+    before = blank._replace(attempt=blank.attempt - 1, state=State.REPLACING, members=members)
+    if chosen is None:
+        return before.with_job(over=True)
+    key, job = chosen.key, chosen.job
+    return before.with_job(attempt_try=key.attempt_try, id=job.id, owned=True, name=job.name)
+
+
 def _allocated(record: Placeholder, found: tuple[_Found, ...], at: Context) -> Placeholder:
-    """A Binding of what the Pod carries may be under way, whatever has become of the job: so it holds
-    its Node until that is proven to be over."""
+    """A Binding of what the Pods carry may be under way, whatever has become of the job: so it holds
+    its Nodes until that is proven to be over."""
     jobs = (f.job for f in found if f.job.id == record.job.id)
     job = next(jobs, None)
     return record if job is None else after_poll(record, job.state, at)

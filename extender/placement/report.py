@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from extender.placement.avoided import NODE_REFUSED, beside, node_refused
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.events import (
@@ -9,6 +11,7 @@ from extender.placement.events import (
 )
 from extender.placement.job_end import MISFIT
 from extender.placement.kept_back import NOT_BINDABLE
+from extender.placement.member import Member
 from extender.placement.on_outcome import SLURM_REFUSES
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
@@ -20,24 +23,39 @@ _MANY_AT_ONCE = "very many Pods are to be deleted at once: this one runs on unti
 _ALWAYS_TOLD = frozenset({SLURM_REFUSES, MISFIT})
 
 
-def next_report(placeholder: Placeholder) -> ReportWaiting | None:
-    """Returns what is to be told to the Pod's author now, None where it has been told."""
-    cause = _what_holds_up(placeholder)
+def next_report(placeholder: Placeholder, now: float) -> ReportWaiting | None:
+    """Returns what is to be told to a Pod's author now, None where all have been told."""
+    for member in placeholder.members:
+        if not member.reporting and now >= member.quiet_until:
+            report = _next_report(placeholder, member)
+            if report is not None:
+                return report
+    return None
+
+
+def _next_report(placeholder: Placeholder, member: Member) -> ReportWaiting | None:
+    cause = _what_holds_up(placeholder, member)
     if cause is not None and placeholder.throttled:
         cause = ConditionReason(HELD_BACK, f"{cause.message}; {_MANY_AT_ONCE}")
     elif placeholder.state not in _TOLD and not (cause and cause.reason in _ALWAYS_TOLD):
         return None
-    if cause is None or not _is_news(cause, placeholder.member.shown):
+    if cause is None or not _is_news(cause, member.shown):
         return None
-    job_id = placeholder.job.id if placeholder.state is State.QUEUED else None
     waits = placeholder.state in _TOLD or placeholder.throttled
-    return ReportWaiting(placeholder.pod.uid, placeholder.pod, cause, job_id, event_alone=not waits)
+    return _report(placeholder, member, cause, event_alone=not waits)
 
 
-def _what_holds_up(placeholder: Placeholder) -> ConditionReason | None:
-    """Returns a record's cause; that of a Pod that waits with the Nodes that were refused to it. What
-    kube-scheduler says of a Node may come after the Pod was told that it is refused."""
-    cause, shown = placeholder.cause, placeholder.member.shown
+def _report(
+    placeholder: Placeholder, member: Member, cause: ConditionReason, *, event_alone: bool
+) -> ReportWaiting:
+    job_id = placeholder.job.id if placeholder.state is State.QUEUED else None
+    return ReportWaiting(placeholder.uid, member.pod, cause, job_id, event_alone=event_alone)
+
+
+def _what_holds_up(placeholder: Placeholder, member: Member) -> ConditionReason | None:
+    """Returns a record's cause; that of a Pod that waits with the Nodes that rejected it. What
+    kube-scheduler says of a Node may come after the Pod was told that it is rejected."""
+    cause, shown = placeholder.cause, member.shown
     if placeholder.state not in _WAITING:
         return cause
     if cause is None:
@@ -52,17 +70,13 @@ def _is_news(cause: ConditionReason, shown: ConditionReason | None) -> bool:
     return shown is None or cause != shown or (bool(cause.outlook) and not shown.outlook)
 
 
-def report_again(placeholder: Placeholder) -> ReportWaiting | None:
-    """Returns what a Pod's author is told again after a while; None where it waits no more, or for
+def reports_again(placeholder: Placeholder) -> Iterator[ReportWaiting]:
+    """Yields what the Pods' authors are told again after a while: not where a Pod waits no more, or for
     something else. The condition is written anew only where the words have changed."""
-    cause, shown = _what_holds_up(placeholder), placeholder.member.shown
-    told = (
-        placeholder.state in _TOLD
-        and not placeholder.member.reporting
-        and not placeholder.member.unlisted
-    )
-    if not told or cause is None or shown is None or cause != shown:
-        return None
-    job_id = placeholder.job.id if placeholder.state is State.QUEUED else None
-    same = cause.words == shown.words
-    return ReportWaiting(placeholder.pod.uid, placeholder.pod, cause, job_id, event_alone=same)
+    if placeholder.state not in _TOLD:
+        return
+    for member in placeholder.members:
+        cause, shown = _what_holds_up(placeholder, member), member.shown
+        told = cause is not None and cause == shown and not member.reporting and not member.unlisted
+        if told and cause is not None and shown is not None:
+            yield _report(placeholder, member, cause, event_alone=cause.words == shown.words)

@@ -23,8 +23,9 @@ _TAKEN = frozenset({State.QUEUED, State.ALLOCATED})
 
 def request_of(placeholder: Placeholder) -> Hashable:
     """Returns what Slurm is asked for, but for the Pod's own name: its plugins may go by any of that."""
-    pod = placeholder.pod
-    return pod.namespace, replace(pod.request.job, name=""), pod.request.constraints.signature
+    request = placeholder.request
+    job = replace(request.job, name="")
+    return placeholder.workload.namespace, job, request.constraints.signature
 
 
 @dataclass(eq=False, slots=True)
@@ -75,7 +76,7 @@ class Retries:
 
     def refuse(self, placeholder: Placeholder, now: float) -> None:
         """Slurm refuses what a Pod asks for."""
-        uid, request = placeholder.pod.uid, request_of(placeholder)
+        uid, request = placeholder.uid, request_of(placeholder)
         self.leave(uid)
         refused = self._requests.get(request)
         if refused is None:

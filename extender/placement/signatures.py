@@ -33,7 +33,7 @@ class Signatures:
 
     def follow(self, partition: str, record: Placeholder) -> None:
         """Takes what a record says of its job's key."""
-        uid = record.pod.uid
+        uid = record.uid
         if record.mends:
             self._kept.discard(partition)
         elif record.job.identity is not None and not record.job.unsigned and record.state in _USED:

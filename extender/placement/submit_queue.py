@@ -55,6 +55,10 @@ class _Stand(StrEnum):
     """It waits for a limit of its owner."""
 
 
+def _owner(placeholder: Placeholder) -> Owner:
+    return Owner.of(placeholder.workload.namespace, placeholder.request.job)
+
+
 def _stand(placeholder: Placeholder) -> _Stand | None:
     """Returns None where Slurm's queue does not have it."""
     match placeholder.state:
@@ -93,7 +97,7 @@ class SubmitQueue:
     def follow(self, placeholder: Placeholder, now: float) -> bool:
         """Takes note of the state that a placeholder of this partition is in now. Tells whether that is
         news to those that wait."""
-        uid, state = placeholder.pod.uid, placeholder.state
+        uid, state = placeholder.uid, placeholder.state
         news = self._takes_its_stand(placeholder)
         if placeholder.in_line:
             return self._wait(placeholder, now) or news
@@ -203,8 +207,8 @@ class SubmitQueue:
     # In line
 
     def _wait(self, placeholder: Placeholder, now: float) -> bool:
-        uid = placeholder.pod.uid
-        owner, kind = Owner.of(placeholder.pod), kind_of(placeholder)
+        uid = placeholder.uid
+        owner, kind = _owner(placeholder), kind_of(placeholder)
         line = self._lines.get(uid)
         waited = line is not None and uid in line.waiting
         if line is None or line.kind != kind or line.queue.owner != owner:
@@ -212,7 +216,7 @@ class SubmitQueue:
             line = self._join(uid, owner, kind)
         elif waited:
             return False
-        line.waiting.put(uid, turn_of(placeholder.pod))
+        line.waiting.put(uid, turn_of(placeholder.lead))
         if placeholder.state is State.SUBMITTING and not waited:
             line.refused(placeholder.cause, now)
             line.queue.refused()
@@ -308,11 +312,11 @@ class SubmitQueue:
 
     def _takes_its_stand(self, placeholder: Placeholder) -> bool:
         """It counts for the owner that its job has, whatever its Pod says later."""
-        uid, stand = placeholder.pod.uid, _stand(placeholder)
+        uid, stand = placeholder.uid, _stand(placeholder)
         queue, before = self._node_status.get(uid, (None, None))
         if stand is before:
             return False
-        self._move(uid, queue or self._queue(Owner.of(placeholder.pod)), before, stand)
+        self._move(uid, queue or self._queue(_owner(placeholder)), before, stand)
         return True
 
     def _move(self, uid: str, queue: Queue, before: _Stand | None, after: _Stand | None) -> None:

@@ -41,7 +41,7 @@ class SubmitQueues:
 
     def follow(self, partition: str, placeholder: Placeholder, now: float) -> None:
         """Takes note of the state and the partition that a placeholder is in now."""
-        uid = placeholder.pod.uid
+        uid = placeholder.uid
         if self._of.get(uid, partition) != partition:
             self.forget(uid)
         self._of[uid] = partition

@@ -13,7 +13,7 @@ from extender.cluster.equipment import amounts, exceeded, together
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
 from extender.placement.pending_reasons import explained
-from extender.request.pod import Pod
+from extender.request.job_request import Request
 from extender.request.wording import cut
 from slurm_client.model import Job
 from wellknown.allocation import Allocation
@@ -30,13 +30,13 @@ _LONGEST_NAME, _LONGEST_REMARK = 100, 300
 _UNITS = (("day", _DAY_S), ("h", 3600), ("min", 60), ("s", 1))
 
 
-def why_it_waits(job: Job, pod: Pod, at: Context) -> ConditionReason:
+def why_it_waits(job: Job, request: Request, at: Context) -> ConditionReason:
     """Returns why a job that Slurm holds pending waits, as its reason says."""
     since = "" if job.submit_time is None else f" since {_clock(job.submit_time)} UTC"
     where = f"in partition {cut(job.partition, _LONGEST_NAME)}{since}"
-    why = f"{_sentence(job, pod, at)} ({job.reason})"
+    why = f"{_sentence(job, request, at)} ({job.reason})"
     stands = "waits" if job.submit_time is None else "has waited"
-    words = f"Slurm job {job.id} {stands} {where}: {why}; it asks for {amounts(pod.request.job)}."
+    words = f"Slurm job {job.id} {stands} {where}: {why}; it asks for {amounts(request.job)}."
     outlook = "".join(f" {each}" for each in _outlook(job))
     return ConditionReason(job.reason, words, outlook=outlook, normal=True)
 
@@ -65,9 +65,9 @@ def in_words(seconds: float) -> str:
     return " ".join(parts)
 
 
-def _sentence(job: Job, pod: Pod, at: Context) -> str:
+def _sentence(job: Job, request: Request, at: Context) -> str:
     """Whose doing it is where that is known, and what Slurm's word means where it is not."""
-    if job.reason == _HELD and pod.request.job.priority == 0:
+    if job.reason == _HELD and request.job.priority == 0:
         return 'its author holds it by the annotation priority: "0", until an admin of Slurm releases it'
     partition, limit = at.view.partitions.get(job.partition), job.time_limit_minutes
     most = None if partition is None else partition.max_time_minutes
@@ -77,7 +77,7 @@ def _sentence(job: Job, pod: Pod, at: Context) -> str:
             " that its partition allows"
         )
     has = together(job.partition, at.equipment) if job.reason in TOO_LARGE else None
-    if has is not None and (largest := exceeded(pod.request.job, has)):
+    if has is not None and (largest := exceeded(request.job, has)):
         return f"no node of its partition has more than {largest}"
     return explained(job.reason).sentence
 

@@ -11,6 +11,7 @@ from extender.request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, own_g
 from extender.request.job_request import MANDATORY, Request, read_request
 from extender.request.pod_end import end_in_words
 from extender.request.translation import Manifest, TranslationConfig
+from extender.request.workload import Workload
 from wellknown.allocation import Allocation
 from wellknown.job_key import whole_number
 from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, HELD_BACK, JOB_ID, WAITING
@@ -64,8 +65,20 @@ class Pod(NamedTuple):
     provisioned_on: str | None = None
     """The Node where a volume is being made for it."""
     service_account: str = "default"
+    group: Workload | None = None
+    """The workload that it is a member of; None: it is one by itself."""
     touch: int = 0
     """Another number once somebody has annotated it; what the extender itself writes does not count."""
+
+    @property
+    def workload(self) -> Workload:
+        """Returns the workload that it is, or is a member of."""
+        return self.group or Workload(self.uid, self.namespace, self.name, self.created)
+
+    @property
+    def full_name(self) -> str:
+        """Returns namespace/name."""
+        return f"{self.namespace}/{self.name}"
 
     @property
     def gated(self) -> bool:

@@ -105,8 +105,8 @@ class PlacementTelemetry:
             "placeholder",
             state=after.state,
             before=before.state if before else None,
-            **about(after.pod, after.job.id),
-            node=after.allocation.node if after.allocation else None,
+            **about(after.workload, after.job.id),
+            node=",".join(each.slot.node for each in after.members if each.slot) or None,
             why=after.cause.message if after.cause else None,
         )
 
@@ -116,7 +116,7 @@ class PlacementTelemetry:
         if record is not None:
             log.warning(
                 "deletion held back",
-                **about(record.pod, record.job.id),
+                **about(record.workload, record.job.id),
                 why=record.evicted_for.message if record.evicted_for else "a job without its Pod",
             )
 

@@ -102,7 +102,7 @@ class Leader:
         self.heard.append(event)
 
     def knows(self, of: Pod, *jobs: Job) -> None:
-        self.ledger.apply(Recovered(of, jobs), 0.0)
+        self.ledger.apply(Recovered((of,), jobs), 0.0)
 
     async def go_round(self) -> list[Event]:
         self.heard = []

@@ -35,7 +35,6 @@ from extender.placement.events import (
 )
 from extender.placement.job_tracking import JobTracking
 from extender.placement.ledger import Ledger
-from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.telemetry import Telemetry
@@ -57,7 +56,7 @@ from slurm_client.errors import (
 )
 from slurm_client.model import Grant, JobChanges, JobSpec, Node
 from slurm_client.protocol import Slurm
-from tests.builders import Manifest, placeholder_job, pod
+from tests.builders import Manifest, placeholder_job, placeholder_of, pod
 from tests.service.turns import turns_of_others
 from wellknown.allocation import Allocation
 from wellknown.names import ATTEMPT
@@ -323,7 +322,7 @@ async def failed(works: Works, effect: Effect) -> list[Any]:
 async def test_a_failure_is_logged_with_its_pod_and_its_job() -> None:
     works = Works()
     works.slurm.error = NeedsOperator("only root may do that", number=2002)
-    works.ledger.records["u1"] = Placeholder(Member(POD), State.QUEUED, job=JobTracking(id=40_000_000))
+    works.ledger.records["u1"] = placeholder_of(POD, State.QUEUED, job=JobTracking(id=40_000_000))
     (line,) = await failed(works, SUBMISSION)
     assert (line["effect"], line["log_level"]) == ("Submit", "info")
     named = (f"{POD.namespace}/{POD.name}", "u1", 40_000_000)

@@ -88,7 +88,7 @@ class Stage:
         job = placeholder_job(waiting, "PENDING")
         await self.slurm.submit(JobSpec(name, 1, 1, admin_comment=job.admin_comment), job.id)
         self.dispatcher.feed(ClusterObserved(view(kube_node())))
-        self.dispatcher.feed(Recovered(waiting, (job,)))
+        self.dispatcher.feed(Recovered((waiting,), (job,)))
         self.moved.clear()
         return job.id
 
@@ -99,7 +99,7 @@ class Stage:
         await self.slurm.submit(JobSpec(name, 1, 1, admin_comment=job.admin_comment), job.id)
         main = Partition("main", ("n1",), default=True, grace_time_s=grace_time_s)
         self.dispatcher.feed(ClusterObserved(view(kube_node(), partitions=[main])))
-        self.dispatcher.feed(Recovered(bound, (job,)))
+        self.dispatcher.feed(Recovered((bound,), (job,)))
         self.slurm.start_jobs()
         self.moved.clear()
         return job.id

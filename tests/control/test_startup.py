@@ -105,18 +105,18 @@ async def told_and_adopted(
 async def test_every_pod_is_told_with_its_own_jobs() -> None:
     job, other = placeholder_job(POD), placeholder_job(GONE, "PENDING")
     events = await told((POD, GONE), FakeSlurm(job, other))
-    assert events == [Recovered(POD, (job,)), Recovered(GONE, (other,))]
+    assert events == [Recovered((POD,), (job,)), Recovered((GONE,), (other,))]
 
 
 async def test_an_ended_job_of_a_pod_is_told_too() -> None:
     job = placeholder_job(POD, "CANCELLED")
-    assert await told((POD,), FakeSlurm(job)) == [Recovered(POD, (job,))]
+    assert await told((POD,), FakeSlurm(job)) == [Recovered((POD,), (job,))]
 
 
 async def test_the_job_that_a_pod_names_is_told_whatever_its_try() -> None:
     job = placeholder_job(POD, "CANCELLED", attempt_try=9)
     named = pod(name="p", uid="u1", annotations={JOB_ID: str(job.id)})
-    assert await told((named,), FakeSlurm(job)) == [Recovered(named, (job,))]
+    assert await told((named,), FakeSlurm(job)) == [Recovered((named,), (job,))]
 
 
 async def test_only_jobs_that_may_matter_are_read() -> None:
@@ -130,7 +130,7 @@ async def test_only_jobs_that_may_matter_are_read() -> None:
 async def test_a_foreign_job_in_our_range_is_left_alone() -> None:
     elsewhere = PlaceholderKey("elsewhere", "default", "p", "u1", 1)
     foreign = placeholder_job(POD, admin_comment=str(elsewhere))
-    assert await told((POD,), FakeSlurm(foreign)) == [Recovered(POD, ())]
+    assert await told((POD,), FakeSlurm(foreign)) == [Recovered((POD,), ())]
     assert await told((), FakeSlurm(foreign)) == []
 
 
@@ -138,7 +138,7 @@ async def test_a_job_without_a_key_goes_to_the_pod_whose_id_it_has() -> None:
     """Whether it is that Pod's is for placement to say."""
     for comment in ("", "by hand"):
         unsigned = placeholder_job(POD, admin_comment=comment)
-        assert await told((POD,), FakeSlurm(unsigned)) == [Recovered(POD, (unsigned,))]
+        assert await told((POD,), FakeSlurm(unsigned)) == [Recovered((POD,), (unsigned,))]
         assert await told((), FakeSlurm(unsigned)) == []
 
 
@@ -163,7 +163,7 @@ async def test_an_orphan_that_has_ended_is_left_alone() -> None:
     over = placeholder_job(GONE, "CANCELLED")
     forger = pod(name="p", uid="u1", annotations={JOB_ID: str(over.id)})
     slurm = FakeSlurm(over)
-    assert await told((forger,), slurm) == [Recovered(forger, ())]
+    assert await told((forger,), slurm) == [Recovered((forger,), ())]
     assert slurm.read == {over.id}
 
 
@@ -172,7 +172,7 @@ async def test_a_job_that_slurm_forgot_meanwhile_is_none() -> None:
         async def job(self, _job_id: int) -> Job | None:
             return None
 
-    assert await told((POD,), Forgetful(placeholder_job(POD))) == [Recovered(POD, ())]
+    assert await told((POD,), Forgetful(placeholder_job(POD))) == [Recovered((POD,), ())]
 
 
 async def test_while_either_system_does_not_answer_nothing_is_told() -> None:
@@ -189,7 +189,7 @@ async def test_a_job_that_cannot_be_read_keeps_nobody_from_recovering() -> None:
     job, unread = placeholder_job(GONE, "PENDING"), placeholder_job(POD)
     slurm = FakeSlurm(job)
     slurm.garbled[unread.id] = unread
-    assert await told((POD, GONE), slurm) == [Recovered(POD, ()), Recovered(GONE, (job,))]
+    assert await told((POD, GONE), slurm) == [Recovered((POD,), ()), Recovered((GONE,), (job,))]
     assert unread.id in slurm.read
 
 
@@ -216,7 +216,7 @@ def adopted_pods_job(state: str = "RUNNING") -> Job:
 async def test_a_guests_job_is_found_and_left_alone(state: str) -> None:
     job, kubernetes = adopted_pods_job(state), InMemoryKubernetes(ADOPTED_POD)
     assert await told_and_adopted((POD,), FakeSlurm(job), kubernetes, ADOPTS) == (
-        [Recovered(POD, ())],
+        [Recovered((POD,), ())],
         [job.id],
     )
 

@@ -36,7 +36,7 @@ def settle_refused(world: World, uid: str) -> list[Effect]:
 
 
 def state_of(world: World, uid: str) -> State | None:
-    return next((p.state for p in world.ledger.placeholders if p.pod.uid == uid), None)
+    return next((p.state for p in world.ledger.placeholders if p.uid == uid), None)
 
 
 def bound_pod(world: World) -> str:

@@ -213,7 +213,7 @@ class World:
         for pod in tuple(self.pods.values()):
             mine = [job for job in read if (key := keys[job.id]) is not None and key.uid == pod.uid]
             mine += [job for job in without if lost.get(job.id) == pod.uid]
-            self.tell(Recovered(pod, tuple(mine)))
+            self.tell(Recovered((pod,), tuple(mine)))
         for job in tuple(self.jobs.values()):
             key = keys[job.id]
             if key is not None and key.uid not in self.pods and not job.state.ended:
@@ -354,11 +354,8 @@ class World:
         if self.containers_end_on(node):
             return
         job, known = self.jobs.get(pod.allocation.job_id), self.ledger.allocated(uid)
-        if (
-            known is not None
-            and known.job.immediate
-            and known.pod.resource_version == pod.resource_version
-        ):
+        as_seen = known is not None and known[1].pod.resource_version == pod.resource_version
+        if known is not None and as_seen and known[0].job.immediate:
             # The leader asks no more of what was granted at once (Binder._still_granted).
             if job is not None and job.state.running:
                 self.bindings[uid] = pod.resource_version, pod.allocation.node
@@ -371,7 +368,7 @@ class World:
 
     def containers_end_on(self, node: str) -> bool:
         """Whether the leader's /bind knows of containers that outlive their Pod and its job."""
-        outlive = (each.job.id for each in self.ledger.holding(node) if each.member.lingers_until)
+        outlive = (each.job.id for each in self.ledger.holding(node) if each.lingering)
         running = self.running()
         return any(job_id not in running for job_id in outlive)
 
@@ -509,7 +506,7 @@ class World:
         for record in [p for p in self.ledger.placeholders if p.state is State.BOUND]:
             job = self.jobs.get(record.job.id or 0)
             if job is not None and job.preempt_time is not None:
-                self.tell(GraceStarted(record.pod.uid, job))
+                self.tell(GraceStarted(record.uid, job))
 
     def _blame(self, job: Job) -> None:
         if job.id in self.submitted:
@@ -755,8 +752,8 @@ class World:
         """Only for a Pod that runs, by what was allowed when it was bound."""
         asked = {effect.uid for effect in effects if isinstance(effect, Submit)}
         for record in self.ledger.placeholders if asked else ():
-            if record.pod.uid in asked and record.state is not State.BOUND:
-                assert not record.pod.request.problems, f"{record.pod.uid} is submitted"
+            if record.uid in asked and record.state is not State.BOUND:
+                assert not record.lead.request.problems, f"{record.uid} is submitted"
 
     def uids(self) -> set[str]:
         return {self.workload_of(job) for job in self.jobs.values()} - {""}
@@ -780,7 +777,7 @@ class World:
         for pod, node in self.nodes_in_use():
             jobs = [job for job in self.live_jobs(pod.uid) if job.id in running and job.nodes == (node,)]
             # A job whose Pod a new leader has never seen is known by the Pod's uid and its own id.
-            held = [p for p in self.ledger.holding(node) if p.pod.uid.partition("#")[0] == pod.uid]
+            held = [p for p in self.ledger.holding(node) if p.workload.uid == pod.uid]
             told = any(
                 each.state not in (State.ALLOCATED, State.BOUND) or each.job.id not in running
                 for each in held
@@ -834,12 +831,12 @@ def has_one_job(world: World, pod: Pod) -> None:
     if pod.request.problems and not live:  # a later leader has only what nobody may ask for
         return
     if pod.uid in world.denied and not live:
-        of_pod = (p for p in world.ledger.placeholders if p.pod.uid == pod.uid)
+        of_pod = (p for p in world.ledger.placeholders if p.uid == pod.uid)
         told = [p for p in of_pod if p.state is State.REFUSED or p.job.lost]
         assert told or pod.node, f"{pod.name} is not told that Slurm refuses it"
         return
     assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"
-    known = [p.job.id for p in world.ledger.placeholders if p.pod.uid == pod.uid]
+    known = [p.job.id for p in world.ledger.placeholders if p.uid == pod.uid]
     assert known == [live[0].id], f"{pod.name} is not watched: {known}"
     if pod.node is not None and live[0].state.pending:  # lost, and its room is taken meanwhile
         assert live[0].required_nodes == (pod.node,), f"{pod.name} may be given another Node"

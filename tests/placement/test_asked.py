@@ -145,6 +145,6 @@ def test_a_pods_author_is_told_the_value_that_slurm_refuses(
     assert isinstance(submit, Submit)
     world.effects.clear()
     world.tell(Outcome(submit, Failure(Remedy.CHANGE, "no", number=number), AT.equipment))
-    (record,) = (each for each in world.ledger.placeholders if each.pod.uid == uid)
+    (record,) = (each for each in world.ledger.placeholders if each.uid == uid)
     assert record.cause is not None
     assert record.cause.message == f"Slurm refuses the job: no; {words}"

@@ -50,12 +50,12 @@ class Cluster(World):
         self.settle()
 
     def shown(self, uid: str) -> ConditionReason:
-        (shown,) = (each.member.shown for each in self.ledger.placeholders if each.pod.uid == uid)
+        (shown,) = (each.members[0].shown for each in self.ledger.placeholders if each.uid == uid)
         assert shown is not None
         return shown
 
     def state_of(self, uid: str) -> State:
-        return next(each.state for each in self.ledger.placeholders if each.pod.uid == uid)
+        return next(each.state for each in self.ledger.placeholders if each.uid == uid)
 
 
 def with_more(node: str, allocatable: Mapping[str, str]) -> ClusterView:
@@ -149,7 +149,7 @@ def test_what_was_told_before_is_told_again_where_the_condition_said_something_e
     cluster.tell(ClusterObserved(VIEW))
     cluster.settle()
     assert cluster.state_of(uid) is State.ALLOCATED
-    assert [each.member.shown for each in cluster.ledger.placeholders] == [None]
+    assert [each.members[0].shown for each in cluster.ledger.placeholders] == [None]
 
 
 GAINS = {

@@ -16,7 +16,7 @@ MINUTE = 60
 
 
 def record(world: World, uid: str) -> Placeholder:
-    return next(p for p in world.ledger.placeholders if p.pod.uid == uid)
+    return next(p for p in world.ledger.placeholders if p.uid == uid)
 
 
 def live_on(world: World, seconds: int) -> list[Effect]:

@@ -33,12 +33,11 @@ from extender.placement.events import (
 )
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.ledger import Ledger
-from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.request.pod import Pod
 from slurm_client.model import Job
-from tests.builders import RULES, kube_node, placeholder_job, pod, view
+from tests.builders import RULES, kube_node, placeholder_job, placeholder_of, pod, view
 from wellknown.job_key import PlaceholderKey
 from wellknown.names import JOB_ID, NODE
 
@@ -56,7 +55,7 @@ class Story:
     def hear(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
         self.told.append(eviction_limiter.words)
         if record is not None:
-            self.named.append(record.pod.name)
+            self.named.append(record.workload.name)
 
     def tell(self, *events: Event) -> list[Effect]:
         return [effect for event in events for effect in self.ledger.apply(event, self.now)]
@@ -67,7 +66,7 @@ class Story:
         """Their jobs end, by scancel if nothing else is said; returns whose Pods are to be deleted at
         once."""
         pods = [bound(n, namespace) for n in numbers]
-        return deleted(self.tell(*(Recovered(each, (ended(each, to),)) for each in pods)))
+        return deleted(self.tell(*(Recovered((each,), (ended(each, to),)) for each in pods)))
 
     def pass_time(self, seconds: float) -> list[str]:
         self.now += seconds
@@ -183,7 +182,7 @@ def test_a_deletion_that_has_to_be_repeated_counts_once() -> None:
 
 def run(story: Story, count: int) -> None:
     """So many Pods with their jobs, which run."""
-    story.tell(*(Recovered(bound(n), (placeholder_job(bound(n), node="n1"),)) for n in range(count)))
+    story.tell(*(Recovered((bound(n),), (placeholder_job(bound(n), node="n1"),)) for n in range(count)))
 
 
 def ended_jobs(effects: list[Effect]) -> list[str]:
@@ -271,7 +270,7 @@ def test_a_missing_pod_whose_job_ends_meanwhile_has_nothing_to_wait_for() -> Non
     polled = JobsPolled(frozenset({job}), {job: ended(bound(1)).state}, story.now)
     assert story.tell(polled) == []
     assert "1 are held back" in (story.told[-1] or "")
-    assert [each.pod.name for each in story.ledger.holding("n1")] == ["p2"]
+    assert [each.lead.name for each in story.ledger.holding("n1")] == ["p2"]
 
 
 def test_orphan_jobs_count_and_jobs_of_pods_that_were_seen_to_go_do_not() -> None:
@@ -282,7 +281,7 @@ def test_orphan_jobs_count_and_jobs_of_pods_that_were_seen_to_go_do_not() -> Non
     found = story.tell(*(Outcome(effect, job) for effect, job in zip(read, jobs, strict=True)))
     assert [effect.job_id for effect in found if isinstance(effect, CancelJob)] == [jobs[0].id]
     assert "2 OrphanJob" in (story.told[-1] or "")
-    running = [Recovered(bound(n), (placeholder_job(bound(n), node="n1"),)) for n in range(5)]
+    running = [Recovered((bound(n),), (placeholder_job(bound(n), node="n1"),)) for n in range(5)]
     story.tell(*running)
     gone = story.tell(*(PodVanished(f"u{n}") for n in range(5)))
     assert len([effect for effect in gone if isinstance(effect, CancelJob)]) == 5
@@ -381,10 +380,10 @@ class Queue:
 
     def ask(self, namespace: str, reason: str) -> None:
         number = next(self._numbers)
-        evicting = Placeholder(
-            Member(bound(number, namespace)), State.EVICTING, cause=ConditionReason(reason, "")
+        evicting = placeholder_of(
+            bound(number, namespace), State.EVICTING, cause=ConditionReason(reason, "")
         )
-        self.waiting[evicting.pod.uid] = evicting
+        self.waiting[evicting.uid] = evicting
         self._try(evicting)
 
     def look(self) -> None:
@@ -394,10 +393,10 @@ class Queue:
     def _try(self, record: Placeholder) -> bool:
         if not self.eviction_limiter.passes(record, self.now):
             return False
-        del self.waiting[record.pod.uid]
+        del self.waiting[record.uid]
         if not is_foreseen(record):
             self._it_was_its_turn(record)
-            self.passed.append((self.now, record.pod.namespace))
+            self.passed.append((self.now, record.lead.namespace))
         return True
 
     def _it_was_its_turn(self, record: Placeholder) -> None:
@@ -407,8 +406,8 @@ class Queue:
             return
         assert len(of_minute) < self.limit - self.limit // 4, "what is kept for preemptions is used"
         assert not any(map(is_preempted, self.waiting.values())), "a preemption is overtaken"
-        taken, own = Counter(of_minute), record.pod.namespace
-        for other in {each.pod.namespace for each in self.waiting.values()} - {own}:
+        taken, own = Counter(of_minute), record.lead.namespace
+        for other in {each.lead.namespace for each in self.waiting.values()} - {own}:
             if taken[other] < 3 * (self.limit - self.limit // 4 - len(of_minute)):
                 self.overtaken[other, own] += 1
                 assert self.overtaken[other, own] <= 1, f"{own} had two turns, and {other} none"

@@ -93,7 +93,7 @@ class Driver:
         self.tell(JobsPolled(asked, dict.fromkeys(asked, RUNNING), self.now))
 
     def of(self, state: State) -> list[str]:
-        return [p.pod.uid for p in self.ledger.placeholders if p.state is state]
+        return [p.uid for p in self.ledger.placeholders if p.state is state]
 
     def _apply(self, event: Event) -> Sequence[Effect]:
         began = process_time()
@@ -251,7 +251,7 @@ def test_all_that_is_put_off_is_done() -> None:
     driver.tell(ClusterObserved(whole), *map(PodObserved, pods))
     assert len(driver.of(State.QUEUED)) == 60
     driver.tell(ClusterObserved(cordoned(whole, 999)))
-    told = {p.pod.uid: {*hostlist.names(p.job.excluded)} for p in driver.ledger.placeholders}
+    told = {p.uid: {*hostlist.names(p.job.excluded)} for p in driver.ledger.placeholders}
     tainted = {f"node-{n}" for n in range(1_000) if taints(n)}
     assert told == {
         each.uid: {*names, "node-999"} | tainted for each, names in zip(pods, own, strict=True)

@@ -40,12 +40,12 @@ HOUR = 3600
 
 
 def state_of(world: World, uid: str) -> State:
-    return next(p.state for p in world.ledger.placeholders if p.pod.uid == uid)
+    return next(p.state for p in world.ledger.placeholders if p.uid == uid)
 
 
 def told(world: World, uid: str) -> str:
     """What the Pod's condition says."""
-    (shown,) = [p.member.shown for p in world.ledger.placeholders if p.pod.uid == uid]
+    (shown,) = [p.members[0].shown for p in world.ledger.placeholders if p.uid == uid]
     return shown.message if shown else ""
 
 
@@ -270,7 +270,7 @@ def test_a_pod_that_lacks_what_no_job_makes_room_for_has_one_job_ever(
 
 def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at() -> None:
     world, uid = never_bound(10)
-    (resting,) = [p for p in world.ledger.placeholders if p.pod.uid == uid]
+    (resting,) = [p for p in world.ledger.placeholders if p.uid == uid]
     assert world.now < resting.rejections.rests_until
     for number in range(50):
         world.write(world.pods[uid]._replace(end=f"{number}"))

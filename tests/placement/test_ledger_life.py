@@ -59,12 +59,12 @@ def test_what_was_written_is_known_before_the_watch_shows_it() -> None:
     assert world.news
     known = world.ledger.allocated(uid)
     assert known is not None
-    assert known.pod.resource_version == world.pods[uid].resource_version
-    assert not known.pod.gated
+    assert known[1].pod.resource_version == world.pods[uid].resource_version
+    assert not known[1].pod.gated
     settle(world)
     heard = world.ledger.allocated(uid)
     assert heard is not None
-    assert heard.pod == known.pod
+    assert heard[1].pod == known[1].pod
 
 
 def test_a_pod_that_was_told_to_wait_is_told_that_it_need_not() -> None:

@@ -8,11 +8,10 @@ import pytest
 
 from extender.placement.config import PlacementConfig
 from extender.placement.events import CancelJob, EvictPod, JobsPolled, Outcome, PodObserved, WriteAttempt
-from extender.placement.member import Member
-from extender.placement.placeholder import IllegalMove, Placeholder
+from extender.placement.placeholder import IllegalMove
 from extender.placement.states import State
 from extender.request.node_constraints import Node
-from tests.builders import pod
+from tests.builders import placeholder_of, pod
 from tests.placement import ledger_world
 from tests.placement.ledger_steps import (
     bound_pod,
@@ -70,7 +69,7 @@ def test_nothing_follows_from_answers_that_cannot_be_read() -> None:
 
 def test_an_illegal_move_raises() -> None:
     with pytest.raises(IllegalMove, match="Done -> Bound"):
-        Placeholder(Member(pod()), State.DONE).move(State.BOUND, 0.0)
+        placeholder_of(pod(), State.DONE).move(State.BOUND, 0.0)
 
 
 def test_an_outcome_of_a_pod_that_is_long_gone_is_no_news() -> None:
@@ -111,13 +110,13 @@ def test_the_job_of_a_pod_that_is_resized_before_it_is_bound_is_read_at_bind() -
     world.settle()
     allocated = world.ledger.allocated(uid)
     assert allocated is not None
-    assert allocated.job.immediate
+    assert allocated[0].job.immediate
     pod = world.pods[uid]
     world.write(pod._replace(request=replace(pod.request, job=replace(pod.request.job, cpus=64))))
     world.settle()
     resized = world.ledger.allocated(uid)
     assert resized is not None
-    assert not resized.job.immediate
+    assert not resized[0].job.immediate
 
 
 def test_a_pod_runs_on_where_its_node_has_lost_the_label_that_names_slurms(

@@ -18,13 +18,12 @@ from extender.placement.events import (
     WriteAttempt,
 )
 from extender.placement.job_tracking import JobTracking
-from extender.placement.member import Member
 from extender.placement.on_pod import after_pod
-from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
 from extender.request.node_constraints import Node
+from tests.builders import placeholder_of
 from tests.placement.ledger_steps import (
     bound_pod,
     job_id_of,
@@ -197,11 +196,11 @@ def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it() -> No
     settle(world)
     world.bind(uid)
     bound = world.pods[uid]
-    started = Placeholder(
-        Member(bound._replace(node=None)), State.ALLOCATED, job=JobTracking(id=job_id_of(world, uid))
+    started = placeholder_of(
+        bound._replace(node=None), State.ALLOCATED, job=JobTracking(id=job_id_of(world, uid))
     )
     after = after_pod(started, bound, Context(world.now, world.rules, VIEW))
-    assert (after.state, after.allocation) == (State.BOUND, bound.allocation)
+    assert (after.state, after.members[0].slot) == (State.BOUND, bound.allocation)
     assert after.job.unverified  # and so Slurm is asked
 
 

@@ -92,13 +92,13 @@ def test_while_containers_run_whose_job_is_over_their_node_is_held(when: str) ->
     world.disturb(job_id, "PREEMPTED")
     poll(world)
     (held,) = world.ledger.holding("n1")
-    assert (held.pod.uid, held.state) == (uid, State.RELEASING)
+    assert (held.uid, held.state) == (uid, State.RELEASING)
     other = world.create_pod()
     assert WriteAllocation not in kinds(settle(world))
     assert state_of(world, other) is State.ALLOCATED
     world.pass_time(LINGERS_S)
     assert WriteAllocation in kinds(settle(world))
-    assert not world.ledger.holding("n1") or world.ledger.holding("n1")[0].pod.uid == other
+    assert not world.ledger.holding("n1") or world.ledger.holding("n1")[0].uid == other
 
 
 @pytest.mark.parametrize("retried_s", [0.2, 25.0])

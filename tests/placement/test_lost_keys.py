@@ -64,10 +64,10 @@ RENAMED = replace(WITHOUT, name="mine")
         (RENAMED, {"taken": True}, Whose.UNSIGNED),
         (RENAMED, {"known": identity_of(JOB)}, Whose.UNSIGNED),
         (RENAMED, {"known": Identity(JOB.id, "s2", CREATED), "taken": True}, Whose.FOREIGN),
-        (RENAMED, {"slurm_node": "n1"}, Whose.UNSIGNED),
-        (RENAMED, {"slurm_node": "n2"}, Whose.FOREIGN),
-        (replace(RENAMED, state=JobState("PENDING")), {"slurm_node": "n1"}, Whose.FOREIGN),
-        (RENAMED, {"slurm_node": "n1", "ids": (7,)}, Whose.FOREIGN),
+        (RENAMED, {"slurm_nodes": frozenset({"n1"})}, Whose.UNSIGNED),
+        (RENAMED, {"slurm_nodes": frozenset({"n2"})}, Whose.FOREIGN),
+        (replace(RENAMED, state=JobState("PENDING")), {"slurm_nodes": frozenset({"n1"})}, Whose.FOREIGN),
+        (RENAMED, {"slurm_nodes": frozenset({"n1"}), "ids": (7,)}, Whose.FOREIGN),
     ],
 )
 def test_whose_a_job_is(job: Job, changes: dict[str, object], expected: Whose) -> None:
@@ -433,7 +433,7 @@ def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
     assert len(world.jobs) <= 2 + 1800 // world.rules.mend
     assert world.pods[uid].node is None
     assert state_of(world, uid) is State.REFUSED
-    told = next(p.cause for p in world.ledger.placeholders if p.pod.uid == uid)
+    told = next(p.cause for p in world.ledger.placeholders if p.uid == uid)
     assert told is not None
     assert "job_submit plugin" in told.message
     assert "instead of" in told.message

@@ -202,7 +202,7 @@ def found(state: str, user: int, problems: tuple[str, ...] = (), asked: int | No
     waiting = waiting._replace(request=Request(job, waiting.request.constraints, problems))
     node = "n1" if state == "RUNNING" else None
     mine = placeholder_job(waiting, state, node=node, user_id=user, group_id=user)
-    record, stray = recovered(waiting, (mine,), AT)
+    record, stray = recovered((waiting,), (mine,), AT)
     assert record is not None
     assert stray == ()
     return record.state

@@ -26,7 +26,7 @@ SECOND = pod(uid="u1", annotations={ATTEMPT: "2"})
 
 
 def find(of: Pod, *jobs: Job) -> tuple[Placeholder | None, tuple[Job, ...]]:
-    return recovered(of, jobs, AT)
+    return recovered((of,), jobs, AT)
 
 
 def record_of(of: Pod, *jobs: Job) -> Placeholder:
@@ -99,8 +99,8 @@ def test_a_live_job_that_does_not_run_yet_is_waited_for(state: str) -> None:
 def test_a_running_job_is_an_allocation_that_has_to_be_written() -> None:
     job = placeholder_job(GATED, node="n2", gres=("gpu:2(IDX:0-1)",))
     record = record_of(GATED, job)
-    assert (record.state, record.member.write_done) == (State.ALLOCATED, False)
-    assert record.allocation == Allocation(job.id, "n2", "gpu:2(IDX:0-1)")
+    assert (record.state, record.members[0].write_done) == (State.ALLOCATED, False)
+    assert record.members[0].slot == Allocation(job.id, "n2", "gpu:2(IDX:0-1)")
 
 
 def test_a_running_job_on_a_node_that_no_node_stands_for_is_given_back() -> None:
@@ -141,14 +141,14 @@ def test_the_ungated_pod_of_a_running_job_is_no_different() -> None:
     job = placeholder_job(GATED, node="n1")
     ungated = pod(uid="u1", gates=(), annotations={ATTEMPT: "1", JOB_ID: str(job.id), NODE: "n1"})
     record = record_of(ungated, job)
-    assert (record.state, record.allocation) == (State.ALLOCATED, Allocation(job.id, "n1"))
+    assert (record.state, record.members[0].slot) == (State.ALLOCATED, Allocation(job.id, "n1"))
 
 
 def test_an_old_attempts_live_job_is_ended_before_the_next_begins() -> None:
     old = placeholder_job(SECOND, "PENDING", attempt=1, attempt_try=1)
     record = record_of(SECOND, old)
     assert (record.state, record.job.id, record.attempt) == (State.REPLACING, old.id, 1)
-    assert record.member.write_done, "the Pod is numbered already"
+    assert record.members[0].write_done, "the Pod is numbered already"
     assert not record.job.over
 
 
@@ -179,7 +179,7 @@ def test_a_bound_pod_whose_job_runs_is_bound() -> None:
     job = placeholder_job(GATED, attempt_try=1, node="n1")
     record = record_of(bound(job), job)
     assert (record.state, record.job.id, record.job.attempt_try) == (State.BOUND, job.id, 1)
-    assert record.allocation == Allocation(job.id, "n1")
+    assert record.members[0].slot == Allocation(job.id, "n1")
 
 
 def test_a_bound_pod_whose_job_ended_is_evicted() -> None:
@@ -413,7 +413,7 @@ def test_a_pod_whose_job_has_an_id_that_was_in_the_range_before_is_left_alone() 
     there = bound(job := placeholder_job(GATED, node="n1"))
     moved = replace(RULES, ids=JobIdRange(end=job.id))
     assert list(to_read([there], {job.id: job.state}, moved)) == []
-    assert recovered(there, (), replace(AT, rules=moved)) == (None, ())
+    assert recovered((there,), (), replace(AT, rules=moved)) == (None, ())
 
 
 @pytest.mark.parametrize("became", ["CANCELLED", "NODE_FAIL", "PENDING", None])
@@ -425,7 +425,7 @@ def test_a_pod_that_carries_an_allocation_holds_its_node_whatever_its_job_became
     carries = pod(uid="u1", gates=(), annotations={ATTEMPT: "1", JOB_ID: str(granted.id), NODE: "n1"})
     record, _ = find(carries, *((granted,) if became else ()))
     assert record is not None
-    assert record.holds == "n1"
+    assert record.holds == {"n1"}
 
 
 # What has to be read

@@ -46,14 +46,14 @@ class Site(World):
         return done
 
     def record(self, uid: str) -> Placeholder:
-        return next(each for each in self.ledger.placeholders if each.pod.uid == uid)
+        return next(each for each in self.ledger.placeholders if each.uid == uid)
 
     def state_of(self, uid: str) -> State:
         return self.record(uid).state
 
     def told(self, uid: str) -> float:
         """When the Pod's author was told that it is asked for again."""
-        shown = self.record(uid).member.shown
+        shown = self.record(uid).members[0].shown
         assert shown is not None
         assert (shown.reason, shown.message) == ("Refused", "Slurm refuses the job: Invalid account")
         (due,) = shown.dues
@@ -209,7 +209,7 @@ def test_a_pod_that_may_not_ask_any_more_is_not_asked_for() -> None:
     uid = site.refused()
     site.edit(uid, forbidden=True)
     assert asked(site.live_on(10 * MINUTE)) == []
-    shown = site.record(uid).member.shown
+    shown = site.record(uid).members[0].shown
     assert shown is not None
     assert (shown.message, shown.dues) == ("forbidden", ())
 

@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.job_tracking import JobTracking
 from extender.placement.line import Owner, kind_of, turn_of
-from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
 from extender.placement.places import Places
 from extender.placement.retry import Retry, Waits
@@ -24,7 +23,7 @@ from extender.placement.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
 from extender.placement.submit_queues import SubmitQueues
 from extender.request.annotations import DEFAULT_PREFIX as PREFIX
 from extender.request.pod import Pod
-from tests.builders import pod
+from tests.builders import placeholder_of, pod
 from tests.clock import CpuClock
 
 
@@ -41,23 +40,21 @@ class Line:
         if fields or uid not in self.pods:
             self.pods[uid] = self._pod(uid, **fields)
         self._follow(
-            Placeholder(
-                Member(self.pods[uid]), state, cause=ConditionReason(why, "by Slurm") if why else None
+            placeholder_of(
+                self.pods[uid], state, cause=ConditionReason(why, "by Slurm") if why else None
             )
         )
 
     def ask(self, uid: str) -> None:
         """It is asked for on the fast path."""
-        self._follow(
-            Placeholder(Member(self._pod(uid)), State.SUBMITTING, job=JobTracking(immediate=True))
-        )
+        self._follow(placeholder_of(self._pod(uid), State.SUBMITTING, job=JobTracking(immediate=True)))
 
     def refuse(self, uid: str) -> None:
         """Slurm refuses a submission for now."""
         busy = ConditionReason("SlurmBusy", "MaxJobCount")
         self._follow(
-            Placeholder(
-                Member(self.pods[uid]), State.SUBMITTING, cause=busy, retry=Retry(waits=Waits.FOR_TURN)
+            placeholder_of(
+                self.pods[uid], State.SUBMITTING, cause=busy, retry=Retry(waits=Waits.FOR_TURN)
             )
         )
 
@@ -308,7 +305,7 @@ def test_who_leaves_again_and_again_leaves_nothing_behind() -> None:
 
 
 def put(windows: SubmitQueues, partition: str, state: State, uid: str = "u") -> None:
-    windows.follow(partition, Placeholder(Member(pod(uid=uid)), state), 0.0)
+    windows.follow(partition, placeholder_of(pod(uid=uid), state), 0.0)
 
 
 def test_every_partition_has_a_window_of_its_own() -> None:
@@ -483,7 +480,7 @@ def test_jobs_of_one_namespace_that_cannot_start_keep_no_other_from_slurm(why: s
 
 def owner(annotations: dict[str, str], namespace: str = "default") -> Owner:
     named = {PREFIX + name: value for name, value in annotations.items()}
-    return Owner.of(pod(annotations=named, namespace=namespace))
+    return Owner.of(namespace, pod(annotations=named).request.job)
 
 
 def test_the_order_within_an_owner_is_kept_across_sizes() -> None:
@@ -521,7 +518,7 @@ def go(windows: SubmitQueues, account: str = "a", user: int | None = None) -> li
 def waiting(uid: str, account: str, user: int | None) -> Placeholder:
     seen = pod(uid=uid, annotations={PREFIX + "account": account})
     job = replace(seen.request.job, user_id=user)
-    return Placeholder(Member(seen._replace(request=replace(seen.request, job=job))))
+    return placeholder_of(seen._replace(request=replace(seen.request, job=job)))
 
 
 def waits(windows: SubmitQueues, uid: str) -> bool:
@@ -604,7 +601,7 @@ def test_partitions_that_wait_for_the_last_places_are_served_in_turn() -> None:
         for partition, last in windows.turns(0.0):
             gone.append(last)
             seen = pod(uid=last, annotations={PREFIX + "account": last[1]})
-            windows.follow(partition, Placeholder(Member(seen), State.QUEUED), 0.0)
+            windows.follow(partition, placeholder_of(seen, State.QUEUED), 0.0)
     assert gone == ["qb0", "rb0", "qc0", "rc0", "qd0", "rd0"]
 
 
@@ -615,8 +612,8 @@ def test_a_turn_among_20_000_sizes_costs_next_to_nothing() -> None:
     for number in range(20_000):
         job = replace(alike.request.job, memory_mb=number + 1)
         request = replace(alike.request, job=job)
-        placeholder = Placeholder(Member(alike._replace(uid=f"{number:05}", request=request)))
-        known[placeholder.pod.uid] = placeholder
+        placeholder = placeholder_of(alike._replace(uid=f"{number:05}", request=request))
+        known[placeholder.uid] = placeholder
         windows.follow("main", placeholder, 0.0)
 
     def go() -> list[str]:
@@ -693,7 +690,7 @@ class Refills(RuleBasedStateMachine):
             better = [
                 other
                 for other, p in self.states.items()
-                if p.in_line and alike(p, chosen) and turn_of(p.pod) < turn_of(chosen.pod)
+                if p.in_line and alike(p, chosen) and turn_of(p.lead) < turn_of(chosen.lead)
             ]
             assert not better, f"{better} wait while {uid} goes"
             assert self.may_have_one_more(user_of(chosen))
@@ -713,7 +710,7 @@ class Refills(RuleBasedStateMachine):
         seen = pod(uid=uid, cpu=cpu, annotations=named, namespace=namespace)
         job = replace(seen.request.job, user_id=USERS.get(account))
         request = replace(seen.request, job=job)
-        self.states[uid] = Placeholder(Member(seen._replace(priority=priority, request=request)))
+        self.states[uid] = placeholder_of(seen._replace(priority=priority, request=request))
         self.put(uid, State.SEEN)
 
     @rule(data=st.data(), fate=st.sampled_from(["taken", "taken", "refused", "gone"]))
@@ -774,15 +771,15 @@ class Refills(RuleBasedStateMachine):
 
 
 def partition_of(placeholder: Placeholder) -> str:
-    return placeholder.pod.request.job.partition or ""
+    return placeholder.lead.request.job.partition or ""
 
 
 def share_of(placeholder: Placeholder) -> tuple[str, Owner]:
-    return partition_of(placeholder), Owner.of(placeholder.pod)
+    return partition_of(placeholder), Owner.of(placeholder.workload.namespace, placeholder.request.job)
 
 
 def user_of(placeholder: Placeholder) -> int | None:
-    return placeholder.pod.request.job.user_id
+    return placeholder.lead.request.job.user_id
 
 
 def alike(one: Placeholder, other: Placeholder) -> bool:
@@ -790,7 +787,7 @@ def alike(one: Placeholder, other: Placeholder) -> bool:
 
 
 def is_greedy(placeholder: Placeholder) -> bool:
-    return placeholder.pod.request.job.account == "g"
+    return placeholder.lead.request.job.account == "g"
 
 
 TestRefills = Refills.TestCase

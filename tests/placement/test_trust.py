@@ -23,7 +23,7 @@ AWAY = Failure(Remedy.AGAIN, "slurmctld is down")
 
 
 def record_of(world: World, uid: str) -> Placeholder:
-    return next(record for record in world.ledger.placeholders if record.pod.uid == uid)
+    return next(record for record in world.ledger.placeholders if record.uid == uid)
 
 
 @pytest.mark.parametrize("seen_before", [False, True])
@@ -68,7 +68,7 @@ def test_what_is_written_onto_a_pod_during_its_submission_is_not_believed() -> N
     settle(world)
     poll(world)
     allocated = world.ledger.allocated(uid)
-    assert allocated is None or allocated.allocation == Allocation(submit.job_id, real)
+    assert allocated is None or allocated[1].slot == Allocation(submit.job_id, real)
 
 
 def test_nothing_is_asked_for_again_that_may_not_be_asked_for() -> None:
@@ -94,9 +94,9 @@ def test_a_pod_whose_deletion_was_held_back_goes_when_slurm_has_forgotten_its_jo
     manifest = pod_manifest(uid="u1", gates=(), node="n1", annotations=notes)
     manifest["status"]["conditions"] = [told]
     held = parse_pod(manifest, TRANSLATION)
-    record, _ = recovered(held, (), at)
+    record, _ = recovered((held,), (), at)
     assert record is not None
     assert (record.state, record.job.over) == (State.EVICTING, True)
-    record, _ = recovered(held, (job,), at)
+    record, _ = recovered((held,), (job,), at)
     assert record is not None
     assert record.state is State.BOUND

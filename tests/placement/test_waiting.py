@@ -44,7 +44,7 @@ EXAMPLES = (WAITS, BY_ITS_AUTHOR, TOO_LONG, TOO_LARGE)
 
 
 def told(of: Pod = LARGE, **job: Any) -> ConditionReason:
-    return why_it_waits(replace(JOB, **job), of, AT)
+    return why_it_waits(replace(JOB, **job), of.request, AT)
 
 
 def test_a_pod_that_waits_is_told_why_since_when_for_what_and_until_when() -> None:
@@ -137,7 +137,7 @@ def test_amounts_that_differ_never_read_the_same() -> None:
     request = LARGE.request
     asks = LARGE._replace(request=replace(request, job=replace(request.job, memory_mb=16_001)))
     at = replace(AT, equipment={"main": Equipment(8, 16_000, {"gpu": 8})})
-    words = why_it_waits(replace(JOB, reason="PartitionConfig"), asks, at).words
+    words = why_it_waits(replace(JOB, reason="PartitionConfig"), asks.request, at).words
     assert "has more than 16000 MiB (PartitionConfig); it asks for 8 CPUs, 16001 MiB, 2 GPUs." in words
 
 

@@ -216,7 +216,7 @@ def test_the_record_of_a_retried_pod_takes_no_more_than_20_kb(offer: str) -> Non
     named = Nodes({f"n{n}": kube_node(f"n{n}") for n in range(1_000)})
     main = Partition("main", tuple(named), default=True)
     driver.tell(ClusterObserved(ClusterView(named, {"main": main}, cluster=driver.ledger.rules.cluster)))
-    driver.tell(Recovered(pod, ()), Tick())
+    driver.tell(Recovered((pod,), ()), Tick())
     (record,) = driver.ledger.placeholders
     assert record.rejections.offered[1] > driver.now
     assert weight(record) <= MOST_BYTES_OF_A_POD

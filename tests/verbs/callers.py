@@ -20,6 +20,7 @@ from extender.app import Extender
 from extender.cluster.view import ClusterView
 from extender.leader.replica import Replica
 from extender.placement.ledger import Ledger
+from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
 from extender.policy.keeper import PolicyKeeper
 from extender.settings import Settings
@@ -134,8 +135,13 @@ class Listeners:
     ) -> None:
         """This replica leads, has seen these Pods with their allocations, and those on every Node."""
         self._extender.replica.lease._held_until = inf
-        known = allocated.get
-        ledger = SimpleNamespace(allocated=known, record_of=known, holding=lambda _node: tuple(holding))
+
+        def member(uid: str) -> tuple[Placeholder, Member] | None:
+            return (allocated[uid], allocated[uid].members[0]) if uid in allocated else None
+
+        ledger = SimpleNamespace(
+            allocated=member, record_of=allocated.get, holding=lambda _node: tuple(holding)
+        )
         self._extender.leader._ledger = cast(Ledger, ledger)
 
     def slurm_tells_kill_wait(self, seconds: int) -> None:

@@ -23,7 +23,16 @@ from kubernetes_client.errors import Conflict, KubernetesError, Rejected, Unavai
 from slurm_client.errors import NeedsOperator, OutcomeUnknown, SlurmError, Unreachable
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
-from tests.builders import RULES, Manifest, kube_node, placeholder_job, pod, pod_manifest, view
+from tests.builders import (
+    RULES,
+    Manifest,
+    kube_node,
+    placeholder_job,
+    placeholder_of,
+    pod,
+    pod_manifest,
+    view,
+)
 from tests.verbs.callers import BoundPods, FakeSlurm, Listeners, body
 from wellknown.allocation import Allocation
 from wellknown.names import ATTEMPT, GRES, JOB_ID, NODE
@@ -56,10 +65,10 @@ class Cluster:
     ) -> None:
         """The extender leads, and has seen this version of the Pod, and those on its Node."""
         seen = parse_pod(manifest, TranslationConfig())
-        known = Placeholder(
-            Member(seen),
+        known = placeholder_of(
+            seen,
             State.ALLOCATED,
-            allocation=seen.allocation,
+            members=(Member(seen, seen.allocation),),
             job=JobTracking(id=JOB.id, immediate=immediate),
         )
         self._listeners.leads({seen.uid: known}, holding=holding)
@@ -450,8 +459,8 @@ async def test_nobody_is_bound_beside_containers_that_outlive_their_pod_and_its_
     """They are in no list of Pods, and Slurm counts them no more; that may be news to the leader. Once
     they have ended the next try binds."""
     job = placeholder_job(GONE, state, node="gpu-04")
-    gone = Placeholder(
-        Member(GONE, lingers_until=35.0), State.RELEASING, job=JobTracking(id=job.id, over=told)
+    gone = placeholder_of(
+        GONE, State.RELEASING, lingering=(("gpu-04", 35.0),), job=JobTracking(id=job.id, over=told)
     )
     cluster = Cluster(granted(), jobs=(JOB, job))
     cluster.knows(granted(version=version), immediate=immediate, holding=[gone])
@@ -467,7 +476,9 @@ async def test_nobody_is_bound_beside_containers_that_outlive_their_pod_and_its_
 async def test_containers_that_still_have_their_job_are_in_nobodys_way() -> None:
     """Slurm gives what they use to nobody else."""
     job = placeholder_job(GONE, node="gpu-04")
-    gone = Placeholder(Member(GONE, lingers_until=35.0), State.RELEASING, job=JobTracking(id=job.id))
+    gone = placeholder_of(
+        GONE, State.RELEASING, lingering=(("gpu-04", 35.0),), job=JobTracking(id=job.id)
+    )
     for version in ("41", "40"):
         cluster = Cluster(granted(), jobs=(JOB, job))
         cluster.knows(granted(version=version), holding=[gone])

@@ -20,7 +20,7 @@ from extender.unmanaged.capacity_watch import FULL, LEAVING, TAKEN, UNKNOWN
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import node
 from slurm_client.model import JobState, Node
-from tests.builders import Manifest, kube_node, placeholder_job, pod, pod_manifest, view
+from tests.builders import Manifest, kube_node, placeholder_job, placeholder_of, pod, pod_manifest, view
 from tests.clock import CpuClock
 from tests.verbs.callers import BoundPods, FakeSlurm, Listeners
 from wellknown.names import ADOPTED, JOB_ID, NODE
@@ -293,8 +293,8 @@ def leaving(cluster: Cluster, state: str, cpu: str = "5") -> Placeholder:
     annotations = {JOB_ID: str(job.id), NODE: "n1"}
     manifest = pod_manifest("leaving", cpu=cpu, gates=(), node="n1", annotations=annotations)
     cluster.kubernetes.put("pods", manifest)
-    return Placeholder(
-        Member(parse_pod(manifest, TranslationConfig())), State.BOUND, job=JobTracking(id=job.id)
+    return placeholder_of(
+        parse_pod(manifest, TranslationConfig()), State.BOUND, job=JobTracking(id=job.id)
     )
 
 
@@ -302,8 +302,8 @@ def leads(cluster: Cluster, manifest: Manifest, beside: Placeholder) -> None:
     seen = parse_pod(manifest, TranslationConfig())
     assert seen.allocation is not None
     job_id = seen.allocation.job_id
-    record = Placeholder(
-        Member(seen), State.ALLOCATED, allocation=seen.allocation, job=JobTracking(id=job_id)
+    record = placeholder_of(
+        seen, State.ALLOCATED, members=(Member(seen, seen.allocation),), job=JobTracking(id=job_id)
     )
     cluster.listeners.leads({seen.uid: record}, holding=[beside])
 
@@ -312,8 +312,9 @@ async def test_who_was_bound_a_moment_ago_is_waited_for_too() -> None:
     """The watch has yet to show the Binding of a Pod that has lost its job since."""
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
-    unbound = beside.pod._replace(node=None)
-    leads(cluster, manifest, beside._replace(state=State.ALLOCATED).with_member(pod=unbound))
+    assert beside.lead.allocation is not None
+    unbound = Member(beside.lead._replace(node=None), beside.lead.allocation)
+    leads(cluster, manifest, beside._replace(state=State.ALLOCATED, members=(unbound,)))
     assert await cluster.bind(manifest, "n1") == LEAVING
 
 

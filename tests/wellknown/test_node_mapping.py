@@ -8,16 +8,14 @@ from hypothesis import strategies as st
 
 from extender.cluster.view import Wish
 from extender.placement.job_tracking import JobTracking
-from extender.placement.member import Member
 from extender.placement.on_read import after_read
-from extender.placement.placeholder import Placeholder
 from extender.placement.recovery import recovered
 from extender.placement.states import State
 from extender.request.node_constraints import ANYWHERE, Node
 from extender.request.pod import Pod
 from slurm_client import hostlist
 from slurm_client.model import Job, Partition
-from tests.builders import kube_node, moment, placeholder_job, pod, view
+from tests.builders import kube_node, moment, placeholder_job, placeholder_of, pod, view
 from wellknown.allocation import Allocation
 from wellknown.node_mapping import LABEL, NodeNames, is_kubelets, slurm_name, trouble
 
@@ -105,11 +103,11 @@ def test_a_node_of_that_very_name_keeps_it() -> None:
 def test_a_pod_that_runs_keeps_its_job_when_its_node_becomes_contested(others: tuple[Node, ...]) -> None:
     """The next leader takes it up, and doubts no job that runs where the Pod's Node says."""
     at, (running, job) = moment(*CONTESTED, *others), bound_on("n1")
-    record, unwanted = recovered(running, (job,), at)
+    record, unwanted = recovered((running,), (job,), at)
     assert record is not None
     assert (record.state, record.job.id, unwanted) == (State.BOUND, job.id, ())
-    unverified = Placeholder(
-        Member(running), State.BOUND, job=JobTracking(id=job.id, owned=True).suspect(0.0)
+    unverified = placeholder_of(
+        running, State.BOUND, job=JobTracking(id=job.id, owned=True).suspect(0.0)
     )
     after = after_read(unverified, job, at)
     assert (after.state, after.job.unverified) == (State.BOUND, False)
