@@ -15,6 +15,7 @@ from math import ceil
 from extender.placement.config import Context
 from extender.placement.events import HoldJob
 from extender.placement.placeholder import Placeholder
+from extender.placement.states import State
 from extender.request.pod import Pod
 from extender.request.pod_end import SEPARATOR, after_words
 from slurm_client.model import Job
@@ -53,5 +54,9 @@ def still_held(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
 
 def over(placeholder: Placeholder, now: float) -> Placeholder:
     """Returns the record, without the time that its containers had where that is over."""
-    past = 0.0 < placeholder.lingers_until <= now
-    return placeholder._replace(lingering=()).with_retry(not_before=0.0) if past else placeholder
+    if not placeholder.lingering:
+        return placeholder
+    left = tuple(each for each in placeholder.lingering if each[1] > now)
+    ended = not left and placeholder.state in (State.RELEASING, State.REPLACING)
+    placeholder = placeholder._replace(lingering=left)
+    return placeholder.with_retry(not_before=0.0) if ended else placeholder

@@ -165,18 +165,22 @@ def after_end(placeholder: Placeholder, uid: str, now: float, words: str = "Pod 
         to = State.DONE if placeholder.state in _WITHOUT_JOB else State.RELEASING
         return placeholder.move(to, now, cause=ConditionReason("PodEnded", words))
     left = tuple(each for each in placeholder.members if each is not member)
-    placeholder = placeholder._replace(members=left)
-    if placeholder.state in _UNBOUND:
-        cause = ConditionReason(_BROKEN, f"a Pod of its group is gone: {words}")
-        return placeholder.replaced(now, cause)
-    return placeholder
+    return not_whole(placeholder._replace(members=left), now)
+
+
+def not_whole(placeholder: Placeholder, now: float) -> Placeholder:
+    """Returns the record of a group of which a Pod is gone: one that does not run yet begins anew with
+    another Pod in its place."""
+    if placeholder.state not in _UNBOUND or len(placeholder.members) == placeholder.workload.size:
+        return placeholder
+    cause = ConditionReason(_BROKEN, "a Pod of its group is gone: the group waits for another")
+    return placeholder.replaced(now, cause)
 
 
 def after_deletion(placeholder: Placeholder, uid: str, last: Pod | None, now: float) -> Placeholder:
     """Returns the record after a Pod's deletion was seen; `last` is the version that was deleted."""
     ended = after_end(placeholder, uid, now)
-    fresh = ended.state is State.RELEASING and placeholder.state is not State.RELEASING
-    return lingering(ended, last, now) if fresh and last is not None else ended
+    return lingering(ended, last, now) if ended is not placeholder and last is not None else ended
 
 
 def after_absence(placeholder: Placeholder, uid: str, now: float) -> Placeholder:

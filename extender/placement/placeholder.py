@@ -138,7 +138,6 @@ class Placeholder(NamedTuple):
             since=now,
             cause=cause,
             unbound_by=inf,
-            lingering=(),
             job=self.job._replace(must_read=False, lost=False, misses=0),
             members=tuple(each.in_another_state() for each in self.members),
             retry=Retry(self.retry.in_flight),
@@ -246,7 +245,7 @@ class Placeholder(NamedTuple):
     def holds(self) -> frozenset[str]:
         """Returns the Nodes where its Pods are, or may yet be bound, whatever has become of the job."""
         nodes = {node for node, _ in self.lingering}
-        if not nodes and self.state in HOLDING and not self.kept_unbound:
+        if self.state in HOLDING and not self.kept_unbound:
             nodes.update(node for each in self.members if (node := each.node_in(self.state)))
         return frozenset(nodes)
 

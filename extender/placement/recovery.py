@@ -17,6 +17,7 @@ from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import asking_first
 from extender.placement.member import Member
 from extender.placement.on_job import after_poll
+from extender.placement.on_pod import not_whole
 from extender.placement.on_read import after_read, waits_for_its_pods_nodes
 from extender.placement.ownership import claim_of, is_own, key_of
 from extender.placement.placeholder import Placeholder
@@ -120,6 +121,7 @@ def recovered(
         record = _bound(alive, _of_bound(alive, found, at), at)
     elif alive:
         record = _unbound(alive, found, _of_unbound(last, found), at)
+    record = record and not_whole(record, at.now)
     kept = None if record is None else record.job.id
     return record, tuple(f.job for f in found if f.live and f.job.id != kept)
 

@@ -50,6 +50,7 @@ from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE, Node
 from extender.request.pod import Pod, lacks_room
+from extender.request.workload import Workload
 from extender.unmanaged.capacity_watch import TAKEN
 from slurm_client import hostlist
 from slurm_client.model import UNREAD, Grant, Job, JobSpec, JobState, Partition
@@ -210,13 +211,13 @@ class World:
         read = [job for job in self.jobs.values() if job.id in wanted - self.garbled]
         without = [job for job in read if keys[job.id] is None]
         lost = {job.id: uid for uid, job in with_their_pods(without, self.pods.values(), self.rules)}
-        for pod in tuple(self.pods.values()):
-            mine = [job for job in read if (key := keys[job.id]) is not None and key.uid == pod.uid]
-            mine += [job for job in without if lost.get(job.id) == pod.uid]
-            self.tell(Recovered((pod,), tuple(mine)))
+        for uid in self.workloads():
+            mine = [job for job in read if (key := keys[job.id]) is not None and key.uid == uid]
+            mine += [job for job in without if lost.get(job.id) == uid]
+            self.tell(Recovered(self.pods_of(uid), tuple(mine)))
         for job in tuple(self.jobs.values()):
             key = keys[job.id]
-            if key is not None and key.uid not in self.pods and not job.state.ended:
+            if key is not None and not self.pods_of(key.uid) and not job.state.ended:
                 self.tell(OrphanFound(key, job.id, job))
         self.tell(ClusterObserved(VIEW))
 
@@ -224,9 +225,10 @@ class World:
         self.lost_keys = words
 
     def forget_containers(self) -> None:
-        """Of those that outlive their Pod a new leader knows what their job says."""
-        for uid in tuple(self.containers):
-            if not any("may run for another" in (job.comment or "") for job in self.live_jobs(uid)):
+        """Of those that outlive their Pod a new leader knows what their job says, if that has its key."""
+        for uid, (pod, _) in tuple(self.containers.items()):
+            jobs = [job for job in self.live_jobs(pod.workload.uid) if key_of(job) is not None]
+            if not any("may run for another" in (job.comment or "") for job in jobs):
                 del self.containers[uid]
 
     def sweep(self) -> None:
@@ -236,8 +238,9 @@ class World:
             key = key_of(job)
             if key is None or job.state.ended or job.id in known:
                 continue
-            pod = self.pods.get(key.uid)
-            if pod is None or pod.attempt > key.attempt or may_have_no_job(pod):
+            pods = self.pods_of(key.uid)
+            later = any(pod.attempt > key.attempt or may_have_no_job(pod) for pod in pods)
+            if not pods or later:
                 self.tell(OrphanFound(key, job.id))
 
     def pass_time(self, seconds: float) -> None:
@@ -245,21 +248,42 @@ class World:
         self.end_graces()
         for uid in self.pods:
             if self.cannot_be_bound(uid):
-                self.held_s[uid] += seconds * sum(job.state.running for job in self.live_jobs(uid))
+                jobs = self.live_jobs(self.pods[uid].workload.uid)
+                self.held_s[uid] += seconds * sum(job.state.running for job in jobs)
         self.tell(Tick())
 
     # Kubernetes
 
+    def workloads(self) -> list[str]:
+        """The uids of those that have Pods."""
+        return list(dict.fromkeys(pod.workload.uid for pod in self.pods.values()))
+
+    def pods_of(self, workload: str) -> tuple[Pod, ...]:
+        """The Pods of a workload."""
+        return tuple(pod for pod in self.pods.values() if pod.workload.uid == workload)
+
     def create_pod(
-        self, priority: int = 0, request: Request = REQUEST, *, obstacle: str | None = None
+        self,
+        priority: int = 0,
+        request: Request = REQUEST,
+        *,
+        obstacle: str | None = None,
+        group: Workload | None = None,
     ) -> str:
         self.made += 1
         uid = f"u{self.made}"
         name, created = f"p{self.made}", f"{datetime.fromtimestamp(self.made, UTC):%FT%TZ}"
         named = replace(request, job=replace(request.job, name=job_name("default", name)))
-        pod = Pod(uid, "default", name, "0", named, created, priority, (GATE,))
+        pod = Pod(uid, "default", name, "0", named, created, priority, (GATE,), group=group)
         self.write(pod._replace(obstacle=obstacle))
         return uid
+
+    def create_group(self, size: int, request: Request = REQUEST) -> tuple[str, ...]:
+        """Pods that are placed together; returns their uids."""
+        name = f"g{self.made + 1}"
+        created = f"{datetime.fromtimestamp(self.made + 1, UTC):%FT%TZ}"
+        group = Workload(f"uid-{name}", "default", name, created, size)
+        return tuple(self.create_pod(request=request, group=group) for _ in range(size))
 
     def bind_at_once(self) -> str:
         """A Pod that is bound, when all is heard and done."""
@@ -287,17 +311,22 @@ class World:
 
     def remove_pod(self, uid: str, *, seen: bool = True) -> None:
         """Its containers have ended, as its kubelet says first, and it is dropped."""
-        pod = self.pods.pop(uid, None)
+        pod = self._drop(uid)
         if pod is not None:
-            self.leaving.pop(uid, None)
             last = pod._replace(deleting=True, finished=pod.node is not None)
             self._announce(PodVanished(uid, seen, last if seen else None))
 
+    def _drop(self, uid: str) -> Pod | None:
+        pod = self.pods.pop(uid, None)
+        self.leaving.pop(uid, None)
+        if pod is not None and pod.group is not None:  # the others may have to go, too
+            self.disturbed.add(pod.group.uid)
+        return pod
+
     def force_delete(self, uid: str, *, seen: bool = True) -> None:
         """It is dropped at once; its kubelet ends its containers when it hears of that."""
-        pod = self.pods.pop(uid, None)
+        pod = self._drop(uid)
         if pod is not None:
-            self.leaving.pop(uid, None)
             if seen:  # otherwise nobody can know
                 self.containers[uid] = pod, self.now + pod.grace
             last = pod._replace(deleting=True)
@@ -325,8 +354,8 @@ class World:
         """Somebody else writes to a Pod a moment before we do, as often as we try now."""
         versioned = (WriteAllocation, WriteAttempt, EvictPod)
         for effect in [each for each in self.effects if isinstance(each, versioned)]:
-            if effect.uid in self.pods:
-                self.write(self.pods[effect.uid])
+            if effect.pod.uid in self.pods:
+                self.write(self.pods[effect.pod.uid])
             self.effects.remove(effect)
             self.finish(effect, self.do(effect))
 
@@ -457,9 +486,10 @@ class World:
                 continue
             if self._over_its_limit(job):
                 self.jobs[job.id] = replace(job, reason="QOSMaxJobsPerUserLimit")
-            elif free := self.free_nodes(job):
+            elif len(free := self.free_nodes(job)) >= (job.node_count or 1):
                 self._note_start(job)
-                self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=(free[0],))
+                nodes = tuple(free[: job.node_count or 1])
+                self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=nodes)
             else:
                 self.jobs[job.id] = replace(job, reason="Resources")
 
@@ -473,7 +503,8 @@ class World:
             self.started[key.uid] += 1
 
     def free_nodes(self, wanted: Job) -> list[str]:
-        used = {job.nodes[0] for job in self.jobs.values() if not job.state.ended and job.nodes}
+        live = (job for job in self.jobs.values() if not job.state.ended)
+        used = {name for job in live for name in job.nodes}
         allowed = wanted.required_nodes or NODES
         used.update(wanted.excluded_nodes)
         return [name for name in allowed if name not in used]
@@ -591,23 +622,26 @@ class World:
         return None
 
     def note_job(self, effect: RecordJobId) -> None:
-        pod = self.pods.get(effect.uid)
+        pod = self.pods.get(effect.pod.uid)
         if pod is not None:
             named = pod.allocation and replace(pod.allocation, job_id=effect.job_id)
             self.write(pod._replace(job_id=effect.job_id, attempt=effect.attempt, allocation=named))
 
     def _evict(self, effect: EvictPod) -> object:
-        current = self.pods.get(effect.uid)
+        uid = effect.pod.uid
+        current = self.pods.get(uid)
         old = current is not None and current.resource_version != effect.pod.resource_version
         same = current is not None and current.attempt == effect.pod.attempt
         if old and not (effect.in_any_version or (effect.in_this_attempt and same)):
             return Failure(Remedy.FRESHER, "the object has been modified")
         if current is not None:
-            assert effect.uid in self.disturbed, f"{effect.uid} is evicted without a cause"
-        if effect.uid in self.leaving:
-            self.delete_pod(effect.uid, effect.pod.eviction_grace)
+            # A group that cannot be bound whole goes whole.
+            partly = current.group is not None and any(not pod.node for pod in self.pods_of(effect.uid))
+            assert partly or effect.uid in self.disturbed, f"{effect.uid} is evicted without a cause"
+        if uid in self.leaving:
+            self.delete_pod(uid, effect.pod.eviction_grace)
         else:
-            self.remove_pod(effect.uid)
+            self.remove_pod(uid)
         return None
 
     def _on_slurm(self, effect: Submit | ReadJob | ExcludeNodes | HoldJob | CancelJob) -> object:
@@ -684,20 +718,21 @@ class World:
         )
         job = replace(job, **self.rewrites)
         self.version += 1
-        pod = self.pods.get(effect.uid)
-        if pod is not None and self.other is not None and pod.request.problems:
+        forbidden = any(pod.request.problems for pod in self.pods_of(effect.uid))
+        if self.other is not None and forbidden:
             self.late.add(job.id)
         if not effect.immediate:
             self.jobs[job.id] = job
             return None
         free = self.free_nodes(job)
-        if not free or any(j.state.pending for j in self.jobs.values()):
+        if len(free) < asked.nodes or any(j.state.pending for j in self.jobs.values()):
             self.jobs[job.id] = replace(job, state=job_state("FAILED"))
             return Failure(Remedy.NO_ROOM, "no room")
         self._note_start(job)
-        self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=(free[0],))
-        devices = tuple(f"{name}:{count}" for name, count in asked.gres)
-        return Grant((free[0],), devices) if self.tells_grants else None
+        nodes = tuple(free[: asked.nodes])
+        self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=nodes)
+        devices = ",".join(f"{name}:{count}" for name, count in asked.gres)
+        return Grant(nodes, (devices,) * len(nodes) if devices else ()) if self.tells_grants else None
 
     def _owner(self, asked: JobSpec) -> tuple[int, int]:
         user = asked.user_id or 0
@@ -753,7 +788,7 @@ class World:
         asked = {effect.uid for effect in effects if isinstance(effect, Submit)}
         for record in self.ledger.placeholders if asked else ():
             if record.uid in asked and record.state is not State.BOUND:
-                assert not record.lead.request.problems, f"{record.uid} is submitted"
+                assert not record.request.problems, f"{record.uid} is submitted"
 
     def uids(self) -> set[str]:
         return {self.workload_of(job) for job in self.jobs.values()} - {""}
@@ -767,17 +802,18 @@ class World:
         """What a killed slurmctld brings back, and what one of two replicas asked for when the other
         was at another attempt: it is ended as soon as it is heard of, or by the next sweep."""
         key = key_of(job)
-        pod = self.pods.get(key.uid) if key else None
-        over = self.shared and key is not None and (pod is None or key.attempt < pod.attempt)
+        pods = self.pods_of(key.uid) if key else ()
+        attempt = max((pod.attempt for pod in pods), default=None)
+        over = self.shared and key is not None and (attempt is None or key.attempt < attempt)
         return over or job.id in self.revived | self.late
 
     def nobody_gets_a_node_before_its_pod_is_gone(self) -> None:
         """Whoever is or may be on a Node without a job that runs there holds it (`prolog_gate`)."""
         running = {job_id for job_id, job in self.jobs.items() if job.state.running}
         for pod, node in self.nodes_in_use():
-            jobs = [job for job in self.live_jobs(pod.uid) if job.id in running and job.nodes == (node,)]
-            # A job whose Pod a new leader has never seen is known by the Pod's uid and its own id.
-            held = [p for p in self.ledger.holding(node) if p.workload.uid == pod.uid]
+            workload = pod.workload.uid
+            jobs = [job for job in self.live_jobs(workload) if job.id in running and node in job.nodes]
+            held = [p for p in self.ledger.holding(node) if p.workload.uid == workload]
             told = any(
                 each.state not in (State.ALLOCATED, State.BOUND) or each.job.id not in running
                 for each in held
@@ -808,7 +844,7 @@ def calm_down(world: World, rounds: int = 120) -> None:
 def nothing_is_held_in_vain(world: World) -> None:
     for pod in world.pods.values():
         if pod.node is None and world.cannot_be_bound(pod.uid):
-            live = world.live_jobs(pod.uid)
+            live = world.live_jobs(pod.workload.uid)
             useless = [job for job in live if pod.obstacle or job.state.running]
             assert not useless, f"{pod.name} has a job and cannot be bound"
 
@@ -816,32 +852,38 @@ def nothing_is_held_in_vain(world: World) -> None:
 def ends_well(world: World) -> None:
     nothing_is_held_in_vain(world)
     for pod in world.pods.values():
-        if pod.node or not world.cannot_be_bound(pod.uid):
+        together = world.pods_of(pod.workload.uid)
+        if pod.node or not any(world.cannot_be_bound(each.uid) for each in together):
             has_one_job(world, pod)
-    for uid in world.uids() - set(world.pods):
+    for uid in world.uids() - set(world.workloads()):
         left = [job for job in world.live_jobs(uid) if key_of(job) is not None]  # else: whose is it?
         assert not left, f"the job of {uid} outlived its Pod"
 
 
 def has_one_job(world: World, pod: Pod) -> None:
-    live = world.live_jobs(pod.uid)
-    if pod.node is None and pod.request.problems:
+    workload = pod.workload
+    live = world.live_jobs(workload.uid)
+    if pod.node is None and len(world.pods_of(workload.uid)) < workload.size:
+        assert not live, f"{pod.name} waits for the others of its group, and has a job"
+        return
+    problems = workload.request([each.request for each in world.pods_of(workload.uid)]).problems
+    if pod.node is None and problems:
         assert not live, f"{pod.name} has a job that is forbidden"
         return
-    if pod.request.problems and not live:  # a later leader has only what nobody may ask for
+    if problems and not live:  # a later leader has only what nobody may ask for
         return
-    if pod.uid in world.denied and not live:
+    if workload.uid in world.denied and not live:
         of_pod = (p for p in world.ledger.placeholders if p.uid == pod.uid)
         told = [p for p in of_pod if p.state is State.REFUSED or p.job.lost]
         assert told or pod.node, f"{pod.name} is not told that Slurm refuses it"
         return
     assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"
-    known = [p.job.id for p in world.ledger.placeholders if p.uid == pod.uid]
+    known = [p.job.id for p in world.ledger.placeholders if p.uid == workload.uid]
     assert known == [live[0].id], f"{pod.name} is not watched: {known}"
     if pod.node is not None and live[0].state.pending:  # lost, and its room is taken meanwhile
-        assert live[0].required_nodes == (pod.node,), f"{pod.name} may be given another Node"
+        assert pod.node in live[0].required_nodes, f"{pod.name} may be given another Node"
     elif pod.node is not None:
-        assert live[0].nodes == (pod.node,), f"{pod.name} is bound elsewhere"
+        assert pod.node in live[0].nodes, f"{pod.name} is bound elsewhere"
         assert live[0].state.running
     else:
         assert live[0].state.pending, f"{pod.name} is not bound though its job runs"

@@ -36,6 +36,12 @@ class Interleavings(RuleBasedStateMachine):
         if self.world.made < 6:
             self.world.create_pod(priority, of_user(user))
 
+    @rule(size=st.integers(2, 3), user=_OWNER)
+    def create_group(self, size: int, user: int | None) -> None:
+        """Two nodes are all that there is: one of three Pods waits for ever."""
+        if self.world.made < 5:
+            self.world.create_group(size, of_user(user))
+
     @rule(index=_INDEX, missing=st.booleans())
     def claim(self, index: int, missing: bool) -> None:
         pods = sorted(self.world.pods)
