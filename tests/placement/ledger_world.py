@@ -225,7 +225,7 @@ class World:
         self.lost_keys = words
 
     def forget_containers(self) -> None:
-        """Of those that outlive their Pod a new leader knows what their job says, if that has its key."""
+        """Of those that outlive their Pod a new leader knows what their job says, if it has its key."""
         for uid, (pod, _) in tuple(self.containers.items()):
             jobs = [job for job in self.live_jobs(pod.workload.uid) if key_of(job) is not None]
             if not any("may run for another" in (job.comment or "") for job in jobs):
