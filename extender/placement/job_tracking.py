@@ -69,6 +69,12 @@ class JobTracking(NamedTuple):
     """Since when the job is being read only to tell why it waits: nothing else waits for that."""
 
     @property
+    def known_id(self) -> int:
+        """Returns the id of a job that there is, since the placeholder's state says so."""
+        assert self.id is not None
+        return self.id
+
+    @property
     def unverified(self) -> bool:
         """Tells whether the job must be read before it is known to run where it was granted."""
         return self.node_check is not NodeCheck.VERIFIED

@@ -47,14 +47,11 @@ from extender.placement.index import Records
 from extender.placement.kept_back import NOT_READY, REASONS, InVain, as_found, awake, kept_back
 from extender.placement.lingering import over, still_held
 from extender.placement.member import Member
-from extender.placement.next_effect import next_effect
-from extender.placement.on_job import after_grace, after_poll
 from extender.placement.on_outcome import after_outcome
 from extender.placement.on_pod import (
     after_absence,
     after_deletion,
     after_missed,
-    after_pod,
     is_back,
     refused,
 )
@@ -67,6 +64,7 @@ from extender.placement.retry import Waits
 from extender.placement.signatures import Signatures
 from extender.placement.states import WATCHED, State
 from extender.placement.submit_queues import SubmitQueues
+from extender.placement.table import after_grace, after_pod, after_poll, next_effect
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE, gains
 from extender.request.workload import Workload

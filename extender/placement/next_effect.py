@@ -28,9 +28,8 @@ from extender.placement.events import (
 from extender.placement.job_end import CANCELLED
 from extender.placement.lingering import hold
 from extender.placement.member import Member
-from extender.placement.on_outcome import REPEATEDLY
 from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.placement.retry import REPEATEDLY
 from extender.request.pod_end import replaced_in_words, with_words
 from wellknown.allocation import Allocation
 
@@ -40,30 +39,71 @@ _NO_WORDS = "Pod does not need it any more"
 BEFORE_ALL = 0xFFFFFF00
 
 
-def next_effect(placeholder: Placeholder, at: Context) -> Effect | None:
-    """Returns the effect that moves a placeholder on now; None where something must happen first."""
-    uid, job_id = placeholder.uid, placeholder.job.id
-    match placeholder.state:
-        case State.SUBMITTING if job_id is not None:
-            must_read = placeholder.job.must_read
-            return ReadJob(uid, job_id) if must_read else _submit(placeholder, job_id, at)
-        case State.QUEUED if job_id is not None:
-            return _exclude(placeholder, job_id, at) or ReadJob(uid, job_id, for_words=True)
-        case State.ALLOCATED if job_id is not None:
-            return _towards_binding(placeholder, job_id, at)
-        case State.BOUND if job_id is not None:
-            return _of_bound(placeholder, job_id, at)
-        case State.REPLACING if not placeholder.write_done and not _is_ended_first(placeholder):
-            member = _first(placeholder.members, lambda each: each.write_done)
-            following = placeholder.attempt + 1
-            return member and WriteAttempt(uid, member.pod, following, _why_over(placeholder))
-        case State.REPLACING | State.RELEASING if job_id is not None and not placeholder.job.over:
-            # What is ended by mistake cannot be given back (invariant I5).
-            return _end(placeholder, job_id, at)
-        case State.EVICTING if placeholder.cause is not None:
-            member = _first(placeholder.members, _is_going)
-            return member and _evict(placeholder, member, placeholder.cause)
+def ask(placeholder: Placeholder, at: Context) -> Effect | None:
+    """SUBMITTING: Slurm is asked for the job, or for what became of it."""
+    job_id = placeholder.job.known_id
+    if placeholder.job.must_read:
+        return ReadJob(placeholder.uid, job_id)
+    return _submit(placeholder, job_id, at)
+
+
+def ask_why(placeholder: Placeholder, at: Context) -> Effect | None:
+    """QUEUED: Slurm is told of Nodes that have closed, and asked why the job waits."""
+    job_id = placeholder.job.known_id
+    if is_outdated(placeholder, at):
+        return ExcludeNodes(placeholder.uid, job_id, excluded_nodes_of(placeholder, at).nodes)
+    return ReadJob(placeholder.uid, job_id, for_words=True)
+
+
+def write_allocation(placeholder: Placeholder, at: Context) -> Effect | None:
+    """ALLOCATED: it is read where the job runs, and that is written onto the Pods."""
+    job_id = placeholder.job.known_id
+    if not placeholder.granted or placeholder.job.unverified:
+        return ReadJob(placeholder.uid, job_id)
+    for member in placeholder.members:
+        if not member.write_done and member.slot is not None and member.pod.node is None:
+            return _write_allocation(placeholder, member, member.slot, at)
+    for member in placeholder.members:
+        if member.rejection_cleared and member.rejects(job_id) and member.slot is not None:
+            return CheckDepartures(placeholder.uid, member.slot.node)
     return None
+
+
+def keep(placeholder: Placeholder, at: Context) -> Effect | None:
+    """BOUND: a lost job is asked for again, and one in doubt read; the Pods name the one that runs."""
+    job_id = placeholder.job.known_id
+    if placeholder.job.lost:
+        return _submit_again(placeholder, job_id, at)
+    if placeholder.job.unverified:
+        return ReadJob(placeholder.uid, job_id)
+    attempt = placeholder.attempt
+
+    def is_named(member: Member) -> bool:
+        return member.pod.job_id in (None, job_id) and member.pod.attempt == attempt
+
+    member = _first(placeholder.members, is_named)
+    return member and RecordJobId(placeholder.uid, member.pod, job_id, attempt)
+
+
+def replace_job(placeholder: Placeholder, at: Context) -> Effect | None:
+    """REPLACING: the next attempt is numbered before the job is ended."""
+    if not placeholder.write_done and not _is_ended_first(placeholder):
+        member = _first(placeholder.members, lambda each: each.write_done)
+        why, following = _why_over(placeholder), placeholder.attempt + 1
+        return member and WriteAttempt(placeholder.uid, member.pod, following, why)
+    return release(placeholder, at)
+
+
+def release(placeholder: Placeholder, at: Context) -> Effect | None:
+    """RELEASING: the job is ended. What is ended by mistake cannot be given back (invariant I5)."""
+    job_id = placeholder.job.id
+    return None if job_id is None or placeholder.job.over else _end(placeholder, job_id, at)
+
+
+def evict(placeholder: Placeholder, _at: Context) -> Effect | None:
+    """EVICTING: each Pod is deleted."""
+    cause, member = placeholder.cause, _first(placeholder.members, _is_going)
+    return _evict(placeholder, member, cause) if member is not None and cause is not None else None
 
 
 def _first(members: Iterable[Member], is_done: Callable[[Member], bool]) -> Member | None:
@@ -128,18 +168,6 @@ def _last_words(placeholder: Placeholder) -> str:
     return with_words(comment, next(ends, why))
 
 
-def _towards_binding(placeholder: Placeholder, job_id: int, at: Context) -> Effect | None:
-    if not placeholder.granted or placeholder.job.unverified:
-        return ReadJob(placeholder.uid, job_id)
-    for member in placeholder.members:
-        if not member.write_done and member.slot is not None and member.pod.node is None:
-            return _write_allocation(placeholder, member, member.slot, at)
-    for member in placeholder.members:
-        if member.rejection_cleared and member.rejects(job_id) and member.slot is not None:
-            return CheckDepartures(placeholder.uid, member.slot.node)
-    return None
-
-
 def _submit(placeholder: Placeholder, job_id: int, at: Context) -> Submit:
     job = replace(
         placeholder.request.job,
@@ -147,20 +175,6 @@ def _submit(placeholder: Placeholder, job_id: int, at: Context) -> Submit:
         excluded_nodes=excluded_nodes_of(placeholder, at).nodes,
     )
     return Submit(placeholder.uid, job_id, job, placeholder.job.immediate)
-
-
-def _of_bound(placeholder: Placeholder, job_id: int, at: Context) -> Effect | None:
-    if placeholder.job.lost:
-        return _submit_again(placeholder, job_id, at)
-    if placeholder.job.unverified:
-        return ReadJob(placeholder.uid, job_id)
-    attempt = placeholder.attempt
-
-    def is_named(member: Member) -> bool:
-        return member.pod.job_id in (None, job_id) and member.pod.attempt == attempt
-
-    member = _first(placeholder.members, is_named)
-    return member and RecordJobId(placeholder.uid, member.pod, job_id, attempt)
 
 
 def _submit_again(placeholder: Placeholder, job_id: int, at: Context) -> Submit | None:
@@ -179,12 +193,6 @@ def _submit_again(placeholder: Placeholder, job_id: int, at: Context) -> Submit 
         priority=BEFORE_ALL,
     )
     return Submit(placeholder.uid, job_id, job, immediate=False)
-
-
-def _exclude(placeholder: Placeholder, job_id: int, at: Context) -> ExcludeNodes | None:
-    if not is_outdated(placeholder, at):
-        return None
-    return ExcludeNodes(placeholder.uid, job_id, excluded_nodes_of(placeholder, at).nodes)
 
 
 def _write_allocation(

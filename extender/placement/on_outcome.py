@@ -30,9 +30,11 @@ from extender.placement.events import (
 from extender.placement.fit import covers, owner_of
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.on_pod import refused
-from extender.placement.on_read import after_read, granted
+from extender.placement.on_read import granted
 from extender.placement.placeholder import Placeholder
+from extender.placement.retry import REPEATEDLY
 from extender.placement.states import State
+from extender.placement.table import after_read
 from extender.request.pod import Pod
 from slurm_client.model import Grant, Job
 from wellknown.allocation import Allocation
@@ -41,7 +43,6 @@ from wellknown.allocation import Allocation
 _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR})
 # Answers that leave open whether there is a job under the id: it is read.
 _LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
-REPEATEDLY = 5  # within some three seconds: once, it may have crossed with something else
 _DENIALS = 6  # within some six seconds, with a look after each
 SLURM_REFUSES = "SlurmRefuses"
 _NEVER = "Slurm refuses the job"

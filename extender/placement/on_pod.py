@@ -2,92 +2,120 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from extender.placement.condition_reason import ConditionReason, Refusal
 from extender.placement.config import Context
 from extender.placement.job_tracking import NodeCheck
-from extender.placement.kept_back import NOT_READY, asking_first
+from extender.placement.kept_back import asking_first
 from extender.placement.lingering import lingering
 from extender.placement.member import Member
 from extender.placement.on_job import to_ask_again
 from extender.placement.placeholder import Placeholder
-from extender.placement.pod_allocation import with_carried
-from extender.placement.states import State
+from extender.placement.states import OVER, UNBOUND, WITHOUT_JOB, State
 from extender.request.job_request import Request
 from extender.request.pod import Pod
 
-_WITHOUT_JOB = frozenset({State.SEEN, State.REFUSED})
 _OFFER_S = 0.2  # how long other replicas have to say what kube-scheduler offered
 _WRITES = frozenset({State.ALLOCATED, State.REPLACING, State.EVICTING})
 _ELSEWHERE = "Pod was bound without this job"
 _NUMBERED = frozenset({State.BOUND, State.EVICTING})
 """A Pod that is bound gets no other attempt: a number that says so is forged."""
-_OVER = frozenset({State.RELEASING, State.DONE})
-_ASKED = frozenset({State.SUBMITTING, State.QUEUED})
-_UNBOUND = _ASKED | {State.ALLOCATED}
 _BROKEN = "PodOfGroupGone"
 MISSED = "Pod is not among all Pods any more"
 
 
-def after_pod(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """Returns the record after a new version of one of its Pods was seen, or another of its Pods."""
-    member = placeholder.member(pod.uid)
-    if member is None:
-        return _joined(placeholder, pod, at)
-    now, request = at.now, placeholder.request
-    placeholder = _with(placeholder, member, pod)
-    if placeholder.state in _OVER:
-        return placeholder
-    if pod.finished or (pod.deleting and pod.node is None):
-        return after_end(placeholder, pod.uid, now)
-    if pod.attempt > placeholder.attempt:
-        return _overtaken(placeholder, pod, at)
-    placeholder = with_carried(placeholder, at)
-    if pod.node is not None:
-        return _bound(placeholder, pod, at)
-    return _unbound(placeholder, pod, member.pod, request, at)
+# A Pod of it was seen to be bound
 
 
-def _unbound(
-    placeholder: Placeholder, pod: Pod, before: Pod, request: Request, at: Context
-) -> Placeholder:
-    """`before` and `request`: the Pod's last version, and what was asked for until then."""
-    now = at.now
-    if pod.obstacle is not None and placeholder.state in _ASKED:
-        return placeholder.move(State.REPLACING, now, cause=ConditionReason(NOT_READY, pod.obstacle))
-    if placeholder.unbound_by < inf and before.provisioned_on and not pod.provisioned_on:
-        placeholder = placeholder._replace(unbound_by=now + at.rules.unbound_deadline)
-    if placeholder.request != request:
-        return _awaited(_changed(placeholder, request, at), pod)
-    if placeholder.state is State.ALLOCATED and _carries_its_slot(placeholder, pod):
-        return _not_bound(placeholder, pod, before, now)
-    return _awaited(placeholder, pod)
-
-
-def _joined(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """A group's next Pod. One that comes when the group has its job already is not one of it."""
-    full = len(placeholder.members) >= placeholder.workload.size
-    over = pod.finished or (pod.deleting and pod.node is None)
-    if placeholder.state not in _WITHOUT_JOB or full or over:
-        return placeholder
-    members = sorted((*placeholder.members, Member(pod)), key=lambda each: each.pod.name)
-    request = placeholder.workload.request([each.pod.request for each in members])
-    before, attempt = placeholder.request, max(placeholder.attempt, pod.attempt)
-    joined = placeholder._replace(members=tuple(members), request=request, attempt=attempt)
-    return _changed(joined, before, at) if request != before else joined
-
-
-def _awaited(placeholder: Placeholder, pod: Pod) -> Placeholder:
-    """A write may have waited for this version of the Pod. The limiter, or Slurm, does not."""
-    writes = placeholder.state in _WRITES and not (placeholder.throttled or placeholder.kept_unbound)
-    member = placeholder.member(pod.uid)
-    if writes and member is not None and not (member.write_done or placeholder.retry.failures):
-        return placeholder.with_retry(not_before=0.0)
+def stays_bound(placeholder: Placeholder, _pod: Pod, _at: Context) -> Placeholder:
+    """BOUND: nothing is new."""
     return placeholder
 
 
-def _with(placeholder: Placeholder, member: Member, pod: Pod) -> Placeholder:
+def bound_elsewhere(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
+    """A Pod that someone else bound has no use for our job: it is given back, the Pod stays."""
+    return after_end(placeholder, pod.uid, at.now, _ELSEWHERE)
+
+
+def bound_as_allocated(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
+    """ALLOCATED: a group is bound with its last Pod."""
+    if not _is_its_node(placeholder, pod):
+        return bound_elsewhere(placeholder, pod, at)
+    if any(each.pod.node is None for each in placeholder.members):
+        return placeholder
+    return _bound(placeholder, at)
+
+
+def bound_all_the_same(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
+    """REPLACING: /bind was faster than we were. A group that is bound in part goes whole."""
+    if not _is_its_node(placeholder, pod):
+        return bound_elsewhere(placeholder, pod, at)
+    if any(each.pod.node is None for each in placeholder.members):
+        return _evicted(placeholder, at)
+    return _bound(placeholder, at)
+
+
+def bound_and_evicted(placeholder: Placeholder, pod: Pod, _at: Context) -> Placeholder:
+    """EVICTING: its deletion may have waited for this version of it."""
+    return awaited(placeholder, pod)
+
+
+def _bound(placeholder: Placeholder, at: Context) -> Placeholder:
+    if placeholder.job.lost:
+        bound = placeholder.move(State.BOUND, at.now).with_job(over=False)
+        return bound if bound.leaving else to_ask_again(bound)
+    if placeholder.job.over:
+        return _evicted(placeholder, at)
+    bound = placeholder.move(State.BOUND, at.now)
+    if bound.job.immediate or bound.job.unverified:
+        return bound
+    # A slurmctld that is killed may forget that it started a job that had waited, and start it elsewhere
+    # before anybody asks: it is read once more when that is past.
+    later = at.now + at.rules.saved
+    return bound.with_job(node_check=NodeCheck.ROUTINE).with_retry(not_before=later)
+
+
+def _evicted(placeholder: Placeholder, at: Context) -> Placeholder:
+    over = placeholder.job.over
+    return placeholder.move(State.EVICTING, at.now, cause=placeholder.cause).with_job(over=over)
+
+
+def _is_its_node(placeholder: Placeholder, pod: Pod) -> bool:
+    member = placeholder.member(pod.uid)
+    return member is not None and member.slot is not None and member.slot.node == pod.node
+
+
+# Its author asks for something else; `before`: what was asked for until then
+
+
+def changed(placeholder: Placeholder, _before: Request, _at: Context) -> Placeholder:
+    """What it has been granted is not affected."""
+    return placeholder._replace(forbidden_because=None).with_job(denials=())
+
+
+def refused_changed(placeholder: Placeholder, before: Request, at: Context) -> Placeholder:
+    """REFUSED: it is asked for again."""
+    moved = changed(placeholder, before, at).move(State.SEEN, at.now)
+    return moved._replace(asks_from=max(at.now, placeholder.asks_from))
+
+
+def asked_changed(placeholder: Placeholder, before: Request, at: Context) -> Placeholder:
+    """SUBMITTING, QUEUED: another job is asked for; or other Nodes are closed to it now."""
+    asked, request = changed(placeholder, before, at), placeholder.request
+    if request.job != before.job or request.problems:
+        cause = ConditionReason("Changed", "the Pod asks for something else than its job")
+        return asked.move(State.REPLACING, at.now, cause=cause)
+    return asked.with_retry(not_before=0.0) if asked.state is State.QUEUED else asked
+
+
+def allocated_changed(placeholder: Placeholder, before: Request, at: Context) -> Placeholder:
+    """ALLOCATED: it was resized, perhaps, where no policy refuses that: /bind reads its job."""
+    return changed(placeholder, before, at).with_job(immediate=False)
+
+
+# Another version of a Pod was seen, with nothing of that
+
+
+def with_version(placeholder: Placeholder, member: Member, pod: Pod) -> Placeholder:
     """A Pod that is bound runs by what was asked for, whatever is asked, or allowed, from then on.
     Where only an earlier leader knew that, and this one a request that is forbidden, the next counts."""
     request = member.pod.request
@@ -101,16 +129,34 @@ def _with(placeholder: Placeholder, member: Member, pod: Pod) -> Placeholder:
     return placeholder._replace(request=placeholder.workload.request(requests))
 
 
-def _carries_its_slot(placeholder: Placeholder, pod: Pod) -> bool:
+def joined(placeholder: Placeholder, pod: Pod) -> Placeholder:
+    """A group's next Pod. One that comes when the group has its job already is not one of it."""
+    full = len(placeholder.members) >= placeholder.workload.size
+    over = pod.finished or (pod.deleting and pod.node is None)
+    if placeholder.state not in WITHOUT_JOB or full or over:
+        return placeholder
+    members = sorted((*placeholder.members, Member(pod)), key=lambda each: each.pod.name)
+    request = placeholder.workload.request([each.pod.request for each in members])
+    attempt = max(placeholder.attempt, pod.attempt)
+    return placeholder._replace(members=tuple(members), request=request, attempt=attempt)
+
+
+def awaited(placeholder: Placeholder, pod: Pod) -> Placeholder:
+    """A write may have waited for this version of the Pod. The limiter, or Slurm, does not."""
+    writes = placeholder.state in _WRITES and not (placeholder.throttled or placeholder.kept_unbound)
     member = placeholder.member(pod.uid)
-    return member is not None and pod.allocation == member.slot
+    if writes and member is not None and not (member.write_done or placeholder.retry.failures):
+        return placeholder.with_retry(not_before=0.0)
+    return placeholder
 
 
-def _not_bound(placeholder: Placeholder, pod: Pod, before: Pod, now: float) -> Placeholder:
+def unbound(placeholder: Placeholder, pod: Pod, before: Pod, now: float) -> Placeholder:
     """A rejection counts once the Pod was seen without one. What was offered instead comes a moment
     after the condition, from whichever replica was asked."""
     member = placeholder.member(pod.uid)
-    if member is None or not member.rejects(placeholder.job.id):
+    if placeholder.state is not State.ALLOCATED or member is None or pod.allocation != member.slot:
+        return awaited(placeholder, pod)
+    if not member.rejects(placeholder.job.id):
         return placeholder.with_member(pod, rejection_cleared=True)
     if pod.unschedulable and not before.unschedulable and pod.offered is None:
         return placeholder.with_retry(not_before=max(placeholder.retry.not_before, now + _OFFER_S))
@@ -119,38 +165,44 @@ def _not_bound(placeholder: Placeholder, pod: Pod, before: Pod, now: float) -> P
     return placeholder
 
 
-def _overtaken(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """Another replica has numbered a later attempt: ours is over. Its job is ended if it still lives,
-    and the later attempt is taken up where it stands, under the same ids."""
-    now, attempt = at.now, pod.attempt
-    bound = pod.node is not None
-    if bound and (placeholder.state in _NUMBERED or pod.job_id == placeholder.job.id):
+# Another replica has numbered a later attempt: ours is over
+
+
+def renumbered(placeholder: Placeholder, pod: Pod) -> Placeholder | None:
+    """Returns the record of a workload without a job, all of whose Pods have that number; None: it has
+    one, or they have not."""
+    attempt = pod.attempt
+    if placeholder.state not in WITHOUT_JOB or any(
+        each.pod.attempt < attempt for each in placeholder.members
+    ):
+        return None
+    return asking_first(placeholder._replace(attempt=attempt).with_job(attempt_try=0))
+
+
+def overtaken(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
+    """Its job is ended if it still lives, and the later attempt is taken up where it stands, under the
+    same ids."""
+    now, attempt, without_job = at.now, pod.attempt, placeholder.state in WITHOUT_JOB
+    if pod.node is not None and (placeholder.state in _NUMBERED or pod.job_id == placeholder.job.id):
         return placeholder  # the number is wrong, not the job
-    if placeholder.state in _WITHOUT_JOB and _all_have(placeholder, attempt):
-        numbered = placeholder._replace(attempt=attempt).with_job(attempt_try=0)
-        numbered = with_carried(asking_first(numbered), at)
-        return numbered if pod.node is None else _bound(numbered, pod, at)
     before = placeholder._replace(attempt=attempt - 1).with_members(slot=None)
     if placeholder.state is State.REPLACING:  # our own number, or that of another replica
         return _numbered(before, attempt).with_retry(not_before=0.0)
-    without = placeholder.state in _WITHOUT_JOB
-    over = placeholder.job.over or without
-    moved = before.move(State.REPLACING, now, cause=placeholder.cause if without else None)
+    over = placeholder.job.over or without_job
+    moved = before.move(State.REPLACING, now, cause=placeholder.cause if without_job else None)
     return asking_first(_numbered(moved, attempt).with_job(over=over))
-
-
-def _all_have(placeholder: Placeholder, attempt: int) -> bool:
-    return all(each.pod.attempt >= attempt for each in placeholder.members)
 
 
 def _numbered(placeholder: Placeholder, attempt: int) -> Placeholder:
     """Those Pods have the next attempt's number that name it; the others get it."""
-    return placeholder._replace(
-        members=tuple(
-            each._replace(write_done=each.write_done or each.pod.attempt >= attempt)
-            for each in placeholder.members
-        )
+    members = (
+        each._replace(write_done=each.write_done or each.pod.attempt >= attempt)
+        for each in placeholder.members
     )
+    return placeholder._replace(members=tuple(members))
+
+
+# A Pod of it is gone
 
 
 def after_end(placeholder: Placeholder, uid: str, now: float, words: str = "Pod deleted") -> Placeholder:
@@ -158,11 +210,11 @@ def after_end(placeholder: Placeholder, uid: str, now: float, words: str = "Pod 
     `words` are for where the Pod does not say itself what became of it. The job is over with the last
     Pod; a group that has not begun to run does not begin without one."""
     member = placeholder.member(uid)
-    if placeholder.state in _OVER or member is None:
+    if placeholder.state in OVER or member is None:
         return placeholder
     if len(placeholder.members) == 1:
         placeholder = placeholder.with_members(unlisted=False)
-        to = State.DONE if placeholder.state in _WITHOUT_JOB else State.RELEASING
+        to = State.DONE if placeholder.state in WITHOUT_JOB else State.RELEASING
         return placeholder.move(to, now, cause=ConditionReason("PodEnded", words))
     left = tuple(each for each in placeholder.members if each is not member)
     return not_whole(placeholder._replace(members=left), now)
@@ -171,7 +223,7 @@ def after_end(placeholder: Placeholder, uid: str, now: float, words: str = "Pod 
 def not_whole(placeholder: Placeholder, now: float) -> Placeholder:
     """Returns the record of a group of which a Pod is gone: one that does not run yet begins anew with
     another Pod in its place."""
-    if placeholder.state not in _UNBOUND or len(placeholder.members) == placeholder.workload.size:
+    if placeholder.state not in UNBOUND or len(placeholder.members) == placeholder.workload.size:
         return placeholder
     cause = ConditionReason(_BROKEN, "a Pod of its group is gone: the group waits for another")
     return placeholder.replaced(now, cause)
@@ -187,7 +239,7 @@ def after_absence(placeholder: Placeholder, uid: str, now: float) -> Placeholder
     """Returns the record after a Pod was missing from a list of all Pods. kube-apiserver may have come
     up with older data, without many that run: what is made of it is for the limiter to say."""
     member = placeholder.member(uid)
-    if member is None or placeholder.state in _WITHOUT_JOB | _OVER:
+    if member is None or placeholder.state in WITHOUT_JOB | OVER:
         return after_end(placeholder, uid, now)
     return placeholder.with_member(member.pod, unlisted=True)
 
@@ -204,70 +256,9 @@ def is_back(placeholder: Placeholder, pod: Pod) -> bool:
     """Tells whether a Pod that was taken for gone, since a list of all Pods lacked it, is there: it
     begins anew, by what it carries and what Slurm says of its job."""
     missed = placeholder.cause is not None and placeholder.cause.message == MISSED
-    return missed and placeholder.state in _OVER and not (pod.finished or pod.leaving)
+    return missed and placeholder.state in OVER and not (pod.finished or pod.leaving)
 
 
 def refused(placeholder: Placeholder, refusal: Refusal, now: float) -> Placeholder:
     """Returns the record of a Pod that cannot run as it is."""
     return placeholder.move(State.REFUSED, now, cause=refusal.cause("Refused"))
-
-
-def _bound(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """A Pod that someone else bound has no use for our job: it is given back, the Pod stays. A group is
-    bound with its last Pod."""
-    match placeholder.state:
-        case State.BOUND:
-            return placeholder
-        case State.EVICTING:
-            return _awaited(placeholder, pod)
-        case State.ALLOCATED | State.REPLACING if _is_its_node(placeholder, pod):
-            if any(each.pod.node is None for each in placeholder.members):
-                return _partly_bound(placeholder, at)
-            if placeholder.job.lost:
-                bound = placeholder.move(State.BOUND, at.now).with_job(over=False)
-                return bound if bound.leaving else to_ask_again(bound)
-            if placeholder.job.over:
-                evicting = placeholder.move(State.EVICTING, at.now, cause=placeholder.cause)
-                return evicting.with_job(over=True)
-            return _watched(placeholder.move(State.BOUND, at.now), at)
-    return after_end(placeholder, pod.uid, at.now, _ELSEWHERE)
-
-
-def _partly_bound(placeholder: Placeholder, at: Context) -> Placeholder:
-    if placeholder.state is State.ALLOCATED:
-        return placeholder
-    over = placeholder.job.over
-    return placeholder.move(State.EVICTING, at.now, cause=placeholder.cause).with_job(over=over)
-
-
-def _watched(placeholder: Placeholder, at: Context) -> Placeholder:
-    """A slurmctld that is killed may forget that it started a job that had waited, and start it
-    elsewhere before anybody asks: it is read once more when that is past."""
-    if placeholder.job.immediate or placeholder.job.unverified:
-        return placeholder
-    later = at.now + at.rules.saved
-    return placeholder.with_job(node_check=NodeCheck.ROUTINE).with_retry(not_before=later)
-
-
-def _is_its_node(placeholder: Placeholder, pod: Pod) -> bool:
-    member = placeholder.member(pod.uid)
-    return member is not None and member.slot is not None and member.slot.node == pod.node
-
-
-def _changed(placeholder: Placeholder, before: Request, at: Context) -> Placeholder:
-    """The Pod's author asks for something else. What Slurm has not granted yet is asked for anew; what
-    it has is not affected."""
-    request, now = placeholder.request, at.now
-    placeholder = placeholder._replace(forbidden_because=None).with_job(denials=())
-    match placeholder.state:
-        case State.REFUSED:
-            moved = placeholder.move(State.SEEN, now)
-            return moved._replace(asks_from=max(now, placeholder.asks_from))
-        case State.SUBMITTING | State.QUEUED if request.job != before.job or request.problems:
-            cause = ConditionReason("Changed", "the Pod asks for something else than its job")
-            return placeholder.move(State.REPLACING, now, cause=cause)
-        case State.QUEUED:
-            return placeholder.with_retry(not_before=0.0)  # other Nodes are closed to it now
-        case State.ALLOCATED:  # resized, perhaps, where no policy refuses that: /bind reads its job
-            return placeholder.with_job(immediate=False)
-    return placeholder

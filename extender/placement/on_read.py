@@ -12,49 +12,86 @@ from extender.placement.fit import ends_earlier, misfit
 from extender.placement.job_end import LOST, MISFIT, failed_before_start
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.lingering import still_held
-from extender.placement.on_job import ended, lost, to_ask_again, while_live
+from extender.placement.on_job import allocated_lost, ended, to_ask_again, waiting_polled
 from extender.placement.ownership import Claim, Whose, claim_for, identity_of, whose
 from extender.placement.placeholder import Placeholder
 from extender.placement.slots import slot_on, with_slots
-from extender.placement.states import State
+from extender.placement.states import UNBOUND, State
 from extender.placement.waiting import why_it_waits
 from extender.request.pod import Pod
 from extender.request.pod_end import is_replaced
 from slurm_client.model import Grant, Job
 
-_UNBOUND = frozenset({State.SUBMITTING, State.QUEUED, State.ALLOCATED})
+# It was read; None: Slurm does not know that id
 
 
-def after_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
-    """Returns the record after its job was read; None where Slurm does not know that id."""
-    made_so = placeholder.job.owned and placeholder.job.identity is None
-    placeholder = _recognised(placeholder, job, at)
-    if job is not None and (unusable := _unusable(placeholder, job, at, made_so=made_so)) is not None:
-        return unusable
-    placeholder = _after_first_look(placeholder, made_so=made_so)
-    match placeholder.state:
-        case State.RELEASING | State.REPLACING:
-            return _before_its_end(placeholder, job, at)
-        case State.SUBMITTING:
-            return _identified(placeholder, job, at)
-        case State.QUEUED if job is not None:
-            return _looked_at(placeholder, job, at)
-        case State.ALLOCATED if job is not None and job.state.running:
-            return granted(placeholder, job.id, Grant(job.nodes, job.gres), at)
-        case State.ALLOCATED | State.BOUND if job is not None and placeholder.job.unverified:
-            return _unverified(placeholder, job, at)
-        case State.QUEUED | State.ALLOCATED | State.BOUND:
-            return _look_again(placeholder, at)
-    return placeholder
+def unasked_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+    """SUBMITTING: Slurm said that the id exists: is the job ours, and what became of it?"""
+    if job is None:
+        return _look_again(placeholder, at).with_job(must_read=False)
+    ours = placeholder.job.owned
+    if ours and not failed_before_start(job):
+        return adopt(placeholder, job, at)
+    following = placeholder.job.attempt_try + 1
+    numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
+    # Ours was refused. Another's says nothing about room, and a Pod that queues closes the fast path.
+    return numbered.with_job(immediate=placeholder.job.immediate and not ours)
 
 
-def _after_first_look(placeholder: Placeholder, *, made_so: bool) -> Placeholder:
+def waiting_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+    """QUEUED: a job that waits is asked for its reason; it may have started or ended meanwhile."""
+    if job is None:
+        return _look_again(placeholder, at)
+    if not job.state.pending:
+        moved = waiting_polled(placeholder, job.state, at)
+        return _look_again(placeholder, at) if moved is placeholder else moved
+    if job.reason in ("", "None"):  # the scheduler has not looked at it (again) yet
+        return placeholder.with_retry(not_before=at.now + at.rules.settle)
+    cause = why_it_waits(job, placeholder.request, at)
+    later = at.now + at.rules.reason_interval
+    return placeholder._replace(cause=cause).with_retry(not_before=later)
+
+
+def allocated_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+    """ALLOCATED: it runs, and so it is known where."""
+    if job is not None and job.state.running:
+        return granted(placeholder, job.id, Grant(job.nodes, job.gres), at)
+    return bound_read(placeholder, job, at)
+
+
+def bound_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+    """BOUND: does it run where its Pods are?"""
+    if job is not None and placeholder.job.unverified:
+        return _unverified(placeholder, job, at)
+    return _look_again(placeholder, at)
+
+
+def released_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+    """REPLACING, RELEASING: only a job that says itself that it is this workload's is ended. One that
+    Slurm does not know may be on its way; one that was there a moment ago, under another name, is read
+    again later."""
+    if job is None and placeholder.job.misnamed:
+        return placeholder.with_retry(not_before=at.now + at.rules.recancel)
+    if job is None:
+        return placeholder if placeholder.job.owned else _look_again(placeholder, at)
+    if not placeholder.job.owned:
+        return placeholder.with_job(id=None, over=True)
+    if placeholder.unseen:  # what its author wrote is on the job alone
+        placeholder = still_held(placeholder.with_comment(job.comment), job, at)
+    over = placeholder.job.over or job.state.ended
+    return placeholder.with_job(over=over).with_retry(not_before=0.0)
+
+
+# What it says before that
+
+
+def after_first_look(placeholder: Placeholder, *, made_so: bool) -> Placeholder:
     """A job that is as it was asked for ends the row of those that were not."""
     as_asked = made_so and placeholder.job.owned and placeholder.job.made_otherwise
     return placeholder.with_job(made_otherwise=0) if as_asked else placeholder
 
 
-def _recognised(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+def recognised(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
     if job is None:
         return placeholder
     match whose(job, _claim(placeholder, at)):
@@ -74,10 +111,10 @@ def _claim(placeholder: Placeholder, at: Context) -> Claim:
     return replace(claim, taken=placeholder.job.owned, known=placeholder.job.identity)
 
 
-def _unusable(placeholder: Placeholder, job: Job, at: Context, *, made_so: bool) -> Placeholder | None:
+def unusable(placeholder: Placeholder, job: Job, at: Context, *, made_so: bool) -> Placeholder | None:
     """Returns the record of a job that the Pod must not be bound by; None where it may. `made_so`: Slurm
     took it from us, and it is read for the first time."""
-    if placeholder.state not in _UNBOUND or job.state.ended:
+    if placeholder.state not in UNBOUND or job.state.ended:
         return None
     if not placeholder.job.owned:
         return _anothers(placeholder, at)
@@ -100,7 +137,7 @@ def _anothers(placeholder: Placeholder, at: Context) -> Placeholder | None:
     if placeholder.state is State.SUBMITTING:
         return None
     if placeholder.state is State.ALLOCATED:
-        return lost(placeholder, at)
+        return allocated_lost(placeholder, at)
     following = placeholder.job.attempt_try + 1
     numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
     return numbered.move(State.SUBMITTING, at.now).with_job(immediate=False)
@@ -134,21 +171,6 @@ def _forbidden(placeholder: Placeholder, job: Job, reason: str, what: str, at: C
     """The job is ended, and its Pod refused for a while: somebody must mend Slurm's configuration."""
     refusal = Refusal(f"Slurm job {job.id} {what}. It is cancelled", at.now + at.rules.mend)
     return _given_back(placeholder._replace(forbidden_because=refusal), job, refusal.cause(reason), at)
-
-
-def _before_its_end(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
-    """Only a job that says itself that it is this workload's is ended. One that Slurm does not know may
-    be on its way; one that was there a moment ago, under another name, is read again later."""
-    if job is None and placeholder.job.misnamed:
-        return placeholder.with_retry(not_before=at.now + at.rules.recancel)
-    if job is None:
-        return placeholder if placeholder.job.owned else _look_again(placeholder, at)
-    if not placeholder.job.owned:
-        return placeholder.with_job(id=None, over=True)
-    if placeholder.unseen:  # what its author wrote is on the job alone
-        placeholder = still_held(placeholder.with_comment(job.comment), job, at)
-    over = placeholder.job.over or job.state.ended
-    return placeholder.with_job(over=over).with_retry(not_before=0.0)
 
 
 def _is_of(job: Job, owner: tuple[int | None, int | None]) -> bool:
@@ -234,7 +256,7 @@ def _under_another_id(placeholder: Placeholder, at: Context) -> Placeholder:
     """Slurm forgot the job, and its id is another's by now, or was burnt by another replica that asked
     for it anew: nobody ended it."""
     if placeholder.state is State.ALLOCATED:
-        return lost(placeholder, at)
+        return allocated_lost(placeholder, at)
     following = placeholder.job.attempt_try + 1
     return to_ask_again(placeholder.submitted_as(at.rules.cluster, at.rules.ids, following))
 
@@ -243,18 +265,6 @@ def _look_again(placeholder: Placeholder, at: Context) -> Placeholder:
     """Soon at first (a job that is being configured runs in a moment), then every `settle` seconds."""
     pause = max(at.rules.glance, (at.now - placeholder.since) / 2)
     return placeholder.with_retry(not_before=at.now + min(pause, at.rules.settle))
-
-
-def _looked_at(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
-    """A job that waits is asked for its reason; it may have started or ended meanwhile."""
-    if not job.state.pending:
-        moved = while_live(placeholder, job.state, at)
-        unmoved = moved is placeholder
-        return _look_again(placeholder, at) if unmoved else after_read(moved, job, at)
-    if job.reason in ("", "None"):  # the scheduler has not looked at it (again) yet
-        return placeholder.with_retry(not_before=at.now + at.rules.settle)
-    cause = why_it_waits(job, placeholder.request, at)
-    return placeholder._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)
 
 
 def granted(placeholder: Placeholder, job_id: int, grant: Grant, at: Context) -> Placeholder:
@@ -268,19 +278,6 @@ def granted(placeholder: Placeholder, job_id: int, grant: Grant, at: Context) ->
     members = with_slots(placeholder.members, [slot for slot in slots if slot is not None])
     verified = placeholder._replace(members=members).with_job(node_check=NodeCheck.VERIFIED)
     return verified.with_retry(not_before=0.0, failures=0)
-
-
-def _identified(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
-    """Slurm said that the id exists: is the job ours, and what became of it?"""
-    if job is None:
-        return _look_again(placeholder, at).with_job(must_read=False)
-    ours = placeholder.job.owned
-    if ours and not failed_before_start(job):
-        return adopt(placeholder, job, at)
-    following = placeholder.job.attempt_try + 1
-    numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
-    # Ours was refused. Another's says nothing about room, and a Pod that queues closes the fast path.
-    return numbered.with_job(immediate=placeholder.job.immediate and not ours)
 
 
 def adopt(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
+REPEATEDLY = 5  # within some three seconds: once, it may have crossed with something else
+
 
 class Waits(Enum):
     """What a placeholder's next effect waits for."""

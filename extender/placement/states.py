@@ -113,3 +113,7 @@ before others where Slurm has lost all of them."""
 
 HOLDING = frozenset({State.ALLOCATED, State.BOUND, State.REPLACING, State.EVICTING})
 """Where a Pod has a Node, or may yet be bound to one."""
+WITHOUT_JOB = frozenset({State.SEEN, State.REFUSED})
+ASKED = frozenset({State.SUBMITTING, State.QUEUED})
+UNBOUND = ASKED | {State.ALLOCATED}
+OVER = frozenset({State.RELEASING, State.DONE})

@@ -18,8 +18,8 @@ from extender.placement.events import (
     WriteAttempt,
 )
 from extender.placement.job_tracking import JobTracking
-from extender.placement.on_pod import after_pod
 from extender.placement.states import State
+from extender.placement.table import after_pod
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
 from extender.request.node_constraints import Node

@@ -1,0 +1,199 @@
+"""What each kind of news means for a placeholder in each state, and what it does next: one table.
+
+"What can happen to a QUEUED placeholder?" is its row. The moves that follow are those of `states.MOVES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import NamedTuple
+
+from extender.placement import next_effect as does
+from extender.placement import on_job, on_pod, on_read
+from extender.placement.condition_reason import ConditionReason
+from extender.placement.config import Context
+from extender.placement.events import Effect
+from extender.placement.kept_back import NOT_READY
+from extender.placement.placeholder import Placeholder
+from extender.placement.pod_allocation import with_carried
+from extender.placement.states import ASKED, OVER, State
+from extender.request.job_request import Request
+from extender.request.pod import Pod
+from slurm_client.model import UNKNOWN_STATE, Job, JobState
+
+
+def _no_effect(_placeholder: Placeholder, _at: Context) -> Effect | None:
+    return None
+
+
+def _not_polled(placeholder: Placeholder, _state: JobState, _at: Context) -> Placeholder:
+    return placeholder
+
+
+def _not_read(placeholder: Placeholder, _job: Job | None, _at: Context) -> Placeholder:
+    return placeholder
+
+
+def _no_grace(placeholder: Placeholder, _job: Job, _at: Context) -> Placeholder:
+    return placeholder
+
+
+def _unclaimed(placeholder: Placeholder, _at: Context) -> Placeholder:
+    return placeholder.unclaimed()
+
+
+class Row(NamedTuple):
+    """What a placeholder does in a state, and what it makes of news."""
+
+    does: Callable[[Placeholder, Context], Effect | None] = _no_effect
+    """The effect that moves it on; None where something must happen first."""
+    polled: Callable[[Placeholder, JobState, Context], Placeholder] = _not_polled
+    """Its job is in this state."""
+    lost: Callable[[Placeholder, Context], Placeholder] = _unclaimed
+    """A healthy Slurm does not know its job, again and again."""
+    read: Callable[[Placeholder, Job | None, Context], Placeholder] = _not_read
+    """Its job is this; None: Slurm does not know that id."""
+    grace: Callable[[Placeholder, Job, Context], Placeholder] = _no_grace
+    """Its job is being preempted, and has its GraceTime left."""
+    bound: Callable[[Placeholder, Pod, Context], Placeholder] = on_pod.bound_elsewhere
+    """A Pod of it was seen on a Node."""
+    changed: Callable[[Placeholder, Request, Context], Placeholder] = on_pod.changed
+    """Its author asks for something else than this."""
+
+
+TABLE: Mapping[State, Row] = {
+    State.SEEN: Row(),
+    State.SUBMITTING: Row(
+        does=does.ask,
+        read=on_read.unasked_read,
+        changed=on_pod.asked_changed,
+    ),
+    State.QUEUED: Row(
+        does=does.ask_why,
+        polled=on_job.waiting_polled,
+        lost=on_job.waiting_lost,
+        read=on_read.waiting_read,
+        changed=on_pod.asked_changed,
+    ),
+    State.ALLOCATED: Row(
+        does=does.write_allocation,
+        polled=on_job.running_polled,
+        lost=on_job.allocated_lost,
+        read=on_read.allocated_read,
+        bound=on_pod.bound_as_allocated,
+        changed=on_pod.allocated_changed,
+    ),
+    State.BOUND: Row(
+        does=does.keep,
+        polled=on_job.running_polled,
+        lost=on_job.bound_lost,
+        read=on_read.bound_read,
+        grace=on_job.told_of_grace,
+        bound=on_pod.stays_bound,
+    ),
+    State.REPLACING: Row(
+        does=does.replace_job,
+        polled=on_job.released_polled,
+        lost=on_job.replacing_lost,
+        read=on_read.released_read,
+        bound=on_pod.bound_all_the_same,
+    ),
+    State.EVICTING: Row(
+        does=does.evict,
+        polled=on_job.released_polled,
+        lost=on_job.released_lost,
+        bound=on_pod.bound_and_evicted,
+    ),
+    State.RELEASING: Row(
+        does=does.release,
+        polled=on_job.released_polled,
+        lost=on_job.released_lost,
+        read=on_read.released_read,
+    ),
+    State.REFUSED: Row(changed=on_pod.refused_changed),
+    State.DONE: Row(polled=on_job.tombstone_polled),
+}
+
+
+def next_effect(placeholder: Placeholder, at: Context) -> Effect | None:
+    """Returns the effect that moves a placeholder on now; None where something must happen first."""
+    return TABLE[placeholder.state].does(placeholder, at)
+
+
+def after_poll(placeholder: Placeholder, state: JobState | None, at: Context) -> Placeholder:
+    """Returns the record after a poll said this state, or (None) did not know the job."""
+    row, job = TABLE[placeholder.state], placeholder.job
+    if state is None and placeholder.retry.in_flight:
+        return placeholder  # it may be a submission that Slurm has not seen yet
+    if state is None:
+        missed = placeholder.with_job(misses=job.misses + 1)
+        return row.lost(missed, at) if missed.job.misses >= at.rules.confirmations else missed
+    if state.base == UNKNOWN_STATE:  # it could not be read, or understood
+        return placeholder
+    if job.misses or job.lost:
+        placeholder = placeholder.with_job(misses=0, lost=False)
+    if job.lost and placeholder.state is State.BOUND:  # it is back, or its id is another's by now
+        return on_job.in_doubt(placeholder, at)
+    return row.polled(placeholder, state, at)
+
+
+def after_grace(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
+    """Returns the record after its job was read while Slurm preempts it."""
+    return TABLE[placeholder.state].grace(placeholder, job, at)
+
+
+def after_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+    """Returns the record after its job was read; None where Slurm does not know that id."""
+    made_so = placeholder.job.owned and placeholder.job.identity is None
+    placeholder = on_read.recognised(placeholder, job, at)
+    if job is not None:
+        unusable = on_read.unusable(placeholder, job, at, made_so=made_so)
+        if unusable is not None:
+            return unusable
+    placeholder = on_read.after_first_look(placeholder, made_so=made_so)
+    read = TABLE[placeholder.state].read(placeholder, job, at)
+    waited = placeholder.state is State.QUEUED and read.state is not State.QUEUED
+    return after_read(read, job, at) if waited else read  # it is looked at as what it is by now
+
+
+def after_pod(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
+    """Returns the record after a new version of one of its Pods was seen, or another of its Pods."""
+    member, request = placeholder.member(pod.uid), placeholder.request
+    if member is None:
+        placeholder = on_pod.joined(placeholder, pod)
+        return _changed(placeholder, request, at)
+    placeholder = on_pod.with_version(placeholder, member, pod)
+    if placeholder.state in OVER:
+        return placeholder
+    if pod.finished or (pod.deleting and pod.node is None):
+        return on_pod.after_end(placeholder, pod.uid, at.now)
+    if pod.attempt > placeholder.attempt:
+        numbered = on_pod.renumbered(placeholder, pod)
+        if numbered is None:
+            return on_pod.overtaken(placeholder, pod, at)
+        placeholder = numbered
+    placeholder = with_carried(placeholder, at)
+    if pod.node is not None:
+        return TABLE[placeholder.state].bound(placeholder, pod, at)
+    return _unbound(placeholder, pod, member.pod, request, at)
+
+
+def _unbound(
+    placeholder: Placeholder, pod: Pod, before: Pod, request: Request, at: Context
+) -> Placeholder:
+    """`before` and `request`: the Pod's last version, and what was asked for until then."""
+    now, by = at.now, at.now + at.rules.unbound_deadline
+    if pod.obstacle is not None and placeholder.state in ASKED:
+        return placeholder.move(State.REPLACING, now, cause=ConditionReason(NOT_READY, pod.obstacle))
+    if placeholder.unbound_by < inf and before.provisioned_on and not pod.provisioned_on:
+        placeholder = placeholder._replace(unbound_by=by)
+    if placeholder.request != request:
+        return on_pod.awaited(_changed(placeholder, request, at), pod)
+    return on_pod.unbound(placeholder, pod, before, now)
+
+
+def _changed(placeholder: Placeholder, before: Request, at: Context) -> Placeholder:
+    if placeholder.request == before:
+        return placeholder
+    return TABLE[placeholder.state].changed(placeholder, before, at)
