@@ -89,6 +89,7 @@ docs:
 	@./bootstrap
 	.venv/bin/python -m extender.pages.annotations docs/annotations.md
 	.venv/bin/python -m extender.pages.waiting docs/waiting.md
+	.venv/bin/python -m extender.pages.states docs/architecture.md
 
 # How many of Slurm's pending reasons there are, and how many are explained: build/words.json.
 words:

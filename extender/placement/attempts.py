@@ -12,7 +12,7 @@ from extender.placement.events import (
     Failure,
     Remedy,
 )
-from extender.placement.kept_back import rested
+from extender.placement.kept_back import as_found, rested
 from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
 from extender.placement.retry import Waits
@@ -68,6 +68,36 @@ def next_attempt(placeholder: Placeholder, now: float) -> Placeholder:
         .with_job(attempt_try=0, id=None, immediate=False, over=False)
         .with_rejections(nodes=avoid)
     )
+
+
+def begin(placeholder: Placeholder, at: Context, partition: str, *, fast: bool) -> Placeholder:
+    """Returns the record of a placeholder whose turn it is; `fast`: nobody is overtaken by a job that is
+    asked for at once."""
+    immediate = fast and _may_be_immediate(placeholder, at, partition)
+    if placeholder.state is State.SUBMITTING:  # it was refused for now
+        return placeholder.with_job(immediate=immediate).with_retry(not_before=0.0)
+    begun = (
+        as_found(placeholder, at)
+        .move(State.SUBMITTING, at.now)
+        .with_job(immediate=immediate)
+        .with_retry(not_before=max(_pause(placeholder, at), placeholder.asks_from))
+        .with_rejections(asks_first=False, rests_until=0.0)
+    )
+    return begun.submitted_as(at.rules.cluster, at.rules.ids, placeholder.job.attempt_try)
+
+
+def _may_be_immediate(placeholder: Placeholder, at: Context, partition: str) -> bool:
+    """Tells whether job/allocate can do it: the job is the token's own user's, and preempts nobody."""
+    job = placeholder.request.job
+    own = job.user_id is None and job.group_id is None
+    first = at.rules.fast_path and placeholder.job.attempt_try == 0
+    return first and own and not at.view.may_preempt(partition)
+
+
+def _pause(placeholder: Placeholder, at: Context) -> float:
+    """A Pod whose allocations cannot be used, again and again, tries less and less often."""
+    failed = placeholder.attempt - 3
+    return at.now + at.rules.delay(Remedy.LATER, failed) if failed >= 0 else 0.0
 
 
 def not_now(placeholder: Placeholder, cause: ConditionReason) -> Placeholder:

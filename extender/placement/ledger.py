@@ -8,78 +8,58 @@ when each is to be looked at again.
 
 from __future__ import annotations
 
-import heapq
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from math import inf
 from typing import Any, TypeVar
 
 from extender.cluster.view import ClusterView
 from extender.placement import eviction_limiter, signatures
-from extender.placement.attempts import asked_all_the_same, give_back, next_attempt, not_now
-from extender.placement.condition_reason import Due, Refusal
+from extender.placement.attempts import asked_all_the_same, begin
 from extender.placement.config import Context, PlacementConfig
-from extender.placement.eligible_nodes import has_no_node, is_outdated, no_node
+from extender.placement.eligible_nodes import is_outdated
+from extender.placement.emit import Emitter
 from extender.placement.events import (
-    CancelJob,
     ClusterObserved,
     Effect,
     Event,
-    EvictPod,
-    Failure,
     GraceStarted,
     JobsPolled,
     OrphanFound,
     Outcome,
     PodObserved,
     PodVanished,
-    ReadJob,
     Recovered,
-    Remedy,
     ReportWaiting,
-    Submit,
     Tick,
-    WriteAllocation,
 )
 from extender.placement.eviction_limiter import EvictionLimiter
-from extender.placement.index import Records
-from extender.placement.kept_back import NOT_READY, REASONS, InVain, as_found, awake, kept_back
-from extender.placement.lingering import over, still_held
-from extender.placement.member import Member
+from extender.placement.follow import follow, is_replaced
+from extender.placement.kept_back import InVain, awake, kept_back
+from extender.placement.lingering import still_held
 from extender.placement.on_outcome import after_outcome
-from extender.placement.on_pod import (
-    after_absence,
-    after_deletion,
-    after_missed,
-    is_back,
-    refused,
-)
+from extender.placement.on_pod import after_absence, after_deletion, after_missed, is_back
 from extender.placement.placeholder import Placeholder, orphan_uid
+from extender.placement.reader import LedgerReader
 from extender.placement.recovery import recovered
 from extender.placement.rejections import NO_OFFER
-from extender.placement.report import next_report, reports_again
+from extender.placement.report import reports_again
 from extender.placement.retries import Retries
-from extender.placement.retry import Waits
 from extender.placement.signatures import Signatures
 from extender.placement.states import WATCHED, State
-from extender.placement.submit_queues import SubmitQueues
-from extender.placement.table import after_grace, after_pod, after_poll, next_effect
-from extender.request.job_request import Request
-from extender.request.node_constraints import ANYWHERE, gains
+from extender.placement.submit_queues import SubmitQueues, queue_of
+from extender.placement.table import after_grace, after_pod, after_poll
+from extender.placement.to_tell import ToTell
+from extender.placement.wakes import Wakes
+from extender.request.node_constraints import gains
 from extender.request.workload import Workload
-from slurm_client.model import Grant, JobSpec
 
 _AT_ONCE = 50  # some milliseconds
 _PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})
-_NOTHING = Request(JobSpec("", 0, 0), ANYWHERE)
-_ASKED_AGAIN = "Slurm is asked again when the Pod is annotated, or at"
 
 Observer = Callable[[Placeholder | None, Placeholder], None]
 _Item = TypeVar("_Item")
 
 
-class Ledger:
+class Ledger(LedgerReader):
     """Events in, effects out. `observer` hears of every change of state, before and after; `held_back`
     of every deletion that the breaker holds back, and lets go; `unsigned` of jobs without their keys;
     `in_vain` of every change in which Pods kube-scheduler binds nowhere."""
@@ -92,26 +72,21 @@ class Ledger:
         unsigned: signatures.Heard = lambda _: None,
         in_vain: Callable[[InVain], object] = lambda _: None,
     ) -> None:
+        super().__init__()
         self._rules = rules
         self._eviction_limiter = EvictionLimiter(rules.deletions_a_minute, held_back)
         self._signatures = Signatures(unsigned)
         self._in_vain = InVain(in_vain)
         self._observer = observer
         self._view = ClusterView()
-        self._records = Records()
         self._avoiding: set[str] = set()
         """Who was refused a Node of late, and may be given another: each Pod that leaves has them looked
         through."""
         self._windows = SubmitQueues(rules.window, rules.fast_path_rest, self._view.max_job_count)
+        self._emitter = Emitter(self._records, self._windows, self._eviction_limiter)
         self._retries = Retries(*rules.retry)
-        self._untold: OrderedDict[str, float] = OrderedDict()
-        """Who came in line, or was refused with others, and when to tell it so."""
-        self._to_tell_when: OrderedDict[str, float] = OrderedDict()
-        """Who is refused until another time than before, and when to tell it so."""
-        self._to_tell_again: OrderedDict[str, float] = OrderedDict()
-        """Who was told why it waits, and when to tell it again: Events are forgotten."""
-        self._told_at = -inf
-        self._wakes: list[tuple[float, str]] = []
+        self._to_tell = ToTell(rules.telling_interval)
+        self._wakes = Wakes()
         self._effects: list[Effect] = []
         self._now = 0.0
         self._to_review: dict[str, None] = {}
@@ -137,43 +112,6 @@ class Ledger:
         """Returns the numbers that it goes by."""
         return self._rules
 
-    @property
-    def placeholders(self) -> Iterator[Placeholder]:
-        """Yields every record, tombstones included."""
-        return iter(self._records)
-
-    def record_of(self, uid: str) -> Placeholder | None:
-        """Returns the record of a Pod, or under one of the ledger's own keys."""
-        return self._records.of_pod(uid)
-
-    def allocated(self, uid: str) -> tuple[Placeholder, Member] | None:
-        """Returns the record and the member of a Pod that carries its allocation and is not bound."""
-        record = self._records.of_pod(uid)
-        member = None if record is None else record.member(uid)
-        if record is None or member is None or record.state is not State.ALLOCATED:
-            return None
-        carried = member.slot is not None and member.pod.allocation == member.slot
-        return (record, member) if carried and member.pod.node is None else None
-
-    def holding(self, node: str) -> tuple[Placeholder, ...]:
-        """Returns the records whose Pods are on a Node, or may yet be bound there."""
-        return self._records.holding(node)
-
-    def has_job(self, job_id: int) -> bool:
-        """Tells whether a job is known to be a placeholder of ours, whatever it has for a key."""
-        return any(record.job.id == job_id and record.job.owned for record in self._records)
-
-    @property
-    def evicting(self) -> Iterator[Placeholder]:
-        """Yields the records whose jobs ended first, while their Pods are still there."""
-        return iter(self._records.of(State.EVICTING))
-
-    def watched_jobs(self) -> frozenset[int]:
-        """Returns the ids of the jobs whose states matter."""
-        return frozenset(
-            p.job.id for p in self._records.of(*WATCHED) if p.job.id is not None and p.watched
-        )
-
     def jobs_with_grace(self) -> dict[str, int]:
         """Returns, by uid, the jobs of bound Pods that have time to leave when Slurm preempts them."""
         if not self._view.gives_grace:
@@ -184,18 +122,12 @@ class Ledger:
             if p.job.id is not None and not p.leaving and self._view.has_grace(p.request.job)
         }
 
-    def waits(self) -> bool:
-        """Tells whether a change in Slurm would move a Pod on at once."""
-        return self._records.any_of(State.QUEUED)
-
     def next_wake(self) -> float:
         """Returns when a Tick is due, on the caller's clock; infinity where none is."""
         if self._put_off:
             return self._now
-        wake = self._wakes[0][0] if self._wakes else inf
         opens = min(self._windows.opens, self._retries.opens, self._eviction_limiter.opens)
-        to_tell = (self._untold, self._to_tell_when, self._to_tell_again)
-        return min(wake, opens, *map(self._next_of, to_tell))
+        return min(self._wakes.next, self._to_tell.next, opens)
 
     # The one door
 
@@ -207,9 +139,7 @@ class Ledger:
             self._catch_up()
         for uid in self._eviction_limiter.turns(now):
             self._settle(self._records[uid].with_retry(not_before=0.0))
-        self._tell_of(self._untold)
-        self._tell_of(self._to_tell_when)
-        self._tell_again()
+        self._tell()
         effects, self._effects = tuple(self._effects), []
         return effects
 
@@ -219,15 +149,15 @@ class Ledger:
         record = self._records.get(event.effect.uid)
         if record is None:
             return
-        if _found_no_room(event):
-            self._windows[self._partition(record)].had_no_room(self._now)
-        if _is_granted(event) and not self._signatures.trusted(self._partition(record)):
+        if event.found_no_room:
+            self._windows[queue_of(record, self._view)].had_no_room(self._now)
+        if event.is_grant and not self._signatures.trusted(queue_of(record, self._view)):
             event = Outcome(event.effect, None)  # it is read, whatever it was given
         after = after_outcome(record, event, self._context())
         if isinstance(event.effect, ReportWaiting):
             # If the Pod still waits for that later, it is told again.
-            self._to_tell_again[record.uid] = self._now + self._rules.telling_again
-            self._to_tell_again.move_to_end(record.uid)
+            self._to_tell.again[record.uid] = self._now + self._rules.telling_again
+            self._to_tell.again.move_to_end(record.uid)
         self._settle(after)
 
     def _recovered(self, event: Recovered) -> None:
@@ -320,14 +250,10 @@ class Ledger:
 
     def _tick(self, event: Tick) -> None:
         del event
-        for uid in self._some(self._due()):
+        for uid in self._some(self._wakes.due(self._now)):
             record = self._records.get(uid)
             if record is not None:
                 self._settle(record)
-
-    def _due(self) -> Iterator[str]:
-        while self._wakes and self._wakes[0][0] <= self._now:
-            yield heapq.heappop(self._wakes)[1]
 
     def _context(self) -> Context:
         return Context(self._now, self._rules, self._view)
@@ -357,7 +283,8 @@ class Ledger:
             self._settle(self._records[uid].move(State.SEEN, self._now))
         if self._windows.stirred(self._now):
             for partition, uid in self._some(self._windows.turns(self._now)):
-                self._settle(self._begin(self._records[uid], partition))
+                record, fast = self._records[uid], self._windows[partition].fast(self._now)
+                self._settle(begin(record, self._context(), partition, fast=fast))
 
     def _reviews(self) -> Iterator[str]:
         while self._to_review:
@@ -384,47 +311,61 @@ class Ledger:
         """What a refused Pod asks for is asked for at another time, and so for those that are alike.
         They may be very many, and others have not been told anything yet."""
         for each in self._retries.alike(uid):
-            self._to_tell_when.setdefault(each, self._now + self._rules.settle)
+            self._to_tell.when.setdefault(each, self._now + self._rules.settle)
 
     def _tell_soon(self, uid: str) -> None:
-        self._untold.setdefault(uid, self._now + self._rules.settle)
+        self._to_tell.in_line.setdefault(uid, self._now + self._rules.settle)
 
     # What follows from a record
 
     def _settle(self, record: Placeholder) -> None:
         """Stores a record, after the moves that follow from it by itself, and asks for its effects."""
-        if _is_replaced(record):
+        if is_replaced(record):
             self._bury(record)
-        record = self._follow(record)
-        uid = record.uid
-        before = self._records.get(uid)
+        record = self._followed(record)
+        before = self._records.get(record.uid)
         if record.state is State.DONE and self._now >= record.retry.not_before:
-            self._forget(uid)
+            self._forget(record.uid)
             return
         if before is None or before.state is not record.state:
             self._note_move(before, record)
-        record = self._emit(record)
+        record = self._emitter.emit(record, self._context(), self._effects)
         self._records.put(record)
-        partition = self._partition(record)
-        self._line_up(record, partition)
-        self._wake(before, record)
-        self._signatures.follow(partition, record)
+        self._note(before, record)
+        may_go = record.unlisted and (
+            record.job.over or self._eviction_limiter.passes(record, self._now)
+        )
+        if may_go:
+            self._settle(after_missed(record, self._now))
+
+    def _followed(self, record: Placeholder) -> Placeholder:
+        had_cause = record.cause is not None
+        record = follow(record, self._context(), self._emitter.clear_at)
+        if record.slurm_refuses:
+            record = self._retries.follow(record, self._records.get(record.uid), self._context())
+        if record.state is State.SEEN and record.cause is None and had_cause:
+            self._tell_soon(record.uid)
+        return record
+
+    def _note(self, before: Placeholder | None, record: Placeholder) -> None:
+        """Has everybody who keeps books on the records take note of one."""
+        queue = queue_of(record, self._view)
+        self._line_up(record, queue)
+        self._wakes.note(before, record, self._now)
+        self._signatures.follow(queue, record)
         avoiding = record.rejections.nodes and record.state not in _PLACED
-        (self._avoiding.add if avoiding else self._avoiding.discard)(uid)
+        (self._avoiding.add if avoiding else self._avoiding.discard)(record.uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
             for member in record.members:
                 self._reopen(member.pod.node)
         if record.lingering and record.job.over:
             self._delay_binding(record.holds)
-        missed = record.unlisted
-        if missed and (record.job.over or self._eviction_limiter.passes(record, self._now)):
-            self._settle(after_missed(record, self._now))
 
     def _forget(self, uid: str) -> None:
         if (record := self._records.get(uid)) is not None:
             self._in_vain.forget(record)
         self._records.drop(uid)
-        self._to_tell_again.pop(uid, None)
+        self._to_tell.again.pop(uid, None)
         self._retries.leave(uid)
         self._avoiding.discard(uid)
         self._windows.forget(uid)
@@ -462,75 +403,11 @@ class Ledger:
             if not avoid:
                 self._avoiding.discard(uid)
 
-    def _follow(self, record: Placeholder) -> Placeholder:
-        now, rules = self._now, self._rules
-        record = over(record, now).current_rejections(now)
-        match record.state:
-            case State.SEEN:
-                why_not = _refusal(record)
-                return self._in_line(record) if why_not is None else refused(record, why_not, now)
-            case State.REFUSED if record.forbidden_because and now >= record.forbidden_because.until:
-                return self._follow(record.move(State.SEEN, now)._replace(forbidden_because=None))
-            case State.REFUSED if record.slurm_refuses:
-                return self._until_retried(record)
-            case State.DONE if not record.retry.not_before:  # no job was made: nothing can come back
-                return record.with_retry(not_before=now)
-            case State.RELEASING if _is_released(record):
-                until = now + rules.tombstone
-                return record.move(State.DONE, now, cause=record.cause).with_retry(not_before=until)
-            case State.REPLACING if _is_replaced(record):
-                return self._follow(self._begin_anew(record))
-            case State.ALLOCATED if record.unbound_by < inf:
-                return self._until_bound(record)
-        return record
-
-    def _begin_anew(self, record: Placeholder) -> Placeholder:
-        """Its Pods may be refused by now, or placed by another replica."""
-        record = next_attempt(record, self._now)
-        for member in record.members:
-            record = after_pod(record, member.pod, self._context())
-        return record
-
     def _delay_binding(self, nodes: Iterable[str]) -> None:
         """Gives those that are to be bound beside containers the time that these take."""
         for each in [each for node in nodes for each in self._records.holding(node)]:
             if each.state is State.ALLOCATED:
                 self._settle(each)
-
-    def _until_bound(self, record: Placeholder) -> Placeholder:
-        """No Pod is bound beside containers that outlive another and its job (`Binder`): the deadline
-        begins anew when they have ended."""
-        clear = max(map(self._clear_at, record.holds), default=0.0)
-        if clear > self._now:
-            by = max(record.unbound_by, clear + self._rules.unbound_deadline)
-            return record._replace(unbound_by=by)
-        if any(each.awaits_volume for each in record.members):
-            by = max(record.unbound_by, record.since + self._rules.volume_deadline)
-            record = record._replace(unbound_by=by)
-        due = self._now >= record.unbound_by and not record.retry.in_flight
-        return give_back(record, self._context()) if due else record
-
-    def _until_retried(self, record: Placeholder) -> Placeholder:
-        uid = record.uid
-        before = self._records.get(uid)
-        if before is None or before.state is not State.REFUSED:
-            self._retries.refuse(record, self._now)
-            if record.asks_from > -inf:  # it was changed before: somebody may do that all the time
-                record = record._replace(asks_from=self._now + self._rules.retry_touched)
-        at = self._retries.due(uid)
-        dues = () if at is None else (Due(_ASKED_AGAIN, at),)
-        return record._replace(cause=record.cause and replace(record.cause, dues=dues))
-
-    def _in_line(self, record: Placeholder) -> Placeholder:
-        """A Pod that is kept back is told why. A claim may be made a moment after its Pod."""
-        why, told = kept_back(record, self._now), record.cause
-        if why is not None:
-            soon = why.reason == NOT_READY and self._now < record.since + self._rules.settle
-            return record if soon and told is None else record._replace(cause=why)
-        if told is None or told.reason not in REASONS:
-            return record
-        self._tell_soon(record.uid)
-        return record._replace(cause=None)
 
     def _bury(self, record: Placeholder) -> None:
         """Leaves a tombstone for the job of an attempt that is over: it may come back."""
@@ -541,163 +418,21 @@ class Ledger:
         buried = record._replace(uid=uid, members=(), state=State.DONE, since=self._now)
         self._settle(buried.with_retry(not_before=until))
 
-    def _emit(self, record: Placeholder) -> Placeholder:
-        if record.unlisted:  # there is nobody to write to
-            return record
-        if record.retry.is_due(self._now):
-            record = self._emit_step(record)
-        while (report := next_report(record, self._now)) is not None:
-            self._effects.append(report)
-            record = record.with_member(report.pod, reporting=True)
-        return record
-
-    def _emit_step(self, record: Placeholder) -> Placeholder:
-        unsent = record.state is State.SUBMITTING and not record.job.must_read
-        if unsent and has_no_node(record, self._context()):
-            record = not_now(record, no_node(record, self._context()))
-            if record.in_line:
-                return record
-        if (
-            unsent
-            and record.job.immediate
-            and not self._windows[self._partition(record)].fast(self._now)
-        ):
-            record = record.with_job(immediate=False)  # it is asked again, and others wait by now
-        step = next_effect(record, self._context())
-        if step is None:
-            return record
-        waits = self._held_back(record, step)
-        if waits is not None:
-            return waits
-        if isinstance(step, ReadJob) and step.for_words:
-            return self._ask_why(record, step)
-        self._effects.append(step)
-        return record.with_retry(in_flight=True)
-
-    def _held_back(self, record: Placeholder, step: Effect) -> Placeholder | None:
-        """Returns the record where its step must wait: for the breaker, or for containers."""
-        if isinstance(step, WriteAllocation):
-            clear = self._clear_at(step.allocation.node)
-            return record.with_retry(not_before=clear) if clear > self._now else None
-        deletes = isinstance(step, EvictPod) or (isinstance(step, CancelJob) and record.unseen)
-        if deletes and not self._eviction_limiter.passes(record, self._now):  # told one after the other
-            told_at = self._now + self._eviction_limiter.held * self._rules.telling_interval
-            return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
-        return None
-
-    def _clear_at(self, node: str) -> float:
-        """Returns when the last containers have ended on a Node whose Pod and job are both over."""
-        lingering = self._records.lingering(node)
-        return max((each.lingers_until for each in lingering if each.job.over), default=0.0)
-
-    def _ask_why(self, record: Placeholder, step: ReadJob) -> Placeholder:
-        """It may take its time among very many of its kind: the record moves on meanwhile."""
-        if record.job.asked_why is not None:
-            return record
-        self._effects.append(step)
-        return record.with_job(asked_why=self._now)
-
-    def _wake(self, before: Placeholder | None, record: Placeholder) -> None:
-        """What was due before is noted already: a Pod that rests may have another version very often."""
-        noted = () if before is None else _dues(before)
-        for due in _dues(record):
-            if self._now < due < inf and due not in noted:
-                heapq.heappush(self._wakes, (due, record.uid))
-
-    # Turns
-
-    def _partition(self, record: Placeholder) -> str:
-        """Returns the partition whose window it is in; a list of them ("a,b") has one of its own."""
-        name = self._view.partition_name(record.request.job.partition)
-        return ",".join(sorted(set(name.split(",")))) if "," in name else name
-
-    def _pause(self, record: Placeholder) -> float:
-        """A Pod whose allocations cannot be used, again and again, tries less and less often."""
-        failed = record.attempt - 3
-        return self._now + self._rules.delay(Remedy.LATER, failed) if failed >= 0 else 0.0
-
-    def _begin(self, record: Placeholder, partition: str) -> Placeholder:
-        fast = self._is_fast(record, partition)
-        if record.state is State.SUBMITTING:  # it was refused for now
-            return record.with_job(immediate=fast).with_retry(not_before=0.0)
-        begun = (
-            as_found(record, self._context())
-            .move(State.SUBMITTING, self._now)
-            .with_job(immediate=fast)
-            .with_retry(not_before=max(self._pause(record), record.asks_from))
-            .with_rejections(asks_first=False, rests_until=0.0)
-        )
-        return begun.submitted_as(self._rules.cluster, self._rules.ids, record.job.attempt_try)
-
-    def _is_fast(self, record: Placeholder, partition: str) -> bool:
-        job = record.request.job
-        return (
-            self._rules.fast_path
-            and record.job.attempt_try == 0
-            and job.user_id is None
-            and job.group_id is None
-            and not self._view.may_preempt(partition)
-            and self._windows[partition].fast(self._now)
-        )
-
-    def _next_of(self, to_tell: OrderedDict[str, float]) -> float:
-        """Returns when the first of them is told: one after the other, since there may be very many."""
-        if not to_tell:
-            return inf
-        return max(next(iter(to_tell.values())), self._told_at + self._rules.telling_interval)
-
-    def _tell_again(self) -> None:
-        while self._next_of(self._to_tell_again) <= self._now:
-            uid, _ = self._to_tell_again.popitem(last=False)
+    def _tell(self) -> None:
+        """Tells some Pods' authors why they wait, or until when they are refused, or that again."""
+        to_tell, now = self._to_tell, self._now
+        for turns in (to_tell.in_line, to_tell.when):
+            for uid in to_tell.due(turns, now):
+                record = self._records.get(uid)
+                if record is not None and record.state is State.SEEN and record.cause is None:
+                    to_tell.told(now)
+                    self._settle(record._replace(cause=self._windows.why(uid)))
+                elif record is not None and record.slurm_refuses:
+                    to_tell.told(now)
+                    self._settle(record)
+        for uid in to_tell.due(to_tell.again, now):
             record = self._records.get(uid)
             for report in () if record is None else reports_again(record):
-                self._told_at = self._now
+                to_tell.told(now)
                 self._effects.append(report)
                 self._records.put(self._records[uid].with_member(report.pod, reporting=True))
-
-    def _tell_of(self, to_tell: OrderedDict[str, float]) -> None:
-        while self._next_of(to_tell) <= self._now:
-            record = self._records.get(to_tell.popitem(last=False)[0])
-            if record is not None and record.state is State.SEEN and record.cause is None:
-                self._told_at = self._now
-                self._settle(record._replace(cause=self._windows.why(record.uid)))
-            elif record is not None and record.slurm_refuses:
-                self._told_at = self._now
-                self._settle(record)
-
-
-def _refusal(record: Placeholder) -> Refusal | None:
-    """Returns why its Pod cannot be placed as it is."""
-    problems = record.request.problems
-    return Refusal("; ".join(problems)) if problems else record.forbidden_because
-
-
-def _dues(record: Placeholder) -> tuple[float, ...]:
-    """Returns when a record is to be looked at again; what is past, and infinity, do not count."""
-    waits = record.retry.in_flight or record.retry.waits is not Waits.FOR_TIME
-    due = inf if waits else record.retry.not_before
-    again = inf if record.forbidden_because is None else record.forbidden_because.until
-    quiet = (each.quiet_until for each in record.members)
-    dues = record.unbound_by, record.lingers_until, record.rejections.rests_until
-    return due, again, *dues, *quiet
-
-
-def _is_released(record: Placeholder) -> bool:
-    return record.job.over and not record.retry.in_flight and not record.lingering
-
-
-def _is_replaced(record: Placeholder) -> bool:
-    done = record.write_done and record.job.over and not record.retry.in_flight
-    return record.state is State.REPLACING and done
-
-
-def _is_granted(event: Outcome) -> bool:
-    return isinstance(event.effect, Submit) and isinstance(event.result, Grant)
-
-
-def _found_no_room(event: Outcome) -> bool:
-    return (
-        isinstance(event.effect, Submit)
-        and isinstance(event.result, Failure)
-        and event.result.remedy is Remedy.NO_ROOM
-    )

@@ -13,11 +13,14 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from extender.placement.condition_reason import Due
+from extender.placement.config import Context
 from extender.placement.placeholder import Placeholder
 from extender.placement.ranking import Ranking
 from extender.placement.states import State
 
 _SPREAD = 0.25  # what was refused together is not tried together
+_ASKED_AGAIN = "Slurm is asked again when the Pod is annotated, or at"
 _TAKEN = frozenset({State.QUEUED, State.ALLOCATED})
 
 
@@ -84,6 +87,16 @@ class Retries:
             self._rest(refused, uid, now)
         refused.uids[uid] = None
         self._of[uid] = refused
+
+    def follow(self, record: Placeholder, before: Placeholder | None, at: Context) -> Placeholder:
+        """Takes note of a Pod that Slurm refuses, and returns its record, which says until when."""
+        if before is None or before.state is not State.REFUSED:
+            self.refuse(record, at.now)
+            if record.asks_from > -inf:  # it was changed before: somebody may do that all the time
+                record = record._replace(asks_from=at.now + at.rules.retry_touched)
+        due = self.due(record.uid)
+        dues = () if due is None else (Due(_ASKED_AGAIN, due),)
+        return record._replace(cause=record.cause and replace(record.cause, dues=dues))
 
     def leave(self, uid: str) -> None:
         """A Pod is not refused any more, or gone."""

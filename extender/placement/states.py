@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -28,74 +29,59 @@ class State(StrEnum):
     """A tombstone: a job that slurmctld forgot to have cancelled would be cancelled again."""
 
 
-MOVES: dict[State, frozenset[State]] = {
-    State.SEEN: frozenset(
-        {
-            State.SUBMITTING,  # a place in Slurm's queue is free
-            State.ALLOCATED,  # another replica has placed it
-            State.REFUSED,  # the Pod asks for what cannot be asked
-            State.REPLACING,  # a deposed replica asked for a job, and the Pod cannot use one now
-            State.DONE,  # the Pod is gone, and no job was made
-        }
-    ),
-    State.SUBMITTING: frozenset(
-        {
-            State.QUEUED,  # Slurm took it
-            State.ALLOCATED,  # Slurm granted it at once, or had granted it before a crash of ours
-            State.REFUSED,  # Slurm refuses it
-            State.EVICTING,  # it had been taken, and was cancelled before we learned of it
-            State.REPLACING,  # it had been taken, and lost its node or is not as the Pod asks
-            State.RELEASING,  # the Pod is gone; the job may exist
-        }
-    ),
-    State.QUEUED: frozenset(
-        {
-            State.ALLOCATED,  # Slurm started it
-            State.SUBMITTING,  # a killed slurmctld forgot it; its id was burnt meanwhile
-            State.EVICTING,  # it was cancelled while it waited
-            State.REPLACING,  # it started, and lost its node; it is not as the Pod asks
-            State.RELEASING,  # the Pod is gone
-        }
-    ),
-    State.ALLOCATED: frozenset(
-        {
-            State.BOUND,  # /bind succeeded
-            State.REPLACING,  # kube-scheduler will not have the Node; the job was lost, or is another's
-            State.EVICTING,  # the job was cancelled
-            State.RELEASING,  # the Pod is gone
-        }
-    ),
-    State.BOUND: frozenset(
-        {
-            State.EVICTING,  # the job ended, no longer runs, or is told to leave
-            State.RELEASING,  # the Pod ended
-        }
-    ),
-    State.REPLACING: frozenset(
-        {
-            State.SEEN,  # the old job is over, the next attempt may begin
-            State.BOUND,  # /bind was faster than we were
-            State.EVICTING,  # /bind was faster, and the job is over
-            State.RELEASING,  # the Pod is gone
-        }
-    ),
-    State.EVICTING: frozenset(
-        {
-            State.RELEASING,  # the Pod is gone
-            State.REPLACING,  # it was not the admin who ended the job, but another replica of ours
-        }
-    ),
-    State.RELEASING: frozenset({State.DONE}),  # the job is over
-    State.REFUSED: frozenset(
-        {
-            State.SEEN,  # the Pod was changed, or what Slurm refused is asked for again
-            State.ALLOCATED,  # another replica had placed it before
-            State.REPLACING,  # a deposed replica asked for a job all the same
-            State.DONE,  # the Pod is gone, and no job was made
-        }
-    ),
-    State.DONE: frozenset({State.RELEASING}),  # the job came back with a restarted slurmctld
+MOVES: Mapping[State, Mapping[State, str]] = {
+    State.SEEN: {
+        State.SUBMITTING: "a place in Slurm's queue is free",
+        State.ALLOCATED: "another replica has placed it",
+        State.REFUSED: "the Pod asks for what cannot be asked",
+        State.REPLACING: "a deposed replica asked for a job, and the Pod cannot use one now",
+        State.DONE: "the Pod is gone, and no job was made",
+    },
+    State.SUBMITTING: {
+        State.QUEUED: "Slurm took it",
+        State.ALLOCATED: "Slurm granted it at once, or had granted it before a crash of ours",
+        State.REFUSED: "Slurm refuses it",
+        State.EVICTING: "it had been taken, and was cancelled before we learned of it",
+        State.REPLACING: "it had been taken, and lost its node or is not as the Pod asks",
+        State.RELEASING: "the Pod is gone, the job may exist",
+    },
+    State.QUEUED: {
+        State.ALLOCATED: "Slurm started it",
+        State.SUBMITTING: "a killed slurmctld forgot it, its id was burnt meanwhile",
+        State.EVICTING: "it was cancelled while it waited",
+        State.REPLACING: "it started, and lost its node, it is not as the Pod asks",
+        State.RELEASING: "the Pod is gone",
+    },
+    State.ALLOCATED: {
+        State.BOUND: "/bind succeeded",
+        State.REPLACING: "kube-scheduler will not have the Node, the job was lost, or is another's",
+        State.EVICTING: "the job was cancelled",
+        State.RELEASING: "the Pod is gone",
+    },
+    State.BOUND: {
+        State.EVICTING: "the job ended, no longer runs, or is told to leave",
+        State.RELEASING: "the Pod ended",
+    },
+    State.REPLACING: {
+        State.SEEN: "the old job is over, the next attempt may begin",
+        State.BOUND: "/bind was faster than we were",
+        State.EVICTING: "/bind was faster, and the job is over",
+        State.RELEASING: "the Pod is gone",
+    },
+    State.EVICTING: {
+        State.RELEASING: "the Pod is gone",
+        State.REPLACING: "it was not the admin who ended the job, but another replica of ours",
+    },
+    State.RELEASING: {State.DONE: "the job is over"},
+    State.REFUSED: {
+        State.SEEN: "the Pod was changed, or what Slurm refused is asked for again",
+        State.ALLOCATED: "another replica had placed it before",
+        State.REPLACING: "a deposed replica asked for a job all the same",
+        State.DONE: "the Pod is gone, and no job was made",
+    },
+    State.DONE: {State.RELEASING: "the job came back with a restarted slurmctld"},
 }
+"""Which states may follow each state, and why: no other may. `make docs` draws it."""
 
 
 WATCHED = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 
+from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.placeholder import Placeholder
 from extender.placement.places import Places
@@ -13,6 +14,13 @@ from extender.placement.submit_queue import IN_LINE, SubmitQueue
 
 AT_ONCE = 200
 """So many turns are given, and so many windows looked at, before others have their say."""
+
+
+def queue_of(placeholder: Placeholder, view: ClusterView) -> str:
+    """Returns which queue a placeholder is in: that of its partition; a list of them ("a,b") has a queue
+    of its own."""
+    name = view.partition_name(placeholder.request.job.partition)
+    return ",".join(sorted(set(name.split(",")))) if "," in name else name
 
 
 class SubmitQueues:

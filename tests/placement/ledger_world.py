@@ -472,7 +472,8 @@ class World:
         """Somebody numbers another attempt on a Pod, and a job under the id that would be that one's:
         whoever reads the code can compute it."""
         pod = self.pods[uid]
-        key = PlaceholderKey(self.rules.cluster, pod.namespace, pod.name, uid, attempt)
+        own, namespace, name, *_ = pod.workload
+        key = PlaceholderKey(self.rules.cluster, namespace, name, own, attempt)
         job_id = key.job_id(self.rules.ids)
         allocation = pod.allocation and replace(pod.allocation, job_id=job_id)
         self.write(pod._replace(attempt=attempt, job_id=job_id, allocation=allocation))

@@ -275,7 +275,7 @@ def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at()
     for number in range(50):
         world.write(world.pods[uid]._replace(end=f"{number}"))
         world.settle()
-    noted = [due for due, who in world.ledger._wakes if who == uid]
+    noted = [due for due, who in world.ledger._wakes.noted if who == uid]
     assert noted.count(resting.rejections.rests_until) == 1
     assert len(noted) < 10
 
