@@ -1,6 +1,6 @@
 """Keeps nodes and Nodes of one mind about what is out of service: what `drain_decision` decides.
 
-The leader alone does it. Slurm's nodes are read every few seconds, Nodes come by the watch of
+The leader alone does it. Slurm's nodes come by `cluster.slurm_nodes`, Nodes by the watch of
 `cluster.keeper`; whatever is not as it should be is looked at once more, in both systems, and then put
 right. What failed is tried again after the next reading.
 """
@@ -18,6 +18,7 @@ import structlog
 
 from extender.cluster.keeper import ClusterViewKeeper
 from extender.cluster.node_conditions import NodeCondition, NodeStatus
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.node_sync.drain_decision import (
     Drain,
     DrainContext,
@@ -46,8 +47,6 @@ from slurm_client.protocol import Slurm
 from wellknown.names import SLURM_OUT_OF_SERVICE
 
 _INTERVAL_S = 2.0
-_SHARE = 20  # a reading of all nodes that takes long is followed by twenty times as long a pause
-_LONGEST_PAUSE_S = 15.0  # it may have been slow because Slurm was, and not because it is large
 _AT_A_TIME = 8
 _MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
 _TRUSTED = 2  # readings after an outage: the ledger is to learn first which jobs Slurm has lost
@@ -80,6 +79,7 @@ class NodeKeeper:
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,
+        slurm_nodes: SlurmNodes,
         cluster: ClusterViewKeeper,
         leadership: Leadership,
         health: Health,
@@ -88,6 +88,7 @@ class NodeKeeper:
     ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
+        self._slurm_nodes = slurm_nodes
         self._cluster = cluster
         self._leadership = leadership
         self._ledger = leadership.ledger
@@ -104,6 +105,8 @@ class NodeKeeper:
         self._readings = _STEADY
         """That succeeded since the last that did not."""
         self._read_again = 0.0
+        self._looked_until = 0.0
+        """What was read before has been looked at, and put right."""
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self.tally = Tally()
 
@@ -132,14 +135,14 @@ class NodeKeeper:
         start = _now()
         self._read_again = start + _INTERVAL_S
         try:
-            nodes = await self._slurm.nodes()
+            reading = await self._slurm_nodes.read(_INTERVAL_S, self._looked_until)
         except SlurmError as error:
             self._health.says(_ACTING, error)
             self._readings = 0
             return False
-        self._nodes = {node.name: node for node in nodes}
+        self._nodes = {node.name: node for node in reading.nodes}
         self._readings += 1
-        self._read_again = start + pause_after(_now() - start)
+        self._read_again = start + reading.pause(_INTERVAL_S)
         return True
 
     async def _attend_to_all(self) -> None:
@@ -154,6 +157,7 @@ class NodeKeeper:
         self._health.says(_TOO_MANY, alarm(cases, at))
         wrong = [case async for case in by_turns(cases) if _is_wrong(case, at)]
         self._tell_first(wrong, await asyncio.gather(*(self._attend(case, at) for case in wrong)))
+        self._looked_until = _now()
 
     def _case(self, slurm: SlurmNode) -> ObservedNode | None:
         """A node for which no Node stands is no reason for anything."""
@@ -276,11 +280,6 @@ class NodeKeeper:
             version = manifest["metadata"]["resourceVersion"]
             patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}}
             await self._kubernetes.patch_node(name, patch)
-
-
-def pause_after(seconds: float) -> float:
-    """Returns how long nodes are not read again after the beginning of a reading that took so long."""
-    return max(_INTERVAL_S, min(_SHARE * seconds, _LONGEST_PAUSE_S))
 
 
 def _is_wrong(case: ObservedNode, at: DrainContext) -> bool:

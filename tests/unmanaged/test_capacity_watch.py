@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.unmanaged import capacity_watch
 from extender.unmanaged.capacity_watch import FULL, ROOM_SEEN, UNKNOWN, OccupancyView
@@ -25,7 +26,6 @@ WITHIN_S = 10.0
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity_watch, "_INTERVAL_S", 0.01)
-    monkeypatch.setattr(capacity_watch, "_SHARE", 0)
 
 
 class Touched(InMemoryKubernetes):
@@ -67,7 +67,9 @@ class World:
         self.kubernetes = Touched(*pods)
         self.slurm = CountingSlurm()
         self.health = Health()
-        self.view = OccupancyView(self.kubernetes, self.slurm, TRANSLATION, self.health, nodes)
+        self.view = OccupancyView(
+            self.kubernetes, self.slurm, SlurmNodes(self.slurm), TRANSLATION, self.health, nodes
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
