@@ -12,6 +12,7 @@ from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.node_sync.cpu_counts import disagreements, whole_cores
 from service.health import Health
+from service.periodic import periodically
 from slurm_client.errors import SlurmError
 
 _INTERVAL_S = 600.0
@@ -34,13 +35,12 @@ class CpuCheck:
 
     async def run(self) -> None:
         """Looks at Slurm's nodes for ever, once the view has been loaded."""
-        while True:
-            try:
-                await self.look()
-            except SlurmError:  # others say so
-                await asyncio.sleep(_RETRY_S)
-            else:
-                await asyncio.sleep(_INTERVAL_S)
+        await periodically(
+            self.look,
+            lambda: asyncio.sleep(_INTERVAL_S),
+            outlives=SlurmError,  # others say so
+            retry=lambda: asyncio.sleep(_RETRY_S),
+        )
 
     async def look(self) -> None:
         """Looks once. Raises SlurmError."""
