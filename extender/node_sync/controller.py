@@ -44,6 +44,7 @@ from service.health import Health
 from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
+from wellknown.conditions import condition, timestamp
 from wellknown.names import SLURM_OUT_OF_SERVICE
 
 _INTERVAL_S = 2.0
@@ -271,8 +272,7 @@ class NodeKeeper:
     async def _tell(self, case: ObservedNode, at: DrainContext) -> None:
         told, name = notice(case, at), case.node.name
         if told is not None and told != case.node_status.notice:
-            patch = _condition(told, case.node_status.notice, at.now)
-            await self._kubernetes.patch_node_status(name, patch)
+            await self._kubernetes.patch_node_status(name, _patch(told, case.node_status.notice, at))
         if taints_wrong(case, at):
             manifest = await self._kubernetes.read_node(name)
             taints = (manifest.get("spec") or {}).get("taints") or ()
@@ -288,18 +288,13 @@ def _is_wrong(case: ObservedNode, at: DrainContext) -> bool:
     return untold or order(case, at) is not None or taints_wrong(case, at)
 
 
-def _condition(told: NodeCondition, before: NodeCondition | None, now: float) -> Manifest:
-    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    condition = {
-        "type": SLURM_OUT_OF_SERVICE,
-        "status": "True" if told.out else "False",
-        "reason": told.reason,
-        "message": told.message,
-        "lastHeartbeatTime": stamp,
-    }
-    if before is None or before.out != told.out:
-        condition["lastTransitionTime"] = stamp
-    return {"status": {"conditions": [condition]}}
+def _patch(told: NodeCondition, before: NodeCondition | None, at: DrainContext) -> Manifest:
+    now = datetime.fromtimestamp(at.now, UTC)
+    changed = before is None or before.out != told.out
+    written = condition(
+        SLURM_OUT_OF_SERVICE, told.reason, told.message, now, holds=told.out, changed=changed
+    )
+    return {"status": {"conditions": [written | {"lastHeartbeatTime": timestamp(now)}]}}
 
 
 def _now() -> float:
