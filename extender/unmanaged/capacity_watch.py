@@ -39,15 +39,13 @@ from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
 from wellknown.log_fields import about
-from wellknown.names import DOMAIN
+from wellknown.names import ROOM_SEEN
 
 # Constant texts: kube-scheduler takes a changed message for news and tries again at once.
 FULL = "Slurm's jobs leave too little room on this Node"
 UNKNOWN = "Slurm's allocations are not known yet"
 TAKEN = "Pods that Slurm does not count have the room that it allocated"
 LEAVING = "Pods that are leaving this Node still have what Slurm gave to this one"
-ROOM_SEEN = DOMAIN + "room-seen"
-"""The annotation whose change wakes a refused Pod in kube-scheduler's queue."""
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 
 _INTERVAL_S = 1.0

@@ -17,10 +17,10 @@ from extender.placement.placeholder import ConditionReason, Placeholder, State
 from extender.placement.places import Places
 from extender.placement.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
 from extender.placement.submit_queues import SubmitQueues
-from extender.request.annotations import DEFAULT_PREFIX as PREFIX
 from extender.request.pod import Pod
 from tests.builders import pod
 from tests.clock import CpuClock
+from wellknown.names import DEFAULT_PREFIX as PREFIX
 
 
 class Line:

@@ -12,13 +12,14 @@ import pytest
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.unmanaged import capacity_watch
-from extender.unmanaged.capacity_watch import FULL, ROOM_SEEN, UNKNOWN, OccupancyView
+from extender.unmanaged.capacity_watch import FULL, UNKNOWN, OccupancyView
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
 from tests.builders import TRANSLATION, Manifest, kube_node, pod_manifest, view
+from wellknown.names import ROOM_SEEN
 
 WITHIN_S = 10.0
 
