@@ -8,9 +8,10 @@ several Kubernetes clusters: each answers for its own Nodes, and says of others 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from extender.cluster.job_states import JobStates
 from extender.cluster.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.ownership import claim_of, is_own, key_of
@@ -36,32 +37,6 @@ class NotOurs(Exception):
     """No Node of this cluster stands for the node: native jobs' alone, or another cluster's."""
 
 
-class _States:
-    """The states of jobs, for many who ask at once: a job may start on 1,000 nodes, and Slurm takes few
-    questions at a time. Who asks while a question is under way shares the next with all others."""
-
-    def __init__(self, slurm: Slurm) -> None:
-        self._slurm = slurm
-        self._wanted: set[int] = set()
-        self._next: asyncio.Future[Mapping[int, JobState]] | None = None
-        self._turn = asyncio.Lock()
-
-    async def of(self, ids: Collection[int]) -> Mapping[int, JobState]:
-        """Returns what Slurm says of some jobs, and perhaps of others, after this was called. Raises
-        SlurmError."""
-        if not ids:
-            return {}
-        self._wanted.update(ids)
-        if self._next is None:
-            self._next = asyncio.ensure_future(self._ask())
-        return await asyncio.shield(self._next)
-
-    async def _ask(self) -> Mapping[int, JobState]:
-        async with self._turn:
-            ids, self._wanted, self._next = self._wanted, set[int](), None
-            return await self._slurm.states(ids)
-
-
 class Gate:
     """`ledger` gives None while this replica does not lead; `poll_now` has a job looked at."""
 
@@ -80,7 +55,7 @@ class Gate:
         self._view = view
         self._ledger = ledger
         self._poll_now = poll_now
-        self._states = _States(slurm)
+        self._states = JobStates(slurm)
         self._about_jobs: dict[int, asyncio.Future[bool]] = {}
         """Questions under way: whether a job is a placeholder."""
 
