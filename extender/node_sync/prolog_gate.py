@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 from extender.cluster.job_states import JobStates
 from extender.cluster.view import ClusterView
@@ -20,7 +19,7 @@ from extender.placement.pod_allocation import own_ids, own_key
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity_watch import RUNNING
-from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 
@@ -172,7 +171,7 @@ class Gate:
 
     async def _bound(self, node: str) -> Iterator[Pod]:
         listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")
-        items: list[Mapping[str, Any]] = listed.get("items") or []
+        items: list[Manifest] = listed.get("items") or []
         return (parse_pod(item, self._translation) for item in items if self._translation.manages(item))
 
 
