@@ -6,8 +6,7 @@ probes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -28,6 +27,7 @@ from extender.policy.rules import Policy, judged
 from extender.preempt import route as preempt
 from extender.prioritize import route as prioritize
 from extender.request.pod import parse_pod
+from kubernetes_client.protocol import Manifest
 from service import metrics, probes
 from service.connections import Limits
 from service.http_server import Verb, Verbs, reply, wrong_fields
@@ -91,9 +91,7 @@ class Listeners:
             servers.append(self._server("hooks", application))
         return servers
 
-    def _offered(
-        self, pod: Mapping[str, Any], allocation: Allocation | None, nodes: Sequence[str]
-    ) -> None:
+    def _offered(self, pod: Manifest, allocation: Allocation | None, nodes: Sequence[str]) -> None:
         """Nodes of which Slurm would choose none are not worth another attempt."""
         if is_told(pod, allocation):
             return  # kube-scheduler asks very often: nothing is read of the Pod for that

@@ -22,15 +22,15 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 
 from extender.node_sync.drain_decision import TAINT, DrainSettings
 from extender.placement.config import PlacementConfig
-from extender.request.annotations import DEFAULT_PAGE, DEFAULT_PREFIX
+from extender.request.annotations import DEFAULT_PAGE
 from extender.request.grace_period import DefaultGrace, GraceRule
 from extender.request.resources import parse_quantity
 from extender.request.scope import Scope, Selector
 from extender.request.shared_gpus import SharedGpus
 from extender.request.translation import TranslationConfig
 from wellknown.job_key import JobIdRange
-from wellknown.names import DOMAIN
-from wellknown.node_mapping import LABEL, is_kubelets
+from wellknown.names import DEFAULT_PREFIX, DOMAIN, NODE_NAME_LABEL
+from wellknown.node_mapping import is_kubelets
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Cpus = Annotated[Decimal, BeforeValidator(parse_quantity)]
@@ -84,7 +84,7 @@ class Settings(BaseSettings):
     """How much of a Pod's CPU one of Slurm's CPUs is ("2", "100m"): docs/resources.md."""
     docs_url: str = Field(default=DEFAULT_PAGE, min_length=1)
     """Where docs/annotations.md is to be read; what Pod authors are told points there."""
-    node_name_label: str = LABEL
+    node_name_label: str = NODE_NAME_LABEL
     """A label on a Node that names its Slurm node where the names differ; one that no kubelet may put
     onto its own Node."""
 
@@ -270,7 +270,7 @@ class Settings(BaseSettings):
         if is_kubelets(label):
             raise ValueError(
                 f"{label}: a kubelet may put that onto its own Node, and take another's Pods by it; take"
-                f" one under node-restriction.kubernetes.io/, such as {LABEL}"
+                f" one under node-restriction.kubernetes.io/, such as {NODE_NAME_LABEL}"
             )
         return label
 

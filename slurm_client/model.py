@@ -7,7 +7,7 @@ Pure data: frozen, comparable, free of I/O and of the wire's shapes. How they tr
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -151,44 +151,67 @@ MOST_PATH_BYTES = 4095
 """Of a path."""
 
 
+class Decides(enum.Enum):
+    """What a field of a JobSpec has a part in deciding. Each field has one of these: by it requests are
+    told apart, or are alike."""
+
+    QUEUE = enum.auto()
+    """In which queue of Slurm's the job waits."""
+    OWNER = enum.auto()
+    """Whose job it is: which limits of users, accounts, QOS and reservations it counts for."""
+    DEMAND = enum.auto()
+    """Whether Slurm has a place for it: its size, and which nodes are open to it."""
+    NOTHING = enum.auto()
+    """Nothing, or only in which order jobs come and which of several nodes they get."""
+
+
+_QUEUE, _OWNER, _DEMAND, _NOTHING = ({"decides": what} for what in Decides)
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """What is asked of Slurm for one placeholder. Requeue is always off. A text has no NUL: Slurm would
     not see what follows it."""
 
-    name: str
-    cpus: int
+    name: str = field(metadata=_NOTHING)
+    cpus: int = field(metadata=_DEMAND)
     """On each node, as Slurm counts them there: threads, cores, or whatever slurm.conf declares; at most
     MOST_CPUS. A job has whole cores: where those are several CPUs it may get more."""
-    memory_mb: int
+    memory_mb: int = field(metadata=_DEMAND)
     """MiB on each node."""
-    gres: tuple[tuple[str, int], ...] = ()
+    gres: tuple[tuple[str, int], ...] = field(default=(), metadata=_DEMAND)
     """Name (or name:type) and count on each node: (("gpu", 2),) or (("gpu:h100", 2),)."""
-    nodes: int = 1
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    reservation: str | None = None
-    comment: str | None = None
-    constraints: str | None = None
+    nodes: int = field(default=1, metadata=_DEMAND)
+    partition: str | None = field(default=None, metadata=_QUEUE)
+    account: str | None = field(default=None, metadata=_OWNER)
+    qos: str | None = field(default=None, metadata=_OWNER)
+    reservation: str | None = field(default=None, metadata=_OWNER)
+    comment: str | None = field(default=None, metadata=_NOTHING)
+    constraints: str | None = field(default=None, metadata=_DEMAND)
     """Features that a node must have, in sbatch(1) --constraint's grammar."""
-    prefer: str | None = None
+    prefer: str | None = field(default=None, metadata=_NOTHING)
     """Features that are preferred, in the same grammar."""
-    current_working_directory: str | None = None
-    priority: int | None = None
-    shared: str | None = None
+    current_working_directory: str | None = field(default=None, metadata=_NOTHING)
+    priority: int | None = field(default=None, metadata=_NOTHING)
+    shared: str | None = field(default=None, metadata=_DEMAND)
     """A value of `Sharing`; None is what the partition says."""
-    required_nodes: tuple[str, ...] = ()
+    required_nodes: tuple[str, ...] = field(default=(), metadata=_DEMAND)
     """Names, and hostlist expressions that stand for several: ("n1", "gpu[01-04]")."""
-    excluded_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = field(default=(), metadata=_DEMAND)
     """The same."""
-    user_id: int | None = None
+    user_id: int | None = field(default=None, metadata=_OWNER)
     """The owner; honoured by submit. Allocate ignores it: the job is the token's own user's."""
-    group_id: int | None = None
-    time_limit_minutes: int | None = None
+    group_id: int | None = field(default=None, metadata=_DEMAND)
+    time_limit_minutes: int | None = field(default=None, metadata=_DEMAND)
     """At most MOST_MINUTES."""
-    admin_comment: str = ""
+    admin_comment: str = field(default="", metadata=_NOTHING)
     """Only root and SlurmUser may set it, so no user can forge what is written here."""
+
+
+def fields_that_decide(what: Decides) -> tuple[str, ...]:
+    """Returns the fields of a JobSpec that have a part in a decision. KeyError: a field says nothing of
+    itself."""
+    return tuple(each.name for each in fields(JobSpec) if each.metadata["decides"] is what)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
+from service.watched_file import Stamp, stamp
 from slurm_client.errors import BadToken
 
 if TYPE_CHECKING:
@@ -72,14 +73,14 @@ class TokenFile:
         self._look_every_s = look_every_s
         self._ticks = ticks
         self._good_until = float("-inf")
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: Stamp | None = None
         self._token = ""
 
     def token(self) -> str:
         if self._ticks() < self._good_until:
             return self._token
         try:
-            if self._stamp != self._look():
+            if self._stamp != stamp(self._path):
                 self._read()
         except OSError as error:
             raise BadToken(f"the token file {self._path} cannot be read: {error}") from error
@@ -95,13 +96,9 @@ class TokenFile:
     def describe(self) -> str:
         return _describe(f"the token in {self._path}", self._token, self._clock())
 
-    def _look(self) -> tuple[int, int, int]:
-        stat = self._path.stat()
-        return stat.st_mtime_ns, stat.st_size, stat.st_ino
-
     def _read(self) -> None:
         # The stamp first: a change in between is seen as a change at the next call.
-        self._stamp = self._look()
+        self._stamp = stamp(self._path)
         self._token = self._path.read_text(encoding="ascii", errors="replace").strip()
 
 

@@ -1,8 +1,12 @@
-"""Every name that stands in objects of Kubernetes and is read again: annotations, conditions, gates."""
+"""Every name that stands in objects of Kubernetes and is read again: of annotations, labels, taints,
+conditions and gates."""
 
 from __future__ import annotations
 
+DEFAULT_PREFIX = "sunk.coreweave.com/"
+"""Of the annotations by which a Pod's author asks Slurm for something."""
 DOMAIN = "slurm-extender.io/"
+"""The prefix of whatever the extender alone writes. Admission guards each annotation by its name."""
 GATE = DOMAIN + "placeholder"
 ATTEMPT = DOMAIN + "attempt"
 JOB_ID = DOMAIN + "job-id"
@@ -13,6 +17,10 @@ ADOPTED = DOMAIN + "adopted-as"
 OFFERED = DOMAIN + "offered"
 """Written by /filter where kube-scheduler refuses the allocated Node: the job, and the Nodes that it
 offered instead, as many as go into an annotation. The job is 0 where the Pod has no allocation."""
+ROOM_SEEN = DOMAIN + "room-seen"
+"""On an unmanaged Pod: its change wakes the Pod in kube-scheduler's queue."""
+NODE_NAME_LABEL = "slurm-extender.io.node-restriction.kubernetes.io/node"
+"""The label by which a Node names its Slurm node. No kubelet may write it onto its own Node."""
 WAITING = "Slurm has not allocated a Node to this Pod yet"
 """What /filter says of every Node meanwhile; kube-scheduler repeats it in the Pod's condition."""
 ELSEWHERE = "Slurm allocated another Node to this Pod"

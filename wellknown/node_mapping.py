@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 _RESTRICTED = "node-restriction.kubernetes.io"
-LABEL = f"slurm-extender.io.{_RESTRICTED}/node"
 _MOST_TOLD = 5
 
 

@@ -9,7 +9,7 @@ extender is down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from extender.admission.review import (
@@ -24,10 +24,10 @@ from extender.admission.review import (
 )
 from extender.policy.rules import Policy
 from extender.request.translation import TranslationConfig
+from kubernetes_client.protocol import Manifest
 from service.http_server import Verb
 from wellknown.names import ATTEMPT, DOMAIN, GATE
 
-Manifest = Mapping[str, Any]
 _Patch = list[dict[str, Any]]
 
 

@@ -29,9 +29,8 @@ from extender.request.job_request import Request
 from extender.request.pod import parse_pod
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity import exempt
+from kubernetes_client.protocol import Manifest
 from service.http_server import Items, Texts, errors_of, fields_in_words
-
-Manifest = Mapping[str, Any]
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """What kube-apiserver writes where a Pod names none."""

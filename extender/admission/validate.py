@@ -17,7 +17,6 @@ from extender.admission.pod_templates import pod_templates
 from extender.admission.review import (
     AdmissionRequest,
     AdmissionReview,
-    Manifest,
     ObjectRequest,
     Pod,
     PodRequest,
@@ -29,6 +28,7 @@ from extender.admission.review import (
 )
 from extender.policy.rules import Policy
 from extender.request.translation import TranslationConfig
+from kubernetes_client.protocol import Manifest
 from service.http_server import Verb
 from wellknown.names import GATE
 

@@ -18,9 +18,9 @@ from extender.control.startup import is_over, read_all
 from extender.placement.config import PlacementConfig
 from extender.placement.ownership import key_of
 from extender.request.pod import Pod
-from extender.request.translation import Manifest, TranslationConfig
+from extender.request.translation import TranslationConfig
 from extender.unmanaged.adoption import adoptable
-from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 

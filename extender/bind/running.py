@@ -7,8 +7,9 @@ each would cost as much as their allocations did.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 
+from extender.cluster.job_states import JobStates
 from slurm_client.model import UNKNOWN_STATE, JobState
 from slurm_client.protocol import Slurm
 
@@ -20,30 +21,19 @@ _GOES_ON = 3  # and after a long one, as long as they do: 60 a second
 _NOT_KNOWN = JobState(UNKNOWN_STATE)
 
 
-class _Question:
-    """The jobs that Slurm is asked about at once, and its answer."""
-
-    def __init__(self) -> None:
-        self.job_ids: dict[int, None] = {}
-        self.answer: asyncio.Future[Mapping[int, JobState]] = asyncio.get_running_loop().create_future()
-
-
 class RunningJobs:
-    """One question is under way at a time; who comes until a moment later is in the next."""
+    """Asks about the binds of a moment together."""
 
     def __init__(self, slurm: Slurm, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        self._slurm = slurm
-        self._pause = pause
-        self._next: _Question | None = None
-        self._binds = 0  # of those that wait for it, not of the jobs beside theirs
-        self._asking: asyncio.Task[None] | None = None
+        self._states = JobStates(slurm, self._rest_s, pause)
+        self._binds = 0  # that wait for the next question, without the jobs beside theirs
 
     async def runs(self, job_id: int) -> bool:
         """Tells whether Slurm says, after this call began, that a job is RUNNING. One whose Prolog runs
         still is waited for a moment: kube-scheduler would not come back as soon. Raises SlurmError."""
         for pause in _PROLOG_S:
             self._binds += 1
-            state = (await self._states((job_id,)))[0]
+            state = (await self._states.of((job_id,))).get(job_id, _NOT_KNOWN)
             if "CONFIGURING" not in state.flags:
                 break
             await asyncio.sleep(pause)
@@ -52,28 +42,10 @@ class RunningJobs:
     async def hold_nodes(self, job_ids: Collection[int]) -> bool:
         """Tells whether Slurm says, after this call began, that all of these have their nodes still.
         Raises SlurmError."""
-        return not job_ids or all(state.holds_nodes for state in await self._states(job_ids))
+        states = await self._states.of(job_ids)
+        return all(states.get(job_id, _NOT_KNOWN).holds_nodes for job_id in job_ids)
 
-    async def _states(self, job_ids: Collection[int]) -> list[JobState]:
-        """What is asked for in one turn of the event loop is in one question."""
-        if self._next is None:
-            self._next = _Question()
-        question = self._next
-        question.job_ids.update(dict.fromkeys(job_ids))
-        if self._asking is None:
-            self._asking = asyncio.ensure_future(self._ask())
-        states = await asyncio.shield(question.answer)
-        return [states.get(job_id, _NOT_KNOWN) for job_id in job_ids]
-
-    async def _ask(self) -> None:
-        burst = False
-        while (question := self._next) is not None:
-            self._next = None
-            burst = self._binds >= (_GOES_ON if burst else _BEGINS)
-            self._binds = 0
-            try:
-                question.answer.set_result(await self._slurm.states(question.job_ids))
-            except Exception as error:  # noqa: BLE001 -- it is raised where the answer is waited for
-                question.answer.set_exception(error)
-            await self._pause(_BURST_S if burst else _RARE_S)
-        self._asking = None
+    def _rest_s(self, before: float) -> float:
+        burst = self._binds >= (_GOES_ON if before == _BURST_S else _BEGINS)
+        self._binds = 0
+        return _BURST_S if burst else _RARE_S

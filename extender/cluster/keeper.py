@@ -14,6 +14,7 @@ from extender.request.node_constraints import Node
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from service.health import Health
+from service.periodic import periodically
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.protocol import Slurm
 from wellknown.node_mapping import trouble
@@ -134,21 +135,21 @@ class ClusterViewKeeper:
             self._note(node.name, None if change.gone else NodeStatus.parse(change.manifest))
 
     async def _follow_configuration(self) -> None:
-        pause = _CONFIGURATION_S
-        while True:
-            await asyncio.sleep(pause)
-            try:
-                before = self.view
-                await self._read_configuration()
-                await self._read_partitions()
-                if self.view != before:
-                    self._tell(self.view)
-            except SlurmError as error:
-                pause = _RETRY_S
-                self._health.says("Slurm's partitions", error)
-            else:
-                pause = _CONFIGURATION_S
-                self._health.says("Slurm's partitions", None)
+        await asyncio.sleep(_CONFIGURATION_S)  # `load` has just read it
+        await periodically(
+            self._read_slurm,
+            lambda: asyncio.sleep(_CONFIGURATION_S),
+            outlives=SlurmError,
+            retry=lambda: asyncio.sleep(_RETRY_S),
+            report=lambda error: self._health.says("Slurm's partitions", error),
+        )
+
+    async def _read_slurm(self) -> None:
+        before = self.view
+        await self._read_configuration()
+        await self._read_partitions()
+        if self.view != before:
+            self._tell(self.view)
 
     async def _read_partitions(self) -> None:
         partitions = {p.name: p for p in await self._slurm.partitions()}

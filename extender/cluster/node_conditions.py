@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
+from kubernetes_client.protocol import Manifest
 from wellknown.names import SLURM_OUT_OF_SERVICE
-
-Manifest = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

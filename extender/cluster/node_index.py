@@ -15,7 +15,8 @@ from itertools import accumulate
 from operator import or_
 from typing import Any
 
-from extender.request.node_constraints import Manifest, Node, NodeConstraints, Taint, Tolerated
+from extender.request.node_constraints import Node, NodeConstraints, Taint, Tolerated
+from kubernetes_client.protocol import Manifest
 from wellknown.node_mapping import NodeNames
 
 _NAME_FIELD = "metadata.name"  # the only one that node selector terms may name

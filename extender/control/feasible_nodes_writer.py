@@ -10,15 +10,14 @@ that it found no Node, and asks again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import structlog
 
 from extender.control import pod_patches
 from extender.request.feasible_nodes import FeasibleNodes
 from kubernetes_client.errors import KubernetesError
-from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.protocol import Kubernetes, Manifest
 from service.health import Health, common_trouble
 from wellknown.allocation import Allocation
 from wellknown.log_fields import PodName, about
@@ -28,7 +27,7 @@ _MOST_WAITING = 1000
 log = structlog.get_logger()
 
 
-def is_told(pod: Mapping[str, Any], allocation: Allocation | None) -> bool:
+def is_told(pod: Manifest, allocation: Allocation | None) -> bool:
     """Tells whether the Pod tells already of Nodes that were offered to it."""
     before = FeasibleNodes.parse(pod["metadata"].get("annotations") or {})
     return before is not None and before.job_id == (0 if allocation is None else allocation.job_id)
@@ -42,9 +41,7 @@ class FeasibleNodesWriter:
         self._health = health
         self._told: asyncio.Queue[tuple[PodName, FeasibleNodes]] = asyncio.Queue(_MOST_WAITING)
 
-    def tell(
-        self, pod: Mapping[str, Any], allocation: Allocation | None, offered: Sequence[str]
-    ) -> None:
+    def tell(self, pod: Manifest, allocation: Allocation | None, offered: Sequence[str]) -> None:
         """Notes that other Nodes were offered to a Pod than the one that it was allocated, if any."""
         if not all(pod["metadata"].get(name) for name in ("namespace", "name", "uid")):
             return  # kube-scheduler sends no such Pod

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 from service.health import Health
+from service.periodic import periodically
 from slurm_client.errors import SlurmError
 from slurm_client.protocol import Slurm
 from wellknown.job_key import JobIdRange, encroaching
@@ -34,10 +34,8 @@ class JobIdCheck:
 
     async def run(self) -> None:
         """Looks for ever."""
-        while True:
-            with suppress(SlurmError):  # others say so
-                await self.look()
-            await asyncio.sleep(_INTERVAL_S)
+        errors = SlurmError  # others say so
+        await periodically(self.look, lambda: asyncio.sleep(_INTERVAL_S), outlives=errors)
 
     async def look(self) -> None:
         """Looks once. Raises SlurmError."""

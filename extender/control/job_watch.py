@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator
+from functools import partial
 
 from extender.control.dispatcher import Dispatcher
 from extender.placement.events import GraceStarted, JobsPolled
 from extender.placement.ledger import Ledger
 from service.health import Health
+from service.periodic import periodically
 from slurm_client.errors import SlurmError
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
@@ -56,9 +58,13 @@ class JobWatch:
         self._woken.set()
 
     async def _keep_polling(self, dispatcher: Dispatcher) -> None:
-        while True:
-            await self._pause()
-            self._health.says(PART, await self._poll(dispatcher))
+        await self._pause()
+        await periodically(
+            partial(self._poll, dispatcher),
+            self._pause,
+            outlives=SlurmError,
+            report=partial(self._health.says, PART),
+        )
 
     async def _pause(self) -> None:
         for _ in range(_QUIET):
@@ -66,17 +72,12 @@ class JobWatch:
             if self._ledger.waits():
                 return
 
-    async def _poll(self, dispatcher: Dispatcher) -> SlurmError | None:
+    async def _poll(self, dispatcher: Dispatcher) -> None:
         asked, asked_at = self._ledger.watched_jobs(), dispatcher.now()
-        try:
-            if not asked:
-                await self._slurm.ping()
-                return None
-            states = await self._slurm.states(asked)
-        except SlurmError as error:
-            return error
-        dispatcher.feed(JobsPolled(asked, states, asked_at))
-        return None
+        if asked:
+            dispatcher.feed(JobsPolled(asked, await self._slurm.states(asked), asked_at))
+        else:
+            await self._slurm.ping()
 
     async def _keep_reading_graces(self, dispatcher: Dispatcher) -> None:
         """That a job has only its GraceTime left is not in its state: the whole job is read. So only

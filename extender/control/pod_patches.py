@@ -14,6 +14,7 @@ from extender.placement.condition_reason import ConditionReason
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.pod import Pod
 from wellknown.allocation import Allocation
+from wellknown.conditions import condition, timestamp
 from wellknown.names import ADOPTED, ATTEMPT, CONDITION, GATE, GRES, JOB_ID, NODE, OFFERED
 
 _COMPONENT = "slurm-extender"
@@ -26,9 +27,9 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
     """Returns the status patch that makes kube-scheduler look at the allocated Node first."""
     message = f"Slurm job {allocation.job_id} runs on Node {allocation.node}"
     cause = ConditionReason("Allocated", message)
-    conditions = [_condition(CONDITION, "True", cause, now)]
+    conditions = [_condition(CONDITION, cause, now, holds=True)]
     if pod.looked_at:  # what kube-scheduler says from now on is said of this Node
-        conditions.append(_condition("PodScheduled", "False", cause, now))
+        conditions.append(_condition("PodScheduled", cause, now, holds=False))
     return {
         "metadata": _as_seen(pod),
         "status": {"nominatedNodeName": allocation.node, "conditions": conditions},
@@ -75,7 +76,7 @@ def no_nomination(pod: Pod, cause: ConditionReason | None, now: datetime) -> dic
     """Returns the status patch that takes the nomination back, and says why if that is known."""
     status: dict[str, Any] = {"nominatedNodeName": None}
     if cause is not None:
-        status["conditions"] = [_condition(CONDITION, "False", cause, now)]
+        status["conditions"] = [_condition(CONDITION, cause, now, holds=False)]
     return {"metadata": {"uid": pod.uid}, "status": status}
 
 
@@ -86,7 +87,7 @@ def waiting(pod: Pod, cause: ConditionReason, job_id: int | None, now: datetime)
         metadata["annotations"] = {JOB_ID: str(job_id)}
     return {
         "metadata": metadata,
-        "status": {"conditions": [_condition(CONDITION, "False", cause, now)]},
+        "status": {"conditions": [_condition(CONDITION, cause, now, holds=False)]},
     }
 
 
@@ -106,8 +107,8 @@ def disruption(
         "metadata": {"uid": pod.uid} if in_any_version else _as_seen(pod),
         "status": {
             "conditions": [
-                _condition("DisruptionTarget", "True", cause, now),
-                _condition(CONDITION, "False", cause, now),
+                _condition("DisruptionTarget", cause, now, holds=True),
+                _condition(CONDITION, cause, now, holds=False),
             ]
         },
     }
@@ -141,8 +142,8 @@ def event(pod: Pod, cause: ConditionReason, now: datetime, *, action: str) -> di
         "source": {"component": _COMPONENT},
         "reportingComponent": _COMPONENT,
         "reportingInstance": _COMPONENT,
-        "firstTimestamp": stamp[:19] + "Z",
-        "lastTimestamp": stamp[:19] + "Z",
+        "firstTimestamp": timestamp(now),
+        "lastTimestamp": timestamp(now),
         "eventTime": stamp,
         "count": 1,
     }
@@ -157,11 +158,5 @@ def _as_seen(pod: Pod) -> dict[str, Any]:
     return {"uid": pod.uid, "resourceVersion": pod.resource_version}
 
 
-def _condition(kind: str, status: str, cause: ConditionReason, now: datetime) -> dict[str, str]:
-    return {
-        "type": kind,
-        "status": status,
-        "reason": cause.reason,
-        "message": cause.words,
-        "lastTransitionTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
+def _condition(kind: str, cause: ConditionReason, now: datetime, *, holds: bool) -> dict[str, str]:
+    return condition(kind, cause.reason, cause.words, now, holds=holds)

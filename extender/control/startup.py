@@ -24,9 +24,8 @@ from extender.placement.events import Failure, OrphanFound, Recovered
 from extender.placement.ownership import key_of
 from extender.placement.recovery import not_among, to_read, with_their_pods
 from extender.request.pod import Pod
-from extender.request.translation import Manifest
 from kubernetes_client.errors import KubernetesError
-from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.protocol import Kubernetes, Manifest
 from service.health import Health, common_trouble
 from slurm_client.errors import Unreadable
 from slurm_client.model import Job

@@ -18,6 +18,7 @@ from extender.request.manifest import PodManifest
 from extender.request.pod import is_retried
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity_watch import OccupancyView
+from kubernetes_client.protocol import Manifest
 from service.http_server import Items, Verb
 from wellknown.allocation import Allocation
 from wellknown.names import ELSEWHERE, WAITING
@@ -38,7 +39,7 @@ class FilterArgs(BaseModel):
 
 
 def verdict(
-    pod: Mapping[str, Any],
+    pod: Manifest,
     node_names: Sequence[str],
     translation: TranslationConfig,
     occupancy: OccupancyView,
@@ -69,12 +70,12 @@ def to_tell(
     return [name for name in names if name != allocation.node] if taken else ()
 
 
-def allocated(pod: Mapping[str, Any]) -> Allocation | None:
+def allocated(pod: Manifest) -> Allocation | None:
     """Returns what a Pod's annotations say that Slurm granted it."""
     return Allocation.parse(pod["metadata"].get("annotations") or {})
 
 
-def _taken(pod: Mapping[str, Any], allocation: Allocation, occupancy: OccupancyView) -> str | None:
+def _taken(pod: Manifest, allocation: Allocation, occupancy: OccupancyView) -> str | None:
     return occupancy.closed_to_ours(pod["metadata"].get("uid") or "", allocation)
 
 
@@ -88,7 +89,7 @@ def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any
     }
 
 
-Offered = Callable[[Mapping[str, Any], Allocation | None, Sequence[str]], None]
+Offered = Callable[[Manifest, Allocation | None, Sequence[str]], None]
 
 
 def verb(translation: TranslationConfig, occupancy: OccupancyView, offered: Offered) -> Verb:

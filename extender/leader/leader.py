@@ -182,6 +182,7 @@ class Leader:
         return NodeKeeper(
             self._replica.kubernetes,
             self._replica.slurm,
+            self._replica.slurm_nodes,
             self._replica.cluster,
             Leadership(ledger, self._replica.lease.held, self.gate.in_the_way),
             self._replica.health,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from extender.cluster.keeper import ClusterViewKeeper, SlurmDefaults
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.control import startup
 from extender.control.failures import failure_of
@@ -61,6 +62,7 @@ class Replica:
         self.cluster = ClusterViewKeeper(
             kubernetes, slurm, self.health, settings.node_name_label, defaults
         )
+        self.slurm_nodes = SlurmNodes(slurm)
         self.lease = Lease(
             kubernetes,
             settings.namespace,
@@ -69,11 +71,12 @@ class Replica:
             self.health,
         )
         self.feasible_nodes = FeasibleNodesWriter(kubernetes, self.health)
-        self._cpus = CpuCheck(slurm, self.health, self.view, settings.cpu_unit)
+        self._cpus = CpuCheck(self.slurm_nodes, self.health, self.view, settings.cpu_unit)
         self.job_ids = JobIdCheck(slurm, self.health, settings.placeholder_ids, settings.max_job_id)
         self.capacity = OccupancyView(
             kubernetes,
             slurm,
+            self.slurm_nodes,
             settings.translation,
             self.health,
             self.view,

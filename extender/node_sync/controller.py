@@ -1,6 +1,6 @@
 """Keeps nodes and Nodes of one mind about what is out of service: what `drain_decision` decides.
 
-The leader alone does it. Slurm's nodes are read every few seconds, Nodes come by the watch of
+The leader alone does it. Slurm's nodes come by `cluster.slurm_nodes`, Nodes by the watch of
 `cluster.keeper`; whatever is not as it should be is looked at once more, in both systems, and then put
 right. What failed is tried again after the next reading.
 """
@@ -17,6 +17,7 @@ import structlog
 
 from extender.cluster.keeper import ClusterViewKeeper
 from extender.cluster.node_conditions import NodeCondition, NodeStatus
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.node_sync.drain_decision import (
     Drain,
     DrainContext,
@@ -43,11 +44,10 @@ from service.health import Health
 from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
+from wellknown.conditions import condition, timestamp
 from wellknown.names import SLURM_OUT_OF_SERVICE
 
 _INTERVAL_S = 2.0
-_SHARE = 20  # a reading of all nodes that takes long is followed by twenty times as long a pause
-_LONGEST_PAUSE_S = 15.0  # it may have been slow because Slurm was, and not because it is large
 _AT_A_TIME = 8
 _MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
 _TRUSTED = 2  # readings after an outage: the ledger is to learn first which jobs Slurm has lost
@@ -80,6 +80,7 @@ class NodeKeeper:
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,
+        slurm_nodes: SlurmNodes,
         cluster: ClusterViewKeeper,
         leadership: Leadership,
         health: Health,
@@ -88,6 +89,7 @@ class NodeKeeper:
     ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
+        self._slurm_nodes = slurm_nodes
         self._cluster = cluster
         self._leadership = leadership
         self._ledger = leadership.ledger
@@ -104,6 +106,8 @@ class NodeKeeper:
         self._readings = _STEADY
         """That succeeded since the last that did not."""
         self._read_again = 0.0
+        self._looked_until = 0.0
+        """What was read before has been looked at, and put right."""
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self.tally = Tally()
 
@@ -132,14 +136,14 @@ class NodeKeeper:
         start = _now()
         self._read_again = start + _INTERVAL_S
         try:
-            nodes = await self._slurm.nodes()
+            reading = await self._slurm_nodes.read(_INTERVAL_S, self._looked_until)
         except SlurmError as error:
             self._health.says(_ACTING, error)
             self._readings = 0
             return False
-        self._nodes = {node.name: node for node in nodes}
+        self._nodes = {node.name: node for node in reading.nodes}
         self._readings += 1
-        self._read_again = start + pause_after(_now() - start)
+        self._read_again = start + reading.pause(_INTERVAL_S)
         return True
 
     async def _attend_to_all(self) -> None:
@@ -154,6 +158,7 @@ class NodeKeeper:
         self._health.says(_TOO_MANY, alarm(cases, at))
         wrong = [case async for case in by_turns(cases) if _is_wrong(case, at)]
         self._tell_first(wrong, await asyncio.gather(*(self._attend(case, at) for case in wrong)))
+        self._looked_until = _now()
 
     def _case(self, slurm: SlurmNode) -> ObservedNode | None:
         """A node for which no Node stands is no reason for anything."""
@@ -267,8 +272,7 @@ class NodeKeeper:
     async def _tell(self, case: ObservedNode, at: DrainContext) -> None:
         told, name = notice(case, at), case.node.name
         if told is not None and told != case.node_status.notice:
-            patch = _condition(told, case.node_status.notice, at.now)
-            await self._kubernetes.patch_node_status(name, patch)
+            await self._kubernetes.patch_node_status(name, _patch(told, case.node_status.notice, at))
         if taints_wrong(case, at):
             manifest = await self._kubernetes.read_node(name)
             taints = (manifest.get("spec") or {}).get("taints") or ()
@@ -278,29 +282,19 @@ class NodeKeeper:
             await self._kubernetes.patch_node(name, patch)
 
 
-def pause_after(seconds: float) -> float:
-    """Returns how long nodes are not read again after the beginning of a reading that took so long."""
-    return max(_INTERVAL_S, min(_SHARE * seconds, _LONGEST_PAUSE_S))
-
-
 def _is_wrong(case: ObservedNode, at: DrainContext) -> bool:
     """Tells whether there is something to be done in either system."""
     untold = notice(case, at) not in (None, case.node_status.notice)
     return untold or order(case, at) is not None or taints_wrong(case, at)
 
 
-def _condition(told: NodeCondition, before: NodeCondition | None, now: float) -> Manifest:
-    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    condition = {
-        "type": SLURM_OUT_OF_SERVICE,
-        "status": "True" if told.out else "False",
-        "reason": told.reason,
-        "message": told.message,
-        "lastHeartbeatTime": stamp,
-    }
-    if before is None or before.out != told.out:
-        condition["lastTransitionTime"] = stamp
-    return {"status": {"conditions": [condition]}}
+def _patch(told: NodeCondition, before: NodeCondition | None, at: DrainContext) -> Manifest:
+    now = datetime.fromtimestamp(at.now, UTC)
+    changed = before is None or before.out != told.out
+    written = condition(
+        SLURM_OUT_OF_SERVICE, told.reason, told.message, now, holds=told.out, changed=changed
+    )
+    return {"status": {"conditions": [written | {"lastHeartbeatTime": timestamp(now)}]}}
 
 
 def _now() -> float:

@@ -8,11 +8,12 @@ from decimal import Decimal
 
 import structlog
 
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.node_sync.cpu_counts import disagreements, whole_cores
 from service.health import Health
+from service.periodic import periodically
 from slurm_client.errors import SlurmError
-from slurm_client.protocol import Slurm
 
 _INTERVAL_S = 600.0
 _RETRY_S = 5.0
@@ -24,9 +25,9 @@ class CpuCheck:
     """A disagreement is trouble, which /readyz shows; whole cores are how Slurm works, and logged."""
 
     def __init__(
-        self, slurm: Slurm, health: Health, view: Callable[[], ClusterView], unit: Decimal
+        self, slurm_nodes: SlurmNodes, health: Health, view: Callable[[], ClusterView], unit: Decimal
     ) -> None:
-        self._slurm = slurm
+        self._slurm_nodes = slurm_nodes
         self._health = health
         self._view = view
         self._unit = unit
@@ -34,17 +35,16 @@ class CpuCheck:
 
     async def run(self) -> None:
         """Looks at Slurm's nodes for ever, once the view has been loaded."""
-        while True:
-            try:
-                await self.look()
-            except SlurmError:  # others say so
-                await asyncio.sleep(_RETRY_S)
-            else:
-                await asyncio.sleep(_INTERVAL_S)
+        await periodically(
+            self.look,
+            lambda: asyncio.sleep(_INTERVAL_S),
+            outlives=SlurmError,  # others say so
+            retry=lambda: asyncio.sleep(_RETRY_S),
+        )
 
     async def look(self) -> None:
         """Looks once. Raises SlurmError."""
-        nodes = await self._slurm.nodes()
+        nodes = (await self._slurm_nodes.read(_INTERVAL_S)).nodes
         trouble = disagreements(self._view(), nodes, self._unit)
         self._health.says("CPUs", "; ".join(trouble) or None)
         told = whole_cores(nodes, self._unit)

@@ -16,16 +16,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from extender.cluster.node_conditions import NodeCondition, NodeStatus
 from extender.placement.placeholder import Placeholder
 from extender.request.node_constraints import Node, Taint
 from extender.request.wording import cut
+from kubernetes_client.protocol import Manifest
 from slurm_client.model import Node as SlurmNode
 from wellknown.names import OUT_OF_SERVICE
-
-Manifest = Mapping[str, Any]
 
 PREFIX = "slurm-extender: "
 """What the reason of every drain of ours begins with, and of no other."""

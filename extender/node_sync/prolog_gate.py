@@ -8,9 +8,9 @@ several Kubernetes clusters: each answers for its own Nodes, and says of others 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from extender.cluster.job_states import JobStates
 from extender.cluster.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.ownership import claim_of, is_own, key_of
@@ -20,7 +20,7 @@ from extender.placement.states import State
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity_watch import RUNNING
-from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 
@@ -35,32 +35,6 @@ class NotLeading(Exception):
 
 class NotOurs(Exception):
     """No Node of this cluster stands for the node: native jobs' alone, or another cluster's."""
-
-
-class _States:
-    """The states of jobs, for many who ask at once: a job may start on 1,000 nodes, and Slurm takes few
-    questions at a time. Who asks while a question is under way shares the next with all others."""
-
-    def __init__(self, slurm: Slurm) -> None:
-        self._slurm = slurm
-        self._wanted: set[int] = set()
-        self._next: asyncio.Future[Mapping[int, JobState]] | None = None
-        self._turn = asyncio.Lock()
-
-    async def of(self, ids: Collection[int]) -> Mapping[int, JobState]:
-        """Returns what Slurm says of some jobs, and perhaps of others, after this was called. Raises
-        SlurmError."""
-        if not ids:
-            return {}
-        self._wanted.update(ids)
-        if self._next is None:
-            self._next = asyncio.ensure_future(self._ask())
-        return await asyncio.shield(self._next)
-
-    async def _ask(self) -> Mapping[int, JobState]:
-        async with self._turn:
-            ids, self._wanted, self._next = self._wanted, set[int](), None
-            return await self._slurm.states(ids)
 
 
 class Gate:
@@ -81,7 +55,7 @@ class Gate:
         self._view = view
         self._ledger = ledger
         self._poll_now = poll_now
-        self._states = _States(slurm)
+        self._states = JobStates(slurm)
         self._about_jobs: dict[int, asyncio.Future[bool]] = {}
         """Questions under way: whether a job is a placeholder."""
 
@@ -198,7 +172,7 @@ class Gate:
 
     async def _bound(self, node: str) -> Iterator[Pod]:
         listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")
-        items: list[Mapping[str, Any]] = listed.get("items") or []
+        items: list[Manifest] = listed.get("items") or []
         return (parse_pod(item, self._translation) for item in items if self._translation.manages(item))
 
 

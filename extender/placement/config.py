@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from extender.cluster.equipment import Equipment
 from extender.cluster.view import ClusterView
 from extender.placement.events import Remedy
-from extender.request.annotations import DEFAULT_PREFIX
 from extender.request.grace_period import GraceRule
 from wellknown.job_key import JobIdRange
+from wellknown.names import DEFAULT_PREFIX
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple, Self
 
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.placeholder import Placeholder
 from extender.placement.ranking import Ranking
 from extender.request.pod import Pod
-from slurm_client.model import JobSpec
+from slurm_client.model import Decides, JobSpec, fields_that_decide
 
 Turn = tuple[int, str, str]
 _LONGEST_RESTS = 15  # a line that is refused again and again rests so many times as long as at first
 _MANY = 1 << 30
 _TRIES = 10
 """So many lines of an owner that were refused are tried again while a line rests at first."""
+_demand = attrgetter(*fields_that_decide(Decides.DEMAND))
 
 
 def turn_of(pod: Pod) -> Turn:
@@ -58,11 +60,9 @@ def _in_order(names: str | None) -> str | None:
 
 def kind_of(placeholder: Placeholder) -> Hashable:
     """Returns what Slurm's limits, and the nodes that are open to a Pod, depend on besides its owner."""
-    request = placeholder.request
-    job = request.job
-    size = job.cpus, job.memory_mb, job.gres, job.nodes, job.time_limit_minutes, job.shared
-    nodes = job.required_nodes, job.excluded_nodes, job.constraints, request.constraints.signature
-    return job.group_id, size, nodes, placeholder.rejections.nodes, placeholder.rejections.offered
+    request, rejections = placeholder.request, placeholder.rejections
+    demand = _demand(request.job)
+    return demand, request.constraints.signature, rejections.nodes, rejections.offered
 
 
 class Line:

@@ -16,6 +16,7 @@ import structlog
 from extender.policy.file import WrongPolicy, read
 from extender.policy.rules import OPEN, RESTRICTED, Policy
 from service.health import Health
+from service.watched_file import Stamp, stamp
 
 log = structlog.get_logger()
 
@@ -34,11 +35,11 @@ class PolicyKeeper:
         self.trouble: str | None = None
         """What is wrong with the file as it is now; None where its policy is the one that counts."""
         self._file = file
-        self._seen: tuple[int, int, int] | None = None
-        self._read: tuple[int, int, int] | None = None
+        self._seen: Stamp | None = None
+        self._read: Stamp | None = None
         self._wrong: str | None = None
         if file is not None:
-            self._read = self._seen = _stamp(file)
+            self._read = self._seen = _stamp_of(file)
             self.policy = read(file)
 
     async def run(self, health: Health, tell: Callable[[bool], object]) -> None:
@@ -54,12 +55,12 @@ class PolicyKeeper:
     def look(self, file: Path) -> None:
         """Reads the file where it has changed, once it has stayed the same between two looks: half of it
         may be a policy too."""
-        stamp = _stamp(file)
-        if stamp is not None and stamp != self._read and stamp == self._seen:
-            self._read = stamp
+        now = _stamp_of(file)
+        if now is not None and now != self._read and now == self._seen:
+            self._read = now
             self._take(file)
-        self._seen = stamp
-        self.trouble = self._wrong if stamp is not None else f"{file} is not there any more"
+        self._seen = now
+        self.trouble = self._wrong if now is not None else f"{file} is not there any more"
 
     def _take(self, file: Path) -> None:
         try:
@@ -86,10 +87,8 @@ class PolicyKeeper:
             log.warning("the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)")
 
 
-def _stamp(file: Path) -> tuple[int, int, int] | None:
-    """Of what a link leads to: a ConfigMap changes by a link to another folder."""
+def _stamp_of(file: Path) -> Stamp | None:
     try:
-        stat = file.stat()
+        return stamp(file)
     except OSError:
         return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino

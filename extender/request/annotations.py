@@ -18,8 +18,8 @@ from slurm_client import hostlist
 from slurm_client.model import MOST_BYTES, MOST_PATH_BYTES, Sharing
 from slurm_client.ownership import OWNERS, may_own
 from wellknown.job_key import whole_number
+from wellknown.names import DEFAULT_PREFIX
 
-DEFAULT_PREFIX = "sunk.coreweave.com/"
 DEFAULT_PAGE = "docs/annotations.md"
 """Where the page is; every message to a Pod author points into it."""
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from extender.request.limits import MOST_CLAIMS
+from kubernetes_client.protocol import Manifest
 
-Manifest = Mapping[str, Any]
 Object = TypeVar("Object")
 
 VOLUME_CLAIM = "PersistentVolumeClaim"

@@ -7,16 +7,16 @@ with the next job. The grace cannot be changed on a Pod that exists.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from kubernetes_client.protocol import Manifest
 
 KUBERNETES_DEFAULT_S = 30
 """kube-apiserver writes it into every Pod that names no grace, before anybody is asked."""
 KUBELET_S = 5
 """What a kubelet needs besides, to end what its grace did not end and to say so."""
 
-Manifest = Mapping[str, Any]
 DefaultGrace = Literal["lower", "refuse"]
 
 

@@ -19,7 +19,8 @@ from extender.request.resources import (
     whole,
     wrong_quantities,
 )
-from extender.request.translation import Manifest, TranslationConfig
+from extender.request.translation import TranslationConfig
+from kubernetes_client.protocol import Manifest
 from slurm_client.model import MOST_CPUS, JobSpec, Sharing
 from wellknown.job_key import job_name
 

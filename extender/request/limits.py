@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-Manifest = Mapping[str, Any]
+from kubernetes_client.protocol import Manifest
 
 MOST_NAMES = 1_000
 """Node names in one annotation: a few bytes stand for any number of them."""

@@ -12,16 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from extender.request import limits
 from extender.request.resources import parse_quantity
+from kubernetes_client.protocol import Manifest
 from wellknown import node_mapping
-
-Manifest = Mapping[str, Any]
-
 
 _SMALL = 512
 

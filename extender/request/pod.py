@@ -10,8 +10,9 @@ from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, own_grace
 from extender.request.job_request import MANDATORY, Request, read_request
 from extender.request.pod_end import end_in_words
-from extender.request.translation import Manifest, TranslationConfig
+from extender.request.translation import TranslationConfig
 from extender.request.workload import Workload
+from kubernetes_client.protocol import Manifest
 from wellknown.allocation import Allocation
 from wellknown.job_key import whole_number
 from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, HELD_BACK, JOB_ID, WAITING

@@ -6,13 +6,11 @@ left in its comment, after those of the Pod's author (docs/endings.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from extender.request.annotations import CONTROLS
+from kubernetes_client.protocol import Manifest
 from slurm_client.model import MOST_BYTES
-
-Manifest = Mapping[str, Any]
 
 _LONGEST = 200
 SEPARATOR = "; "

@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-Manifest = Mapping[str, Any]
+from kubernetes_client.protocol import Manifest
 
 _KEY = r"[A-Za-z0-9][\w./-]*"
 _VALUE = r"[\w.-]*"

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
 
-from extender.request.annotations import DEFAULT_PAGE, DEFAULT_PREFIX
+from extender.request.annotations import DEFAULT_PAGE
 from extender.request.grace_period import GraceRule
 from extender.request.scope import Scope
 from extender.request.shared_gpus import SharedGpus
-from wellknown.names import ATTEMPT, GATE, JOB_ID
-
-Manifest = Mapping[str, Any]
+from kubernetes_client.protocol import Manifest
+from wellknown.names import ATTEMPT, DEFAULT_PREFIX, GATE, JOB_ID
 
 
 @dataclass(frozen=True, slots=True)

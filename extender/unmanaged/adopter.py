@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 
 from extender.cluster.view import ClusterView
 from extender.control.dispatcher import Dispatcher
@@ -17,6 +19,7 @@ from extender.placement.events import Effect
 from extender.unmanaged.adoption import Adoptions
 from extender.unmanaged.capacity_watch import OccupancyView
 from service.health import Health
+from service.periodic import periodically
 from slurm_client.errors import SlurmError
 from slurm_client.protocol import Slurm
 
@@ -49,24 +52,23 @@ class Adopter:
 
     async def run(self, dispatcher: Dispatcher) -> None:
         """Goes its rounds for ever."""
-        while True:
+        began = 0.0
+
+        async def go_round() -> None:
+            nonlocal began
             self._occupancy.adopted_pods_changed.clear()
             began = dispatcher.now()
-            try:
-                await self._go_round(dispatcher)
-            except SlurmError as error:
-                self._health.says(PART, error)
-            else:
-                self._health.says(PART, None)
-            await asyncio.sleep(_TOGETHER_S)
-            await self._pause(max(_INTERVAL_S, _SHARE * (dispatcher.now() - began - _TOGETHER_S)))
+            await self._go_round(dispatcher)
 
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._occupancy.adopted_pods_changed.wait()
-        except TimeoutError:
-            return
+        async def pause() -> None:
+            seconds = max(_INTERVAL_S, _SHARE * (dispatcher.now() - began))
+            await asyncio.sleep(_TOGETHER_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._occupancy.adopted_pods_changed.wait()
+
+        report = partial(self._health.says, PART)
+        await periodically(go_round, pause, outlives=SlurmError, report=report)
 
     async def _go_round(self, dispatcher: Dispatcher) -> None:
         adoptions, view = self._adoptions, self._view()

@@ -15,19 +15,17 @@ from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from math import inf
-from typing import Any
 
 from extender.request.job_request import gres_of
 from extender.request.resources import MEBIBYTE, effective_requests, whole
 from extender.request.translation import TranslationConfig
+from kubernetes_client.protocol import Manifest
 from slurm_client import gres
 from slurm_client.model import JobState
 from slurm_client.model import Node as SlurmNode
 from wellknown.allocation import Allocation
 from wellknown.job_key import whole_number
 from wellknown.names import ADOPTED
-
-Manifest = Mapping[str, Any]
 
 _NEVER_FITS = 2**63
 _SYSTEM_CRITICAL = 2_000_000_000

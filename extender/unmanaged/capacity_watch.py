@@ -17,6 +17,7 @@ from typing import Any
 
 import structlog
 
+from extender.cluster.slurm_nodes import Reading, SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.adoption import AdoptedPod, adoptable
@@ -38,19 +39,16 @@ from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
 from wellknown.log_fields import about
-from wellknown.names import DOMAIN
+from wellknown.names import ROOM_SEEN
 
 # Constant texts: kube-scheduler takes a changed message for news and tries again at once.
 FULL = "Slurm's jobs leave too little room on this Node"
 UNKNOWN = "Slurm's allocations are not known yet"
 TAKEN = "Pods that Slurm does not count have the room that it allocated"
 LEAVING = "Pods that are leaving this Node still have what Slurm gave to this one"
-ROOM_SEEN = DOMAIN + "room-seen"
-"""The annotation whose change wakes a refused Pod in kube-scheduler's queue."""
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 
 _INTERVAL_S = 1.0
-_SHARE = 10  # a reading that takes long is followed by ten times as long a pause
 _IDLE_S = 60.0
 _ASKS_AGAIN_S = 360.0  # kube-scheduler looks at every Pod that waits at least every five minutes
 _FAILURES = 3
@@ -67,6 +65,7 @@ class OccupancyView:
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,
+        slurm_nodes: SlurmNodes,
         translation: TranslationConfig,
         health: Health,
         view: Callable[[], ClusterView],
@@ -83,6 +82,7 @@ class OccupancyView:
         )
         self._kubernetes = kubernetes
         self._slurm = slurm
+        self._slurm_nodes = slurm_nodes
         self._translation = translation
         self._health = health
         self._view = view
@@ -94,6 +94,8 @@ class OccupancyView:
         self._failures = _FAILURES  # in a row; nothing is known before the first success
         self._stale = False
         """Nobody has asked for so long that Slurm's nodes are not read any more."""
+        self._node_seen_at = -inf
+        """What was read before tells less than /bind has seen of a node."""
         self._pods_known = False
         self._unmanaged: set[str] = set()
         """The Pods on Nodes that are not ours, by uid: those that are adopted among them."""
@@ -160,6 +162,7 @@ class OccupancyView:
         node = await self._slurm.node(own.slurm_name if own is not None else name)
         if node is not None:
             self._occupancy.node_seen(name, open_to_pods(node, self._translation))
+            self._node_seen_at = asyncio.get_running_loop().time()
         return node
 
     def closed_to_ours(self, uid: str, allocation: Allocation) -> str | None:
@@ -262,28 +265,27 @@ class OccupancyView:
 
     async def _read_and_wake(self) -> float:
         """Returns how long to wait until the next time."""
-        start = asyncio.get_running_loop().time()
         try:
-            await self.read()
+            reading = await self.read(_INTERVAL_S)
         except SlurmError:
             return _INTERVAL_S
-        took = asyncio.get_running_loop().time() - start
         await self._wake()
-        return max(_INTERVAL_S, _SHARE * took)
+        return reading.pause(_INTERVAL_S)
 
-    async def read(self) -> None:
-        """Reads all of Slurm's nodes. Raises SlurmError."""
+    async def read(self, interval: float = 0.0) -> Reading:
+        """Takes in all of Slurm's nodes, as `SlurmNodes.read` gives them. Raises SlurmError."""
         try:
-            nodes = await self._slurm.nodes()
+            reading = await self._slurm_nodes.read(interval, self._node_seen_at)
         except SlurmError as error:
             self._failures += 1
             self._health.says("Slurm's nodes", error)
             raise
-        left = await asyncio.to_thread(_left, nodes, self._view(), self._translation)
+        left = await asyncio.to_thread(_left, reading.nodes, self._view(), self._translation)
         self._slurms_nodes = left.keys()
         self._occupancy.slurm_seen(left, after_outage=self._failures >= _FAILURES)
         self._failures, self._stale = 0, False
         self._health.says("Slurm's nodes", None)
+        return reading
 
     async def _renew(self) -> None:
         """Reads Slurm's nodes where nobody does; gives up soon where Slurm does not answer."""

@@ -18,7 +18,7 @@ from slurm_client.errors import NeedsOperator, Unreachable
 from slurm_client.model import Capabilities, Configuration, Partition
 from slurm_client.protocol import Slurm
 from tests.builders import Manifest, node_manifest
-from wellknown.node_mapping import LABEL
+from wellknown.names import NODE_NAME_LABEL
 
 MAIN = Partition("main", ("n1", "n2"), default=True)
 LONG = Partition("long", ("n1", "n2"))
@@ -65,7 +65,7 @@ def keeper(
     health: Health | None = None,
 ) -> ClusterViewKeeper:
     controller = cast(Slurm, slurm or FakeSlurm())
-    return ClusterViewKeeper(kubernetes, controller, health or Health(), LABEL, untold)
+    return ClusterViewKeeper(kubernetes, controller, health or Health(), NODE_NAME_LABEL, untold)
 
 
 def having(*nodes: Manifest) -> InMemoryKubernetes:
@@ -101,7 +101,7 @@ def goes(name: str) -> Happens:
 
 
 async def test_nodes_and_partitions_are_read_with_their_names_for_each_other() -> None:
-    labelled = node_manifest("n1", labels={LABEL: "gpu-01"})
+    labelled = node_manifest("n1", labels={NODE_NAME_LABEL: "gpu-01"})
     view = await keeper(having(labelled, node_manifest("n2"))).load()
     assert {name: node.slurm_name for name, node in view.nodes.items()} == {"n1": "gpu-01", "n2": "n2"}
     assert view.partitions == {"main": MAIN, "long": LONG}
@@ -231,7 +231,7 @@ async def test_a_node_that_comes_changes_or_goes_is_published() -> None:
 async def test_nodes_that_name_the_same_slurm_node_are_trouble_until_they_do_not(
     happens: list[Happens], told: str
 ) -> None:
-    labelled = [node_manifest(name, labels={LABEL: "gpu"}) for name in ("n1", "n2")]
+    labelled = [node_manifest(name, labels={NODE_NAME_LABEL: "gpu"}) for name in ("n1", "n2")]
     kubernetes, health = having(*labelled), Health()
     keeping = keeper(kubernetes, health=health)
     await keeping.load()

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.end_to_end.people import Manifest, People, eventually, eventually_not
-from wellknown.node_mapping import LABEL
+from wellknown.names import NODE_NAME_LABEL
 
 pytestmark = pytest.mark.real
 
@@ -307,8 +307,8 @@ def test_a_node_that_goes_and_comes_back_is_used_again(people: People) -> None:
 
 
 def test_a_node_stands_for_the_slurm_node_that_its_label_names(people: People) -> None:
-    people.cluster.kubectl("label", "node", "node-1", f"{LABEL}=node-2")
-    people.cluster.kubectl("label", "node", "node-2", f"{LABEL}=node-1")
+    people.cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}=node-2")
+    people.cluster.kubectl("label", "node", "node-2", f"{NODE_NAME_LABEL}=node-1")
     try:
         people.create("crossed", annotations={"required-nodes": "node-1"})
         assert people.bound("crossed") == "node-2"
@@ -322,14 +322,14 @@ def test_a_node_stands_for_the_slurm_node_that_its_label_names(people: People) -
         assert chosen.node == "node-2"
         assert people.attempt("selected") == 1
     finally:
-        people.cluster.kubectl("label", "node", "node-1", "node-2", f"{LABEL}-")
+        people.cluster.kubectl("label", "node", "node-1", "node-2", f"{NODE_NAME_LABEL}-")
 
 
 def test_of_two_nodes_that_name_the_same_slurm_node_the_one_of_that_name_counts(people: People) -> None:
     """What runs goes on; the other Node gets nothing, and an administrator is told."""
     people.create("runs", annotations={"required-nodes": "node-2"})
     assert people.bound("runs") == "node-2"
-    people.cluster.kubectl("label", "node", "node-1", f"{LABEL}=node-2")
+    people.cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}=node-2")
     try:
         told = eventually(lambda: people.trouble("Node names"), "it is told")
         assert "Nodes node-1, node-2 name Slurm's node node-2: node-2 alone stands for it" in told
@@ -339,7 +339,7 @@ def test_of_two_nodes_that_name_the_same_slurm_node_the_one_of_that_name_counts(
         eventually(lambda: people.condition("nowhere").get("reason") == "NoEligibleNode", "no node")
         assert people.node_of("runs") == "node-2"
     finally:
-        people.cluster.kubectl("label", "node", "node-1", f"{LABEL}-")
+        people.cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}-")
     eventually(lambda: not people.trouble("Node names"), "it is over")
     assert people.bound("nowhere") == "node-1"
 

@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import httpx
 import pytest
 
-from extender.unmanaged.capacity_watch import ROOM_SEEN
 from tests.end_to_end.people import CONDITION, People, eventually, pod
-from wellknown.names import DOMAIN
+from wellknown.names import DOMAIN, ROOM_SEEN
 
 pytestmark = pytest.mark.real
 

@@ -13,8 +13,8 @@ import yaml
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from extender.unmanaged.capacity_watch import ROOM_SEEN
 from tests.end_to_end.people import Manifest, People, eventually, pod
+from wellknown.names import ROOM_SEEN
 
 pytestmark = pytest.mark.real
 

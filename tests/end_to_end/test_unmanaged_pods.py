@@ -17,8 +17,9 @@ import pytest
 
 from deploy.local.spec import ClusterSpec
 from extender.request.resources import effective_requests
-from extender.unmanaged.capacity_watch import ROOM_SEEN, TAKEN
+from extender.unmanaged.capacity_watch import TAKEN
 from tests.end_to_end.people import Manifest, People, eventually
+from wellknown.names import ROOM_SEEN
 
 pytestmark = pytest.mark.real
 

@@ -24,8 +24,8 @@ from deploy.local.kubernetes_config import configured
 from deploy.local.layout import Layout
 from deploy.local.rendering import render
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
-from extender.unmanaged.capacity_watch import ROOM_SEEN
-from wellknown.names import ADOPTED, ATTEMPT, GRES, JOB_ID, NODE, OFFERED
+from tests.wellknown.test_names import NOTES
+from wellknown.names import DEFAULT_PREFIX, GATE
 
 
 def kube_scheduler(spec: ClusterSpec, *, others: bool = False) -> tuple[set[str], dict[str, Any]]:
@@ -143,9 +143,17 @@ def test_what_the_extender_notes_is_dropped_from_copies_of_any_pod_and_guarded()
     assert (copies["name"], copies["failurePolicy"]) == ("copies.slurm-extender.io", "Ignore")
     assert not {"namespaceSelector", "objectSelector"} & copies.keys()
     guard = made["ValidatingAdmissionPolicy", "slurm-extender-bookkeeping"]["spec"]
-    noted = {ADOPTED, ATTEMPT, GRES, JOB_ID, NODE, OFFERED, ROOM_SEEN}
     for condition in (copies["matchConditions"][0], guard["matchConditions"][1]):
-        assert set(re.findall(r"'(slurm-extender\.io/[\w-]+)'", condition["expression"])) == noted
+        keys = re.findall(r"'(slurm-extender\.io/[\w-]+)'", condition["expression"])
+        assert sorted(keys) == sorted(NOTES)
+
+
+def test_the_objects_name_nothing_else_that_the_extender_does_not_know() -> None:
+    spec = ClusterSpec(validates_pods=True, namespaces=("team-a",))
+    rendered = render("extender.yaml.j2", spec=spec, admission_port=1, ca_bundle="ca")
+    keys = set(re.findall(r"(?:'|key: )(slurm-extender\.io/[\w-]+)", rendered))
+    assert keys == {*NOTES, GATE, "slurm-extender.io/every-pod"}
+    assert set(re.findall(r"startsWith\('([^']+\.com/)'\)", rendered)) == {DEFAULT_PREFIX}
 
 
 def test_a_pod_that_has_a_job_is_not_made_larger_while_it_runs() -> None:

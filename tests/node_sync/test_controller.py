@@ -11,9 +11,10 @@ from structlog.testing import capture_logs
 
 from extender.cluster.keeper import ClusterViewKeeper
 from extender.cluster.node_conditions import NodeStatus
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.node_sync import controller
-from extender.node_sync.controller import PARTS, Leadership, NodeKeeper, pause_after
+from extender.node_sync.controller import PARTS, Leadership, NodeKeeper
 from extender.node_sync.drain_decision import PREFIX, TAINT, DrainSettings, Tally, Why
 from extender.node_sync.prolog_gate import NotLeading
 from extender.request.node_constraints import Node
@@ -55,6 +56,7 @@ class Site:
         self.keeper = NodeKeeper(
             self.kubernetes,
             cast(Slurm, self.slurm),
+            SlurmNodes(self.slurm),
             cast(ClusterViewKeeper, self),
             Leadership(self.world.ledger, self._allowed, self._in_the_way),
             self.health,
@@ -117,18 +119,9 @@ class Site:
         return self.health.troubles()
 
 
-@pytest.mark.parametrize(("took", "pause"), [(0.01, 2.0), (0.5, 10.0), (15.0, 15.0)])
-def test_a_long_reading_is_followed_by_a_long_pause_within_bounds(took: float, pause: float) -> None:
-    with pytest.MonkeyPatch.context() as original:
-        original.setattr(controller, "_INTERVAL_S", 2.0)
-        original.setattr(controller, "_SHARE", 20)
-        assert pause_after(took) == pause
-
-
 @pytest.fixture(autouse=True)
 def _reads_at_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "_INTERVAL_S", 0.0)
-    monkeypatch.setattr(controller, "_SHARE", 0)
     monkeypatch.setattr(controller, "_FAILS_S", 0.0)
 
 

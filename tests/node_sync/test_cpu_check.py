@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.node_sync.cpu_check import CpuCheck
 from service.health import Health
 from slurm_client.errors import RetryLater, SlurmError
@@ -29,7 +30,7 @@ class Checked:
         self.slurm = InMemorySlurm([slurm_node], [partition("main", ["n1"], default=True)])
         self.cpus = 8
         self._health = Health()
-        self.check = CpuCheck(self.slurm, self._health, self._view, Decimal(unit))
+        self.check = CpuCheck(SlurmNodes(self.slurm), self._health, self._view, Decimal(unit))
 
     async def logged(self) -> list[str]:
         """Looks, and returns what is logged."""

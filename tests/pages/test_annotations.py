@@ -11,12 +11,12 @@ from extender.pages.annotations import renewed
 from extender.request.annotations import (
     ANNOTATIONS,
     DEFAULT_PAGE,
-    DEFAULT_PREFIX,
     Annotation,
     read_annotations,
 )
 from extender.request.job_request import read_request
 from tests.builders import TRANSLATION, pod_manifest
+from wellknown.names import DEFAULT_PREFIX
 
 PAGE = CHECKOUT / DEFAULT_PAGE
 

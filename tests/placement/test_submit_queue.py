@@ -21,10 +21,10 @@ from extender.placement.retry import Retry, Waits
 from extender.placement.states import State
 from extender.placement.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
 from extender.placement.submit_queues import SubmitQueues
-from extender.request.annotations import DEFAULT_PREFIX as PREFIX
 from extender.request.pod import Pod
 from tests.builders import placeholder_of, pod
 from tests.clock import CpuClock
+from wellknown.names import DEFAULT_PREFIX as PREFIX
 
 
 class Line:

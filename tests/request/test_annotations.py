@@ -9,9 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from extender.request.annotations import ANNOTATIONS, DEFAULT_PREFIX, ParsedAnnotations, read_annotations
+from extender.request.annotations import ANNOTATIONS, ParsedAnnotations, read_annotations
 from slurm_client import hostlist
 from slurm_client.model import JobSpec, Sharing
+from wellknown.names import DEFAULT_PREFIX
 
 NAMES = [row.name for row in ANNOTATIONS]
 SLURM_LARGEST = 0xFFFFFFFD  # uint32; 0xfffffffe and 0xffffffff are NO_VAL and INFINITE

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.control.dispatcher import Dispatcher
 from extender.node_sync.drain_decision import Tally
 from extender.placement.ledger import Ledger
@@ -53,7 +54,10 @@ class World:
             [node("n1", cpus=8)], [partition("main", "n1", default=True)], tick_s=0.01
         )
         self.kubernetes = Seen(self)
-        self.occupancy = OccupancyView(self.kubernetes, self.slurm, ADOPTS, self.health, lambda: VIEW)
+        nodes = SlurmNodes(self.slurm)
+        self.occupancy = OccupancyView(
+            self.kubernetes, self.slurm, nodes, ADOPTS, self.health, lambda: VIEW
+        )
         self.telemetry = Telemetry()
         self.adoptions = Adoptions(RULES, observer=self.telemetry.placement.adopted)
         self.adopter = Adopter(

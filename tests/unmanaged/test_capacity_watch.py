@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.unmanaged import capacity_watch
-from extender.unmanaged.capacity_watch import FULL, ROOM_SEEN, UNKNOWN, OccupancyView
+from extender.unmanaged.capacity_watch import FULL, UNKNOWN, OccupancyView
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
 from tests.builders import TRANSLATION, Manifest, kube_node, pod_manifest, view
+from wellknown.names import ROOM_SEEN
 
 WITHIN_S = 10.0
 
@@ -25,7 +27,6 @@ WITHIN_S = 10.0
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity_watch, "_INTERVAL_S", 0.01)
-    monkeypatch.setattr(capacity_watch, "_SHARE", 0)
 
 
 class Touched(InMemoryKubernetes):
@@ -67,7 +68,9 @@ class World:
         self.kubernetes = Touched(*pods)
         self.slurm = CountingSlurm()
         self.health = Health()
-        self.view = OccupancyView(self.kubernetes, self.slurm, TRANSLATION, self.health, nodes)
+        self.view = OccupancyView(
+            self.kubernetes, self.slurm, SlurmNodes(self.slurm), TRANSLATION, self.health, nodes
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

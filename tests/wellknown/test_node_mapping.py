@@ -17,7 +17,8 @@ from slurm_client import hostlist
 from slurm_client.model import Job, Partition
 from tests.builders import kube_node, moment, placeholder_job, placeholder_of, pod, view
 from wellknown.allocation import Allocation
-from wellknown.node_mapping import LABEL, NodeNames, is_kubelets, slurm_name, trouble
+from wellknown.names import NODE_NAME_LABEL
+from wellknown.node_mapping import NodeNames, is_kubelets, slurm_name, trouble
 
 NAMES = st.sampled_from(["a", "b", "c"])
 
@@ -52,7 +53,9 @@ def test_who_names_the_same_node_is_told_and_who_of_them_counts() -> None:
 
 
 def test_of_very_many_a_few_are_told() -> None:
-    told = trouble(NodeNames({f"n{number}": f"s{number // 20}" for number in range(1000)}), LABEL)
+    told = trouble(
+        NodeNames({f"n{number}": f"s{number // 20}" for number in range(1000)}), NODE_NAME_LABEL
+    )
     assert told is not None
     assert "and 15 more name" in told
     assert "and 45 more; the label is" in told
@@ -61,7 +64,7 @@ def test_of_very_many_a_few_are_told() -> None:
 @pytest.mark.parametrize(
     ("label", "kubelets"),
     [
-        (LABEL, False),
+        (NODE_NAME_LABEL, False),
         ("node-restriction.kubernetes.io/slurm", False),
         ("example.com.node-restriction.kubernetes.io/slurm", False),
         ("slurm-extender.io/node", True),

@@ -1,0 +1,61 @@
+"""What is done every now and then goes on after the errors that it outlives, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from service.periodic import periodically
+
+
+class Loop:
+    """Does one thing after the other, and notes what happens. The last thing ends it."""
+
+    def __init__(self, *outcomes: Exception | None) -> None:
+        self._outcomes = iter((*outcomes, SystemError("the end")))
+        self.happened: list[str] = []
+
+    async def act(self) -> None:
+        self.happened.append("act")
+        outcome = next(self._outcomes)
+        if outcome is not None:
+            raise outcome
+
+    def report(self, error: Exception | None) -> None:
+        self.happened.append(f"report {error}")
+
+    def noting(self, what: str) -> Callable[[], Coroutine[Any, Any, None]]:
+        async def note() -> None:
+            self.happened.append(what)
+
+        return note
+
+    async def run(self, **given: Any) -> list[str]:
+        with pytest.raises(SystemError, match="the end"):
+            await periodically(self.act, self.noting("pause"), outlives=(OSError, ValueError), **given)
+        return self.happened
+
+
+async def test_it_is_done_again_after_each_pause_and_errors_are_reported_until_it_succeeds() -> None:
+    loop = Loop(None, OSError("down"), ValueError("odd"), None)
+    assert await loop.run(report=loop.report) == [
+        *("act", "report None", "pause"),
+        *("act", "report down", "pause"),
+        *("act", "report odd", "pause"),
+        *("act", "report None", "pause"),
+        "act",
+    ]
+
+
+async def test_after_an_error_it_may_be_tried_again_sooner() -> None:
+    loop = Loop(OSError("down"), None)
+    assert await loop.run(retry=loop.noting("retry")) == ["act", "retry", "act", "pause", "act"]
+
+
+async def test_any_other_error_ends_it() -> None:
+    loop = Loop(KeyError("a mistake"))
+    with pytest.raises(KeyError):
+        await periodically(loop.act, loop.noting("pause"), outlives=OSError)
+    assert loop.happened == ["act"]

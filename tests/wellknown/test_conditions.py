@@ -1,0 +1,29 @@
+"""Conditions are written in one way onto Pods and Nodes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+from wellknown.conditions import condition, timestamp
+
+NOW = datetime(2026, 11, 23, 12, 0, 0, 999_999, tzinfo=UTC)
+
+
+def test_a_condition_says_since_when_it_holds() -> None:
+    assert condition("Ready", "Because", "of this", NOW, holds=True) == {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Because",
+        "message": "of this",
+        "lastTransitionTime": "2026-11-23T12:00:00Z",
+    }
+
+
+def test_a_condition_whose_status_is_the_same_keeps_its_time() -> None:
+    written = condition("Ready", "Because", "of that", NOW, holds=False, changed=False)
+    assert (written["status"], "lastTransitionTime" in written) == ("False", False)
+
+
+def test_a_time_is_told_in_utc() -> None:
+    elsewhere = NOW.astimezone(timezone(timedelta(hours=2)))
+    assert timestamp(elsewhere) == timestamp(NOW) == "2026-11-23T12:00:00Z"

@@ -1,0 +1,31 @@
+"""Each name that stands in objects of Kubernetes is spelt in one place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.architecture.test_sizes import FILES
+from wellknown import names
+
+OTHERS = {names.GATE, names.CONDITION, names.SLURM_OUT_OF_SERVICE, names.OUT_OF_SERVICE}
+"""What is no annotation."""
+OWN = {each for each in vars(names).values() if str(each).startswith(names.DOMAIN)} - {names.DOMAIN}
+NOTES = OWN - OTHERS
+"""The annotations that the extender alone writes."""
+
+
+def literals(code: str) -> Iterator[str]:
+    """The strings of a module that are no docstrings."""
+    tree = ast.parse(code)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def test_no_other_module_spells_a_name() -> None:
+    spelt = (names.DOMAIN, names.DEFAULT_PREFIX, names.NODE_NAME_LABEL)
+    for file in FILES:
+        found = [text for text in literals(file.read_text()) if any(name in text for name in spelt)]
+        assert not found or file.name == "names.py", file
