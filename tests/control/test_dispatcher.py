@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -199,7 +200,11 @@ class Works:
     """A dispatcher at work, among fakes."""
 
     def __init__(
-        self, kubernetes: FakeKubernetes | None = None, workers: int = 2, events_after_s: float = 0.0
+        self,
+        kubernetes: FakeKubernetes | None = None,
+        workers: int = 2,
+        events_after_s: float = 0.0,
+        allowed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.kubernetes = kubernetes or FakeKubernetes()
         self.slurm = FakeSlurm()
@@ -211,6 +216,7 @@ class Works:
             cast(Kubernetes, self.kubernetes),
             self.telemetry.placement,
             workers,
+            allowed=allowed,
             events_after_s=events_after_s,
         )
 
@@ -558,9 +564,12 @@ async def test_what_nodes_have_is_read_where_a_job_waits_that_is_too_large() -> 
 
 
 async def test_effects_wait_while_this_replica_may_not_act() -> None:
-    async with Works() as works:
-        may_act = asyncio.Event()
-        works.dispatcher._allowed = may_act.wait  # type: ignore[assignment]
+    may_act = asyncio.Event()
+
+    async def allowed() -> None:
+        await may_act.wait()
+
+    async with Works(allowed=allowed) as works:
         works.put(CancelJob("u1", 7, "p@default", "Pod deleted"))
         await asyncio.sleep(0)
         assert works.slurm.calls == []
