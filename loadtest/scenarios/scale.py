@@ -22,7 +22,7 @@ from loadtest.harness.meters import Meters, cpu_s, peak_rss_mb
 from loadtest.harness.pods import api_session
 from loadtest.report.figures import spread
 from loadtest.scenarios.restart import restart, start_extender
-from loadtest.scenarios.scale_pods import Asked, Backlog, Stream, asking_filter
+from loadtest.scenarios.scale_pods import Asked, Stream, asking_filter, create_first, create_others
 from loadtest.scenarios.scale_probe import read_ticks
 
 _CPUS: Final = 100
@@ -92,10 +92,9 @@ class Subject:
         time. The phases are `steady`, and `relist` while kube-apiserver comes back."""
         async with api_session(self.cluster) as session:
             meters = Meters(self.cluster, session, extender_counts=True)
-            backlog, stream = Backlog(session), Stream(session, _PACE)
-            await backlog.create_first()
+            like, stream = await create_first(session), Stream(session, _PACE)
             self.cluster.kill("extender")
-            await backlog.create_others(pods)
+            await create_others(session, like, pods)
             self.report(f"{pods} Pods wait")
             ready_s = round(await start_extender(self.cluster), 2)
             used_s = round(cpu_s(self.cluster.pid("extender")), 2)
