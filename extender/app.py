@@ -50,19 +50,19 @@ class Extender:
         self.replica = replica
         self.leader = Leader(replica)
         source = _certificate_source(replica.settings, replica.kubernetes)
-        self._certificate = Certificate(source, replica.health) if source is not None else None
+        self.certificate = Certificate(source, replica.health) if source is not None else None
         self._leadership: asyncio.Task[None] | None = None
 
     def servers(self) -> list[Server]:
         """Returns one server for each group of callers."""
-        return Listeners(self.replica, self.leader, self._certificate).servers()
+        return Listeners(self.replica, self.leader, self.certificate).servers()
 
     async def run(self) -> None:
         """Follows both systems, and leads whenever this replica holds the Lease; for ever."""
         async with asyncio.TaskGroup() as tasks:
-            if self._certificate is not None:
-                tasks.create_task(self._certificate.follow())
-                await self._certificate.usable()
+            if self.certificate is not None:
+                tasks.create_task(self.certificate.follow())
+                await self.certificate.usable()
             tasks.create_task(self.replica.run())
             leading = self.replica.lease.lead(self.leader.place, self.leader.stand_by)
             self._leadership = tasks.create_task(leading)

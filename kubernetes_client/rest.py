@@ -72,8 +72,8 @@ class KubernetesRest:
         rest = api_client.rest_client
         self._proxy = rest.proxy
         self._paths = dict(_PATHS)
-        self._endpoint = Endpoint.parse(self._configuration.host, lambda: rest.ssl_context)
-        self._pool = Pool(self._endpoint, _CONNECTIONS, timeout_s=_TIMEOUT_S, connect_s=_CONNECT_S)
+        endpoint = Endpoint.parse(self._configuration.host, lambda: rest.ssl_context)
+        self._pool = Pool(endpoint, _CONNECTIONS, timeout_s=_TIMEOUT_S, connect_s=_CONNECT_S)
         self._session = _session(rest.ssl_context, _CONNECTIONS)
         """For lists, which may be long, and for everything where there is a proxy."""
         self._steady = _session(rest.ssl_context, 0)
@@ -271,7 +271,7 @@ class KubernetesRest:
         that is sent here does harm twice: it is held to an object's version, or says the same."""
         headers = await self._headers(content_type)
         content = None if body is None else orjson.dumps(body)
-        request = self._endpoint.request(method, path, headers, content)
+        request = self._pool.endpoint.request(method, path, headers, content)
         try:
             return await self._pool.exchange(request)
         except Lost:

@@ -109,8 +109,8 @@ class Pool:
         connect_s: float,
         keeps: Callable[[int], bool] = lambda _: True,
     ) -> None:
-        self._endpoint = endpoint
-        self._timeout_s = timeout_s
+        self.endpoint = endpoint
+        self.timeout_s = timeout_s
         self._connect_s = min(timeout_s, connect_s)
         self._keeps = keeps
         self._free = asyncio.Semaphore(size)
@@ -135,16 +135,16 @@ class Pool:
 
     async def _wait_for_others(self) -> None:
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 await self._free.acquire()
         except TimeoutError as error:
-            raise Busy(f"all connections were busy for {self._timeout_s:g} s") from error
+            raise Busy(f"all connections were busy for {self.timeout_s:g} s") from error
 
     async def _exchange(self, request: bytes) -> tuple[int, bytes]:
         connection, loop = self._kept() or await self._open(), asyncio.get_running_loop()
         kept = False
         # Cheaper than asyncio.timeout, which has a task cancelled and not a reply given up.
-        alarm = loop.call_later(self._timeout_s, connection.give_up, self._timeout_s)
+        alarm = loop.call_later(self.timeout_s, connection.give_up, self.timeout_s)
         try:
             status, body = await connection.exchange(request)
             kept = self._keeps(status)
@@ -168,7 +168,7 @@ class Pool:
     async def _open(self) -> Connection:
         try:
             async with asyncio.timeout(self._connect_s):
-                return await self._endpoint.connect()
+                return await self.endpoint.connect()
         except OSError as error:  # TimeoutError is one
             raise NoConnection(repr(error)) from error
 

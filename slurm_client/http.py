@@ -98,10 +98,9 @@ class Connections:
     ) -> None:
         self._url = url
         self._heard = heard
-        self._endpoint = _endpoint(url)
         self._tokens = token_source
         self._pool = Pool(
-            self._endpoint,
+            _endpoint(url),
             concurrency,
             timeout_s=timeout_s,
             connect_s=_CONNECT_S,
@@ -156,7 +155,7 @@ class Connections:
         content = request.content
         if content is not None:
             headers["Content-Type"] = "application/json"
-        sent = self._endpoint.request(request.method, request.target, headers, content)
+        sent = self._pool.endpoint.request(request.method, request.target, headers, content)
         body = b""
         try:
             status, body = await self._pool.exchange(sent)

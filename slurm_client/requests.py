@@ -22,17 +22,11 @@ _SLEEPS: Final = "#!/bin/sh\nexec sleep infinity\n"
 _SOMEWHERE: Final = {"current_working_directory": "/"}
 """Slurm wants a working directory of every job that is not an EXTERNAL_JOB (2063)."""
 
-# JobSpec field -> job_desc_msg field, of those that travel as they are.
-_TEXTS: Final = (
-    ("partition", "partition"),
-    ("account", "account"),
-    ("qos", "qos"),
-    ("reservation", "reservation"),
-    ("comment", "comment"),
-    ("constraints", "constraints"),
-    ("prefer", "prefer"),
-    ("current_working_directory", "current_working_directory"),
+TEXTS: Final = (
+    *("partition", "account", "qos", "reservation", "comment", "constraints", "prefer"),
+    "current_working_directory",
 )
+"""The fields of JobSpec that travel as they are, under the same names."""
 
 
 def submission(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
@@ -84,7 +78,7 @@ def check(spec: JobSpec) -> None:
     for field, number in (("user_id", spec.user_id), ("group_id", spec.group_id)):
         if number is not None and not ownership.may_own(number):
             raise InvalidRequest(f"{field} is {number}; allowed is {ownership.OWNERS}")
-    for field, _ in _TEXTS:
+    for field in TEXTS:
         if "\0" in (getattr(spec, field) or ""):
             raise InvalidRequest(f"{field} has a NUL; Slurm would not see what follows it")
 
@@ -113,7 +107,7 @@ def _job(spec: JobSpec, job_id: int) -> dict[str, Any]:
 def _given(spec: JobSpec) -> dict[str, Any]:
     """Those fields that the spec has a say in; the others stay Slurm's defaults."""
     body: dict[str, Any] = {
-        field: value for name, field in _TEXTS if (value := getattr(spec, name)) is not None
+        field: value for field in TEXTS if (value := getattr(spec, field)) is not None
     }
     if spec.gres:
         body["tres_per_node"] = ",".join(f"gres/{name}:{count}" for name, count in spec.gres)

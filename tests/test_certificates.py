@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from extender.certificates import Certificate, Files, KeyPair, SelfSigned
+from extender.certificates import Certificate, Files, KeyPair, SelfSigned, Source
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Manifest
@@ -46,19 +46,24 @@ class Secrets(InMemoryKubernetes):
         first, end, _ = b64decode(webhook["clientConfig"]["caBundle"]).partition(END)
         return first + end
 
-    def replica(self) -> tuple[Certificate, Health]:
+    def replica(self) -> tuple[Shown, Health]:
         health = Health()
-        certificate = Certificate(SelfSigned(self, "kube-system", "s", NAMES, "c"), health)
-        certificate.face()
-        return certificate, health
+        return Shown(SelfSigned(self, "kube-system", "s", NAMES, "c"), health), health
+
+
+class Shown(Certificate):
+    """A certificate that one listener shows."""
+
+    def __init__(self, source: Source, health: Health) -> None:
+        super().__init__(source, health)
+        self.shown = self.face()
 
 
 @asynccontextmanager
-async def served(certificate: Certificate) -> AsyncIterator[int]:
+async def served(certificate: Shown) -> AsyncIterator[int]:
     """The port of a listener that shows it."""
-    (face,) = certificate._faces
     limits = Limits(connections=9, body=lambda: 0)
-    server = Server(Verbs({}, print), ("127.0.0.1", 0), limits, print, lambda: face.context)
+    server = Server(Verbs({}, print), ("127.0.0.1", 0), limits, print, lambda: certificate.shown.context)
     serving = asyncio.ensure_future(server.serve())
     while not server.started:  # noqa: ASYNC110 -- uvicorn's
         await asyncio.sleep(0)
@@ -106,7 +111,10 @@ async def test_an_old_certificate_is_renewed_by_the_same_authority() -> None:
     secrets = Secrets()
     old = KeyPair.authority(NOW - timedelta(days=400))
     worn = old.signs(NAMES, NOW - timedelta(days=250))
-    await SelfSigned(secrets, "kube-system", "s", NAMES, "c")._keep(None, old, worn)
+    files = {"ca.crt": old.certificate, "ca.key": old.key}
+    files |= {"tls.crt": worn.certificate, "tls.key": worn.key}
+    data = {name: b64encode(content).decode() for name, content in files.items()}
+    secrets.put("secrets", {"metadata": {"name": "s", "namespace": "kube-system"}, "data": data})
     replica, _ = secrets.replica()
     async with served(replica) as port:
         await replica.look()
@@ -160,8 +168,7 @@ async def test_files_are_read_again_and_a_pair_that_does_not_fit_is_not_taken(tm
     pairs = [authority.signs(NAMES, NOW) for _ in range(2)]
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     health = Health()
-    followed = Certificate(Files(certificate, key), health)
-    followed.face()
+    followed = Shown(Files(certificate, key), health)
     await followed.look()
     assert "No such file" in str(health.troubles())
     async with served(followed) as port:

@@ -73,7 +73,7 @@ class PeriodicAudit:
         for first in chain(_FIRST_S, repeat(inf)):
             await asyncio.sleep(min(first, self.pause))
             try:
-                await self._go_round(dispatcher)
+                await self.go_round(dispatcher)
             except (SlurmError, KubernetesError) as error:
                 tell = self._health.news(common_trouble(error), log.warning)
                 tell("not audited", error=str(error))
@@ -83,7 +83,8 @@ class PeriodicAudit:
         """How long to wait between two rounds: the more jobs there are in Slurm, the longer."""
         return max(self._interval, self._reader.jobs * _BYTES_A_JOB / _BYTES_A_SECOND)
 
-    async def _go_round(self, dispatcher: Dispatcher) -> None:
+    async def go_round(self, dispatcher: Dispatcher) -> None:
+        """Compares both systems once. Raises SlurmError and KubernetesError."""
         found = await self._reader.look(*await self._known())
         sure = {finding: None for finding in found if finding in self._wrong}
         unsure = tuple(finding for finding in found if finding not in self._wrong)

@@ -39,20 +39,20 @@ class FeasibleNodesWriter:
     def __init__(self, kubernetes: Kubernetes, health: Health) -> None:
         self._kubernetes = kubernetes
         self._health = health
-        self._told: asyncio.Queue[tuple[PodName, FeasibleNodes]] = asyncio.Queue(_MOST_WAITING)
+        self.told: asyncio.Queue[tuple[PodName, FeasibleNodes]] = asyncio.Queue(_MOST_WAITING)
 
     def tell(self, pod: Manifest, allocation: Allocation | None, offered: Sequence[str]) -> None:
         """Notes that other Nodes were offered to a Pod than the one that it was allocated, if any."""
         if not all(pod["metadata"].get(name) for name in ("namespace", "name", "uid")):
             return  # kube-scheduler sends no such Pod
-        if not is_told(pod, allocation) and not self._told.full():
+        if not is_told(pod, allocation) and not self.told.full():
             job_id = 0 if allocation is None else allocation.job_id
-            self._told.put_nowait((PodName.of(pod["metadata"]), FeasibleNodes(job_id, tuple(offered))))
+            self.told.put_nowait((PodName.of(pod["metadata"]), FeasibleNodes(job_id, tuple(offered))))
 
     async def run(self) -> None:
         """Writes for ever."""
         while True:
-            pod, offer = await self._told.get()
+            pod, offer = await self.told.get()
             patch = pod_patches.offer(pod.uid, offer)
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)

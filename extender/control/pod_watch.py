@@ -89,7 +89,7 @@ class PodWatch:
             uid = change.manifest["metadata"]["uid"]
             if change.gone:
                 if (known := self._known.get(uid)) is not None:
-                    last = self._parse(change.manifest) if change.seen else None
+                    last = self.parse(change.manifest) if change.seen else None
                     self._refers_to(uid, known, ())
                     del self._known[uid]
                     dispatcher.feed(PodVanished(uid, change.seen, last))
@@ -99,7 +99,7 @@ class PodWatch:
     def _parse_ours(self, manifest: Manifest) -> Pod | None:
         if not self._is_ours(manifest):
             return None
-        pod = self._parse(manifest)
+        pod = self.parse(manifest)
         return pod if self._claims is None else self._as_claimed(pod, self._claims, manifest)
 
     def _as_claimed(self, pod: Pod, claims: ClaimWatch, manifest: Manifest | None = None) -> Pod:
@@ -167,9 +167,11 @@ class PodWatch:
                 asked = pod if claims is None else self._as_claimed(pod, claims)
                 dispatcher.feed(PodObserved(asked))
 
-    def _parse(self, manifest: Manifest) -> Pod:
-        """What a Pod asks for is read once for each spec: its versions differ in their status, gates
-        and Node. Its generation would tell, but a kube-apiserver before 1.33 keeps the author's."""
+    def parse(self, manifest: Manifest) -> Pod:
+        """Returns a Pod of ours as the policy has it.
+
+        What it asks for is read once for each spec: its versions differ in their status, gates and Node.
+        Its generation would tell, but a kube-apiserver before 1.33 keeps the author's."""
         metadata = manifest["metadata"]
         translation = self._translation()
         uid, prefix = metadata["uid"], translation.annotation_prefix

@@ -9,7 +9,7 @@ appears, since the end of a native job is no event in Kubernetes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from math import inf
@@ -92,7 +92,7 @@ class OccupancyView:
         self._asked.set()  # one reading at the start, so that the first Pod need not wait for it
         self._asked_at = -inf
         self._failures = _FAILURES  # in a row; nothing is known before the first success
-        self._stale = False
+        self.stale = False
         """Nobody has asked for so long that Slurm's nodes are not read any more."""
         self._node_seen_at = -inf
         """What was read before tells less than /bind has seen of a node."""
@@ -146,7 +146,7 @@ class OccupancyView:
         if may and self.concerns(manifest):
             self._note_question()
             await self._renew()
-            known, asked = self.known and not self._stale, requested(manifest, self._translation)
+            known, asked = self.known and not self.stale, requested(manifest, self._translation)
             fits = self._occupancy.fits_without
             read = self._slurms_nodes if known else ()
             may = [node for node in may if node in read and fits(asked, node, victims[node])]
@@ -199,9 +199,7 @@ class OccupancyView:
         """Follows both systems for ever."""
         if not self._enabled:
             await asyncio.Event().wait()
-        for manifest in await self._list_until_answered():
-            self._take(manifest)
-        self._pods_known = True
+        self.pods_listed(await self._list_until_answered())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_pods())
             tasks.create_task(self._follow_slurm())
@@ -209,9 +207,9 @@ class OccupancyView:
     async def _follow_pods(self) -> None:
         async for change in self._watch.changes():
             if change.gone:
-                self._leave(change.manifest["metadata"]["uid"])
+                self.pod_gone(change.manifest["metadata"]["uid"])
             else:
-                self._take(change.manifest)
+                self.pod_seen(change.manifest)
 
     async def _list_until_answered(self) -> tuple[Manifest, ...]:
         while True:
@@ -221,7 +219,13 @@ class OccupancyView:
                 self._health.says("watch of unmanaged Pods", error)
                 await asyncio.sleep(_INTERVAL_S)
 
-    def _take(self, manifest: Manifest) -> None:
+    def pods_listed(self, manifests: Iterable[Manifest]) -> None:
+        """From now on all Pods are known that are on Nodes: these, and those of which news comes."""
+        for manifest in manifests:
+            self.pod_seen(manifest)
+        self._pods_known = True
+
+    def pod_seen(self, manifest: Manifest) -> None:
         """An annotated Pod that another scheduler bound before its job was there counts as unmanaged."""
         metadata, node = manifest["metadata"], manifest["spec"]["nodeName"]
         uid = metadata["uid"]
@@ -237,7 +241,7 @@ class OccupancyView:
         if self._translation.adopts:
             self._host(uid, adoptable(manifest, self._translation))
 
-    def _leave(self, uid: str) -> None:
+    def pod_gone(self, uid: str) -> None:
         self._unmanaged.discard(uid)
         self._occupancy.pod_gone(uid)
         self._host(uid, None)
@@ -260,7 +264,7 @@ class OccupancyView:
             waits = self._occupancy.forget_before(now - _ASKS_AGAIN_S)
             if not (waits or self._failures) and now - self._asked_at > _IDLE_S:
                 self._asked.clear()
-                self._stale = True
+                self.stale = True
             await asyncio.sleep(pause)
 
     async def _read_and_wake(self) -> float:
@@ -283,13 +287,13 @@ class OccupancyView:
         left = await asyncio.to_thread(_left, reading.nodes, self._view(), self._translation)
         self._slurms_nodes = left.keys()
         self._occupancy.slurm_seen(left, after_outage=self._failures >= _FAILURES)
-        self._failures, self._stale = 0, False
+        self._failures, self.stale = 0, False
         self._health.says("Slurm's nodes", None)
         return reading
 
     async def _renew(self) -> None:
         """Reads Slurm's nodes where nobody does; gives up soon where Slurm does not answer."""
-        if self._stale and self.known:
+        if self.stale and self.known:
             with suppress(SlurmError, TimeoutError):
                 async with asyncio.timeout(_PATIENCE_S):
                     await self.read()

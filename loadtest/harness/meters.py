@@ -22,8 +22,7 @@ from deploy.local.cluster import Cluster
 
 _READS: Final = frozenset({"CONNECT", "GET", "LIST", "WATCH"})
 _API_REQUESTS: Final = "apiserver_request_total"
-REST_CALLS: Final = "slurm_extender_slurmrestd_calls_total"
-_REST_BYTES: Final = "slurm_extender_slurmrestd_bytes_total"
+_REST: Final = tuple(f"slurm_extender_slurmrestd_{what}_total" for what in ("calls", "bytes"))
 VERB_SECONDS: Final = "slurm_extender_verb_seconds"
 """The extender's histogram of its answers, by verb and HTTP status: from a request that is read to its
 answer. Callers see more: what it takes to be heard, on a machine that they share with it."""
@@ -41,11 +40,6 @@ def sums(text: str, name: str, *by: str, **labels: str) -> dict[tuple[str, ...],
             if labels.items() <= sample.labels.items():
                 found[tuple(sample.labels.get(label, "") for label in by)] += sample.value
     return dict(found)
-
-
-def total(text: str, name: str, **labels: str) -> float:
-    """The sum of all of them."""
-    return sum(sums(text, name, **labels).values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +127,16 @@ class Meters:
     async def _counted(self) -> tuple[Counts, Counts, Counts, Histogram]:
         async with self.api.get("/metrics") as answer:
             writes = api_writes(await answer.text())
-        own = await extender_metrics(self.cluster) if self.extender_counts else ""
+        own = await self._own_page() if self.extender_counts else ""
         calls, sent = ({call: n for (call,), n in sums(own, name, "call").items()} for name in _REST)
         return calls, sent, writes, Histogram.of(own, VERB_SECONDS, verb="filter")
 
-
-_REST: Final = (REST_CALLS, _REST_BYTES)
-
-
-async def extender_metrics(cluster: Cluster) -> str:
-    """The extender's page."""
-    url = f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        told = await answer.text()
-    await asyncio.sleep(0)  # lets the connection close
-    return told
+    async def _own_page(self) -> str:
+        url = f"http://127.0.0.1:{self.cluster.ports['extender-metrics']}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            told = await answer.text()
+        await asyncio.sleep(0)  # lets the connection close
+        return told
 
 
 def api_writes(metrics: str) -> Counts:

@@ -8,13 +8,12 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
-from deploy.local.cache import build_once, cache_folder, recipe_hash
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError, MissingPrerequisitesError
 from deploy.local.layout import CHECKOUT
-from deploy.local.progress import Report, silent
 from deploy.local.spec import DEFAULT_RELEASE, EXTENDER_VERBS, ClusterSpec
 from loadtest.harness.command import Broken
 
@@ -88,10 +87,10 @@ class Variant:
         )
 
     @contextmanager
-    def up(self, directory: Path, report: Report = silent) -> Iterator["Running"]:
+    def up(self, directory: Path) -> Iterator["Running"]:
         """Its cluster, and a stub that it needs, until the end of the block."""
-        noop = _noop(report) if self.placer is Placer.NOOP else None
         with (
+            _noop() if self.placer is Placer.NOOP else nullcontext() as noop,
             _stub(self.nodes, self.size) if self.placer is Placer.STUB else nullcontext() as url,
             Cluster.up(self.spec(noop=noop, stub_url=url), directory) as cluster,
         ):
@@ -123,27 +122,18 @@ def _stub(nodes: int, size: NodeSize) -> Iterator[str]:
             process.kill()
 
 
-def _noop(report: Report) -> Path:
-    """The no-op extender as a program: built once for each version of it and of Go."""
-    sources = ((_NOOP / name).read_bytes() for name in ("go.mod", "main.go"))
-    recipe = recipe_hash(*sources, _go("env", "GOVERSION"))
-    program = cache_folder() / f"noop-{os.uname().machine}-{recipe}"
-    return build_once(program, _build, report)
-
-
-def _build(place: Path) -> None:
-    _go("build", "-o", str(place), ".")
-
-
-def _go(*arguments: str) -> bytes:
+@contextmanager
+def _noop() -> Iterator[Path]:
+    """The no-op extender as a program: Go keeps what it has built."""
     # GOTOOLCHAIN=local: the Go that is installed, not one that it might fetch.
-    environment = {**os.environ, "GOTOOLCHAIN": "local"}
-    try:
-        done = subprocess.run(
-            ["go", *arguments], cwd=_NOOP, env=environment, capture_output=True, check=False
-        )
-    except FileNotFoundError:
-        raise MissingPrerequisitesError(["Go is needed to build the no-op extender."]) from None
-    if done.returncode != 0:
-        raise ClusterError(f"go {arguments[0]} failed:\n{done.stderr.decode()[-2000:]}")
-    return done.stdout
+    environment = os.environ | {"GOTOOLCHAIN": "local"}
+    with TemporaryDirectory(prefix="noop-") as folder:
+        program = Path(folder, "noop")
+        build = ("go", "build", "-o", str(program), ".")
+        try:
+            subprocess.run(build, cwd=_NOOP, env=environment, capture_output=True, text=True, check=True)
+        except FileNotFoundError:
+            raise MissingPrerequisitesError(["Go is needed to build the no-op extender."]) from None
+        except subprocess.CalledProcessError as error:
+            raise ClusterError(f"go build failed:\n{error.stderr[-2000:]}") from None
+        yield program

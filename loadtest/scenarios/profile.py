@@ -39,14 +39,7 @@ def profile_bursts(
         with Variant(Placer.REAL, nodes).up(run.directory / "cluster") as running:
             run.report(f"{nodes} Nodes are up")
             rates = asyncio.run(_record(running, pods, into, run.report))
-        report = (
-            "perf",
-            "report",
-            "--stdio",
-            "--children",
-            "--input",
-            str(into / "kube-apiserver.data"),
-        )
+        report = ("perf", "report", "--stdio", "--children", "--input", into / "kube-apiserver.data")
         with (into / "kube-apiserver.txt").open("w") as file:
             subprocess.run(report, stdout=file, check=True)
         run.conclude({"pods_per_s": rates}, [])
@@ -54,15 +47,11 @@ def profile_bursts(
 
 async def _record(running: Running, pods: int, into: Path, report: Report) -> list[float]:
     apiserver, extender = (str(running.cluster.pid(name)) for name in ("kube-apiserver", "extender"))
+    svg, data = into / "extender.svg", into / "kube-apiserver.data"
     async with Bench.of(running) as bench:
         await bench.burst(WARM_UP)
         rates = []
-        with (
-            _recording("py-spy", *_PY_SPY, "--pid", extender, "--output", str(into / "extender.svg")),
-            _recording(
-                "perf", *_PERF, "--pid", apiserver, "--output", str(into / "kube-apiserver.data")
-            ),
-        ):
+        with _recording("py-spy", *_PY_SPY, extender, svg), _recording("perf", *_PERF, apiserver, data):
             for _ in range(_BURSTS):
                 rates.append((await bench.burst(pods)).pods_per_s)
                 report(f"{pods} Pods at once, {rates[-1]:.0f}/s")
@@ -70,10 +59,13 @@ async def _record(running: Running, pods: int, into: Path, report: Report) -> li
 
 
 @contextmanager
-def _recording(tool: str, *options: str) -> Iterator[None]:
-    """As long as the block lasts."""
+def _recording(tool: str, *given: str | Path) -> Iterator[None]:
+    """As long as the block lasts; `given` ends with the process and the file."""
+    *options, process, output = given
     nowhere = subprocess.DEVNULL
-    with subprocess.Popen((tool, "record", *options), stdout=nowhere, stderr=nowhere) as recorder:
+    with subprocess.Popen(
+        (tool, "record", *options, "--pid", process, "--output", output), stdout=nowhere, stderr=nowhere
+    ) as recorder:
         try:
             yield
         finally:

@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any, Final
 
-import aiohttp
 import typer
 
 from deploy.local.cluster import Cluster
@@ -19,19 +18,11 @@ from deploy.local.progress import Report
 from deploy.local.spec import ClusterSpec
 from loadtest.harness.budgets import budgets, judged
 from loadtest.harness.command import BUILD, Broken, command
-from loadtest.harness.meters import (
-    REST_CALLS,
-    VERB_SECONDS,
-    Histogram,
-    cpu_s,
-    extender_metrics,
-    peak_rss_mb,
-    total,
-)
+from loadtest.harness.meters import Meters, cpu_s, peak_rss_mb
 from loadtest.harness.pods import api_session
 from loadtest.report.figures import spread
 from loadtest.scenarios.restart import restart, start_extender
-from loadtest.scenarios.scale_pods import Asked, Backlog, Stream, asking_filter
+from loadtest.scenarios.scale_pods import Asked, Stream, asking_filter, create_first, create_others
 from loadtest.scenarios.scale_probe import read_ticks
 
 _CPUS: Final = 100
@@ -47,6 +38,7 @@ _LEASE_S: Final = 60
 """Longer than kube-apiserver is away: what is to be seen is the list, not another leader."""
 _LISTED_AGAIN: Final = "watch expired, listing again"
 _MERGE: Final = {"Content-Type": "application/strategic-merge-patch+json"}
+_ABOUT_NODES: Final = ("GET nodes", "GET node", "POST node")
 
 Json = dict[str, Any]
 
@@ -99,50 +91,44 @@ class Subject:
         again to the first new Pod's gate lifted, `rss_mb` the most memory that the extender had at any
         time. The phases are `steady`, and `relist` while kube-apiserver comes back."""
         async with api_session(self.cluster) as session:
-            backlog, stream = Backlog(session), Stream(session, _PACE)
-            await backlog.create_first()
+            meters = Meters(self.cluster, session, extender_counts=True)
+            like, stream = await create_first(session), Stream(session, _PACE)
             self.cluster.kill("extender")
-            await backlog.create_others(pods)
+            await create_others(session, like, pods)
             self.report(f"{pods} Pods wait")
             ready_s = round(await start_extender(self.cluster), 2)
-            start = {
-                "ready_s": ready_s,
-                "cpu_s": round(self._cpu_s, 2),
-                "rss_mb": peak_rss_mb(self.cluster),
-            }
+            used_s = round(cpu_s(self.cluster.pid("extender")), 2)
+            start = {"ready_s": ready_s, "cpu_s": used_s, "rss_mb": peak_rss_mb(self.cluster)}
             self.report(f"the extender has read them: {start}")
             await asyncio.sleep(_SETTLES_S)
             steady, relist = Json(), Json()
             async with stream.flowing(), asking_filter(self.cluster, 2 * _PACE) as asked:
-                async with self._phase(steady, stream, asked):
+                async with self._phase(steady, meters, stream, asked):
                     await asyncio.sleep(_STEADY_S)
                 self.report(f"steady: {steady}")
-                async with self._phase(relist, stream, asked):
+                async with self._phase(relist, meters, stream, asked):
                     relist_s = await self._list_again(stream)
                     await asyncio.sleep(_RELIST_S)
             self.report(f"while it lists again ({relist_s:.1f} s): {relist}")
-            flaps = await self._flaps(session)
+            flaps = await self._flaps(meters)
             self.report(f"a Node flaps: {flaps}")
         phases = {"steady": steady, "relist": relist}
         found = {"start": start, "phases": phases, "relist_s": relist_s, "flaps": flaps}
         return found | {"rss_mb": peak_rss_mb(self.cluster)}
 
-    @property
-    def _cpu_s(self) -> float:
-        return cpu_s(self.cluster.pid("extender"))
-
     @asynccontextmanager
-    async def _phase(self, found: Json, stream: Stream, asked: Sequence[Asked]) -> AsyncIterator[None]:
+    async def _phase(
+        self, found: Json, meters: Meters, stream: Stream, asked: Sequence[Asked]
+    ) -> AsyncIterator[None]:
         """A stretch of the run, of which `found` tells when it is over; `asked` grows meanwhile. How
         late the event loop came to a timer is `late_ms`, whatever held it up, and `held_ms` what of that
         it worked; `event_lag_ms` is from a Pod's create call to its gate seen lifted; /filter is timed
         by the extender's own histogram, and from the call to the answer, with all that it waits for."""
-        before, spent, began = await self._answered(), self._cpu_s, time.monotonic()
+        before, began = await meters.before(), time.monotonic()
         yield
-        ended, used, after = time.monotonic(), self._cpu_s - spent, await self._answered()
+        ended, spent = time.monotonic(), (await meters.after()).since(before)
         await stream.settled(ended, _LIFTED_WITHIN_S)
-        answered = after.since(before)
-        p99 = answered.percentile_ms(99)
+        p99 = spent.filter_s.percentile_ms(99)
         late, held = read_ticks(self.ticks, began, ended)
         if not late:
             raise Broken("the extender has not told of its event loop")
@@ -151,16 +137,12 @@ class Subject:
             "late_ms": spread(late),
             "held_ms": spread(held),
             "event_lag_ms": spread(stream.lags_ms(began, ended)),
-            "filter_calls": answered.count,
+            "filter_calls": spent.filter_s.count,
             "filter_ms_p99": None if p99 is None else round(p99, 2),
             "filter_caller_ms": spread([ms for at, ms in asked if began <= at <= ended]),
-            "extender_cpu_percent": round(used / (ended - began) * 100, 1),
+            "extender_cpu_percent": round(spent.cpu_s["extender"] / (ended - began) * 100, 1),
             "rss_mb": peak_rss_mb(self.cluster),
         }
-
-    async def _answered(self) -> Histogram:
-        page = await extender_metrics(self.cluster)
-        return Histogram.of(page, VERB_SECONDS, verb="filter", status="200")
 
     async def _list_again(self, stream: Stream) -> float:
         """A kube-apiserver that was restarted has lost what it would have told: every watch expires.
@@ -178,19 +160,16 @@ class Subject:
         """How often a watch of the extender has expired so far."""
         return (self.cluster.logs / "extender.log").read_text(errors="replace").count(_LISTED_AGAIN)
 
-    async def _flaps(self, session: aiohttp.ClientSession) -> Mapping[str, Json]:
+    async def _flaps(self, meters: Meters) -> Mapping[str, Json]:
         """What one Node costs that becomes not ready, or is cordoned, and comes back; less what the same
         time costs without, before and after, and less our own writes on the Node."""
-        before, found = await self._spent(session, "", ()), {}
+        before, found = await _spent(meters, "", ()), {}
         cordoned = [{"spec": {"unschedulable": value}} for value in (True, None)]
         for name, path, patches in (
             ("not ready", "/status", [_ready("False"), _ready("True")]),
             ("cordoned", "", cordoned),
         ):
-            flapping, after = (
-                await self._spent(session, path, patches),
-                await self._spent(session, "", ()),
-            )
+            flapping, after = await _spent(meters, path, patches), await _spent(meters, "", ())
             cpu, calls, writes = (
                 (spent - mean(quiet)) / _FLAPS
                 for spent, *quiet in zip(flapping, before, after, strict=True)
@@ -200,32 +179,22 @@ class Subject:
             found[name] = {"flaps": _FLAPS, **costs, "api_writes": round(writes - len(patches), 2)}
         return found
 
-    async def _spent(
-        self, session: aiohttp.ClientSession, path: str, patches: Sequence[Json]
-    ) -> tuple[float, float, float]:
-        """CPU seconds, calls of slurmrestd about nodes and writes on Nodes, during as many flaps, or
-        during the same time without any."""
-        before, spent = await self._counted(session), self._cpu_s
-        for _ in range(_FLAPS):
-            for patch in patches or (None, None):
-                if patch is not None:
-                    node = f"/api/v1/nodes/external-1{path}"
-                    async with session.patch(node, json=patch, headers=_MERGE) as answer:
-                        answer.raise_for_status()
-                await asyncio.sleep(_AWAY_S)
-        cpu, after = self._cpu_s - spent, await self._counted(session)
-        return cpu, after[0] - before[0], after[1] - before[1]
 
-    async def _counted(self, session: aiohttp.ClientSession) -> tuple[float, float]:
-        """Calls of slurmrestd about nodes, and patches of Nodes, so far."""
-        calls = await extender_metrics(self.cluster)
-        async with session.get("/metrics") as answer:
-            writes = await answer.text()
-        about_nodes = ("GET nodes", "GET node", "POST node")
-        return (
-            sum(total(calls, REST_CALLS, call=call) for call in about_nodes),
-            total(writes, "apiserver_request_total", verb="PATCH", resource="nodes"),
-        )
+async def _spent(meters: Meters, path: str, patches: Sequence[Json]) -> tuple[float, float, float]:
+    """The extender's CPU seconds, its calls of slurmrestd about nodes and all writes on Nodes, during as
+    many flaps, or during the same time without any."""
+    before = await meters.before()
+    for _ in range(_FLAPS):
+        for patch in patches or (None, None):
+            if patch is not None:
+                node = f"/api/v1/nodes/external-1{path}"
+                async with meters.api.patch(node, json=patch, headers=_MERGE) as answer:
+                    answer.raise_for_status()
+            await asyncio.sleep(_AWAY_S)
+    spent = (await meters.after()).since(before)
+    calls = sum(spent.rest_calls.get(call, 0) for call in _ABOUT_NODES)
+    writes = sum(count for kind, count in spent.api_writes.items() if kind.startswith("PATCH nodes"))
+    return spent.cpu_s["extender"], calls, writes
 
 
 def _ready(status: str) -> Json:

@@ -2,11 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import deepcopy
-from dataclasses import dataclass
-from math import inf
 from typing import Any, Final
 
 import aiohttp
@@ -36,57 +34,43 @@ _UNMANAGED_IN: Final = 5
 _GIVEN_BY_SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 
 
-class Backlog:
-    """Pods of one partition that is full. All are as /mutate made the first, but for the memory they ask
-    for; it is asked about that one alone: asking about each would take three times as long."""
-
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
-        self._like: Manifest = {}
-
-    async def create_first(self) -> None:
-        """The extender answers /mutate."""
-        first = pod_manifest("backlog-0", 1, labels={"app": "backlog"}, annotations={_PARTITION: _FULL})
-        self._like = _as_written(await ask(self._session, "POST", PODS, body=first))
-        self._like.pop("status", None)
-
-    async def create_others(self, count: int) -> None:
-        """All from the second to the last of `count`, without webhooks; no extender need run."""
-        listed = await ask(self._session, "GET", _WEBHOOKS)
-        await ask(self._session, "DELETE", _WEBHOOKS)
-        await for_each(self._bodies(range(1, count)), self._create_one, _CONNECTIONS)
-        for webhooks in listed["items"]:
-            await ask(self._session, "POST", _WEBHOOKS, body=_as_written(webhooks))
-
-    def _bodies(self, numbers: range) -> Iterator[bytes]:
-        for number in numbers:
-            pod = deepcopy(self._like)
-            pod["metadata"]["name"] = f"backlog-{number}"
-            requests = pod["spec"]["containers"][0]["resources"]["requests"]
-            requests["memory"] = f"{_LEAST_MIB + number % _SIZES}Mi"
-            yield orjson.dumps(pod)
-
-    async def _create_one(self, body: bytes) -> None:
-        await ask(self._session, "POST", PODS, body=body)
+async def create_first(session: aiohttp.ClientSession) -> Manifest:
+    """Creates the first Pod of the backlog while the extender answers /mutate; returns what the others
+    are made like. All are in one partition that is full, and as /mutate made this one but for the
+    memory they ask for: asking about each would take three times as long."""
+    first = pod_manifest("backlog-0", 1, labels={"app": "backlog"}, annotations={_PARTITION: _FULL})
+    like = _as_written(await ask(session, "POST", PODS, body=first))
+    return {name: part for name, part in like.items() if name != "status"}
 
 
-@dataclass(slots=True)
-class _Streamed:
-    """`created` is just before its create call, by `time.monotonic`; infinity until that has succeeded.
-    `lifted` is when it was first seen without its gate, infinity until then."""
+async def create_others(session: aiohttp.ClientSession, like: Manifest, count: int) -> None:
+    """All from the second to the last of `count`, without webhooks; no extender need run."""
 
-    created: float = inf
-    lifted: float = inf
+    async def create(number: int) -> None:
+        pod = deepcopy(like)
+        pod["metadata"]["name"] = f"backlog-{number}"
+        requests = pod["spec"]["containers"][0]["resources"]["requests"]
+        requests["memory"] = f"{_LEAST_MIB + number % _SIZES}Mi"
+        await ask(session, "POST", PODS, body=pod)
+
+    listed = await ask(session, "GET", _WEBHOOKS)
+    await ask(session, "DELETE", _WEBHOOKS)
+    await for_each(range(1, count), create, _CONNECTIONS)
+    for webhooks in listed["items"]:
+        await ask(session, "POST", _WEBHOOKS, body=_as_written(webhooks))
 
 
 class Stream:
     """Pods at a steady pace into a partition that has room; they stay. kube-apiserver may go away
-    meanwhile, and is waited for."""
+    meanwhile, and is waited for. Times are of `time.monotonic`."""
 
     def __init__(self, session: aiohttp.ClientSession, pace: float) -> None:
         self._session = session
         self._pace = pace
-        self._pods: dict[str, _Streamed] = {}
+        self._created: dict[str, float] = {}
+        """Just before the create call that succeeded, by name."""
+        self._lifted: dict[str, float] = {}
+        """When each was first seen without its gate, by name."""
 
     @asynccontextmanager
     async def flowing(self) -> AsyncIterator[None]:
@@ -97,17 +81,17 @@ class Stream:
     def lags_ms(self, begin: float, end: float) -> list[float]:
         """From the create call to the gate lifted, of those that were created in a span of time. Raises
         Broken where the gate of one was not lifted."""
-        within = [pod for pod in self._pods.values() if begin <= pod.created <= end]
-        if left := [pod for pod in within if pod.lifted == inf]:
+        within = {name: at for name, at in self._created.items() if begin <= at <= end}
+        if left := within.keys() - self._lifted.keys():
             raise Broken(f"the gates of {len(left)} of {len(within)} streamed Pods are not lifted")
-        return [max(0.0, pod.lifted - pod.created) * 1000 for pod in within]
+        return [max(0.0, self._lifted[name] - at) * 1000 for name, at in within.items()]
 
     async def first_since(self, begin: float, within_s: float) -> float:
         """Waits until the gate of a Pod that was created since then is lifted; returns when that was."""
 
         async def lifted() -> float:
-            since = (pod for pod in self._pods.values() if begin <= pod.created < inf)
-            return min((pod.lifted for pod in since if pod.lifted < inf), default=0.0)
+            since = (name for name, at in self._created.items() if at >= begin)
+            return min((self._lifted[name] for name in since if name in self._lifted), default=0.0)
 
         return await until(lifted, "a gate is lifted", within_s)
 
@@ -115,7 +99,7 @@ class Stream:
         """Waits until the gates of all that were created until then are lifted, or the time is over."""
 
         async def all_lifted() -> bool:
-            return all(pod.lifted < inf for pod in self._pods.values() if pod.created <= end)
+            return all(name in self._lifted for name, at in self._created.items() if at <= end)
 
         with suppress(Broken):
             await until(all_lifted, "all gates are lifted", within_s)
@@ -130,7 +114,7 @@ class Stream:
                 async with self._session.post(PODS, json=manifest) as answer:
                     await answer.read()
                     if answer.status in (201, 409):
-                        self._pods.setdefault(name, _Streamed()).created = called
+                        self._created[name] = called
                         return
             await asyncio.sleep(_AGAIN_S)
 
@@ -147,9 +131,8 @@ class Stream:
     def _see(self, kind: str, manifest: Manifest) -> None:
         if kind == "ERROR":
             raise Broken("the watch has expired")
-        pod = self._pods.setdefault(manifest["metadata"]["name"], _Streamed())
         if not manifest["spec"].get("schedulingGates"):
-            pod.lifted = min(pod.lifted, time.monotonic())
+            self._lifted.setdefault(manifest["metadata"]["name"], time.monotonic())
 
 
 Asked = tuple[float, float]

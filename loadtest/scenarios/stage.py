@@ -51,7 +51,7 @@ def run_stage(
         workers = []
         for number, outcome in enumerate(outcomes):
             with _breaking(outcome, report):
-                up = outcome.scenario.variant.up(directory / str(number), report)
+                up = outcome.scenario.variant.up(directory / str(number))
                 workers.append(_Worker(outcome, stack.enter_context(up), sizes, report))
                 report(f"  {outcome.scenario.name}: the cluster is up")
         asyncio.run(_in_turn(workers))

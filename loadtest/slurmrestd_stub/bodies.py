@@ -6,13 +6,10 @@ from typing import Any
 from slurm_client import hostlist
 from slurm_client.errors import CAUSES, InvalidRequest
 from slurm_client.model import JobChanges, JobSpec
+from slurm_client.requests import TEXTS
 from slurm_client.responses import number
 
 _PARSING_FAILED = 9001
-_AS_THEY_ARE = (
-    *("partition", "account", "qos", "reservation", "comment", "constraints", "prefer"),
-    "current_working_directory",
-)
 
 Body = Mapping[str, Any]
 
@@ -40,7 +37,7 @@ def spec(body: Body) -> JobSpec:
         group_id=_id(job.get("group_id")),
         time_limit_minutes=number(job.get("time_limit")),
         admin_comment=str(job.get("admin_comment") or ""),
-        **{name: job.get(name) for name in _AS_THEY_ARE},
+        **{name: job.get(name) for name in TEXTS},
     )
 
 

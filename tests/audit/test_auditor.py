@@ -71,13 +71,14 @@ class Leader:
         slurm: FakeSlurm,
         kubernetes: InMemoryKubernetes | None = None,
         translation: TranslationConfig = TRANSLATION,
+        ledger: Ledger | None = None,
     ) -> None:
         self.slurm = slurm
         self.jobs_of_adopted_pods = frozenset[int]()
         self.native: list[int | None] = []
         self.heard: list[Event] = []
         self.told: tuple[Finding, ...] = ()
-        self.ledger = Ledger(RULES)
+        self.ledger = ledger or Ledger(RULES)
         self.health = Health()
         self.periodic_audit = PeriodicAudit(
             Reader(
@@ -106,7 +107,7 @@ class Leader:
 
     async def go_round(self) -> list[Event]:
         self.heard = []
-        await self.periodic_audit._go_round(cast(Dispatcher, self))
+        await self.periodic_audit.go_round(cast(Dispatcher, self))
         return self.heard
 
     def orphans(self) -> list[int]:
@@ -288,8 +289,7 @@ async def test_the_more_jobs_slurm_has_the_fewer_are_the_rounds() -> None:
 
 async def audited(world: World) -> Leader:
     """A round of a leader whose ledger is that world's."""
-    leader = Leader(FakeSlurm(*world.jobs.values()))
-    leader.ledger = leader.periodic_audit._ledger = world.ledger
+    leader = Leader(FakeSlurm(*world.jobs.values()), ledger=world.ledger)
     await leader.go_round()
     return leader
 

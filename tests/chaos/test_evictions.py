@@ -4,6 +4,8 @@ import time
 from datetime import datetime
 from math import inf
 
+import pytest
+
 from tests.chaos.calm import Calm
 from tests.chaos.evictions import CALM_AFTER_S, CALM_FOR_S, NEVER_S, measured, percentile
 from tests.chaos.judge import Eviction
@@ -77,10 +79,15 @@ def test_only_what_a_calm_surrounds_is_measured() -> None:
     assert took(LATER, gone=LATER + 0.5, calm=calm) == [0.5]
 
 
-def test_what_takes_very_long_is_measured_though_the_calm_ends_before() -> None:
-    calm, begin = Calm(), time.monotonic()
-    calm._spans.append((begin, begin + LATER + CALM_AFTER_S))
-    calm._since = begin + 100.0
+def test_what_takes_very_long_is_measured_though_the_calm_ends_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = begin = time.monotonic()
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    calm = Calm()
+    now = begin + LATER + CALM_AFTER_S
+    with calm.disturbed("something"):
+        now = begin + 100.0
     assert len(list(measured([Signal(begin + LATER, Kind.CANCELLED, 7)], never, calm))) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -37,9 +38,10 @@ from extender.placement.job_tracking import JobTracking
 from extender.placement.ledger import Ledger
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
+from extender.request.pod import Pod, parse_pod
 from extender.telemetry import Telemetry
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected, Unavailable
-from kubernetes_client.protocol import Kubernetes
+from kubernetes_client.in_memory import InMemoryKubernetes
 from service import cooperative
 from service.health import Health
 from slurm_client.errors import (
@@ -56,61 +58,25 @@ from slurm_client.errors import (
 )
 from slurm_client.model import Grant, JobChanges, JobSpec, Node
 from slurm_client.protocol import Slurm
-from tests.builders import Manifest, placeholder_job, placeholder_of, pod
+from tests.builders import TRANSLATION, Manifest, placeholder_job, placeholder_of, pod_manifest
 from tests.service.turns import turns_of_others
 from wellknown.allocation import Allocation
-from wellknown.names import ATTEMPT
+from wellknown.names import ATTEMPT, CONDITION
 
-POD = pod(uid="u1", version="7")
+MANIFESTS = [
+    pod_manifest("p", uid="u1", version="7"),
+    *(pod_manifest(f"p{number}", uid=f"u{number}", version=f"{7 + number}") for number in range(2, 20)),
+]
+PODS = [parse_pod(manifest, TRANSLATION) for manifest in MANIFESTS]
+POD = PODS[0]
 CAUSE = ConditionReason("SlurmJobCancelled", "it was cancelled")
 SPEC = JobSpec("p@default", 1, 1)
 EVICTION = EvictPod("u1", POD, CAUSE)
 
 
-class FakeKubernetes:
-    """Takes writes down, and fails those that a test wants to fail."""
-
-    def __init__(self, **errors: Exception) -> None:
-        self.errors = errors
-        self.calls: list[tuple[str, Any]] = []
-        self.actions: list[str] = []
-        """What the Events say was being done."""
-        self.messages: list[str] = []
-        """What else the Events say."""
-        self.open = asyncio.Event()
-        """Patches of a Pod itself wait for it."""
-        self.open.set()
-        self.heard = asyncio.Event()
-        """Events wait for it."""
-        self.heard.set()
-
-    def _did(self, call: str, what: Any) -> None:
-        if call in self.errors:
-            raise self.errors[call]
-        self.calls.append((call, what))
-
-    @property
-    def done(self) -> list[str]:
-        return [call for call, _ in self.calls]
-
-    async def patch_pod(self, _namespace: str, _name: str, patch: Manifest) -> Manifest:
-        await self.open.wait()
-        self._did("patch", patch)
-        return {"metadata": {"resourceVersion": "9"}}
-
-    async def patch_pod_status(self, _namespace: str, _name: str, patch: Manifest) -> Manifest:
-        self._did("patch status", patch)
-        return {"metadata": {"resourceVersion": "8"}}
-
-    async def delete_pod(self, namespace: str, name: str, preconditions: Manifest, grace_s: int) -> None:
-        await asyncio.sleep(0)
-        self._did("delete", (namespace, name, preconditions, grace_s))
-
-    async def create_event(self, _namespace: str, event: Manifest) -> None:
-        await self.heard.wait()
-        self._did("event", event["reason"])
-        self.actions.append(event["action"])
-        self.messages.append(event["message"])
+def evictions(number: int) -> list[EvictPod]:
+    """Of as many Pods, each of its own."""
+    return [replace(EVICTION, uid=each.uid, pod=each) for each in PODS[:number]]
 
 
 class FakeSlurm:
@@ -202,18 +168,23 @@ class Works:
     """A dispatcher at work, among fakes."""
 
     def __init__(
-        self, kubernetes: FakeKubernetes | None = None, workers: int = 2, events_after_s: float = 0.0
+        self,
+        kubernetes: InMemoryKubernetes | None = None,
+        workers: int = 2,
+        events_after_s: float = 0.0,
+        allowed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self.kubernetes = kubernetes or FakeKubernetes()
+        self.kubernetes = kubernetes or InMemoryKubernetes(*MANIFESTS)
         self.slurm = FakeSlurm()
         self.ledger = FakeLedger()
         self.telemetry = Telemetry()
         self.dispatcher = Dispatcher(
             cast(Ledger, self.ledger),
             cast(Slurm, self.slurm),
-            cast(Kubernetes, self.kubernetes),
+            self.kubernetes,
             self.telemetry.placement,
             workers,
+            allowed=allowed,
             events_after_s=events_after_s,
         )
 
@@ -247,6 +218,34 @@ class Works:
 
     async def do(self, effect: Effect) -> Any:
         return await self.dispatcher.carry_out(effect)
+
+    @property
+    def pod(self) -> Manifest:
+        """The Pod as it is now."""
+        return self.kubernetes.read("pods", POD.name)
+
+    @property
+    def version(self) -> str:
+        return str(self.pod["metadata"]["resourceVersion"])
+
+    @property
+    def condition(self) -> Manifest:
+        """What the Pod says of its placement."""
+        conditions = self.pod["status"]["conditions"]
+        return next(dict(each) for each in conditions if each["type"] == CONDITION)
+
+    def events(self, field: str) -> list[str]:
+        """What the Events say, in the order in which they were made."""
+        made = self.kubernetes.objects("events")
+        made.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
+        return [event[field] for event in made]
+
+    def somebody_writes(self) -> None:
+        """Something of no concern onto the Pod: another version."""
+        self.kubernetes.edit("pods", POD.name, {"metadata": {"labels": {"version": self.version}}})
+
+    def is_gone(self, of: Pod = POD) -> bool:
+        return all(each["metadata"]["uid"] != of.uid for each in self.kubernetes.objects("pods"))
 
 
 # What an error means
@@ -356,22 +355,16 @@ async def test_failures_of_an_outage_that_was_told_are_counted_and_not_logged() 
     assert [line["log_level"] for line in await failed(works, SUBMISSION)] == ["info"]
 
 
-async def test_an_event_that_cannot_be_made_is_logged_with_its_pod_unless_kubernetes_is_down(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_event_that_cannot_be_made_is_logged_with_its_pod_unless_kubernetes_is_down() -> None:
     error, health = Unavailable(0, "kube-apiserver does not answer"), Health()
-    kubernetes = FakeKubernetes()
-
-    async def fails(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(kubernetes, "create_event", fails)
+    first, second = evictions(2)
     with capture_logs() as logs:
-        async with Works(kubernetes) as works:
+        async with Works() as works:
+            works.kubernetes.outage(error, "create_event")
             works.telemetry.follow(health)
-            await works.tell(EVICTION)
+            await works.tell(first)
             health.says("Lease", error)
-            await works.tell(EVICTION)
+            await works.tell(second)
     lines = [line for line in logs if line["event"] == "Event not made"]
     assert [line["log_level"] for line in lines] == ["warning", "debug"]
     assert lines[0]["pod"] == f"{POD.namespace}/{POD.name}"
@@ -437,55 +430,74 @@ async def test_a_job_whose_comment_hangs_is_cancelled_soon(monkeypatch: pytest.M
 # Effects on Kubernetes
 
 
+ALLOCATION = Allocation(7, "n1")
+
+
 async def test_an_allocation_is_nominated_and_then_granted_in_the_next_version() -> None:
     works = Works()
-    await works.do(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=True))
-    (first, nomination), (second, grant) = works.kubernetes.calls
-    assert (first, second) == ("patch status", "patch")
-    assert nomination["metadata"]["resourceVersion"] == "7"
-    assert grant["metadata"]["resourceVersion"] == "8"
+    await works.do(WriteAllocation("u1", POD, ALLOCATION, nominate=True))
+    assert works.kubernetes.calls == ["patch_pod_status", "patch_pod"]
+    assert works.pod["status"]["nominatedNodeName"] == "n1"
+    assert works.pod["metadata"]["annotations"] == ALLOCATION.annotations()
+    assert not works.pod["spec"].get("schedulingGates")
+
+
+@pytest.mark.parametrize(
+    ("write", "nominate"),
+    [("patch_pod_status", True), ("patch_pod", True), ("patch_pod", False)],
+)
+async def test_a_pod_that_somebody_wrote_to_meanwhile_is_not_granted(write: str, nominate: bool) -> None:
+    works = Works()
+    works.kubernetes.before_next(write, works.somebody_writes)
+    with pytest.raises(Conflict):
+        await works.do(WriteAllocation("u1", POD, ALLOCATION, nominate=nominate))
+    assert works.pod["spec"]["schedulingGates"]
+    assert "annotations" not in works.pod["metadata"]
 
 
 async def test_a_pod_that_was_told_nothing_is_granted_in_one_write() -> None:
     works = Works()
-    version = await works.do(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=False))
-    ((call, grant),) = works.kubernetes.calls
-    assert call == "patch"
-    assert grant["metadata"]["resourceVersion"] == POD.resource_version
-    assert version == "9"
+    version = await works.do(WriteAllocation("u1", POD, ALLOCATION, nominate=False))
+    assert works.kubernetes.calls == ["patch_pod"]
+    assert works.pod["metadata"]["annotations"] == ALLOCATION.annotations()
+    assert version == works.version
 
 
 async def test_a_pod_that_was_told_that_it_waits_is_told_what_it_got() -> None:
     async with Works() as works:
         heard_at = works.dispatcher.now()
-        await works.tell(
-            WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=False, heard_at=heard_at)
-        )
-        assert works.kubernetes.calls[-1] == ("event", "Granted")
+        await works.tell(WriteAllocation("u1", POD, ALLOCATION, nominate=False, heard_at=heard_at))
+        assert works.events("reason") == ["Granted"]
         assert re.fullmatch(
             r"Slurm job 7 runs on Node n1; the Pod waited .+, \d+ ms of it for slurm-extender",
-            works.kubernetes.messages[-1],
+            works.events("message")[0],
         )
 
 
 async def test_what_could_not_be_written_is_not_told_to_be_granted() -> None:
-    async with Works(FakeKubernetes(patch=Conflict(409, "modified"))) as works:
-        await works.tell(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=False, heard_at=0.0))
-        assert works.kubernetes.calls == []
+    async with Works() as works:
+        works.kubernetes.outage(Conflict(409, "modified"), "patch_pod")
+        await works.tell(WriteAllocation("u1", POD, ALLOCATION, nominate=False, heard_at=0.0))
+        assert works.kubernetes.calls == ["patch_pod"]
+        assert works.pod == MANIFESTS[0]
 
 
 async def test_without_the_nomination_nothing_is_granted() -> None:
-    works = Works(FakeKubernetes(**{"patch status": Conflict(409, "modified")}))
+    works = Works()
+    works.kubernetes.outage(Conflict(409, "modified"), "patch_pod_status")
     with pytest.raises(Conflict):
-        await works.do(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=True))
-    assert works.kubernetes.calls == []
+        await works.do(WriteAllocation("u1", POD, ALLOCATION, nominate=True))
+    assert works.pod == MANIFESTS[0]
 
 
 async def test_another_attempt_takes_the_nomination_back() -> None:
     works = Works()
-    await works.do(WriteAttempt("u1", POD, 2))
-    assert works.kubernetes.done == ["patch", "patch status"]
-    assert works.kubernetes.calls[1][1]["status"] == {"nominatedNodeName": None}
+    await works.do(WriteAllocation("u1", POD, ALLOCATION, nominate=True))
+    works.kubernetes.calls.clear()
+    await works.do(WriteAttempt("u1", parse_pod(works.pod, TRANSLATION), 2))
+    assert works.kubernetes.calls == ["patch_pod", "patch_pod_status"]
+    assert works.pod["metadata"]["annotations"] == {ATTEMPT: "2"}
+    assert "nominatedNodeName" not in works.pod["status"]
 
 
 async def test_the_same_write_says_why_the_attempt_before_is_over() -> None:
@@ -494,39 +506,43 @@ async def test_the_same_write_says_why_the_attempt_before_is_over() -> None:
         "NodeRefused", "kube-scheduler refused n1", (Due("n1 is excluded until", 0.0),)
     )
     await works.do(WriteAttempt("u1", POD, 2, cause))
-    (condition,) = works.kubernetes.calls[1][1]["status"]["conditions"]
+    assert works.kubernetes.calls == ["patch_pod", "patch_pod_status"]
+    condition = works.condition
     assert (condition["status"], condition["reason"]) == ("False", "NodeRefused")
     assert re.fullmatch(r"kube-scheduler refused n1; n1 is excluded until \S+ UTC", condition["message"])
 
 
-async def test_a_bound_pod_is_told_which_job_runs_for_it() -> None:
+async def test_a_bound_pod_is_told_which_job_runs_for_it_in_whatever_version_it_is() -> None:
     works = Works()
+    works.somebody_writes()
     await works.do(RecordJobId("u1", POD, 8, 2))
     numbers = {"slurm-extender.io/job-id": "8", "slurm-extender.io/attempt": "2"}
-    named = {"metadata": {"uid": "u1", "annotations": numbers}}
-    assert works.kubernetes.calls == [("patch", named)]
+    assert works.pod["metadata"]["annotations"] == numbers
+    with pytest.raises(Conflict):
+        await works.do(RecordJobId("another", POD._replace(uid="another"), 9, 3))
 
 
 async def test_a_cause_is_a_condition_and_an_event() -> None:
     async with Works() as works:
         await works.tell(ReportWaiting("u1", POD, CAUSE, 7))
-        assert works.kubernetes.done == ["patch status", "event"]
+        assert works.kubernetes.calls == ["patch_pod_status", "create_event"]
+        assert works.condition["message"] == CAUSE.message
+        assert works.events("message") == [CAUSE.message]
 
 
 async def test_when_something_comes_next_is_told_by_the_condition_and_not_by_the_event() -> None:
     async with Works() as works:
         due = Due("it is asked again at", works.dispatcher.now() + 60)
         await works.tell(ReportWaiting("u1", POD, replace(CAUSE, dues=(due,)), None))
-        _, condition = works.kubernetes.calls[0]
         dated = rf"{CAUSE.message}; it is asked again at \d\d:\d\d:\d\d UTC"
-        assert re.fullmatch(dated, condition["status"]["conditions"][0]["message"])
-        assert works.kubernetes.messages == [CAUSE.message]
+        assert re.fullmatch(dated, works.condition["message"])
+        assert works.events("message") == [CAUSE.message]
 
 
 async def test_a_pod_that_runs_is_told_by_an_event_alone() -> None:
     async with Works() as works:
         await works.tell(ReportWaiting("u1", POD, CAUSE, 7, event_alone=True))
-        assert works.kubernetes.done == ["event"]
+        assert works.kubernetes.calls == ["create_event"]
 
 
 @pytest.mark.parametrize(
@@ -535,7 +551,7 @@ async def test_a_pod_that_runs_is_told_by_an_event_alone() -> None:
 async def test_an_event_says_what_was_being_done(reason: str, action: str) -> None:
     async with Works() as works:
         await works.tell(ReportWaiting("u1", POD, ConditionReason(reason, "because"), 7))
-        assert works.kubernetes.actions == [action]
+        assert works.events("action") == [action]
 
 
 async def test_what_nodes_have_is_read_where_a_job_is_too_large_and_once_for_many() -> None:
@@ -561,9 +577,12 @@ async def test_what_nodes_have_is_read_where_a_job_waits_that_is_too_large() -> 
 
 
 async def test_effects_wait_while_this_replica_may_not_act() -> None:
-    async with Works() as works:
-        may_act = asyncio.Event()
-        works.dispatcher._allowed = may_act.wait  # type: ignore[assignment]
+    may_act = asyncio.Event()
+
+    async def allowed() -> None:
+        await may_act.wait()
+
+    async with Works(allowed=allowed) as works:
         works.put(CancelJob("u1", 7, "p@default", "Pod deleted"))
         await asyncio.sleep(0)
         assert works.slurm.calls == []
@@ -573,64 +592,80 @@ async def test_effects_wait_while_this_replica_may_not_act() -> None:
 
 
 async def test_an_evicted_pod_is_told_why_before_it_is_deleted() -> None:
+    leaving = pod_manifest(
+        uid="u1", version="7", node="n1", deleting=True, terminationGracePeriodSeconds=9
+    )
+    leaving["metadata"]["deletionGracePeriodSeconds"] = 86_400
+    for written_to in (False, True):
+        works = Works(InMemoryKubernetes(leaving))
+        if written_to:  # it is deleted as it was told, and in no other version
+            works.kubernetes.before_next("delete_pod", works.somebody_writes)
+        with suppress(Conflict):
+            await works.do(EvictPod("u1", parse_pod(leaving, TRANSLATION), CAUSE))
+        assert works.kubernetes.calls == ["patch_pod_status", "delete_pod"]
+        assert works.condition["message"] == CAUSE.message
+        grace = works.pod["metadata"]["deletionGracePeriodSeconds"]
+        assert grace == (86_400 if written_to else 9)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_pod_that_others_keep_writing_to_is_evicted_by_its_uid_alone(refused: bool) -> None:
     works = Works()
-    leaving = pod(uid="u1", version="7", node="n1", deleting=True, terminationGracePeriodSeconds=9)
-    await works.do(EvictPod("u1", leaving._replace(deletion_grace=86_400), CAUSE))
-    assert works.kubernetes.done == ["patch status", "delete"]
-    deleted = {"uid": "u1", "resourceVersion": "8"}  # as it was told, and in no other version
-    assert works.kubernetes.calls[-1][1] == ("default", "p", deleted, 9)
-
-
-@pytest.mark.parametrize("errors", [{}, {"patch status": Conflict(409, "modified")}])
-async def test_a_pod_that_others_keep_writing_to_is_evicted_by_its_uid_alone(
-    errors: dict[str, Exception],
-) -> None:
-    works = Works(FakeKubernetes(**errors))
+    if refused:
+        works.kubernetes.outage(Conflict(409, "modified"), "patch_pod_status")
+    for call in ("patch_pod_status", "delete_pod"):
+        works.kubernetes.before_next(call, works.somebody_writes)
     await works.do(replace(EVICTION, in_any_version=True))
-    name, (*_, preconditions, _) = works.kubernetes.calls[-1]
-    assert (name, preconditions) == ("delete", {"uid": "u1"})
-    for _, patch in works.kubernetes.calls[:-1]:
-        assert patch["metadata"] == {"uid": "u1"}
+    assert works.is_gone()
 
 
-class Written(FakeKubernetes):
+async def test_a_pod_of_the_same_name_is_not_evicted_in_its_place() -> None:
+    works = Works()
+    another = replace(EVICTION, pod=POD._replace(uid="another"), in_any_version=True)
+    with pytest.raises(Conflict):
+        await works.do(another)
+    assert works.pod == MANIFESTS[0]
+
+
+class Written(InMemoryKubernetes):
     """A Pod that somebody else writes to so often that of three deletions one is in time."""
 
-    def __init__(self, attempt: str = "1", uid: str = "u1") -> None:
-        super().__init__()
-        self.version, self.tries = 100, 0
-        self.metadata = {"uid": uid, "annotations": {ATTEMPT: attempt}}
+    def __init__(self, **given: Any) -> None:
+        super().__init__(pod_manifest(**{"uid": "u1", "version": "7"} | given))
+        self.tries = 0
 
-    async def read_pod(self, _namespace: str, _name: str) -> Manifest:
-        self.version += 1
-        return {"metadata": {**self.metadata, "resourceVersion": str(self.version)}}
+    def _is_written(self, name: str) -> None:
+        version = self.read("pods", name)["metadata"]["resourceVersion"]
+        self.edit("pods", name, {"metadata": {"labels": {"version": version}}})
 
-    async def patch_pod_status(self, namespace: str, name: str, patch: Manifest) -> Manifest:
-        await super().patch_pod_status(namespace, name, patch)
-        return await self.read_pod(namespace, name)
+    async def read_pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        self._is_written(name)
+        return await super().read_pod(namespace, name)
 
-    async def delete_pod(self, namespace: str, name: str, preconditions: Manifest, grace_s: int) -> None:
+    async def delete_pod(
+        self, namespace: str, name: str, preconditions: Mapping[str, Any], grace_s: int
+    ) -> None:
         self.tries += 1
-        self.version += self.tries % 3 != 0
-        if preconditions["resourceVersion"] != str(self.version):
-            raise Conflict(409, "modified")
+        if self.tries % 3 != 0:
+            self._is_written(name)
         await super().delete_pod(namespace, name, preconditions, grace_s)
 
 
 async def test_a_pod_that_waits_and_that_others_keep_writing_to_is_read_and_deleted_as_it_is() -> None:
+    """It is told why once, in whatever version it is."""
     works = Works(Written())
     await works.do(replace(EVICTION, in_this_attempt=True))
-    assert works.kubernetes.done == ["patch status", "delete"]
-    for name, what in works.kubernetes.calls:
-        assert name == "delete" or what["metadata"] == {"uid": "u1"}
+    tries = ["read_pod", "patch_pod_status", "delete_pod"] + 2 * ["read_pod", "delete_pod"]
+    assert works.kubernetes.calls == tries
+    assert works.is_gone()
 
 
-@pytest.mark.parametrize("given", [{"attempt": "2"}, {"uid": "another"}])
-async def test_what_has_become_of_a_pod_since_it_was_seen_is_not_deleted(given: dict[str, str]) -> None:
+@pytest.mark.parametrize("given", [{"annotations": {ATTEMPT: "2"}}, {"uid": "another"}])
+async def test_what_has_become_of_a_pod_since_it_was_seen_is_not_deleted(given: dict[str, Any]) -> None:
     works = Works(Written(**given))
     with suppress(Conflict):
         await works.do(replace(EVICTION, in_this_attempt=True))
-    assert works.kubernetes.done == []
+    assert works.kubernetes.calls == ["read_pod"]
 
 
 CANCELLED = replace(EVICTION, cancelled=7)
@@ -646,22 +681,22 @@ async def test_the_event_of_an_eviction_says_who_cancelled_the_job_where_the_boo
         works.slurm.who = who
         await works.tell(CANCELLED)
         assert works.slurm.calls == [("canceller", 7)]
-        assert works.kubernetes.messages == [words]
-        assert works.kubernetes.done == ["patch status", "delete", "event"]
+        assert works.events("message") == [words]
+        assert works.kubernetes.calls == ["patch_pod_status", "delete_pod", "create_event"]
 
 
 async def test_nobody_is_looked_for_where_a_job_was_not_cancelled() -> None:
     async with Works() as works:
         await works.tell(EVICTION)
         assert works.slurm.calls == []
-        assert works.kubernetes.messages == [CAUSE.message]
+        assert works.events("message") == [CAUSE.message]
 
 
 async def test_books_that_fail_keep_no_event_from_being_made() -> None:
     async with Works() as works:
         works.slurm.error = RetryLater("slurmdbd is not reached", number=7000)
         await works.tell(CANCELLED)
-        assert works.kubernetes.messages == [CAUSE.message]
+        assert works.events("message") == [CAUSE.message]
 
 
 @pytest.mark.parametrize(
@@ -674,89 +709,103 @@ async def test_books_that_are_slow_to_answer_are_left_alone_for_a_while(
     monkeypatch.setattr(dispatcher, "_WORDS_S", 0.0 if deaf else 10.0)
     async with Works() as works:
         works.slurm.deaf, works.slurm.who = deaf, "alice"
-        await works.tell(CANCELLED)
-        await works.tell(CANCELLED)
+        for eviction in evictions(2):
+            await works.tell(replace(eviction, cancelled=7))
         assert works.slurm.calls == [("canceller", 7)]
-        assert works.kubernetes.messages == [words, CAUSE.message]
+        assert works.events("message") == [words, CAUSE.message]
 
 
 async def test_events_come_after_all_evictions_that_wait() -> None:
     async with Works() as works:
-        works.put(*(EVICTION for _ in range(9)))
+        works.put(*evictions(9))
         for _ in range(9):
             await works.outcome()
         await works.told()
-        assert works.kubernetes.done[-9:] == ["event"] * 9
+        assert works.kubernetes.calls[-9:] == ["create_event"] * 9
 
 
 async def test_events_come_after_evictions_that_are_heard_of_soon_after() -> None:
     async with Works(events_after_s=0.5) as works:
-        for _ in range(3):
-            await works.tell(EVICTION)
+        for eviction in evictions(3):
+            await works.tell(eviction)
             await asyncio.sleep(0.05)
-        assert works.kubernetes.done == ["patch status", "delete"] * 3
+        assert works.kubernetes.calls == ["patch_pod_status", "delete_pod"] * 3
         await asyncio.sleep(0.6)
-        assert works.kubernetes.done[6:] == ["event"] * 3
+        assert works.kubernetes.calls[6:] == ["create_event"] * 3
 
 
 async def test_evictions_wait_for_no_event_and_each_has_its_own() -> None:
     async with Works() as works:
-        works.kubernetes.heard.clear()
-        works.put(*(EVICTION for _ in range(5)))
+        works.kubernetes.hold("create_event")
+        works.put(*evictions(5))
         for _ in range(5):
             await works.outcome()
-        assert sorted(works.kubernetes.done) == ["delete"] * 5 + ["patch status"] * 5
-        works.kubernetes.heard.set()
+        assert all(works.is_gone(of) for of in PODS[:5])
+        assert works.events("reason") == []
+        works.kubernetes.release()
         await works.told()
-        assert works.kubernetes.done.count("event") == 5
+        assert len(works.events("reason")) == 5
 
 
 @pytest.mark.parametrize("status", [403, 422])
 async def test_an_event_that_cannot_be_made_keeps_no_pod_from_its_eviction(status: int) -> None:
-    async with Works(FakeKubernetes(event=Rejected(status, "no such Event"))) as works:
-        for _ in range(2):
-            await works.tell(EVICTION)
-        assert works.kubernetes.done == ["patch status", "delete"] * 2
+    async with Works() as works:
+        works.kubernetes.outage(Rejected(status, "no such Event"), "create_event")
+        for eviction in evictions(2):
+            await works.tell(eviction)
+        assert all(works.is_gone(of) for of in PODS[:2])
+        assert works.events("reason") == []
 
 
-async def test_an_event_that_fails_in_an_unforeseen_way_stops_nobody() -> None:
-    async with Works(FakeKubernetes(event=ValueError("not JSON"))) as works:
-        for _ in range(2 * dispatcher._CHRONICLERS):
-            await works.tell(EVICTION)
-        del works.kubernetes.errors["event"]
-        await works.tell(EVICTION)
-        assert works.kubernetes.done.count("event") == 1
+async def test_an_event_that_fails_in_an_unforeseen_way_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fails(*_: object) -> None:
+        raise ValueError("not JSON")
+
+    *those_that_fail, last = evictions(2 * dispatcher._CHRONICLERS + 1)
+    async with Works() as works:
+        monkeypatch.setattr(works.kubernetes, "create_event", fails)
+        for eviction in those_that_fail:
+            await works.tell(eviction)
+        monkeypatch.undo()
+        await works.tell(last)
+        assert len(works.events("reason")) == 1
 
 
 async def test_events_that_nobody_takes_are_dropped_with_one_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dispatcher, "_UNTOLD", 3)
+    made = dispatcher._CHRONICLERS + 3
+    *too_many, last = evictions(made + 3)
     with capture_logs() as logs:
         async with Works() as works:
-            works.kubernetes.heard.clear()
-            made = dispatcher._CHRONICLERS + 3
-            for _ in range(made + 2):
-                await works.tell(EVICTION)
-            works.kubernetes.heard.set()
+            works.kubernetes.hold("create_event")
+            for eviction in too_many:
+                await works.tell(eviction)
+            works.kubernetes.release()
             await works.told()
-            assert works.kubernetes.done.count("event") == made
-            await works.tell(EVICTION)
-            assert works.kubernetes.done.count("event") == made + 1
+            assert len(works.events("reason")) == made
+            await works.tell(last)
+            assert len(works.events("reason")) == made + 1
     assert [line["waiting"] for line in logs if line["event"].startswith("Events are dropped")] == [3]
 
 
 async def test_a_pod_that_is_gone_is_evicted() -> None:
-    works = Works(FakeKubernetes(**{"patch status": NotFound(404, "not found")}))
+    works = Works()
+    works.kubernetes.remove("pods", POD.name)
     await works.do(EVICTION)
-    assert "delete" not in works.kubernetes.done
+    assert works.kubernetes.calls == ["patch_pod_status"]
 
 
 async def test_a_conflict_is_no_eviction() -> None:
     """kube-apiserver gives up on a patch that it could not apply in five tries: it is to be repeated."""
-    works = Works(FakeKubernetes(**{"patch status": Conflict(409, "modified")}))
+    works = Works()
+    works.kubernetes.outage(Conflict(409, "modified"), "patch_pod_status")
     with pytest.raises(Conflict):
         await works.do(EVICTION)
+    assert works.pod == MANIFESTS[0]
 
 
 # At work
@@ -792,11 +841,10 @@ async def test_submissions_that_hang_hold_up_no_eviction_and_no_cancellation() -
 
 async def test_writes_that_hang_hold_up_no_eviction_and_no_cancellation() -> None:
     async with Works(workers=1) as works:
-        works.kubernetes.open.clear()
-        works.put(
-            *(WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=True) for _ in range(5)), EVICTION
-        )
-        assert await works.outcome() == Outcome(EVICTION, None)
+        works.kubernetes.hold("patch_pod")
+        _, eviction = evictions(2)
+        works.put(*(WriteAllocation("u1", POD, ALLOCATION, nominate=True) for _ in range(5)), eviction)
+        assert await works.outcome() == Outcome(eviction, None)
         works.put(CancelJob("u1", 7, "p@default", "Pod deleted"))
         assert await works.outcome() == Outcome(CancelJob("u1", 7, "p@default", "Pod deleted"), None)
 
@@ -811,14 +859,14 @@ async def test_what_is_for_people_alone_holds_up_no_submission_and_no_allocation
 
     async with Works(workers=1) as works:
         monkeypatch.setattr(works.slurm, "job", never)
-        monkeypatch.setattr(works.kubernetes, "patch_pod_status", never)
+        works.kubernetes.hold("patch_pod_status")
         reads = [ReadJob(f"u{number}", number, for_words=True) for number in range(5)]
         submission = Submit("u7", 7, SPEC, immediate=False)
         works.put(*reads, submission)
         assert await works.outcome() == Outcome(submission, None)
-        allocation = WriteAllocation("u1", POD, Allocation(7, "n1"), nominate=False)
+        allocation = WriteAllocation("u1", POD, ALLOCATION, nominate=False)
         works.put(*(ReportWaiting("u1", POD, CAUSE, 7) for _ in range(5)), allocation)
-        assert await works.outcome() == Outcome(allocation, "9")
+        assert await works.outcome() == Outcome(allocation, works.version)
 
 
 async def test_the_ledger_is_woken_when_it_wants_to_be() -> None:

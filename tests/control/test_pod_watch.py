@@ -31,12 +31,12 @@ def test_a_changed_spec_is_read_whatever_its_generation() -> None:
     """A kube-apiserver before 1.33 does not number them, and keeps what the author wrote."""
     watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), PolicyKeeper(None, "open"))
     versions = version(None, cpu="1"), version(None, cpu="2"), version(7, cpu="3"), version(7, cpu="4")
-    assert [watch._parse(one).request.job.cpus for one in versions] == [1, 2, 3, 4]
+    assert [watch.parse(one).request.job.cpus for one in versions] == [1, 2, 3, 4]
 
 
 def test_what_a_pod_asks_for_is_not_read_again_while_its_spec_is_the_same() -> None:
     watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), PolicyKeeper(None, "open"))
-    first, later = watch._parse(version(1)), watch._parse(version(2, phase="Running"))
+    first, later = watch.parse(version(1)), watch.parse(version(2, phase="Running"))
     assert later.request is first.request
 
 
@@ -44,7 +44,7 @@ def test_what_a_pod_asks_for_is_not_read_again_when_it_is_placed() -> None:
     """Its gate is lifted, and then it is bound: both change its spec."""
     watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), PolicyKeeper(None, "open"))
     versions = version(1), version(2, gates=()), version(2, gates=(), node="node-1")
-    first, *later = [watch._parse(one) for one in versions]
+    first, *later = [watch.parse(one) for one in versions]
     assert [(pod.gated, pod.node) for pod in (first, *later)] == [
         (True, None),
         (False, None),
@@ -57,7 +57,7 @@ def test_a_changed_annotation_is_read() -> None:
     watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), PolicyKeeper(None, "open"))
     for comment in ("first", "second"):
         annotated = version(1, annotations={PREFIX + "comment": comment})
-        assert watch._parse(annotated).request.job.comment == comment
+        assert watch.parse(annotated).request.job.comment == comment
 
 
 def test_a_pod_is_read_again_when_slurm_tells_another_kill_wait() -> None:
@@ -73,7 +73,7 @@ def test_a_pod_is_read_again_when_slurm_tells_another_kill_wait() -> None:
         InMemoryKubernetes(), lambda: next(translations), Health(), PolicyKeeper(None, "open")
     )
     slow = version(1, terminationGracePeriodSeconds=40)
-    assert [bool(watch._parse(slow).request.problems) for _ in range(3)] == [True, False, False]
+    assert [bool(watch.parse(slow).request.problems) for _ in range(3)] == [True, False, False]
 
 
 # Scope
@@ -145,7 +145,7 @@ class Watched:
         """Returns what is wrong with a version of a Pod, of the same generation each."""
         manifest = pod_manifest(**given)
         manifest["metadata"]["generation"] = 1
-        return self.watch._parse(manifest).request.problems
+        return self.watch.parse(manifest).request.problems
 
     def write(self, text: str) -> None:
         self._file.write_text(text)
@@ -154,8 +154,9 @@ class Watched:
 
     async def change(self, text: str) -> dict[str, int | None]:
         """Returns the owners of the Pods that the dispatcher hears of."""
-        following = asyncio.ensure_future(self.watch._follow_policy(cast(Dispatcher, self.heard)))
-        await asyncio.sleep(0)
+        await self.watch.list()
+        following = asyncio.ensure_future(self.watch.run(cast(Dispatcher, self.heard)))
+        await asyncio.sleep(0.01)
         self.write(text)
         await asyncio.sleep(0.01)
         following.cancel()

@@ -73,7 +73,7 @@ class People:
         self.begin()
         kubeconfig = yaml.safe_load(self.cluster.kubeconfig.read_text())
         ca = kubeconfig["clusters"][0]["cluster"]["certificate-authority"]
-        self._api = httpx.Client(
+        self.api = httpx.Client(
             base_url=f"{self.cluster.api_server_url}/api/v1/namespaces/{self.namespace}",
             headers={"Authorization": f"Bearer {kubeconfig['users'][0]['user']['token']}"},
             verify=ssl.create_default_context(cafile=ca),
@@ -82,11 +82,11 @@ class People:
 
     def begin(self) -> None:
         """Gives Pods other names from now on, each test anew: kwok's last word to one goes by name."""
-        self._round = next(_ROUNDS)
+        self.round = next(_ROUNDS)
 
     def full(self, name: str) -> str:
         """A Pod's whole name."""
-        return f"{name}-{self._round}"
+        return f"{name}-{self.round}"
 
     def job_name(self, name: str) -> str:
         """What squeue calls the job of a Pod."""
@@ -98,7 +98,7 @@ class People:
         """Creates a Pod; see `pod` for what may be given."""
         manifest = pod(self.full(name), **given)
         manifest["metadata"]["namespace"] = self.namespace
-        return dict(self._api.post("/pods", json=manifest).raise_for_status().json())
+        return dict(self.api.post("/pods", json=manifest).raise_for_status().json())
 
     def apply(self, manifest: Manifest, *options: str) -> CompletedProcess[str]:
         manifest["metadata"]["name"] = self.full(manifest["metadata"]["name"])
@@ -110,10 +110,10 @@ class People:
         return subprocess.run(kubectl, input=stdin, text=True, capture_output=True, check=False)
 
     def delete(self, name: str) -> None:
-        self._api.delete(f"/pods/{self.full(name)}").raise_for_status()
+        self.api.delete(f"/pods/{self.full(name)}").raise_for_status()
 
     def pods(self) -> dict[str, Manifest]:
-        listed = self._api.get("/pods").raise_for_status().json()
+        listed = self.api.get("/pods").raise_for_status().json()
         return {item["metadata"]["name"]: item for item in listed["items"]}
 
     def see(self, name: str) -> Manifest | None:
@@ -139,7 +139,7 @@ class People:
 
     def events(self, name: str) -> dict[str, str]:
         """The reasons and messages of the Events about a Pod."""
-        listed = self._api.get(
+        listed = self.api.get(
             "/events", params={"fieldSelector": f"involvedObject.name={self.full(name)}"}
         )
         return {e["reason"]: e["message"] for e in listed.raise_for_status().json()["items"]}
@@ -201,7 +201,7 @@ class People:
 
     def kubernetes(self) -> tuple[int, int]:
         """kube-apiserver's version, major and minor: what an older one lacks is tested to be lacking."""
-        told = self._api.get(f"{self.cluster.api_server_url}/version").raise_for_status().json()
+        told = self.api.get(f"{self.cluster.api_server_url}/version").raise_for_status().json()
         return int(told["major"]), int(told["minor"].rstrip("+"))
 
     def ready(self) -> tuple[int, Manifest]:
@@ -218,7 +218,7 @@ class People:
 
     def clean_up(self) -> None:
         """Without kubectl: there are many tests, and it takes longer to start than to be answered."""
-        self._api.delete("/pods", params={"gracePeriodSeconds": 1}).raise_for_status()
+        self.api.delete("/pods", params={"gracePeriodSeconds": 1}).raise_for_status()
         self.cluster.run_slurm("scancel", "-u", "alice")
         eventually(lambda: not self.pods(), "no Pods left", 30)
         eventually(self._no_jobs_are_left, "no jobs left", 30)
@@ -233,7 +233,7 @@ class People:
         return not native and not any(name.endswith(job_name(self.namespace, "")) for name in queue)
 
     def close(self) -> None:
-        self._api.close()
+        self.api.close()
 
 
 def pod(

@@ -74,7 +74,7 @@ def bind_by_hand(people: People, name: str, node: str) -> None:
         "metadata": {"name": people.full(name)},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
-    people._api.post(f"/pods/{people.full(name)}/binding", json=binding).raise_for_status()
+    people.api.post(f"/pods/{people.full(name)}/binding", json=binding).raise_for_status()
 
 
 def test_a_cluster_at_work_gives_no_differences(people: People) -> None:

@@ -60,7 +60,7 @@ class Side(People):
 
     def named_as(self, other: Side) -> None:
         """Its Pods have the names that the other's have."""
-        self._round = other._round
+        self.round = other.round
 
     def jobs(self) -> list[QueuedJob]:
         shown = self.cluster.run_slurm("squeue", "-h", "-O", "JobID:20,admin_comment:200").stdout

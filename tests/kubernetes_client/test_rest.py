@@ -25,10 +25,15 @@ POD = "/api/v1/namespaces/default/pods/p"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+def client_of(url: str) -> KubernetesRest:
+    return KubernetesRest(client.ApiClient(client.Configuration(host=url)))
+
+
 class ApiServer:
     """Answers every request in the one way that a test wants, and remembers the last one."""
 
     api: KubernetesRest
+    url: str
 
     def __init__(self) -> None:
         self.request: web.Request | None = None
@@ -62,8 +67,8 @@ async def _listening() -> AsyncIterator[ApiServer]:
     application, fake = web.Application(), ApiServer()
     application.router.add_route("*", r"/{path:[\s\S]*}", fake.handle)
     async with TestServer(application) as listening:
-        base = str(listening.make_url("")).rstrip("/")
-        fake.api = KubernetesRest(client.ApiClient(client.Configuration(host=base)))
+        fake.url = str(listening.make_url("")).rstrip("/")
+        fake.api = client_of(fake.url)
         yield fake
         await fake.api.aclose()
 
@@ -216,10 +221,10 @@ async def test_a_connection_that_the_server_had_closed_is_no_failure(server: Api
 async def test_a_token_that_cannot_be_read_is_trouble_for_a_while(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails() -> None:
+    async def fails(_: client.Configuration) -> None:
         raise OSError(24, "too many open files")
 
-    monkeypatch.setattr(server.api._configuration, "auth_settings", fails)
+    monkeypatch.setattr(client.Configuration, "auth_settings", fails)
     for ask in (server.api.read_pod("default", "p"), server.api.list("pods", None)):
         with pytest.raises(Unavailable, match="too many open files"):
             await ask
@@ -328,7 +333,7 @@ async def test_an_answer_that_is_no_json_is_unavailable(server: ApiServer, call:
 
 
 async def test_a_server_that_is_not_there_is_unavailable(server: ApiServer) -> None:
-    api = KubernetesRest(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+    api = client_of("http://127.0.0.1:1")
     with pytest.raises(Unavailable, match="does not answer"):
         await api.read_pod("default", "p")
     await api.aclose()
@@ -344,10 +349,12 @@ async def test_a_server_that_never_answers_is_unavailable(
         return web.Response()
 
     server.answer = answer
-    monkeypatch.setattr(server.api._pool, "_timeout_s", 0.05)
+    monkeypatch.setattr("kubernetes_client.rest._TIMEOUT_S", 0.05)
+    api = client_of(server.url)
     with pytest.raises(Unavailable):
-        await server.api.read_pod("default", "p")
+        await api.read_pod("default", "p")
     release.set()
+    await api.aclose()
 
 
 # Watches

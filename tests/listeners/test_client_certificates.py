@@ -68,8 +68,8 @@ class Program:
         extender = Extender(Replica(settings, kubernetes, slurm, PolicyKeeper(None, "open")))
         self.server = extender.servers()[number]
         self.server.config.port = 0
-        assert extender._certificate is not None
-        self.certificate = extender._certificate
+        assert extender.certificate is not None
+        self.certificate = extender.certificate
         self.health = extender.replica.health
         self.extender = extender
 

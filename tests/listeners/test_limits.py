@@ -94,6 +94,9 @@ class Peer:
     def sends(self, *pieces: bytes) -> None:
         self._writer.write(b"".join(pieces))
 
+    def reads_no_more(self) -> None:
+        cast(asyncio.Transport, self._writer.transport).pause_reading()
+
     async def pours(self, piece: bytes, times: int) -> None:
         """Sends a piece again and again, as long as anybody reads."""
         with suppress(ConnectionError):
@@ -421,7 +424,7 @@ async def test_so_has_the_next_one_on_its_connection() -> None:
 async def test_a_reply_that_nobody_reads_is_given_up() -> None:
     async with site() as there:
         peer = await there.opens()
-        peer._reader._transport.pause_reading()  # type: ignore[attr-defined]
+        peer.reads_no_more()
         peer.sends(head("/large", length=0))
         await until(lambda: there.refused == ["too slow"])
 

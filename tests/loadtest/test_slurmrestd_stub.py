@@ -105,7 +105,7 @@ async def test_an_answer_takes_its_time() -> None:
     loop = asyncio.get_running_loop()
     async with serving(slurm(), Delays(slowness=100.0)) as url:
         client = SlurmRest(url, StaticToken(ROOTS_TOKEN))
-        client._capabilities = slurm().capabilities
+        await client.connect()
         began = loop.time()
         await client.cancel(7)
         assert loop.time() - began >= 0.079  # a hundred times 0.79 ms

@@ -31,7 +31,7 @@ async def pool_of(served: Peer, **how: Any) -> AsyncIterator[Pool]:
 
 
 async def ask(pool: Pool, what: str = "a") -> str:
-    _, body = await pool.exchange(pool._endpoint.request("GET", f"/{what}", {}, None))
+    _, body = await pool.exchange(pool.endpoint.request("GET", f"/{what}", {}, None))
     return body.decode()
 
 
@@ -67,7 +67,7 @@ async def test_one_too_many_is_told_so() -> None:
     async with peer(slow, FINE) as served, pool_of(served) as pool:
         first = asyncio.create_task(ask(pool))
         await served.until_open(1)
-        pool._timeout_s = 0.02
+        pool.timeout_s = 0.02
         with pytest.raises(Busy, match=r"busy for 0\.02 s"):
             await ask(pool)
         gate.set()

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import pytest
 import uvloop
 
+from service.http_pool import Pool
 from slurm_client.errors import (
     BadToken,
     InvalidRequest,
@@ -172,14 +173,22 @@ async def test_no_reply_in_time_leaves_the_outcome_unknown() -> None:
             await slurm.submit(spec(), 7)
 
 
-async def test_connections_are_bounded_and_one_too_many_is_asked_to_retry() -> None:
-    gate = asyncio.Event()
+async def test_connections_are_bounded_and_one_too_many_is_asked_to_retry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate, pools = asyncio.Event(), list[Pool]()
+
+    def pool(*given: Any, **options: Any) -> Pool:
+        pools.append(Pool(*given, **options))
+        return pools[-1]
+
+    monkeypatch.setattr("slurm_client.http.Pool", pool)
     slow = Act(reply(200, {"jobs": []}), after=gate)
     async with peer([slow] * 2) as served, client_of(served, concurrency=2) as slurm:
         await slurm.connect()
         calls = [asyncio.create_task(slurm.states([1])) for _ in range(2)]
         await served.until_open(2)
-        slurm._connections._pool._timeout_s = 0.05
+        pools[0].timeout_s = 0.05
         with pytest.raises(RetryLater, match="busy"):
             await slurm.states([1])
         gate.set()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slurm_client import hostlist
 from slurm_client.errors import JobIdTaken, NoRoomNow, OutcomeUnknown, Unreachable
 from slurm_client.in_memory import DEFAULTS, InMemorySlurm, features, node, partition
 from slurm_client.in_memory.gres import Pools
@@ -288,6 +290,12 @@ async def _step(slurm: InMemorySlurm, clock: Clock, action: str, job_id: int, co
             clock.pass_(count * 0.3)
 
 
+def _indices(gres: str) -> list[str]:
+    """Of "gpu:h100:3(IDX:0,2-3)"."""
+    found = re.findall(r"IDX:([\d,-]+)", gres)
+    return [index for each in found for index in hostlist.expand(f"[{each}]")]
+
+
 async def _check_books(slurm: InMemorySlurm) -> None:
     """Each node's use is the sum of its running jobs', with no device twice."""
     jobs = [await slurm.job(job_id) for job_id in await slurm.all_states()]
@@ -295,14 +303,7 @@ async def _check_books(slurm: InMemorySlurm) -> None:
     for one in await slurm.nodes():
         here = [job for job in running if one.name in job.nodes]
         assert one.cpus_allocated == sum(job.cpus_per_node or 0 for job in here)
-        records = [slurm._controller.jobs.get(job.id) for job in here]
-        devices = [
-            index
-            for record in records
-            if record
-            for slot in record.slots
-            for held in slot.devices
-            for index in held.indices
-        ]
+        gres = [dict(zip(job.nodes, job.gres, strict=False)).get(one.name, "") for job in here]
+        devices = [index for text in gres for index in _indices(text)]
         assert len(devices) == len(set(devices))
         assert one.gres_used == f"gpu:h100:{len(devices)}"

@@ -41,7 +41,7 @@ class Seen(InMemoryKubernetes):
 
     async def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> Mapping[str, Any]:
         patched = await super().patch_pod(namespace, name, patch)
-        self._world.occupancy._take(patched)
+        self._world.occupancy.pod_seen(patched)
         return patched
 
 
@@ -70,12 +70,12 @@ class World:
     def add(self, name: str, cpu: str = "1") -> None:
         pod = pod_manifest(name, cpu=cpu, gates=(), node="n1", schedulerName="default-scheduler")
         self.kubernetes.put("pods", pod)
-        self.occupancy._take(pod)
+        self.occupancy.pod_seen(pod)
 
     def remove(self, name: str) -> None:
         uid = self.kubernetes.read("pods", name)["metadata"]["uid"]
         self.kubernetes.remove("pods", name)
-        self.occupancy._leave(uid)
+        self.occupancy.pod_gone(uid)
 
     def noted(self, name: str) -> bool:
         return ADOPTED in (self.kubernetes.read("pods", name)["metadata"].get("annotations") or {})

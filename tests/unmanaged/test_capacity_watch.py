@@ -111,7 +111,7 @@ async def full(world: World) -> list[int]:
 async def test_slurm_is_asked_once_and_then_no_more_until_an_unmanaged_pod_is_there() -> None:
     world = World()
     async with world.running():
-        await world.until(lambda: not world.view._asked.is_set())
+        await world.until(lambda: world.view.stale)
         assert world.slurm.readings == 1
         assert world.ask() == {}
         await world.several_readings()
@@ -146,7 +146,7 @@ async def test_slurm_is_asked_no_more_once_nobody_asks_or_waits(monkeypatch: pyt
         await asyncio.sleep(0.1)
         before = world.slurm.readings
         await world.several_readings()  # beyond _IDLE_S, for the Pod that waits
-        await world.until(lambda: not world.view._asked.is_set())
+        await world.until(lambda: world.view.stale)
         before = world.slurm.readings
         await asyncio.sleep(0.1)
         assert world.slurm.readings <= before + 1
@@ -161,7 +161,7 @@ async def test_an_outage_is_over_though_nobody_asks_any_more(monkeypatch: pytest
         await world.several_readings()
         world.slurm.outage(None)
         await world.until(lambda: world.health.parts() == {"Slurm": False})
-        await world.until(lambda: not world.view._asked.is_set())
+        await world.until(lambda: world.view.stale)
 
 
 async def test_nobody_is_preempted_by_what_was_read_when_somebody_last_asked(
@@ -172,9 +172,9 @@ async def test_nobody_is_preempted_by_what_was_read_when_somebody_last_asked(
     victims = {"n1": ["uid-low"]}
     async with world.running():
         assert await world.view.open_without(unmanaged("u", cpu="8"), victims) == []
-        await world.until(lambda: world.view.known and not world.view._asked.is_set())
+        await world.until(lambda: world.view.known and world.view.stale)
         assert await world.view.open_without(unmanaged("u", cpu="8"), victims) == ["n1"]
-        await world.until(lambda: not world.view._asked.is_set())
+        await world.until(lambda: world.view.stale)
         await full(world)
         assert await world.view.open_without(unmanaged("u", cpu="8"), victims) == []
 

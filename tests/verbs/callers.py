@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +17,7 @@ import httpx
 
 from extender.app import Extender
 from extender.cluster.view import ClusterView
+from extender.leader.leader import Leader
 from extender.leader.replica import Replica
 from extender.placement.ledger import Ledger
 from extender.placement.member import Member
@@ -59,6 +59,8 @@ class FakeSlurm:
         self.all_nodes = tuple(nodes)
         self.calls = [] if calls is None else calls
         self.error: SlurmError | None = None
+        self.silent = False
+        """Its nodes are never told."""
 
     async def job(self, job_id: int) -> Job | None:
         self.calls.append("read job")
@@ -68,6 +70,8 @@ class FakeSlurm:
 
     async def nodes(self) -> tuple[Node, ...]:
         self.calls.append("read nodes")
+        if self.silent:
+            await asyncio.Event().wait()
         if self.error is not None:
             raise self.error
         await asyncio.sleep(0)
@@ -86,6 +90,15 @@ class FakeSlurm:
         if self.error is not None:
             raise self.error
         return {job_id: self.jobs[job_id].state for job_id in ids if job_id in self.jobs}
+
+
+class _Led(Leader):
+    """Leads as soon as it is given what it knows."""
+
+    known: Ledger | None = None
+
+    def ledger(self) -> Ledger | None:
+        return self.known
 
 
 class Listeners:
@@ -113,11 +126,13 @@ class Listeners:
             PolicyKeeper(settings.policy_file, settings.policy or "restricted"),
         )
         extender = Extender(replica)
+        extender.leader = self._leader = _Led(replica)
         extender.replica.cluster.view = view or ClusterView()
         self.health = extender.replica.health
         self._extender = extender
+        self._refusals: list[Any] = []
         self.occupancy = extender.replica.capacity
-        self.occupancy._pods_known = True  # none is bound yet
+        self.occupancy.pods_listed(())  # none is bound yet
         by_port = {server.config.port: server.config.app for server in extender.servers()}
         self._scheduler = _client(by_port[settings.scheduler_port])
         self._admission = _client(by_port[settings.admission_port])
@@ -128,13 +143,15 @@ class Listeners:
     @property
     def refusals(self) -> list[Any]:
         """What the Pods are about to be told of refused Nodes."""
-        return list(self._extender.replica.feasible_nodes._told._queue)  # type: ignore[attr-defined]
+        told = self._extender.replica.feasible_nodes.told
+        while not told.empty():
+            self._refusals.append(told.get_nowait())
+        return self._refusals
 
     def leads(
         self, allocated: Mapping[str, Placeholder], *, holding: Sequence[Placeholder] = ()
     ) -> None:
         """This replica leads, has seen these Pods with their allocations, and those on every Node."""
-        self._extender.replica.lease._held_until = inf
 
         def member(uid: str) -> tuple[Placeholder, Member] | None:
             return (allocated[uid], allocated[uid].members[0]) if uid in allocated else None
@@ -142,7 +159,7 @@ class Listeners:
         ledger = SimpleNamespace(
             allocated=member, record_of=allocated.get, holding=lambda _node: tuple(holding)
         )
-        self._extender.leader._ledger = cast(Ledger, ledger)
+        self._leader.known = cast(Ledger, ledger)
 
     def slurm_tells_kill_wait(self, seconds: int) -> None:
         """As read from Slurm when it was last asked."""

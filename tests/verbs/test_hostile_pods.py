@@ -337,7 +337,7 @@ def test_what_the_watch_reads_holds_up_nobody(annotations: str, spec: str) -> No
 
     def read() -> None:
         watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), PolicyKeeper(None, "open"))
-        watch._parse(orjson.loads(line))
+        watch.parse(orjson.loads(line))
 
     assert least(read, SOON_S) < SOON_S
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from extender.unmanaged.capacity_watch import FULL
 from slurm_client.errors import Unreachable
 from slurm_client.model import Node
 from tests.builders import Manifest, pod_manifest
-from tests.verbs.callers import FakeSlurm, Listeners, body
+from tests.verbs.callers import Listeners, body
 from tests.verbs.test_unmanaged_pods import DAEMON_SET, DOWN, Cluster, machine, unmanaged
 from wellknown.names import ADOPTED, JOB_ID, NODE
 
@@ -36,7 +35,7 @@ async def scene(*bound: Manifest, nodes: Sequence[Node] = (), **given: Any) -> C
     """Pods on Nodes, and Slurm's nodes: n1 with 8 CPUs unless others are given."""
     cluster = await Cluster(nodes=tuple(nodes) or (machine("n1"),), **given).known()
     for manifest in bound:
-        cluster.listeners.occupancy._take(manifest)
+        cluster.listeners.occupancy.pod_seen(manifest)
     return cluster
 
 
@@ -106,7 +105,7 @@ async def test_no_pod_of_ours_is_preempted_for_others_not_even_for_critical_ones
 
 async def test_a_pod_of_which_nothing_is_known_is_not_preempted() -> None:
     cluster = await scene(adopted_pod("gone"))
-    cluster.listeners.occupancy._leave("gone")
+    cluster.listeners.occupancy.pod_gone("gone")
     assert await preempt(cluster, unmanaged(), n1=proposal("gone")) == {}
 
 
@@ -133,7 +132,7 @@ async def test_pods_that_run_whatever_slurm_does_need_no_room_of_it(by: str) -> 
     if by == "owner":
         asks["metadata"]["ownerReferences"] = DAEMON_SET
     cluster = Cluster()  # nothing is known of Slurm
-    cluster.listeners.occupancy._take(adopted_pod("low"))
+    cluster.listeners.occupancy.pod_seen(adopted_pod("low"))
     assert await preempt(cluster, asks, n1=proposal("low")) == {"n1": proposal("low")}
     assert cluster.slurm.calls == []
 
@@ -172,17 +171,11 @@ async def test_what_is_known_is_not_read_again() -> None:
 @pytest.mark.parametrize("cpus", [0, 8])
 async def test_where_nobody_has_asked_for_long_slurms_nodes_are_read_first(cpus: int) -> None:
     cluster = await scene(adopted_pod("low"))
-    cluster.listeners.occupancy._stale = True
+    cluster.listeners.occupancy.stale = True
     cluster.slurm.all_nodes = (machine("n1", cpus=cpus),)
     answer = await preempt(cluster, unmanaged(priority=9), n1=proposal("low"))
     assert answer == ({} if cpus else {"n1": proposal("low")})
     assert cluster.slurm.calls[-1] == "read nodes"
-
-
-class Silent(FakeSlurm):
-    async def nodes(self) -> tuple[Node, ...]:
-        await asyncio.Event().wait()
-        return ()
 
 
 @pytest.mark.parametrize("trouble", ["fails", "is silent"])
@@ -191,10 +184,8 @@ async def test_where_they_cannot_be_read_then_nobody_is_preempted_there(
 ) -> None:
     monkeypatch.setattr(capacity_watch, "_PATIENCE_S", 0.01)
     cluster = await scene(adopted_pod("low"))
-    occupancy = cluster.listeners.occupancy
-    occupancy._stale, cluster.slurm.error = True, DOWN
-    if trouble == "is silent":
-        occupancy._slurm = Silent()  # type: ignore[assignment]
+    cluster.listeners.occupancy.stale = True
+    cluster.slurm.error, cluster.slurm.silent = DOWN, trouble == "is silent"
     proposed = {"n1": proposal("low"), "elsewhere": proposal("any")}
     answer = await preempt(cluster, unmanaged(priority=9), **proposed)
     assert answer == {"elsewhere": proposal("any")}
@@ -212,11 +203,11 @@ async def test_the_node_for_which_others_were_evicted_is_not_closed_because_they
     asks["status"] = {"nominatedNodeName": "n1"}
     assert (await cluster.filter(asks, "n1"))["FailedAndUnresolvableNodes"] == {"n1": FULL}
     low["metadata"]["deletionTimestamp"] = "2026-11-24T00:00:00Z"
-    cluster.listeners.occupancy._take(low)
+    cluster.listeners.occupancy.pod_seen(low)
     assert (await cluster.filter(asks, "n1"))["NodeNames"] == ["n1"]
     others = unmanaged(cpu="8")
     assert (await cluster.filter(others, "n1"))["FailedAndUnresolvableNodes"] == {"n1": FULL}
-    cluster.listeners.occupancy._take(adopted_pod("stays", cpu="1"))
+    cluster.listeners.occupancy.pod_seen(adopted_pod("stays", cpu="1"))
     assert (await cluster.filter(asks, "n1"))["FailedAndUnresolvableNodes"] == {"n1": FULL}
 
 

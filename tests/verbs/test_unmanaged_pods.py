@@ -15,7 +15,6 @@ from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.request.pod import parse_pod
 from extender.request.translation import TranslationConfig
-from extender.unmanaged.capacity import Amounts
 from extender.unmanaged.capacity_watch import FULL, LEAVING, TAKEN, UNKNOWN
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import node
@@ -125,8 +124,8 @@ async def test_where_unmanaged_pods_are_ignored_they_may_go_anywhere() -> None:
 async def test_the_verdict_is_cheap(names: int, within_ms: float) -> None:
     """Measured were 0.05 and 1.4 ms."""
     every = [f"node-{number}" for number in range(names)]
-    occupancy = Cluster(nodes=tuple(machine(name, cpus=7) for name in every)).listeners.occupancy
-    occupancy._view = lambda: view(*map(kube_node, every))
+    slurm = FakeSlurm(nodes=tuple(machine(name, cpus=7) for name in every))
+    occupancy = Listeners(slurm=slurm, view=view(*map(kube_node, every))).occupancy
     await occupancy.read()
     took = []
     for _ in range(15):
@@ -405,8 +404,8 @@ async def test_what_slurm_granted_is_bound_beside_guests_that_it_counts(state: s
     """8 of 8 CPUs are allocated: the guest's 5, the placeholder's 2 and a native job's."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), unmanaged_pods="adopt")
     adopted(await cluster.known(), state)
-    cluster.listeners.occupancy._take(cluster.kubernetes.read("pods", "guest"))
-    cluster.listeners.occupancy._occupancy.pod_seen("another", "n1", Amounts(1))
+    cluster.listeners.occupancy.pod_seen(cluster.kubernetes.read("pods", "guest"))
+    cluster.listeners.occupancy.pod_seen(unmanaged("another", cpu="1", node="n1"))
     assert await cluster.bind(ours(cluster), "n1") == answer
 
 
@@ -424,7 +423,7 @@ async def test_a_guest_that_came_a_moment_ago_may_be_counted_already(
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
     adopted_pod["status"] = {"conditions": [scheduled]}
     cluster.kubernetes.put("pods", adopted_pod)
-    (await cluster.known()).listeners.occupancy._take(adopted_pod)
+    (await cluster.known()).listeners.occupancy.pod_seen(adopted_pod)
     assert await cluster.bind(ours(cluster), "n1") == answer
 
 
@@ -446,10 +445,10 @@ async def test_filter_leaves_guests_that_slurm_counts_to_slurm() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=5),), unmanaged_pods="adopt").known()
     occupancy, asks = cluster.listeners.occupancy, unmanaged(cpu="3")
     adopted_pod = unmanaged("guest", cpu="5", node="n1")
-    occupancy._take(adopted_pod)
+    occupancy.pod_seen(adopted_pod)
     assert (await cluster.filter(asks, "n1"))["NodeNames"] == []
     adopted_pod["metadata"]["annotations"] = {ADOPTED: "77"}
-    occupancy._take(adopted_pod)
+    occupancy.pod_seen(adopted_pod)
     assert (await cluster.filter(asks, "n1"))["NodeNames"] == ["n1"]
     assert not occupancy.may_have_adopted_pods("n1")
 
@@ -461,9 +460,9 @@ async def test_who_will_have_a_job_needs_room_for_what_slurm_counts() -> None:
     for name in ("d", "e"):
         daemon = unmanaged(name, cpu="500m", node="n1")
         daemon["metadata"]["ownerReferences"] = DAEMON_SET
-        occupancy._take(daemon)
+        occupancy.pod_seen(daemon)
     assert (await cluster.filter(unmanaged(cpu="500m"), "n1"))["NodeNames"] == ["n1"]
-    occupancy._take(unmanaged("a", cpu="500m", node="n1"))
+    occupancy.pod_seen(unmanaged("a", cpu="500m", node="n1"))
     assert (await cluster.filter(unmanaged(cpu="500m"), "n1"))["NodeNames"] == []
 
 

@@ -1,0 +1,49 @@
+"""Tests use what a class offers: its private attributes are its own."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from deploy.local.layout import CHECKOUT
+
+STILL_THERE = {
+    "tests/cluster/test_node_index.py": 3,
+    "tests/listeners/test_limits.py": 9,
+    "tests/placement/test_kept_back.py": 1,
+    "tests/placement/test_ledger_refusals.py": 3,
+    "tests/placement/test_ranking.py": 1,
+    "tests/placement/test_retries.py": 6,
+    "tests/placement/test_submit_queue.py": 7,
+    "tests/side_by_side.py": 1,
+    "tests/slurm_client/test_what_is_admitted.py": 1,
+}
+"""How many each file has left: most look for what is kept of what is gone. No more may come."""
+OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}
+
+
+def modules_of(tree: ast.Module) -> set[str]:
+    """The names by which a file may know modules: what it imports."""
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    return {alias.asname or alias.name.partition(".")[0] for each in imports for alias in each.names}
+
+
+def pokes(file: Path) -> list[str]:
+    """The private attributes of others that a test file uses; a module's own helpers are none."""
+    tree = ast.parse(file.read_text())
+    own = {"self", "cls"} | modules_of(tree)
+    return [
+        f"{node.attr}, line {node.lineno}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and node.attr not in OF_NAMED_TUPLES
+        and not (isinstance(node.value, ast.Name) and node.value.id in own)
+        and ast.unparse(node.value) != "super()"
+    ]
+
+
+def test_tests_leave_private_attributes_alone() -> None:
+    found = {str(file.relative_to(CHECKOUT)): pokes(file) for file in (CHECKOUT / "tests").rglob("*.py")}
+    assert {name: at for name, at in found.items() if len(at) > STILL_THERE.get(name, 0)} == {}
