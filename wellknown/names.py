@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 DOMAIN = "slurm-extender.io/"
 GATE = DOMAIN + "placeholder"
 ATTEMPT = DOMAIN + "attempt"
@@ -19,9 +21,61 @@ ELSEWHERE = "Slurm allocated another Node to this Pod"
 """What it says of every other Node once there is an allocation."""
 CONDITION = DOMAIN + "Placeholder"
 """The Pod condition that says where its placeholder stands."""
-HELD_BACK = "EvictionHeldBack"
-"""The condition's reason while the breaker holds back the deletion of a Pod whose job has ended."""
 SLURM_OUT_OF_SERVICE = DOMAIN + "SlurmOutOfService"
 """The Node condition that says whether Slurm starts jobs there."""
 OUT_OF_SERVICE = DOMAIN + "out-of-service"
 """The key of the taint that keeps Pods from a Node while Slurm starts no jobs there."""
+
+
+class Reason(StrEnum):
+    """The reasons of a Pod's condition (CONDITION) and of Events about a Pod: docs/waiting.md and
+    docs/endings.md explain each. While its job waits in Slurm a Pod has Slurm's own reason instead."""
+
+    WAITING_FOR_SUBMIT_SLOT = "WaitingForSubmitSlot"
+    SCHEDULING_GATED = "SchedulingGated"
+    CLAIM_NOT_READY = "ClaimNotReady"
+    NOT_BINDABLE = "NotBindable"
+    NO_ELIGIBLE_NODE = "NoEligibleNode"
+    NODE_REFUSED = "NodeRefused"
+    NODE_UNKNOWN = "NodeUnknown"
+    NOT_BOUND = "NotBound"
+    CHANGED = "Changed"
+    PARTITION_CLOSED = "PartitionClosed"
+    SLURM_BUSY = "SlurmBusy"
+    SLURM_UNAVAILABLE = "SlurmUnavailable"
+    SLURM_NEEDS_OPERATOR = "SlurmNeedsOperator"
+    SLURM_REFUSES = "SlurmRefuses"
+    KUBERNETES_UNAVAILABLE = "KubernetesUnavailable"
+    KUBERNETES_NEEDS_OPERATOR = "KubernetesNeedsOperator"
+    EXTENDER_UNAVAILABLE = "ExtenderUnavailable"
+    REFUSED = "Refused"
+    ALLOCATED = "Allocated"
+    GRANTED = "Granted"
+    POD_ENDED = "PodEnded"
+    EVICTION_THROTTLED = "EvictionThrottled"
+    SLURM_JOB_CANCELLED = "SlurmJobCancelled"
+    SLURM_JOB_PREEMPTED = "SlurmJobPreempted"
+    SLURM_JOB_TIMEOUT = "SlurmJobTimeout"
+    SLURM_JOB_DEADLINE = "SlurmJobDeadline"
+    SLURM_JOB_COMPLETED = "SlurmJobCompleted"
+    SLURM_JOB_SUSPENDED = "SlurmJobSuspended"
+    SLURM_JOB_REQUEUED = "SlurmJobRequeued"
+    SLURM_JOB_ENDED = "SlurmJobEnded"
+    SLURM_JOB_LOST = "SlurmJobLost"
+    SLURM_JOB_CHANGED = "SlurmJobChanged"
+    SLURM_JOB_UNSIGNED = "SlurmJobUnsigned"
+    WRONG_OWNER = "WrongOwner"
+    SLURM_NODE_FAILED = "SlurmNodeFailed"
+    SLURM_NODE_UNNAMED = "SlurmNodeUnnamed"
+    SLURM_NODE_CHANGED = "SlurmNodeChanged"
+
+
+class NodeReason(StrEnum):
+    """The reasons of a Node's condition SLURM_OUT_OF_SERVICE; README.md explains them."""
+
+    IN_SERVICE = "InService"
+    RESUMING = "Resuming"
+    RESUMED_BY_HAND = "ResumedByHand"
+    DRAINED_FOR_KUBERNETES = "DrainedForKubernetes"
+    DRAINED_IN_SLURM = "DrainedInSlurm"
+    DOWN_IN_SLURM = "DownInSlurm"

@@ -51,7 +51,7 @@ from slurm_client.errors import InvalidRequest, SlurmError
 from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
 from wellknown.log_fields import Named, PodName, about
-from wellknown.names import HELD_BACK
+from wellknown.names import Reason
 
 log = structlog.get_logger()
 
@@ -300,7 +300,7 @@ class Dispatcher:
             cause = pod_patches.dated(effect.cause, now, self.now())
             patch = pod_patches.waiting(pod, cause, effect.job_id, now)
             await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
-        action = "Evicting" if effect.cause.reason == HELD_BACK else "Placing"
+        action = "Evicting" if effect.cause.reason == Reason.EVICTION_THROTTLED else "Placing"
         self._tell(pod_patches.event(pod, effect.cause, now, action=action))
 
     async def _note_job(self, effect: RecordJobId) -> None:

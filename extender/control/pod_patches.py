@@ -14,7 +14,7 @@ from extender.placement.placeholder import ConditionReason
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.pod import Pod
 from wellknown.allocation import Allocation
-from wellknown.names import ADOPTED, ATTEMPT, CONDITION, GATE, GRES, JOB_ID, NODE, OFFERED
+from wellknown.names import ADOPTED, ATTEMPT, CONDITION, GATE, GRES, JOB_ID, NODE, OFFERED, Reason
 
 _COMPONENT = "slurm-extender"
 _TIME = "%H:%M:%S UTC"
@@ -25,7 +25,7 @@ _ONCE_IN_S = 1800
 def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:
     """Returns the status patch that makes kube-scheduler look at the allocated Node first."""
     message = f"Slurm job {allocation.job_id} runs on Node {allocation.node}"
-    cause = ConditionReason("Allocated", message)
+    cause = ConditionReason(Reason.ALLOCATED, message)
     conditions = [_condition(CONDITION, "True", cause, now)]
     if pod.looked_at:  # what kube-scheduler says from now on is said of this Node
         conditions.append(_condition("PodScheduled", "False", cause, now))

@@ -23,7 +23,7 @@ from extender.placement.placeholder import Placeholder
 from extender.request.node_constraints import Node, Taint
 from extender.request.wording import cut
 from slurm_client.model import Node as SlurmNode
-from wellknown.names import OUT_OF_SERVICE
+from wellknown.names import OUT_OF_SERVICE, NodeReason
 
 Manifest = Mapping[str, Any]
 
@@ -42,7 +42,6 @@ _AWAY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachab
 
 _LEFT_ALONE = frozenset({"DOWN", "FUTURE", "UNKNOWN"})
 _OUT = frozenset({"DOWN", "DRAIN", "FAIL"})
-_FOR_KUBERNETES, _BY_HAND = "DrainedForKubernetes", "ResumedByHand"
 _FORGETS_S = 10.0  # what a killed slurmctld may not have saved, and twice that
 _HANDFUL = 5
 
@@ -121,7 +120,7 @@ class ObservedNode:
     def told_of_our_drain(self) -> bool:
         """A drain of ours that is missing from now on was taken back by a person."""
         told = self.node_status.notice
-        return told is not None and told.reason == _FOR_KUBERNETES
+        return told is not None and told.reason == NodeReason.DRAINED_FOR_KUBERNETES
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,17 +273,21 @@ def notice(case: ObservedNode, at: DrainContext) -> NodeCondition | None:
     if case.drained_by_us and cause is None:
         # Written before the drain is taken back: from then on a missing drain is nobody's word.
         when = "taken back when no job is ending there" if case.job_ends else "being taken back"
-        return NodeCondition(True, "Resuming", f"its drain in Slurm is {when}")
+        return NodeCondition(True, NodeReason.RESUMING, f"its drain in Slurm is {when}")
     if case.drained_by_us:
-        return NodeCondition(True, _FOR_KUBERNETES, _told("drained", reason))
+        return NodeCondition(True, NodeReason.DRAINED_FOR_KUBERNETES, _told("drained", reason))
     if case.out:
-        state = "down" if case.down else "drained"
-        return NodeCondition(True, f"{state.capitalize()}InSlurm", _told(state, reason))
+        known, state = NodeReason.DRAINED_IN_SLURM, "drained"
+        if case.down:
+            known, state = NodeReason.DOWN_IN_SLURM, "down"
+        return NodeCondition(True, known, _told(state, reason))
     if cause is not None and _overruled(case, cause, at):
-        return NodeCondition(False, _BY_HAND, f"resumed in Slurm in spite of: {cause.reason}")
+        return NodeCondition(
+            False, NodeReason.RESUMED_BY_HAND, f"resumed in Slurm in spite of: {cause.reason}"
+        )
     if case.node_status.notice is None:
         return None
-    return NodeCondition(False, "InService", "takes new jobs in Slurm")
+    return NodeCondition(False, NodeReason.IN_SERVICE, "takes new jobs in Slurm")
 
 
 def wants_taint(case: ObservedNode, at: DrainContext) -> bool:
@@ -317,7 +320,7 @@ def _overruled(case: ObservedNode, cause: DrainReason, at: DrainContext) -> bool
     if told is None or cause.reason not in told.message:
         return False
     lasted = at.steady and at.now - told.since >= _FORGETS_S
-    return told.reason == _BY_HAND or (case.told_of_our_drain and lasted)
+    return told.reason == NodeReason.RESUMED_BY_HAND or (case.told_of_our_drain and lasted)
 
 
 def _too_many(count: int, total: int) -> bool:

@@ -22,12 +22,12 @@ from extender.placement.avoided import exclusions, in_its_words
 from extender.placement.config import Context
 from extender.placement.placeholder import ConditionReason, Due, Placeholder
 from extender.request.job_request import Request
+from wellknown.names import Reason
 
-OTHER_GATES = "OtherGates"
-NOT_READY = "ClaimNotReady"
-NOT_BINDABLE = "NotBindable"
+NOT_READY = Reason.CLAIM_NOT_READY
+NOT_BINDABLE = Reason.NOT_BINDABLE
 _A_FEW, _NAMED = 5, 3
-REASONS = frozenset({OTHER_GATES, NOT_READY, NOT_BINDABLE})
+REASONS = frozenset({Reason.SCHEDULING_GATED, NOT_READY, NOT_BINDABLE})
 """Of the causes that `kept_back` gives."""
 
 
@@ -71,7 +71,7 @@ def kept_back(placeholder: Placeholder, now: float) -> ConditionReason | None:
     pod = placeholder.pod
     gates = ", ".join(pod.other_gates)
     if gates:
-        return ConditionReason(OTHER_GATES, f"held back by other scheduling gates: {gates}")
+        return ConditionReason(Reason.SCHEDULING_GATED, f"held back by other scheduling gates: {gates}")
     if pod.obstacle is not None:
         return ConditionReason(NOT_READY, pod.obstacle)
     if now < placeholder.rests_until or (placeholder.asks_first and not _may_ask(placeholder)):

@@ -41,7 +41,7 @@ from extender.request.pod import Pod
 from extender.request.pod_end import replaced_in_words, with_words
 from slurm_client.model import Grant, Job
 from wellknown.allocation import Allocation
-from wellknown.names import HELD_BACK
+from wellknown.names import Reason
 
 _WAITING = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
 _TOLD = _WAITING | {State.REFUSED}
@@ -52,14 +52,14 @@ _LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
 _MANY_AT_ONCE = "very many Pods are to be deleted at once: this one runs on until its turn comes"
 _REPEATEDLY = 5  # within some three seconds: once, it may have crossed with something else
 _DENIALS = 6  # within some six seconds, with a look after each
-_REFUSES = "SlurmRefuses"
+_REFUSES = Reason.SLURM_REFUSES
 _NEVER = "Slurm refuses the job"
 _ALWAYS_TOLD = frozenset({_REFUSES, MISFIT})
 _NO_WORDS = "Pod does not need it any more"
 # A Pod that runs has its room already. Slurm's own numbers end at 0xffff0000 (priority/basic), and the
 # last few mean something else.
 BEFORE_ALL = 0xFFFFFF00
-_NO_NODE = "NoEligibleNode"
+_NO_NODE = Reason.NO_ELIGIBLE_NODE
 
 
 def next_step(placeholder: Placeholder, at: Context) -> Effect | None:
@@ -234,7 +234,7 @@ def next_word(placeholder: Placeholder) -> ReportWaiting | None:
     """Returns what is to be told to the Pod's author now, None where it has been told."""
     cause = _what_holds_up(placeholder)
     if cause is not None and placeholder.held_back:
-        cause = ConditionReason(HELD_BACK, f"{cause.message}; {_MANY_AT_ONCE}")
+        cause = ConditionReason(Reason.EVICTION_THROTTLED, f"{cause.message}; {_MANY_AT_ONCE}")
     elif placeholder.state not in _TOLD and not (cause and cause.reason in _ALWAYS_TOLD):
         return None
     if cause is None or not _is_news(cause, placeholder.shown):
@@ -391,7 +391,7 @@ def give_back(placeholder: Placeholder, at: Context) -> Placeholder:
     assert placeholder.allocation is not None
     node, pod = placeholder.allocation.node, placeholder.pod
     if not placeholder.refused:
-        cause = ConditionReason("NotBound", f"could not be bound to {node} before the deadline")
+        cause = ConditionReason(Reason.NOT_BOUND, f"could not be bound to {node} before the deadline")
         return rested(placeholder.move(State.REPLACING, at.now, cause=cause), at)
     cause = ConditionReason(
         NODE_REFUSED, f"kube-scheduler does not let it onto {node}, which Slurm chose"
@@ -576,9 +576,7 @@ def not_now(placeholder: Placeholder, cause: ConditionReason) -> Placeholder:
 
 def trouble(failure: Failure) -> ConditionReason:
     """Returns what holds a Pod up, in words for its author."""
-    reason = {
-        Remedy.LATER: f"{failure.system}Busy",
-        Remedy.NO_ROOM: f"{failure.system}Closed",
-        Remedy.OPERATOR: f"{failure.system}NeedsOperator",
-    }.get(failure.remedy, f"{failure.system}Unavailable")
+    what = "NeedsOperator" if failure.remedy is Remedy.OPERATOR else "Unavailable"
+    known = {Remedy.LATER: Reason.SLURM_BUSY, Remedy.NO_ROOM: Reason.PARTITION_CLOSED}
+    reason = known.get(failure.remedy) or Reason(f"{failure.system}{what}")
     return ConditionReason(reason, f"{failure.message}; the Pod waits and the request is repeated")

@@ -19,6 +19,7 @@ from extender.request.pod import Pod
 from extender.request.pod_end import is_replaced
 from slurm_client.model import UNKNOWN_STATE, Grant, Job, JobState
 from wellknown.allocation import Allocation
+from wellknown.names import Reason
 
 _UNBOUND = frozenset({State.SUBMITTING, State.QUEUED, State.ALLOCATED})
 _RELEASED = frozenset({State.RELEASING, State.REPLACING, State.EVICTING})
@@ -28,23 +29,23 @@ _PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"})
 # Ends of a submission that never ran: its id is burnt, and means nothing else.
 _BURNT = frozenset({"FAILED", "BOOT_FAIL"})
 
-PREEMPTED, CANCELLED = "SlurmJobPreempted", "SlurmJobCancelled"
-FORESEEN = frozenset({"SlurmJobTimeout", "SlurmJobDeadline", "SlurmJobCompleted"})
+PREEMPTED, CANCELLED = Reason.SLURM_JOB_PREEMPTED, Reason.SLURM_JOB_CANCELLED
+FORESEEN = frozenset({Reason.SLURM_JOB_TIMEOUT, Reason.SLURM_JOB_DEADLINE, Reason.SLURM_JOB_COMPLETED})
 """Reasons of ends that were to come from the start: by what was asked for with the job, or by itself."""
 _ENDED = {
     "CANCELLED": ConditionReason(CANCELLED, "was cancelled in Slurm"),
     "PREEMPTED": ConditionReason(PREEMPTED, "was preempted by Slurm"),
-    "TIMEOUT": ConditionReason("SlurmJobTimeout", "reached its time limit in Slurm"),
-    "DEADLINE": ConditionReason("SlurmJobDeadline", "reached its deadline in Slurm"),
-    "NODE_FAIL": ConditionReason("SlurmNodeFailed", "lost its node in Slurm"),
-    "BOOT_FAIL": ConditionReason("SlurmNodeFailed", "lost its node in Slurm while it booted"),
-    "COMPLETED": ConditionReason("SlurmJobCompleted", "was completed in Slurm"),
-    "SUSPENDED": ConditionReason("SlurmJobSuspended", "was suspended in Slurm"),
-    "PENDING": ConditionReason("SlurmJobRequeued", "was requeued in Slurm"),
+    "TIMEOUT": ConditionReason(Reason.SLURM_JOB_TIMEOUT, "reached its time limit in Slurm"),
+    "DEADLINE": ConditionReason(Reason.SLURM_JOB_DEADLINE, "reached its deadline in Slurm"),
+    "NODE_FAIL": ConditionReason(Reason.SLURM_NODE_FAILED, "lost its node in Slurm"),
+    "BOOT_FAIL": ConditionReason(Reason.SLURM_NODE_FAILED, "lost its node in Slurm while it booted"),
+    "COMPLETED": ConditionReason(Reason.SLURM_JOB_COMPLETED, "was completed in Slurm"),
+    "SUSPENDED": ConditionReason(Reason.SLURM_JOB_SUSPENDED, "was suspended in Slurm"),
+    "PENDING": ConditionReason(Reason.SLURM_JOB_REQUEUED, "was requeued in Slurm"),
 }
-_OTHER_END = ConditionReason("SlurmJobEnded", "ended in Slurm")
-_LOST = ConditionReason("SlurmJobLost", "is not known to Slurm any more")
-MISFIT = "SlurmJobChanged"
+_OTHER_END = ConditionReason(Reason.SLURM_JOB_ENDED, "ended in Slurm")
+_LOST = ConditionReason(Reason.SLURM_JOB_LOST, "is not known to Slurm any more")
+MISFIT = Reason.SLURM_JOB_CHANGED
 """The reason where a job is not, or no longer, what its Pod asks for."""
 
 
@@ -253,7 +254,7 @@ def _without_key(placeholder: Placeholder, job: Job, at: Context) -> Placeholder
         "does not have the AdminComment that it was asked for with: a job_submit plugin, or an"
         " administrator, overwrites it"
     )
-    return _forbidden(placeholder, job, "SlurmJobUnsigned", what, at)
+    return _forbidden(placeholder, job, Reason.SLURM_JOB_UNSIGNED, what, at)
 
 
 def _forbidden(placeholder: Placeholder, job: Job, reason: str, what: str, at: Context) -> Placeholder:
@@ -298,7 +299,7 @@ def _disowned(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     )
     refusal = Refusal(words)
     return _given_back(
-        placeholder._replace(forbidden_because=refusal), job, refusal.cause("WrongOwner"), at
+        placeholder._replace(forbidden_because=refusal), job, refusal.cause(Reason.WRONG_OWNER), at
     )
 
 
@@ -333,14 +334,13 @@ def _unverified(placeholder: Placeholder, since: float, job: Job, at: Context) -
     if where and not at.view.naming(where):
         # A Node has lost its label, or is not there: nobody has ended the job.
         told = f"Slurm job {job.id} runs on {where}, which no Node names"
-        cause = ConditionReason("SlurmNodeUnnamed", told)
+        cause = ConditionReason(Reason.SLURM_NODE_UNNAMED, told)
         return placeholder._replace(cause=cause, not_before=at.now + at.rules.reason_interval)
     if at.view.names_it(placeholder.pod.node, where):
         return placeholder._replace(unverified_since=None, cause=None)
     if job.state.running:
-        cause = ConditionReason(
-            "SlurmNodeChanged", f"Slurm job {job.id} was started again on {job.nodes[0]}"
-        )
+        told = f"Slurm job {job.id} was started again on {job.nodes[0]}"
+        cause = ConditionReason(Reason.SLURM_NODE_CHANGED, told)
         return placeholder.move(State.EVICTING, at.now, cause=cause)
     unsure = not job.state.ended and not job.state.pending and not job.state.suspended
     return _look_again(placeholder, at) if unsure else _ended(placeholder, job.state, at)
@@ -393,7 +393,8 @@ def granted(placeholder: Placeholder, job_id: int, grant: Grant, at: Context) ->
     slurm_node = grant.nodes[0] if grant.nodes else ""
     node = at.view.node_of(slurm_node)
     if node is None:
-        cause = ConditionReason("NodeUnknown", f"Slurm chose {slurm_node}, for which no Node stands")
+        told = f"Slurm chose {slurm_node}, for which no Node stands"
+        cause = ConditionReason(Reason.NODE_UNKNOWN, told)
         return placeholder.move(State.REPLACING, at.now, cause=cause)
     allocation = Allocation(job_id, node.name, ",".join(grant.gres))
     return placeholder._replace(allocation=allocation, unverified_since=None, not_before=0.0, failures=0)
@@ -421,7 +422,7 @@ def adopt(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     """Returns a record in SUBMITTING after its job, which has its key, turned out to exist."""
     placeholder = placeholder._replace(ours=True)
     if job.state.ended and is_replaced(job.comment):
-        cause = ConditionReason("Changed", f"Slurm job {job.id} was cancelled to be replaced")
+        cause = ConditionReason(Reason.CHANGED, f"Slurm job {job.id} was cancelled to be replaced")
         return placeholder.move(State.REPLACING, at.now, job_over=True, cause=cause)
     if job.state.ended:
         return _ended(placeholder, job.state, at)

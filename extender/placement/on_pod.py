@@ -11,6 +11,7 @@ from extender.placement.on_job import to_ask_again
 from extender.placement.placeholder import ConditionReason, Placeholder, Refusal, State
 from extender.placement.pod_allocation import with_carried
 from extender.request.pod import Pod
+from wellknown.names import Reason
 
 _WITHOUT_JOB = frozenset({State.SEEN, State.REFUSED})
 _OFFER_S = 0.2  # how long other replicas have to say what kube-scheduler offered
@@ -107,7 +108,7 @@ def after_end(placeholder: Placeholder, now: float, words: str = "Pod deleted") 
     if placeholder.state in _OVER:
         return placeholder
     to = State.DONE if placeholder.state in _WITHOUT_JOB else State.RELEASING
-    return placeholder.move(to, now, cause=ConditionReason("PodEnded", words))
+    return placeholder.move(to, now, cause=ConditionReason(Reason.POD_ENDED, words))
 
 
 def after_deletion(placeholder: Placeholder, last: Pod | None, now: float) -> Placeholder:
@@ -134,7 +135,7 @@ def is_back(placeholder: Placeholder, pod: Pod) -> bool:
 
 def refused(placeholder: Placeholder, refusal: Refusal, now: float) -> Placeholder:
     """Returns the record of a Pod that cannot run as it is."""
-    return placeholder.move(State.REFUSED, now, cause=refusal.cause("Refused"))
+    return placeholder.move(State.REFUSED, now, cause=refusal.cause(Reason.REFUSED))
 
 
 def _bound(placeholder: Placeholder, node: str, at: Context) -> Placeholder:
@@ -178,7 +179,7 @@ def _changed(placeholder: Placeholder, before: Pod, at: Context) -> Placeholder:
         case State.REFUSED:
             return placeholder.move(State.SEEN, now, asks_from=max(now, placeholder.asks_from))
         case State.SUBMITTING | State.QUEUED if request.job != before.request.job or request.problems:
-            cause = ConditionReason("Changed", "the Pod asks for something else than its job")
+            cause = ConditionReason(Reason.CHANGED, "the Pod asks for something else than its job")
             return placeholder.move(State.REPLACING, now, cause=cause)
         case State.QUEUED:
             return placeholder._replace(not_before=0.0)  # other Nodes are closed to it now

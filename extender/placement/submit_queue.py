@@ -28,13 +28,16 @@ from extender.placement.pending_reasons import waits_for_its_owner
 from extender.placement.placeholder import ConditionReason, Placeholder, State
 from extender.placement.places import Places, User
 from extender.placement.ranking import Ranking
+from wellknown.names import Reason
 
 _OWN = "Pods of its Slurm user (of its namespace, where it has no user), account, QOS and reservation"
 IN_LINE = ConditionReason(
-    "InLine", f"waits in line: as many {_OWN} wait in Slurm's queue as may at a time", normal=True
+    Reason.WAITING_FOR_SUBMIT_SLOT,
+    f"waits in line: as many {_OWN} wait in Slurm's queue as may at a time",
+    normal=True,
 )
 NO_PLACE = ConditionReason(
-    "InLine",
+    Reason.WAITING_FOR_SUBMIT_SLOT,
     f"waits in line: Slurm's queue fills up, and its MaxJobCount leaves no more places for {_OWN}",
     normal=True,
 )

@@ -17,6 +17,7 @@ from extender.request.pod import Pod
 from extender.request.wording import cut
 from slurm_client.model import Job
 from wellknown.allocation import Allocation
+from wellknown.names import Reason
 
 _HELD, _TOO_LONG = "JobHeldUser", "PartitionTimeLimit"
 TOO_LARGE = frozenset({"PartitionConfig", "BadConstraints"})
@@ -48,7 +49,7 @@ def granted(allocation: Allocation, waited: float | None, ours: float) -> Condit
     if waited is not None:
         whole = in_words(max(waited, ours))
         words += f"; the Pod waited {whole}, {in_words(ours)} of it for slurm-extender"
-    return ConditionReason("Granted", words, normal=True)
+    return ConditionReason(Reason.GRANTED, words, normal=True)
 
 
 def in_words(seconds: float) -> str:

@@ -13,7 +13,7 @@ from extender.request.pod_end import end_in_words
 from extender.request.translation import Manifest, TranslationConfig
 from wellknown.allocation import Allocation
 from wellknown.job_key import whole_number
-from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, HELD_BACK, JOB_ID, WAITING
+from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, WAITING, Reason
 
 _MOST_GATES = 4  # of others, which are only told
 _MOST_ATTEMPTS = 1_000_000
@@ -125,7 +125,7 @@ def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Reque
         eviction_grace=translation.grace.of_eviction(grace),
         finished=status.get("phase") in ("Succeeded", "Failed"),
         end=end_in_words(manifest),
-        doomed=waiting is not None and waiting.get("reason") == HELD_BACK,
+        doomed=waiting is not None and waiting.get("reason") == Reason.EVICTION_THROTTLED,
         told_to_wait=waiting is not None,
         offered=FeasibleNodes.parse(annotations),
         looked_at=looked_at,

@@ -44,7 +44,7 @@ KINDS = (DUPLICATES, LOST, WRONG_KILLS, UNBOUND_LEAKS, OVERCOMMITTED, STUCK_NODE
 
 _REFUSED, _RESTS = "Refused", "NotBindable"
 _TOLD: Mapping[str, str] = {
-    Odd.GREEDY: "InLine",
+    Odd.GREEDY: "WaitingForSubmitSlot",
     Odd.DENIED: _REFUSED,
     Odd.CLAIM: "ClaimNotReady",
     Odd.NOWHERE: _RESTS,

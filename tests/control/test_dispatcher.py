@@ -527,7 +527,7 @@ async def test_a_pod_that_runs_is_told_by_an_event_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "action"), [("EvictionHeldBack", "Evicting"), ("Resources", "Placing")]
+    ("reason", "action"), [("EvictionThrottled", "Evicting"), ("Resources", "Placing")]
 )
 async def test_an_event_says_what_was_being_done(reason: str, action: str) -> None:
     async with Works() as works:

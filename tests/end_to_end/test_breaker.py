@@ -13,7 +13,7 @@ NAMES = [f"p-{number}" for number in range(4)]
 
 
 def held_back(people: People) -> list[str]:
-    told = [name for name in NAMES if people.condition(name).get("reason") == "EvictionHeldBack"]
+    told = [name for name in NAMES if people.condition(name).get("reason") == "EvictionThrottled"]
     return told if len(told) == 2 else []
 
 
@@ -38,7 +38,7 @@ def test_more_deletions_than_may_be_are_held_back_and_told(quiet: People) -> Non
         assert f'"pod":"{people.namespace}/{people.full(name)}"' in log
     metrics = httpx.get(f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics").text
     assert "slurm_extender_breaker_held_back 2.0" in metrics
-    assert "was cancelled" in people.event(held[0], "EvictionHeldBack")
+    assert "was cancelled" in people.event(held[0], "EvictionThrottled")
     # Whoever finds that they are to go all the same gives another limit.
     cluster.stop("extender")
     cluster.start("extender")

@@ -145,7 +145,7 @@ def test_a_pod_that_is_held_back_is_told_so_once() -> None:
     story.now += 1.0
     (word,) = story.tell(Tick())
     assert isinstance(word, ReportWaiting)
-    assert word.cause.reason == "EvictionHeldBack"
+    assert word.cause.reason == "EvictionThrottled"
     assert "was cancelled in Slurm" in word.cause.message
     assert story.tell(Outcome(word, None)) == []
     assert story.tell(PodObserved(bound(0)._replace(resource_version="101"))) == []
