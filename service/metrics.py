@@ -42,10 +42,12 @@ class Troubles(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(
-            "slurm_extender_trouble", "What is in trouble; the log says why.", labels=["part"]
+            "slurm_extender_component_degraded",
+            "Whether a component is in trouble; the log says why.",
+            labels=["component"],
         )
-        for part, troubled in self._health.parts().items():
-            family.add_metric([part], troubled)
+        for component, degraded in self._health.parts().items():
+            family.add_metric([component], degraded)
         yield family
 
 

@@ -159,7 +159,7 @@ class Tally:
     """How many nodes are drained for each cause, and how many are not, for being too many."""
 
     drained: Mapping[Why, int] = field(default_factory=dict)
-    spared: int = 0
+    suppressed: int = 0
 
     @classmethod
     def of(cls, cases: Sequence[ObservedNode], at: DrainContext) -> Tally:

@@ -42,8 +42,8 @@ class PlacementTelemetry:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.health = Health()
-        self._moves = Counter(
-            "slurm_extender_moves",
+        self._transitions = Counter(
+            "slurm_extender_placeholder_transitions",
             "Placeholders that came into a state.",
             ["state"],
             registry=registry,
@@ -89,7 +89,7 @@ class PlacementTelemetry:
 
     def observe(self, before: Placeholder | None, after: Placeholder) -> None:
         """Takes note of a placeholder that came into another state."""
-        child(self._moves, after.state).inc()
+        child(self._transitions, after.state).inc()
         if after.state is State.BOUND and before is not None:
             self._placement.observe(after.since - after.first_seen)
         if after.state is State.EVICTING and after.cause is not None:
@@ -205,9 +205,9 @@ class _States(Collector):
             drained.add_metric([why], nodes.drained.get(why, 0))
         yield drained
         yield GaugeMetricFamily(
-            "slurm_extender_spared_nodes",
+            "slurm_extender_drains_suppressed",
             "Nodes that are not ready, while they are too many for any more to be drained.",
-            value=nodes.spared,
+            value=nodes.suppressed,
         )
         adopted_pods = self.adopted_pods()
         adopted = GaugeMetricFamily(

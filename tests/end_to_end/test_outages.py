@@ -75,7 +75,7 @@ def troubles(people: People) -> list[str]:
 
 def troubled_by_metrics(people: People) -> set[str]:
     url = f"http://127.0.0.1:{people.cluster.ports['extender-metrics']}/metrics"
-    named = 'slurm_extender_trouble{part="'
+    named = 'slurm_extender_component_degraded{component="'
     lines = httpx.get(url, timeout=5).text.splitlines()
     return {
         line.removeprefix(named).split('"')[0]

@@ -311,7 +311,7 @@ async def test_when_very_many_are_not_ready_it_is_said_and_nothing_done(site: Si
     await site.keeper.turn()
     assert await site.reason() is None
     assert "6 of 12 Nodes are not ready" in site.troubles()[PARTS[1]]
-    assert site.keeper.tally.spared == 6
+    assert site.keeper.tally.suppressed == 6
     site.says_of("Ready", "n6", status="True")
     await site.keeper.turn()
     assert site.troubles() == {}

@@ -213,7 +213,7 @@ def test_when_very_many_are_not_ready_at_once_no_more_are_drained(unready: int, 
     at = DrainContext.of(cases, NOW, DrainSettings())
     assert order(cases[0], at) == (Drain(UNREADY) if acts else None)
     assert (alarm(cases, at) is None) is acts
-    assert Tally.of(cases, at).spared == (0 if acts else unready)
+    assert Tally.of(cases, at).suppressed == (0 if acts else unready)
 
 
 def test_where_nodes_are_many_a_third_of_them_is_what_counts() -> None:

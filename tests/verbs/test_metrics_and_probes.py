@@ -24,7 +24,7 @@ async def test_every_verb_is_measured_under_its_own_name() -> None:
 
 async def test_our_own_metrics_are_there_from_the_start() -> None:
     page = (await Listeners().metrics.get("/metrics")).text
-    for name in ("placement_seconds", "effect_seconds", "moves_total", "evictions_total"):
+    for name in ("placement_seconds", "effect_seconds", "placeholder_transitions_total", "evictions_total"):
         assert f"# TYPE slurm_extender_{name.removesuffix('_total')}" in page
 
 
@@ -57,8 +57,8 @@ async def test_strangers_read_which_parts_are_in_trouble_and_people_read_why() -
         listeners.health.says("Slurm", None)
     assert (await listeners.probes.get("/readyz")).json() == {"ready": False, "troubles": ["breaker"]}
     page = (await listeners.metrics.get("/metrics")).text
-    assert 'slurm_extender_trouble{part="Slurm"} 0.0' in page
-    assert 'slurm_extender_trouble{part="breaker"} 1.0' in page
+    assert 'slurm_extender_component_degraded{component="Slurm"} 0.0' in page
+    assert 'slurm_extender_component_degraded{component="breaker"} 1.0' in page
     assert "ctl1" not in page
     assert [(entry["event"], entry["part"], entry.get("error")) for entry in logs] == [
         ("trouble", "Slurm", why),
