@@ -126,7 +126,7 @@ class Settings(BaseSettings):
     unbound_deadline_s: float = Field(default=30.0, gt=0, lt=86400)
     volume_bind_timeout_s: float = Field(default=600.0, ge=0, lt=86400)
     """For how long kube-scheduler waits for a Pod's volumes: bindTimeoutSeconds of its VolumeBinding."""
-    breaker_evictions_per_minute: int = Field(default=500, ge=0)
+    evictions_per_minute: int = Field(default=500, ge=0)
     """How many Pods it deletes in any minute because their jobs ended otherwise than by their time
     limit, their deadline or themselves, and jobs because their Pods are not there; what is over that
     waits, preempted Pods the least (docs/audit.md). 0: nothing is deleted."""
@@ -328,7 +328,7 @@ class Settings(BaseSettings):
             unbound_deadline=self.unbound_deadline_s,
             volume_deadline=self.volume_bind_timeout_s + self.unbound_deadline_s,
             leaves_within=GraceRule(kill_wait_s or self.kill_wait_s).leaves_within,
-            deletions_a_minute=self.breaker_evictions_per_minute,
+            deletions_a_minute=self.evictions_per_minute,
             annotation_prefix=self.annotation_prefix,
         )
 

@@ -283,7 +283,7 @@ def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot
         yield _waits_for_its_node(pod, job, job_id, reading.view)
     elif state.ended or state.pending or state.suspended:
         cause = f"the Pod is bound to {node}, and its job {job_id} is {state.text}"
-        cure = "the leader deletes the Pod, unless the breaker holds that back (/readyz)"
+        cure = "the leader deletes the Pod, unless the eviction limiter holds that back (/readyz)"
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, job_id, node, mended=True)
 
 

@@ -71,7 +71,15 @@ class Leader:
         try:
             await self._lead()
         finally:  # what another replica has to do now is no trouble of this one
-            own = (JOBS, "recovery", "watch of Pods", "breaker", _SIGNATURES, _SHARED_IDS, IN_VAIN)
+            own = (
+                JOBS,
+                "recovery",
+                "watch of Pods",
+                "eviction limiter",
+                _SIGNATURES,
+                _SHARED_IDS,
+                IN_VAIN,
+            )
             for part in (*own, ADOPTION, *CLAIMS, *PARTS):
                 self._replica.health.says(part, None)
             self._jobs = self._ledger = None
@@ -83,7 +91,7 @@ class Leader:
         view = await replica.insist(_START, replica.cluster.load, pods)
         rules = replica.settings.rules(view.cluster, replica.cluster.kill_wait_s)
         observe = replica.telemetry.placement.observe
-        ledger = Ledger(rules, observe, self._held_back, self._unsigned, self._in_vain)
+        ledger = Ledger(rules, observe, self._throttled, self._unsigned, self._in_vain)
         dispatcher = self._dispatcher(ledger)
         recover = partial(self._recover, pods, rules, dispatcher)
         adoptions = await replica.insist("recovery", recover, pods)
@@ -161,9 +169,9 @@ class Leader:
     def _in_vain(self, pods: InVain) -> None:
         self._replica.health.says(IN_VAIN, pods.words)
 
-    def _held_back(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
-        self._replica.health.says("breaker", eviction_limiter.words, alarm=True)
-        self._replica.telemetry.placement.held_back(eviction_limiter, record)
+    def _throttled(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
+        self._replica.health.says("eviction limiter", eviction_limiter.words, alarm=True)
+        self._replica.telemetry.placement.throttled(eviction_limiter, record)
 
     def _unsigned(self, words: str | None) -> None:
         self._replica.health.says(_SIGNATURES, words, alarm=True)

@@ -87,7 +87,7 @@ _Item = TypeVar("_Item")
 
 class Ledger:
     """Events in, effects out. `observer` hears of every change of state, before and after; `held_back`
-    of every deletion that the breaker holds back, and lets go; `unsigned` of jobs without their keys;
+    of every change in what the eviction limiter delays; `unsigned` of jobs without their keys;
     `in_vain` of every change in which Pods kube-scheduler binds nowhere."""
 
     def __init__(
@@ -574,7 +574,7 @@ class Ledger:
         return record._replace(in_flight=True)
 
     def _held_back(self, record: Placeholder, step: Effect) -> Placeholder | None:
-        """Returns the record where its step must wait: for the breaker, or for containers."""
+        """Returns the record where its step must wait: for the eviction limiter, or for containers."""
         if isinstance(step, WriteAllocation):
             clear = self._clear_at(step.allocation.node)
             return record._replace(not_before=clear) if clear > self._now else None

@@ -53,7 +53,7 @@ def _unbound(placeholder: Placeholder, before: Pod, at: Context) -> Placeholder:
 
 
 def _awaited(placeholder: Placeholder) -> Placeholder:
-    """A write may have waited for this version of the Pod. The breaker, or Slurm, does not."""
+    """A write may have waited for this version of the Pod. The eviction limiter, or Slurm, does not."""
     writes = placeholder.state in _WRITES and not (placeholder.held_back or placeholder.kept_unbound)
     if writes and not (placeholder.written or placeholder.failures):
         return placeholder._replace(not_before=0.0)
@@ -120,7 +120,7 @@ def after_deletion(placeholder: Placeholder, last: Pod | None, now: float) -> Pl
 
 def after_absence(placeholder: Placeholder, now: float) -> Placeholder:
     """Returns the record after its Pod was missing from a list of all Pods. kube-apiserver may have come
-    up with older data, without many that run: what is made of it is for the breaker to say."""
+    up with older data, without many that run: what is made of it is for the eviction limiter to say."""
     if placeholder.state in _WITHOUT_JOB | _OVER:
         return after_end(placeholder, now)
     return placeholder._replace(missing=True)

@@ -334,7 +334,7 @@ class Placeholder(NamedTuple):
 
     @property
     def held_back(self) -> bool:
-        """Tells whether the breaker does not let its Pod be deleted yet."""
+        """Tells whether the eviction limiter does not let its Pod be deleted yet."""
         return self.state is State.EVICTING and self.not_before == inf
 
     @property

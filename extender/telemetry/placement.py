@@ -67,9 +67,9 @@ class PlacementTelemetry:
             ["reason"],
             registry=registry,
         )
-        self._held_back = Gauge(
-            "slurm_extender_breaker_held_back",
-            "Deletions that the breaker holds back: more than may be in a minute.",
+        self._throttled = Gauge(
+            "slurm_extender_evictions_throttled",
+            "Deletions that the eviction limiter holds back: more than may be in a minute.",
             registry=registry,
         )
         self._findings = Gauge(
@@ -109,12 +109,12 @@ class PlacementTelemetry:
             why=after.cause.message if after.cause else None,
         )
 
-    def held_back(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
-        """Takes note of a change in what the breaker holds back; of the record that is one more."""
-        self._held_back.set(eviction_limiter.held)
+    def throttled(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
+        """Notes a change in what the eviction limiter delays. `record`: one more that waits."""
+        self._throttled.set(eviction_limiter.held)
         if record is not None:
             log.warning(
-                "deletion held back",
+                "eviction throttled",
                 **about(record.pod, record.job_id),
                 why=record.evicted_for.message if record.evicted_for else "a job without its Pod",
             )
@@ -177,7 +177,7 @@ class PlacementTelemetry:
             self._states.placeholders, self._states.nodes = tuple, NodeTally
             self._states.adopted_pods = dict
             self._leads.set(0)
-            self._held_back.set(0)
+            self._throttled.set(0)
             self.audited(())
 
 

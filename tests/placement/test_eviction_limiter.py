@@ -41,7 +41,7 @@ from wellknown.names import JOB_ID, NODE
 
 
 class Story:
-    """A ledger and its clock, and what is heard of its breaker."""
+    """A ledger and its clock, and what is heard of its eviction limiter."""
 
     def __init__(self, limit: int) -> None:
         self.now = 1000.0
@@ -196,7 +196,7 @@ def missing(*numbers: int) -> list[Event]:
     return [PodVanished(f"u{n}", seen=False) for n in numbers]
 
 
-def test_the_jobs_of_pods_that_nobody_saw_go_end_at_the_breakers_pace() -> None:
+def test_the_jobs_of_pods_that_nobody_saw_go_end_at_the_eviction_limiters_pace() -> None:
     story = Story(limit=2)
     run(story, 5)
     assert ended_jobs(story.tell(*missing(*range(5)))) == ["u0", "u1"]
@@ -363,7 +363,7 @@ def test_an_old_list_of_pods_trips_it_as_a_cancellation_of_everything_does() -> 
 
 
 class Queue:
-    """A breaker by itself, and the books on what passes: nothing before its turn."""
+    """An eviction limiter by itself, and the books on what passes: nothing before its turn."""
 
     def __init__(self, limit: int) -> None:
         self.now = 0.0
