@@ -127,7 +127,7 @@ class Listeners:
             application,
             (address, getattr(settings, f"{name}_port")),
             self._limits(name),
-            lambda why: self._replica.telemetry.http.refused(name, why),
+            lambda why: self._replica.telemetry.http.rejected(name, why),
             (lambda: face.context) if face is not None else None,
         )
 

@@ -58,13 +58,13 @@ class _Seat:
 
 
 class Connections:
-    """All connections of a listener. `refused` hears why one was ended or not taken."""
+    """All connections of a listener. `rejected` hears why one was ended or not taken."""
 
     def __init__(
-        self, limits: Limits, clock: Callable[[], float], refused: Callable[[str], object]
+        self, limits: Limits, clock: Callable[[], float], rejected: Callable[[str], object]
     ) -> None:
         self.limits = limits
-        self.refused = refused
+        self.rejected = rejected
         self._clock = clock
         self._open: dict[Connection, _Seat] = {}
         self._owing: _Waiting = {}
@@ -78,7 +78,7 @@ class Connections:
         """Takes a new connection, which owes its handshake. Where there are too many, the one makes way
         that has owed longest, else been silent, else rested; False where all are being answered."""
         if len(self._open) >= self.limits.connections:
-            self.refused("too many connections")
+            self.rejected("too many connections")
             oldest = next((one for waiting in self._waiting for one in waiting), None)
             if oldest is None:
                 return False
@@ -128,7 +128,7 @@ class Connections:
             oldest = next((each for each in self._owing if self._open[each].held), connection)
             if oldest is connection:
                 return False
-            self.refused("too many bodies")
+            self.rejected("too many bodies")
             self._end(oldest)
         return True
 
@@ -147,7 +147,7 @@ class Connections:
     def end_overdue(self) -> None:
         """Ends those that owe, are silent or rest for too long."""
         for connection in self._overdue(self._owing, self.limits.owes_s):
-            self.refused("too slow")
+            self.rejected("too slow")
             self._end(connection)
         for waiting in (self._silent, self._resting):
             for connection in self._overdue(waiting, self.limits.rests_s):

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 Tls = Callable[[], ssl.SSLContext | None]
 """The TLS context of this moment; None while there is none to serve with."""
-Refused = Callable[[str], object]
+Rejected = Callable[[str], object]
 """Hears why a connection was ended, or a request refused: one of a few constant texts."""
 
 _BACKLOG = 2048
@@ -45,7 +45,7 @@ _WORDS = {
 }
 
 
-class _Refusal(Exception):
+class _Rejection(Exception):
     """Ends the parser's work; the status is noted before."""
 
 
@@ -108,7 +108,7 @@ class Guarded(WholeReplies):
 
     def _has_come(self) -> None:
         if self._unfinished and self._beside_body > self._limits.head:
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            self._reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         else:
             self._waits_or_works()
 
@@ -170,15 +170,15 @@ class Guarded(WholeReplies):
     def _stop(self, status: HTTPStatus) -> None:
         """In one of the parser's calls: it ends with `send_400_response`."""
         self._status = status
-        raise _Refusal
+        raise _Rejection
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 -- uvicorn's
-        self._refuse(self._status)
+        self._reject(self._status)
 
-    def _refuse(self, status: HTTPStatus) -> None:
+    def _reject(self, status: HTTPStatus) -> None:
         """Answers what cannot be served, and reads no more of it."""
         self._deaf = True
-        self._connections.refused(_WORDS[status])
+        self._connections.rejected(_WORDS[status])
         cycle, answering = self.cycle, self._is_answering
         amid_another = answering and not self._taken
         if not amid_another and not (self._taken and cycle.response_started):
@@ -287,7 +287,7 @@ class Listener:
             )
         except OSError:
             if self._connections.gone(connection) and context is not None:
-                self._connections.refused("TLS handshake failed")
+                self._connections.rejected("TLS handshake failed")
 
 
 class Server(uvicorn.Server):
@@ -299,7 +299,7 @@ class Server(uvicorn.Server):
         application: Callable[..., Any],
         address: tuple[str, int],
         limits: Limits,
-        refused: Refused,
+        rejected: Rejected,
         tls: Tls | None = None,
     ) -> None:
         super().__init__(
@@ -312,14 +312,14 @@ class Server(uvicorn.Server):
                 ws="none",
                 proxy_headers=False,
                 log_config=None,
-                log_level="error",  # what strangers send is told by `refused`
+                log_level="error",  # what strangers send is told by `rejected`
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=5,
             )
         )
         self._limits = limits
-        self._refused = refused
+        self._rejected = rejected
         self._tls = tls
 
     @contextmanager
@@ -328,7 +328,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         clock = asyncio.get_running_loop().time
-        connections = Connections(self._limits, clock, self._refused)
+        connections = Connections(self._limits, clock, self._rejected)
         self._listener = Listener(*self._address, connections, self._tls)
         self._listener.start(lambda p: Guarded(self.config, self.server_state, connections, p))
         self.servers = [cast("asyncio.base_events.Server", self._listener)]

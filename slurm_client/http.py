@@ -118,11 +118,11 @@ class Connections:
             if not _about_the_token(error):
                 raise
             if not self._tokens.refresh(token):
-                raise self._token_refused(error) from error
+                raise self._token_rejected(error) from error
         try:
             return await self._exchange(request, self._tokens.token())
         except NeedsOperator as error:
-            raise self._token_refused(error) from error
+            raise self._token_rejected(error) from error
 
     async def aclose(self) -> None:
         """Close the connections that no call is using; later calls open new ones."""
@@ -171,7 +171,7 @@ class Connections:
             self._heard(request.call, len(sent), len(body))
         return status, body
 
-    def _token_refused(self, error: SlurmError) -> BadToken:
+    def _token_rejected(self, error: SlurmError) -> BadToken:
         return BadToken(
             f"Slurm does not take the token: {self._tokens.describe()} [{error.words}]",
             number=error.number,

@@ -1,9 +1,9 @@
 """The leader's audit: both systems compared now and then, and what may be mended is mended.
 
 What is found once may be in motion: it counts when it is found again, several times, by asking anew.
-Then it is logged, once, and counted. The ledger ends a live job whose Pod is proven gone, has another job
-or may have none, at the eviction limiter's pace. Nothing else is touched: the ledger mends what its own
-news tell of, and the rest is for people (invariants I5 and I6).
+Then it is logged, once, and counted. The ledger ends a live job whose Pod is proven gone, has another
+job or may have none, at the eviction limiter's pace. Nothing else is touched: the ledger mends what its
+own news tell of, and the rest is for people (invariants I5 and I6).
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def _stray(
     if pod is None or pod.finished or key.attempt < pod.attempt:
         why = f"that Pod, or attempt {key.attempt} at placing it, is over"
     elif may_have_no_job(pod):
-        why = pod.obstacle or "what that Pod asks for is refused"
+        why = pod.obstacle or "what that Pod asks for is invalid"
     else:
         return None
     cause = f"job {job.id} is {job.state.text} for {whose}, and {why}"
@@ -209,7 +209,7 @@ def _stray(
 
 
 def may_have_no_job(pod: Pod) -> bool:
-    """Tells whether a Pod waits, and asks for what is refused or could not use a job. A replica that did
+    """Tells whether a Pod waits, and asks for what is invalid or could not use a job. A replica that did
     not know yet that it leads no more may have asked for one before that."""
     needs_none = bool(pod.request.problems) or pod.obstacle is not None
     return needs_none and pod.node is None and pod.allocation is None

@@ -140,7 +140,7 @@ class Binder:
         allocation = await self._granted(pod, target.node) if ours else None
         async with self._room.held(manifest, target.node, allocation):
             if ours:  # a Pod that was not listed any more may have containers there
-                await self._refuse_beside_containers(target.node)
+                await self._not_beside_containers(target.node)
             await self._post(target, pod, allocation)
 
     async def _post(self, target: Target, pod: Pod, allocation: Allocation | None) -> None:
@@ -149,7 +149,7 @@ class Binder:
             metadata["annotations"] = allocation.annotations()
         await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
 
-    async def _refuse_beside_containers(self, node: str) -> None:
+    async def _not_beside_containers(self, node: str) -> None:
         """Raises NotBound while containers may run on a Node whose Pod was deleted by force and whose
         job is over: no list of Pods has them, and Slurm has given what they use to others."""
         ledger = self._ledger()

@@ -61,4 +61,4 @@ class FeasibleNodesWriter:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
             except KubernetesError as error:
                 tell = self._health.news(common_trouble(error), log.info)
-                tell("refusal not written", **about(pod, offer.job_id or None), error=str(error))
+                tell("feasible Nodes not written", **about(pod, offer.job_id or None), error=str(error))

@@ -33,18 +33,18 @@ _PLACEHOLDER = {"Slurm-Extender-Job": "placeholder"}
 
 
 class Bearer:
-    """Knows the token. A refusal is logged, but strangers cannot fill the log."""
+    """Compares a request's token. A wrong one is logged, but strangers cannot fill the log."""
 
     def __init__(self, tokens: TokenSource, clock: Callable[[], float] = time.monotonic) -> None:
         self._tokens = tokens
-        self._refused = Seldom("pushes refused", clock)
+        self._unauthorized = Seldom("pushes unauthorized", clock)
 
-    def refusal(self, authorization: str | None) -> Response | None:
-        """Returns the answer to who does not send the token; None to who does."""
+    def unauthorized(self, authorization: str | None) -> Response | None:
+        """Returns the answer to a request without the token; None for one with it."""
         try:
             token = self._tokens.token()
         except NeedsOperator as error:
-            self._refused.says(error=str(error))
+            self._unauthorized.says(error=str(error))
             return reply({"Error": "no token is set here: see the extender's log"}, 503)
         if authorization is None:
             wrong = "send the token: Authorization: Bearer TOKEN"
@@ -52,10 +52,10 @@ class Bearer:
             wrong = "this is not the token of SLURM_EXTENDER_HOOKS_TOKEN_FILE"
         else:
             return None
-        self._refused.says(error=wrong)
-        refused = reply({"Error": wrong}, 401)
-        refused.headers["WWW-Authenticate"] = "Bearer"
-        return refused
+        self._unauthorized.says(error=wrong)
+        answer = reply({"Error": wrong}, 401)
+        answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
 
 
 def router(tokens: TokenSource, poll_now: Callable[[int], None], gate: Gate) -> APIRouter:
@@ -66,10 +66,10 @@ def router(tokens: TokenSource, poll_now: Callable[[int], None], gate: Gate) -> 
 
     @routes.post("/jobs/{job_id}")
     async def job_changed(job_id: JobId, request: Request) -> Response:
-        refused = bearer.refusal(request.headers.get("Authorization"))
-        if refused is None:
+        unauthorized = bearer.unauthorized(request.headers.get("Authorization"))
+        if unauthorized is None:
             poll_now(job_id)
-        return refused or Response(status_code=202)
+        return unauthorized or Response(status_code=202)
 
     @routes.get("/nodes/{name}/clear")
     async def clear(
@@ -78,9 +78,9 @@ def router(tokens: TokenSource, poll_now: Callable[[int], None], gate: Gate) -> 
         """204: clear for `job`; with the header Slurm-Extender-Job: placeholder, since the job is one of
         this cluster: no other needs to answer then. 409: not within `wait` seconds, and which Pods are
         there. 421: no Node of this cluster stands for the node. 503: ask another."""
-        refused = bearer.refusal(request.headers.get("Authorization"))
-        if refused is not None:
-            return refused
+        unauthorized = bearer.unauthorized(request.headers.get("Authorization"))
+        if unauthorized is not None:
+            return unauthorized
         try:
             return await _lets_in(gate, name, wait, job)
         except NotOurs:

@@ -96,7 +96,7 @@ class NodeKeeper:
         self._nodes: dict[str, SlurmNode] = {}
         """As last read, by Slurm's names."""
         self._lingering_pods: Mapping[str, tuple[LingeringPod, ...]] = {}
-        self._refused: dict[str, float] = {}
+        self._prolog_refused: dict[str, float] = {}
         """Since when nodes were seen drained by their gates."""
         self._pauses: dict[str, tuple[float, float]] = {}
         """How long nodes that were resumed for a lost job stay drained if a gate refuses a job there
@@ -175,7 +175,7 @@ class NodeKeeper:
         its Pod is in the way of. While others have its place those are refused all the same, and so
         the node rests longer from one to the next."""
         name, lost = case.slurm.name, self._has_lost_jobs(case.node.name)
-        since = self._refused.setdefault(name, _now())
+        since = self._prolog_refused.setdefault(name, _now())
         if _now() - since < (self._pause(name) if lost else _FAILS_S):
             return True
         if lost:
@@ -190,7 +190,7 @@ class NodeKeeper:
 
     def _note_resumed(self, case: ObservedNode) -> None:
         name = case.slurm.name
-        if self._refused.pop(name, None) is not None:
+        if self._prolog_refused.pop(name, None) is not None:
             self._pauses[name] = min(2 * self._pause(name), _PATIENCE_S), _now()
         if name in self._pauses:
             calm = _now() - self._pauses[name][1] >= _PATIENCE_S

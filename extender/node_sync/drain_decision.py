@@ -33,7 +33,7 @@ TAINT = Taint(OUT_OF_SERVICE, "slurm", "NoSchedule")
 """With this value it is ours; one of another value or effect is somebody else's."""
 
 _OUTSTAYED = f"{PREFIX}Pod "
-_REFUSED = f"{PREFIX}the gate refused job "
+_PROLOG_REFUSED = f"{PREFIX}the gate refused job "
 _CORDONED = f"{PREFIX}cordoned in Kubernetes"
 _TAINTED = f"{PREFIX}tainted {{}} in Kubernetes".format
 _NOT_READY = f"{PREFIX}not ready in Kubernetes"
@@ -50,7 +50,7 @@ class Why(StrEnum):
     """What a node may be drained for, the most pressing first."""
 
     OUTSTAYED = "outstayed"
-    REFUSED = "refused"
+    PROLOG_REFUSED = "prolog-refused"
     CORDONED = "cordoned"
     TAINTED = "tainted"
     NOT_READY = "not-ready"
@@ -114,7 +114,7 @@ class ObservedNode:
 
     @property
     def drained_by_its_gate(self) -> bool:
-        return self.drained_by_us and self.slurm.reason.startswith(_REFUSED)
+        return self.drained_by_us and self.slurm.reason.startswith(_PROLOG_REFUSED)
 
     @property
     def told_of_our_drain(self) -> bool:
@@ -215,7 +215,7 @@ def cause_of(case: ObservedNode, drain_settings: DrainSettings) -> DrainReason |
     if in_the_way is not None:
         return in_the_way
     if case.blocked and case.drained_by_its_gate:  # it is the gate that drains, whatever is wished
-        return DrainReason(Why.REFUSED, case.slurm.reason)
+        return DrainReason(Why.PROLOG_REFUSED, case.slurm.reason)
     if not drain_settings.drain:
         return None
     if case.node.unschedulable:
@@ -242,7 +242,7 @@ def borne_out(reason: str, node: Node) -> bool:
     one that is said to outstay its job, or to be in another's way, is taken to do so."""
     keys = {taint.key for taint in node.taints}
     return (
-        reason.startswith((_OUTSTAYED, _REFUSED))
+        reason.startswith((_OUTSTAYED, _PROLOG_REFUSED))
         or (reason.startswith(_CORDONED) and node.unschedulable)
         or (reason.startswith(_NOT_READY) and not keys.isdisjoint(_AWAY))
         or any(reason.startswith(_TAINTED(key)) for key in keys)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from extender.placement.placeholder import ConditionReason, Due, Placeholder
 from wellknown.names import ELSEWHERE, Reason
 
-NODE_REFUSED = Reason.NODE_REFUSED
+NODE_REFUSED = Reason.NODE_REJECTED
 _NAMED = 3
 _OURS = re.compile(rf"\d+ {ELSEWHERE}, |, \d+ {ELSEWHERE}")
 

@@ -135,7 +135,7 @@ def is_back(placeholder: Placeholder, pod: Pod) -> bool:
 
 def refused(placeholder: Placeholder, refusal: Refusal, now: float) -> Placeholder:
     """Returns the record of a Pod that cannot run as it is."""
-    return placeholder.move(State.REFUSED, now, cause=refusal.cause(Reason.REFUSED))
+    return placeholder.move(State.REFUSED, now, cause=refusal.cause(Reason.INVALID))
 
 
 def _bound(placeholder: Placeholder, node: str, at: Context) -> Placeholder:

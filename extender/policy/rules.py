@@ -179,14 +179,14 @@ class _Verdict:
             return choice.default
         if asked == own or choice.permits(asked):
             return asked
-        self._refuse(name, asked, str(choice))
+        self._forbid(name, asked, str(choice))
         return choice.default
 
     def _priority(self, asked: int | None) -> int | None:
         most = self._rule.max_priority
         if asked is None or (most is not None and asked <= most):
             return asked
-        self._refuse("priority", asked, _priorities(self._rule))
+        self._forbid("priority", asked, _priorities(self._rule))
         return None
 
     def _time_limit(self, asked: int | None) -> int | None:
@@ -201,7 +201,7 @@ class _Verdict:
         )
         return most
 
-    def _refuse(self, name: str, asked: int | str, allowed: str) -> None:
+    def _forbid(self, name: str, asked: int | str, allowed: str) -> None:
         self.problems.append(
             f"{self._asker(name)}: {shown(str(asked), _SHOWN)} is not allowed by {self._label()}, which"
             f" allows {allowed}"

@@ -50,10 +50,10 @@ def shared_gpus(
         return Finding(job.shared, warning=_ALLOWED)
     if setting == "isolate" and only_pods:
         return Finding(Sharing.USER, warning=_ISOLATED)
-    return Finding(job.shared, problem=_refused(job, prefix, only_pods=only_pods))
+    return Finding(job.shared, problem=_problem(job, prefix, only_pods=only_pods))
 
 
-def _refused(job: JobSpec, prefix: str, *, only_pods: bool) -> str:
+def _problem(job: JobSpec, prefix: str, *, only_pods: bool) -> str:
     asked = ", ".join(f"{name}:{count}" for name, count in job.gres)
     user = "the user of the extender's token" if job.user_id is None else f"user {job.user_id}"
     where = "" if only_pods else f", of which {user} is none: the policy lists them as podUsers"

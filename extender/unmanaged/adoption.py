@@ -44,7 +44,7 @@ Manifest = Mapping[str, Any]
 COMMENT = "adopted: another scheduler has bound this Pod, which runs on without its job"
 _OVER = ("Succeeded", "Failed")
 _ENDED_PAUSE_S = 10.0  # Slurm may have preempted it, and would again
-_REFUSED_PAUSE_S = (10.0, 600.0)
+_REJECTED_PAUSE_S = (10.0, 600.0)
 _NOTE_PAUSE_S = 10.0
 _GONE = "Pod is gone"
 
@@ -56,11 +56,11 @@ class Stage(StrEnum):
     """Slurm counts the Pod."""
     CANCELLED = "cancelled"
     """Somebody has cancelled the job: this leader does not ask for it again."""
-    REFUSED = "refused"
+    REJECTED_BY_SLURM = "rejected_by_slurm"
     """Slurm says that there can be no such job. It is asked now and then."""
 
 
-_KEPT = frozenset({Stage.CANCELLED, Stage.REFUSED})
+_KEPT = frozenset({Stage.CANCELLED, Stage.REJECTED_BY_SLURM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Adopted:
     ours: bool = False
     """It is certain that the job under this id has our key: it was made or read by us."""
     failures: int = 0
-    """How many times in a row it was refused."""
+    """How many times in a row Slurm rejected it."""
     not_before: float = 0.0
     """When Slurm may be told, or asked for, anything about it again."""
     quiet_until: float = 0.0
@@ -328,12 +328,12 @@ class Adoptions:
         return record.next_try(self._rules.ids) if read is None else replace(read, failures=0)
 
     def _after_failure(self, record: Adopted, failure: Failure, now: float) -> Adopted:
-        shortest, longest = _REFUSED_PAUSE_S
+        shortest, longest = _REJECTED_PAUSE_S
         never = failure.remedy is Remedy.CHANGE
-        refused = min(longest, shortest * 2 ** min(record.failures, 10))
-        pause = refused if never else self._rules.delay(failure.remedy, record.failures)
+        rejected = min(longest, shortest * 2 ** min(record.failures, 10))
+        pause = rejected if never else self._rules.delay(failure.remedy, record.failures)
         held_up = replace(record, failures=record.failures + 1, not_before=now + pause)
-        return held_up.at(Stage.REFUSED) if never else held_up
+        return held_up.at(Stage.REJECTED_BY_SLURM) if never else held_up
 
 
 def _place(adopted_pod: AdoptedPod, view: ClusterView) -> tuple[str, Partition] | None:

@@ -90,7 +90,7 @@ class Amounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class UnschedulablePod:
     """An unmanaged Pod that some Node was closed to."""
 
     uid: str
@@ -198,7 +198,7 @@ class Occupancy:
         self._exempt: set[str] = set()
         self._leaving: set[str] = set()
         self._grown: set[str] = set()
-        self._refused: dict[str, Refused] = {}
+        self._unschedulable: dict[str, UnschedulablePod] = {}
 
     def slurm_seen(self, left: Mapping[str, Amounts], *, after_outage: bool = False) -> None:
         """Takes what Slurm's jobs leave, by Node. After an outage everything counts as freed."""
@@ -259,31 +259,31 @@ class Occupancy:
         """Tells whether a Node has so much once the Pods that are leaving it are gone."""
         return self.fits_without(asked, node, self._leaving)
 
-    def remember(self, pod: Refused) -> None:
+    def remember(self, pod: UnschedulablePod) -> None:
         """Takes a Pod that waits for room. A few are enough: the binding of one wakes them all."""
-        self._refused.pop(pod.uid, None)
-        if len(self._refused) < self._remembered:
-            self._refused[pod.uid] = pod
+        self._unschedulable.pop(pod.uid, None)
+        if len(self._unschedulable) < self._remembered:
+            self._unschedulable[pod.uid] = pod
 
     def forget(self, uid: str) -> None:
         """Takes that a Pod waits no more."""
-        self._refused.pop(uid, None)
+        self._unschedulable.pop(uid, None)
 
     def forget_before(self, then: float) -> bool:
         """Forgets the Pods that have not asked since; tells whether any waits still."""
-        self._refused = {uid: pod for uid, pod in self._refused.items() if pod.at >= then}
-        return bool(self._refused)
+        self._unschedulable = {uid: pod for uid, pod in self._unschedulable.items() if pod.at >= then}
+        return bool(self._unschedulable)
 
-    def take_those_with_room(self) -> list[Refused]:
-        """Returns the Pods for which a Node has room that it may not have had when they were refused,
+    def take_those_with_room(self) -> list[UnschedulablePod]:
+        """Returns the Pods for which a Node has room that it may not have had when they asked last,
         the most important first, and all that ask for nothing. They are to be told, and ask again."""
         freed = [Amounts(), *(self._free[node] for node in self._grown if node in self._free)]
         self._grown.clear()
-        alike = {pod.asked.key: pod.asked for pod in self._refused.values()}
+        alike = {pod.asked.key: pod.asked for pod in self._unschedulable.values()}
         room = {key: any(asked.within(free) for free in freed) for key, asked in alike.items()}
-        fitting = [pod for pod in self._refused.values() if room[pod.asked.key]]
+        fitting = [pod for pod in self._unschedulable.values() if room[pod.asked.key]]
         for pod in fitting:
-            del self._refused[pod.uid]
+            del self._unschedulable[pod.uid]
         return sorted(fitting, key=lambda pod: -pod.priority)
 
     def _free_on(self, node: str) -> Amounts:

@@ -2,7 +2,7 @@
 
 It runs on every replica. The Pods are watched; Slurm's nodes (not its jobs: their number does not
 matter) are read at the start, and then every second or so while such Pods ask or wait. /filter answers
-from memory; /bind has the one node read that it is about. A Pod that was refused is touched when room
+from memory; /bind has the one node read that it is about. An unschedulable Pod is touched when room
 appears, since the end of a native job is no event in Kubernetes.
 """
 
@@ -23,7 +23,7 @@ from extender.unmanaged.adoption import AdoptedPod, adoptable
 from extender.unmanaged.capacity import (
     Amounts,
     Occupancy,
-    Refused,
+    UnschedulablePod,
     exempt,
     open_to_pods,
     placeholder_of,
@@ -46,7 +46,7 @@ UNKNOWN = "Slurm's allocations are not known yet"
 TAKEN = "Pods that Slurm does not count have the room that it allocated"
 LEAVING = "Pods that are leaving this Node still have what Slurm gave to this one"
 ROOM_SEEN = DOMAIN + "room-seen"
-"""The annotation whose change wakes a refused Pod in kube-scheduler's queue."""
+"""The annotation whose change wakes an unschedulable Pod in kube-scheduler's queue."""
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 
 _INTERVAL_S = 1.0
@@ -123,7 +123,7 @@ class OccupancyView:
         else:
             asked = Amounts()  # it is told when more is known, whether it fits then or not
             closed = dict.fromkeys(self._slurms(names), UNKNOWN)
-        self._note(manifest, asked, refused=len(closed) == len(names))
+        self._note(manifest, asked, unschedulable=len(closed) == len(names))
         return closed
 
     async def open_without(
@@ -148,8 +148,8 @@ class OccupancyView:
             fits = self._occupancy.fits_without
             read = self._slurms_nodes if known else ()
             may = [node for node in may if node in read and fits(asked, node, victims[node])]
-        refused = set(slurms).difference(may)
-        return [node for node in victims if node not in refused]
+        forbidden = set(slurms).difference(may)
+        return [node for node in victims if node not in forbidden]
 
     async def read_node(self, name: str) -> SlurmNode | None:
         """Reads the Slurm node that a Node stands for, with all that is so when it is called; None where
@@ -301,7 +301,7 @@ class OccupancyView:
             del closed[node]
 
     async def _wake(self) -> None:
-        """Touches the Pods that were refused and may fit by now; they ask again at once."""
+        """Touches the unschedulable Pods that may fit by now; they ask again at once."""
         if not self.known:
             return
         for pod in self._occupancy.take_those_with_room():
@@ -318,15 +318,15 @@ class OccupancyView:
         self._asked_at = asyncio.get_running_loop().time()
         self._asked.set()
 
-    def _note(self, manifest: Manifest, asked: Amounts, *, refused: bool) -> None:
+    def _note(self, manifest: Manifest, asked: Amounts, *, unschedulable: bool) -> None:
         metadata = manifest["metadata"]
         uid = metadata.get("uid") or ""
-        if not refused:
+        if not unschedulable:
             self._occupancy.forget(uid)
             return
         namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
         priority = manifest["spec"].get("priority") or 0
-        self._occupancy.remember(Refused(uid, namespace, name, priority, asked, self._asked_at))
+        self._occupancy.remember(UnschedulablePod(uid, namespace, name, priority, asked, self._asked_at))
 
     def _slurms(self, names: Sequence[str]) -> Sequence[str]:
         """Returns the Nodes that Slurm has, by the last reading of its nodes; by its partitions if there

@@ -42,7 +42,7 @@ UNDERSIZED = "undersized"
 """A Pod is bound by a job that has less than the Pod asks for, or is in another partition."""
 KINDS = (DUPLICATES, LOST, WRONG_KILLS, UNBOUND_LEAKS, OVERCOMMITTED, STUCK_NODES, UNDONE, UNDERSIZED)
 
-_REFUSED, _RESTS = "Refused", "NotBindable"
+_REFUSED, _RESTS = "Invalid", "NotBindable"
 _TOLD: Mapping[str, str] = {
     Odd.GREEDY: "WaitingForSubmitSlot",
     Odd.DENIED: _REFUSED,

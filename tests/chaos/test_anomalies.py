@@ -25,7 +25,7 @@ from tests.chaos.seen import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, 
 
 NODES = {"n1": 8, "n2": 8}
 WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
-REFUSED = replace(WAITING, job_id=None, odd="denied", told="Refused")
+REFUSED = replace(WAITING, job_id=None, odd="denied", told="Invalid")
 BOUND = replace(WAITING, node="n1", phase="Running")
 JOB = SeenJob(1, "p@default", "root", "RUNNING", "n1", 2, "u")
 PENDING = replace(JOB, state="PENDING", node="")
@@ -92,10 +92,10 @@ def test_a_pod_that_is_rightly_without_a_job_is_told_so() -> None:
     assert kinds([greedy], []) == [LOST]
     assert kinds([replace(greedy, told="WaitingForSubmitSlot")], []) == []
     assert kinds([denied], []) == [LOST]
-    assert kinds([replace(denied, told="Refused")], []) == []
+    assert kinds([replace(denied, told="Invalid")], []) == []
     assert kinds([replace(WAITING, odd="claim", told="ClaimNotReady")], []) == []
     assert kinds([replace(WAITING, odd="nowhere", told="NotBindable")], []) == []
-    for told in ("WaitingForSubmitSlot", "Refused", "ClaimNotReady", "NotBindable"):
+    for told in ("WaitingForSubmitSlot", "Invalid", "ClaimNotReady", "NotBindable"):
         assert kinds([replace(WAITING, told=told)], []) == [LOST]
         assert kinds([replace(WAITING, odd="modest", told=told)], []) == [LOST]
 

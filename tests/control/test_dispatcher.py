@@ -488,11 +488,11 @@ async def test_another_attempt_takes_the_nomination_back() -> None:
 async def test_the_same_write_says_why_the_attempt_before_is_over() -> None:
     works = Works()
     cause = ConditionReason(
-        "NodeRefused", "kube-scheduler refused n1", (Due("n1 is excluded until", 0.0),)
+        "NodeRejected", "kube-scheduler refused n1", (Due("n1 is excluded until", 0.0),)
     )
     await works.do(WriteAttempt("u1", POD, 2, cause))
     (condition,) = works.kubernetes.calls[1][1]["status"]["conditions"]
-    assert (condition["status"], condition["reason"]) == ("False", "NodeRefused")
+    assert (condition["status"], condition["reason"]) == ("False", "NodeRejected")
     assert re.fullmatch(r"kube-scheduler refused n1; n1 is excluded until \S+ UTC", condition["message"])
 
 

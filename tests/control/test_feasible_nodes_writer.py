@@ -56,7 +56,7 @@ async def test_what_cannot_be_written_is_logged_with_the_pod_unless_kubernetes_i
         health.says("Lease", Unavailable(503, "down"))
     with capture_logs() as logs:
         await told(kubernetes, 7, 8, health=health)
-    line = next(line for line in logs if line["event"] == "refusal not written")
+    line = next(line for line in logs if line["event"] == "feasible Nodes not written")
     assert line["log_level"] == level
     assert (line["pod"], line["uid"], line["job"]) == ("default/p", "u1", 7)
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.real
 EXTENDER = "extender"
 LASTS_S = 4.0
 """After it has been noticed, so that every poll and watch has tried again."""
-FAILED = {"effect failed", "Event not made", "not audited", "not bound", "refusal not written"}
+FAILED = {"effect failed", "Event not made", "not audited", "not bound", "feasible Nodes not written"}
 ANSWERED = {"id_taken", "fresher", "gone"}
 """What either system says as soon as it is back, while others have yet to ask it."""
 SAVED_S = 6.0

@@ -91,9 +91,9 @@ def annotate(people: People, name: str, *annotations: str) -> None:
 
 def refused(people: People, name: str) -> str:
     """Waits until the Pod is refused, and returns why."""
-    eventually(lambda: people.condition(name).get("reason") == "Refused", f"{name} refused")
-    eventually(lambda: "Refused" in people.events(name), "event")
-    assert people.events(name)["Refused"] == people.condition(name)["message"]
+    eventually(lambda: people.condition(name).get("reason") == "Invalid", f"{name} refused")
+    eventually(lambda: "Invalid" in people.events(name), "event")
+    assert people.events(name)["Invalid"] == people.condition(name)["message"]
     return people.condition(name)["message"]
 
 

@@ -213,7 +213,7 @@ def test_a_pod_whose_namespace_leaves_the_scope_runs_on_or_is_told(inside: Peopl
     inside.create("waits", cpu="8")
     inside.queued("waits")
     with settings(inside.cluster, SCOPE="selected"):
-        eventually(lambda: inside.condition("waits").get("reason") == "Refused", "it is told")
+        eventually(lambda: inside.condition("waits").get("reason") == "Invalid", "it is told")
         assert inside.condition("waits")["message"].startswith("namespace ml is out of scope: selected")
         eventually(lambda: inside.job_of("waits") is None, "its job is gone")
         assert placed_by_slurm(inside, "runs")
@@ -234,7 +234,7 @@ def test_labels_select_pods(inside: People) -> None:
         inside.create("waits", cpu="8", labels={"slurm": "yes"})
         inside.queued("waits")
         inside.kubectl("label", "-n", "ml", "pod", inside.full("waits"), "slurm-")
-        eventually(lambda: inside.condition("waits").get("reason") == "Refused", "it is told")
+        eventually(lambda: inside.condition("waits").get("reason") == "Invalid", "it is told")
         assert "labels are out of scope: slurm in (yes, always)" in inside.condition("waits")["message"]
         inside.kubectl("label", "-n", "ml", "pod", inside.full("waits"), "slurm=yes")
         inside.queued("waits")

@@ -342,7 +342,7 @@ async def test_a_node_that_its_gate_drained_is_resumed_when_nobody_is_in_the_way
     await site.slurm.drain_node("n1", REFUSED)
     await site.keeper.turn()
     assert (await site.reason(), site.says()) == (REFUSED, "DrainedForKubernetes")
-    assert site.keeper.tally == Tally(MappingProxyType({Why.REFUSED: 1}))
+    assert site.keeper.tally == Tally(MappingProxyType({Why.PROLOG_REFUSED: 1}))
     site.in_the_way.clear()
     await site.keeper.turn()
     assert (await site.reason(), site.says()) == (None, "InService")

@@ -77,7 +77,7 @@ def test_a_pod_whose_node_is_refused_is_told_with_the_write_that_ends_the_attemp
     (over,) = (each for each in cluster.settle() if isinstance(each, WriteAttempt))
     words = f"kube-scheduler refused {node}, which Slurm chose: 0/2 nodes are available: 1 Insufficient"
     assert over.cause == ConditionReason(
-        "NodeRefused",
+        "NodeRejected",
         f"{words} rdma/ib",
         (Due(f"{node} is excluded until", cluster.now + cluster.rules.avoid),),
     )

@@ -160,8 +160,10 @@ async def test_without_guests_slurm_is_not_asked() -> None:
 
 def test_the_metric_counts_guests_by_stage() -> None:
     telemetry = Telemetry()
-    with telemetry.placement.leading(tuple, Tally, lambda: {Stage.REFUSED: 2}):
-        value = telemetry.registry.get_sample_value("slurm_extender_adopted", {"stage": "refused"})
+    with telemetry.placement.leading(tuple, Tally, lambda: {Stage.REJECTED_BY_SLURM: 2}):
+        value = telemetry.registry.get_sample_value(
+            "slurm_extender_adopted", {"stage": "rejected_by_slurm"}
+        )
         assert value == 2.0
-    value = telemetry.registry.get_sample_value("slurm_extender_adopted", {"stage": "refused"})
+    value = telemetry.registry.get_sample_value("slurm_extender_adopted", {"stage": "rejected_by_slurm"})
     assert value == 0.0
