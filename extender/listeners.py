@@ -16,7 +16,7 @@ from extender.admission import mutate, validate
 from extender.admission.review import is_large
 from extender.bind import route as bind
 from extender.bind.binder import Binder
-from extender.bind.room import NodeReservation
+from extender.bind.node_reservation import NodeReservation
 from extender.certificates import Certificate, Face
 from extender.control.feasible_nodes_writer import is_told
 from extender.filter import route as filter_nodes

@@ -19,7 +19,7 @@ import structlog
 
 from kubernetes_client.errors import Expired, KubernetesError, Unavailable, error_of
 from kubernetes_client.protocol import Kubernetes, Manifest
-from service.cooperative import Turn, by_turns
+from service.cooperative import Turn, yielding
 
 _WATCH_S = 290
 _TRIAL_S = 1
@@ -130,7 +130,7 @@ class ResourceWatch:
         there: a list that breaks off changes nothing."""
         version = ""
         async for page in self._api.pages(self._kind, self._selector):
-            async for manifest in by_turns(page.get("items") or ()):
+            async for manifest in yielding(page.get("items") or ()):
                 yield manifest
             version = page["metadata"]["resourceVersion"]
         self._version = version

@@ -33,7 +33,7 @@ class Turn:
         self._ends = perf_counter() + _TURN_S
 
 
-async def by_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
+async def yielding(items: Iterable[Item]) -> AsyncIterator[Item]:
     """Yields the items; all others get a turn whenever what is done with them has taken 2 ms. What the
     items are may change meanwhile: whoever goes by what it was gives a copy."""
     turn = Turn()

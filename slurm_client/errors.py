@@ -48,7 +48,7 @@ class SlurmError(Exception):
 
 
 class NoRoomNow(SlurmError):
-    """An immediate allocation was refused. Nothing is queued and the job id is burnt: a record that
+    """An immediate allocation was refused. Nothing is queued and the job id is used up: a record that
     FAILED may hold it until MinJobAge. Submit under the next id, or ask again later."""
 
 

@@ -52,7 +52,7 @@ class Slurm(Protocol):
         partition's, Slurm 26.05.5 takes the job and lets it wait (EnforcePartLimits=NO).
         The job is the token's own user's: `spec.user_id` and `group_id` of anyone else are refused
         by InvalidRequest, since Slurm would ignore them. NoRoomNow: refused, also by any limit of a
-        QOS or account, and `job_id` is burnt: submit under the next one.
+        QOS or account, and `job_id` is used up: submit under the next one.
         JobIdTaken: compare. InvalidRequest: never.
         """
 

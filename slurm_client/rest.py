@@ -142,7 +142,7 @@ class SlurmRest:
             )
         except RetryLater as error:
             # A limit on what runs, and a FAILED record under the id; or one on what is submitted, and
-            # none. Slurm does not say which, so the id is to be taken for burnt.
+            # none. Slurm does not say which, so the id is to be taken for used up.
             if error.number == _ACCOUNTING_POLICY:
                 raise _as(NoRoomNow, error) from error
             raise

@@ -12,9 +12,11 @@ NODE = DOMAIN + "node"
 GRES = DOMAIN + "gres"
 ADOPTED = DOMAIN + "adopted-as"
 """On a Pod that another scheduler bound: the job that runs for it, so that nobody counts it twice."""
-OFFERED = DOMAIN + "offered"
-"""Written by /filter where kube-scheduler refuses the allocated Node: the job, and the Nodes that it
+FEASIBLE_NODES = DOMAIN + "feasible-nodes"
+"""Written by /filter where kube-scheduler rejects the allocated Node: the job, and the Nodes that it
 offered instead, as many as go into an annotation. The job is 0 where the Pod has no allocation."""
+CAPACITY_FREED = DOMAIN + "capacity-freed"
+"""On an unmanaged Pod: when a Node got room. A change of it wakes the Pod in kube-scheduler's queue."""
 WAITING = "Slurm has not allocated a Node to this Pod yet"
 """What /filter says of every Node meanwhile; kube-scheduler repeats it in the Pod's condition."""
 ELSEWHERE = "Slurm allocated another Node to this Pod"

@@ -15,7 +15,7 @@ from typing import Any
 
 from extender.audit.compare import Finding
 from extender.audit.reader import Reader
-from extender.cluster.keeper import ClusterViewKeeper, SlurmDefaults
+from extender.cluster.keeper import ClusterViewUpdater, SlurmDefaults
 from extender.cluster.view import ClusterView
 from extender.request.pod import Pod, parse_pod
 from extender.settings import Settings, from_environment
@@ -85,7 +85,7 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
 
 async def _view(settings: Settings, kubernetes: Kubernetes, slurm: SlurmRest) -> ClusterView:
     defaults = SlurmDefaults(settings.default_partition, settings.preempt_type, settings.kill_wait_s)
-    keeper = ClusterViewKeeper(kubernetes, slurm, Health(), settings.node_name_label, defaults)
+    keeper = ClusterViewUpdater(kubernetes, slurm, Health(), settings.node_name_label, defaults)
     return await keeper.load()
 
 

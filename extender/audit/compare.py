@@ -142,9 +142,9 @@ def compare(reading: Snapshot, rules: PlacementConfig) -> tuple[Finding, ...]:
         key = key_of(job) or unsigned.get(job.id)
         if job.id in unsigned:
             found.append(_without_key(job))
-        stray = _stray(job, key, by_uid, reading, rules)
-        if stray is not None:
-            found.append(stray)
+        orphan = _orphan(job, key, by_uid, reading, rules)
+        if orphan is not None:
+            found.append(orphan)
         elif key is not None:
             own[key.uid].append(job)
     untold = sum(1 for pod in reading.pods if _is_untold(pod))
@@ -174,7 +174,7 @@ def _without_key(job: Job) -> Finding:
     return Finding(FindingKind.FOREIGN_KEY, cause, cure, job_id=job.id)
 
 
-def _stray(
+def _orphan(
     job: Job,
     key: PlaceholderKey | None,
     by_uid: Mapping[str, Pod],
@@ -375,7 +375,7 @@ def _stuck_drains(reading: Snapshot) -> Iterator[Finding]:
         stands = reading.view.node_of(node.name)
         lingering_pods = "DRAIN" in node.states and "COMPLETING" not in node.states
         ours = lingering_pods and node.reason.startswith(drain_decision.PREFIX)
-        if ours and stands is not None and not drain_decision.borne_out(node.reason, stands):
+        if ours and stands is not None and not drain_decision.reason_still_holds(node.reason, stands):
             cause = f"drained ({node.reason}), and its Node {stands.name} is not so any more"
             cure = (
                 f"the leader takes it back; by hand: scontrol update nodename={node.name} state=undrain"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from extender.bind.room import DoesNotFit, NodeReservation
+from extender.bind.node_reservation import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
 from extender.cluster.view import ClusterView
 from extender.control.failures import failure_of
@@ -72,7 +72,7 @@ class Binder:
         slurm: Slurm,
         translation: TranslationConfig,
         view: Callable[[], ClusterView],
-        room: NodeReservation,
+        reservation: NodeReservation,
         ledger: Callable[[], Ledger | None] = lambda: None,
         *,
         ids: Container[int],
@@ -82,7 +82,7 @@ class Binder:
         self._slurm = slurm
         self._translation = translation
         self._view = view
-        self._room = room
+        self._reservation = reservation
         self._ids = ids
         self._ledger = ledger
         self._running = RunningJobs(slurm)
@@ -112,7 +112,7 @@ class Binder:
         """Binds where the leader knows the Pod and all that are on the Node; tells whether it did."""
         ledger = self._ledger()
         known = None if ledger is None else ledger.allocated(target.uid)
-        if ledger is None or known is None or self._room.has_adopted_pods(target.node):
+        if ledger is None or known is None or self._reservation.has_adopted_pods(target.node):
             return False
         # Also who may have been bound there a moment ago, which the watch has yet to show.
         others = [each for each in ledger.holding(target.node) if each.pod.uid != target.uid]
@@ -138,7 +138,7 @@ class Binder:
             return
         ours = self._translation.manages(manifest)
         allocation = await self._granted(pod, target.node) if ours else None
-        async with self._room.held(manifest, target.node, allocation):
+        async with self._reservation.held(manifest, target.node, allocation):
             if ours:  # a Pod that was not listed any more may have containers there
                 await self._not_beside_containers(target.node)
             await self._post(target, pod, allocation)

@@ -38,7 +38,7 @@ class SlurmDefaults:
     """Slurm's own default."""
 
 
-class ClusterViewKeeper:
+class ClusterViewUpdater:
     """`view` is the newest version."""
 
     def __init__(

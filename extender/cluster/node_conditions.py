@@ -30,7 +30,7 @@ class NodeStatus:
 
     ready: bool = True
     """False where Kubernetes says that it is not, or does not know; not where it says nothing."""
-    notice: NodeCondition | None = None
+    condition: NodeCondition | None = None
 
     @classmethod
     def parse(cls, manifest: Manifest) -> NodeStatus:

@@ -49,7 +49,7 @@ class Wish(NamedTuple):
     """The nodes of which its author requires one."""
     avoid: frozenset[str] = frozenset()
     """Nodes that refused this Pod of late."""
-    offered: tuple[str, ...] | None = None
+    feasible_nodes: tuple[str, ...] | None = None
     """The only Nodes that count, if not all of them do; names, or hostlist expressions of them."""
 
 
@@ -227,10 +227,10 @@ class ClusterView:
         for closing, closed in nodes.closed_to(wish.constraints):
             yield in_kubernetes_words(closing), closed
         yield "are excluded for a while", nodes.named(wish.avoid)
-        if wish.offered is not None:
+        if wish.feasible_nodes is not None:
             yield (
                 "are not among those that kube-scheduler found",
-                ~nodes.named(hostlist.names(wish.offered)),
+                ~nodes.named(hostlist.names(wish.feasible_nodes)),
             )
 
     def _standing_for(self, slurm_nodes: Iterable[str]) -> int:
@@ -250,9 +250,9 @@ class ClusterView:
     def _usable(self, wish: Wish) -> int:
         nodes = self._indexed
         usable = nodes.open_to(wish.constraints) & ~nodes.named(wish.avoid)
-        if wish.offered is None:
+        if wish.feasible_nodes is None:
             return usable
-        return usable & nodes.named(hostlist.names(wish.offered))
+        return usable & nodes.named(hostlist.names(wish.feasible_nodes))
 
     def slurm_nodes(self, partition: str) -> tuple[str, ...]:
         """Returns the nodes of a partition, or of a list of them ("a,b", which sbatch takes)."""

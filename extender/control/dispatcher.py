@@ -46,7 +46,7 @@ from extender.placement.waiting import granted
 from extender.request.pod import attempt_of
 from kubernetes_client.errors import Conflict, NotFound
 from kubernetes_client.protocol import Kubernetes
-from service.cooperative import by_turns
+from service.cooperative import yielding
 from slurm_client.errors import InvalidRequest, SlurmError
 from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
@@ -137,7 +137,7 @@ class Dispatcher:
         """Feeds very many events, of which nothing may follow by itself before the last: no Tick comes
         between them, but everything else gets its turns."""
         self._hold_alarm()
-        async for event in by_turns(events):
+        async for event in yielding(events):
             self.feed(event)
         self._alarm_due = inf
         self._set_alarm()

@@ -55,10 +55,10 @@ class FeasibleNodesWriter:
     async def run(self) -> None:
         """Writes for ever."""
         while True:
-            pod, offer = await self._told.get()
-            patch = pod_patches.offer(pod.uid, offer)
+            pod, found = await self._told.get()
+            patch = pod_patches.feasible_nodes(pod.uid, found)
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
             except KubernetesError as error:
                 tell = self._health.news(common_trouble(error), log.info)
-                tell("feasible Nodes not written", **about(pod, offer.job_id or None), error=str(error))
+                tell("feasible Nodes not written", **about(pod, found.job_id or None), error=str(error))

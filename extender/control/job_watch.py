@@ -37,7 +37,7 @@ class JobWatch:
         self._slurm = slurm
         self._health = health
         self._interval = interval
-        self._nudged: dict[int, int] = {}
+        self._pushed: dict[int, int] = {}
         """Job id -> how often it was looked at since its push."""
         self._woken = asyncio.Event()
         self._evicted = asyncio.Event()
@@ -46,13 +46,13 @@ class JobWatch:
         """Watches for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_polling(dispatcher))
-            tasks.create_task(self._follow_nudges(dispatcher))
+            tasks.create_task(self._follow_pushes(dispatcher))
             tasks.create_task(self._keep_looking_around(dispatcher))
             tasks.create_task(self._keep_reading_graces(dispatcher))
 
     def poll_now(self, job_id: int, looked: int = 0) -> None:
         """Has a job looked at now, if it is one that is watched. Returns at once."""
-        self._nudged[job_id] = looked
+        self._pushed[job_id] = looked
         self._woken.set()
 
     async def _keep_polling(self, dispatcher: Dispatcher) -> None:
@@ -97,13 +97,13 @@ class JobWatch:
             if job is not None and job.preempt_time is not None:
                 dispatcher.feed(GraceStarted(uid, job))
 
-    async def _follow_nudges(self, dispatcher: Dispatcher) -> None:
+    async def _follow_pushes(self, dispatcher: Dispatcher) -> None:
         while True:
             await self._woken.wait()
             self._woken.clear()
-            nudged, self._nudged = self._nudged, {}
-            plain = await self._look(nudged.keys(), dispatcher)
-            for job_id, looked in nudged.items():
+            pushed, self._pushed = self._pushed, {}
+            plain = await self._look(pushed.keys(), dispatcher)
+            for job_id, looked in pushed.items():
                 if job_id not in plain and looked < len(_AGAIN_S):
                     asyncio.get_running_loop().call_later(
                         _AGAIN_S[looked], self._poll_again, job_id, looked + 1
@@ -122,7 +122,7 @@ class JobWatch:
             await asyncio.sleep(max(_AROUND_S, dispatcher.now() - began))
 
     def _poll_again(self, job_id: int, looked: int) -> None:
-        if job_id not in self._nudged:  # a newer push starts from the beginning
+        if job_id not in self._pushed:  # a newer push starts from the beginning
             self.poll_now(job_id, looked)
 
     async def _look(self, job_ids: Collection[int], dispatcher: Dispatcher) -> Collection[int]:

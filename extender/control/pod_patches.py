@@ -14,7 +14,7 @@ from extender.placement.placeholder import ConditionReason
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.pod import Pod
 from wellknown.allocation import Allocation
-from wellknown.names import ADOPTED, ATTEMPT, CONDITION, GATE, GRES, JOB_ID, NODE, OFFERED, Reason
+from wellknown.names import ADOPTED, ATTEMPT, CONDITION, FEASIBLE_NODES, GATE, GRES, JOB_ID, NODE, Reason
 
 _COMPONENT = "slurm-extender"
 _TIME = "%H:%M:%S UTC"
@@ -39,8 +39,8 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, 
     """Returns the patch that puts the allocation on the Pod and lifts our gate, both or neither."""
     metadata = {"uid": pod.uid, "resourceVersion": resource_version}
     granted: dict[str, str | None] = dict(allocation.annotations())
-    if pod.offered is not None:
-        granted[OFFERED] = None
+    if pod.feasible_nodes is not None:
+        granted[FEASIBLE_NODES] = None
     patch: dict[str, Any] = {"metadata": metadata | {"annotations": granted}}
     if pod.gated:
         patch["spec"] = {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}
@@ -61,14 +61,14 @@ def adopted(uid: str, job_id: int | None) -> dict[str, Any]:
 
 def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:
     """Returns the patch that numbers the next attempt and takes the allocation off the Pod."""
-    annotations = {ATTEMPT: str(attempt), **dict.fromkeys((JOB_ID, NODE, GRES, OFFERED))}
+    annotations = {ATTEMPT: str(attempt), **dict.fromkeys((JOB_ID, NODE, GRES, FEASIBLE_NODES))}
     return {"metadata": _as_seen(pod) | {"annotations": annotations}}
 
 
-def offer(uid: str, offered: FeasibleNodes) -> dict[str, Any]:
+def feasible_nodes(uid: str, found: FeasibleNodes) -> dict[str, Any]:
     """Returns the patch that says which Nodes kube-scheduler offered instead of a job's. It names the
     job, and so says nothing wrong of a Pod that has changed."""
-    return {"metadata": {"uid": uid, "annotations": offered.annotations()}}
+    return {"metadata": {"uid": uid, "annotations": found.annotations()}}
 
 
 def no_nomination(pod: Pod, cause: ConditionReason | None, now: datetime) -> dict[str, Any]:

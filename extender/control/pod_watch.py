@@ -22,7 +22,7 @@ from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
-from service.cooperative import by_turns
+from service.cooperative import yielding
 from service.health import Health
 
 _Asked = tuple[bytes, TranslationConfig, str | None]
@@ -137,7 +137,7 @@ class PodWatch:
         be very many of these, and for most nothing may have changed."""
         meant = tuple(self._needing) if keys is None else keys
         uids = {uid for key in meant for uid in self._needing.get(key, ())}
-        async for uid in by_turns(sorted(uids)):
+        async for uid in yielding(sorted(uids)):
             known = self._known.get(uid)
             if known is None or not known.needs:
                 continue
@@ -157,7 +157,7 @@ class PodWatch:
 
     async def _judge_again(self, dispatcher: Dispatcher) -> None:
         """A Pod that waits goes by the policy of now. There may be very many: others get their turns."""
-        async for uid in by_turns(tuple(self._known)):
+        async for uid in yielding(tuple(self._known)):
             known = self._known.get(uid)
             if known is None or known.by is self._policy.policy or _is_settled(known):
                 continue

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from extender.request.manifest import PodManifest
 from extender.request.pod import is_retried
 from extender.request.translation import TranslationConfig
-from extender.unmanaged.capacity_watch import OccupancyView
+from extender.unmanaged.capacity_watch import CapacityWatch
 from service.http_server import Items, Verb
 from wellknown.allocation import Allocation
 from wellknown.names import ELSEWHERE, WAITING
@@ -41,7 +41,7 @@ def verdict(
     pod: Mapping[str, Any],
     node_names: Sequence[str],
     translation: TranslationConfig,
-    occupancy: OccupancyView,
+    occupancy: CapacityWatch,
 ) -> dict[str, Any]:
     """Returns the ExtenderFilterResult: one Node, none, or (a Pod that is not ours) those with room."""
     if not translation.manages(pod):
@@ -74,7 +74,7 @@ def allocated(pod: Mapping[str, Any]) -> Allocation | None:
     return Allocation.parse(pod["metadata"].get("annotations") or {})
 
 
-def _taken(pod: Mapping[str, Any], allocation: Allocation, occupancy: OccupancyView) -> str | None:
+def _taken(pod: Mapping[str, Any], allocation: Allocation, occupancy: CapacityWatch) -> str | None:
     return occupancy.closed_to_ours(pod["metadata"].get("uid") or "", allocation)
 
 
@@ -91,7 +91,7 @@ def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any
 Offered = Callable[[Mapping[str, Any], Allocation | None, Sequence[str]], None]
 
 
-def verb(translation: TranslationConfig, occupancy: OccupancyView, offered: Offered) -> Verb:
+def verb(translation: TranslationConfig, occupancy: CapacityWatch, offered: Offered) -> Verb:
     """Returns the verb. `offered` hears of other Nodes than the one that a Pod was allocated and cannot
     use, and of those for a Pod whose last attempt is over: Slurm may have to know them before the
     next."""

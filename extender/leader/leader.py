@@ -17,7 +17,7 @@ from extender.control.job_watch import PART as JOBS
 from extender.control.job_watch import JobWatch
 from extender.control.pod_watch import PodWatch
 from extender.leader.replica import Replica
-from extender.node_sync.controller import PARTS, Leadership, NodeKeeper
+from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.prolog_gate import Gate
 from extender.placement.config import PlacementConfig
 from extender.placement.events import ClusterObserved
@@ -98,7 +98,7 @@ class Leader:
         replica.health.ready = True
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
         self._jobs, self._ledger = jobs, ledger  # from now on pushes mean something
-        nodes = self._node_keeper(ledger)
+        nodes = self._node_controller(ledger)
         with (
             replica.telemetry.placement.leading(
                 lambda: ledger.placeholders, lambda: nodes.tally, lambda: adoptions.tally
@@ -186,8 +186,8 @@ class Leader:
             allowed=self._replica.lease.held,
         )
 
-    def _node_keeper(self, ledger: Ledger) -> NodeKeeper:
-        return NodeKeeper(
+    def _node_controller(self, ledger: Ledger) -> NodeController:
+        return NodeController(
             self._replica.kubernetes,
             self._replica.slurm,
             self._replica.cluster,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from extender.cluster.keeper import ClusterViewKeeper, SlurmDefaults
+from extender.cluster.keeper import ClusterViewUpdater, SlurmDefaults
 from extender.cluster.view import ClusterView
 from extender.control import startup
 from extender.control.failures import failure_of
@@ -20,7 +20,7 @@ from extender.policy.keeper import PolicyKeeper
 from extender.request.translation import TranslationConfig
 from extender.settings import Settings
 from extender.telemetry import Telemetry
-from extender.unmanaged.capacity_watch import OccupancyView
+from extender.unmanaged.capacity_watch import CapacityWatch
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
@@ -58,7 +58,7 @@ class Replica:
             settings.qos_grace,
             settings.max_job_count,
         )
-        self.cluster = ClusterViewKeeper(
+        self.cluster = ClusterViewUpdater(
             kubernetes, slurm, self.health, settings.node_name_label, defaults
         )
         self.lease = Lease(
@@ -71,7 +71,7 @@ class Replica:
         self.feasible_nodes = FeasibleNodesWriter(kubernetes, self.health)
         self._cpus = CpuCheck(slurm, self.health, self.view, settings.cpu_unit)
         self.job_ids = JobIdCheck(slurm, self.health, settings.placeholder_ids, settings.max_job_id)
-        self.capacity = OccupancyView(
+        self.capacity = CapacityWatch(
             kubernetes,
             slurm,
             settings.translation,

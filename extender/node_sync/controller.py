@@ -16,7 +16,7 @@ from math import inf
 
 import structlog
 
-from extender.cluster.keeper import ClusterViewKeeper
+from extender.cluster.keeper import ClusterViewUpdater
 from extender.cluster.node_conditions import NodeCondition, NodeStatus
 from extender.node_sync.drain_decision import (
     Drain,
@@ -27,8 +27,8 @@ from extender.node_sync.drain_decision import (
     Tally,
     Undrain,
     alarm,
+    condition_of,
     lingering_pods,
-    notice,
     order,
     taints_wrong,
     wants_taint,
@@ -38,7 +38,7 @@ from extender.node_sync.prolog_gate import NotLeading, NotOurs
 from extender.placement.ledger import Ledger
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
-from service.cooperative import by_turns
+from service.cooperative import yielding
 from service.health import Health
 from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
@@ -73,14 +73,14 @@ class Leadership:
     systems' errors."""
 
 
-class NodeKeeper:
+class NodeController:
     """Works for as long as this replica leads."""
 
     def __init__(
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,
-        cluster: ClusterViewKeeper,
+        cluster: ClusterViewUpdater,
         leadership: Leadership,
         health: Health,
         *,
@@ -144,7 +144,7 @@ class NodeKeeper:
 
     async def _attend_to_all(self) -> None:
         cases = []
-        async for node in by_turns(tuple(self._nodes.values())):
+        async for node in yielding(tuple(self._nodes.values())):
             case = self._case(node)
             if case is not None:
                 cases.append(await self._with_gate(case))
@@ -152,7 +152,7 @@ class NodeKeeper:
         at = DrainContext.of(cases, _clock(), self._drain_settings, steady=steady)
         self.tally = Tally.of(cases, at)
         self._health.says(_TOO_MANY, alarm(cases, at))
-        wrong = [case async for case in by_turns(cases) if _is_wrong(case, at)]
+        wrong = [case async for case in yielding(cases) if _is_wrong(case, at)]
         self._tell_first(wrong, await asyncio.gather(*(self._attend(case, at) for case in wrong)))
 
     def _case(self, slurm: SlurmNode) -> ObservedNode | None:
@@ -265,9 +265,9 @@ class NodeKeeper:
         return await self._with_gate(seen)
 
     async def _tell(self, case: ObservedNode, at: DrainContext) -> None:
-        told, name = notice(case, at), case.node.name
-        if told is not None and told != case.node_status.notice:
-            patch = _condition(told, case.node_status.notice, at.now)
+        told, name = condition_of(case, at), case.node.name
+        if told is not None and told != case.node_status.condition:
+            patch = _condition(told, case.node_status.condition, at.now)
             await self._kubernetes.patch_node_status(name, patch)
         if taints_wrong(case, at):
             manifest = await self._kubernetes.read_node(name)
@@ -285,7 +285,7 @@ def pause_after(seconds: float) -> float:
 
 def _is_wrong(case: ObservedNode, at: DrainContext) -> bool:
     """Tells whether there is something to be done in either system."""
-    untold = notice(case, at) not in (None, case.node_status.notice)
+    untold = condition_of(case, at) not in (None, case.node_status.condition)
     return untold or order(case, at) is not None or taints_wrong(case, at)
 
 

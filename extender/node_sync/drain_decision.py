@@ -119,7 +119,7 @@ class ObservedNode:
     @property
     def told_of_our_drain(self) -> bool:
         """A drain of ours that is missing from now on was taken back by a person."""
-        told = self.node_status.notice
+        told = self.node_status.condition
         return told is not None and told.reason == NodeReason.DRAINED_FOR_KUBERNETES
 
 
@@ -164,7 +164,7 @@ class Tally:
     @classmethod
     def of(cls, cases: Sequence[ObservedNode], at: DrainContext) -> Tally:
         """Returns it for a cluster of these nodes."""
-        causes = (cause_of(case, at.drain_settings) for case in cases if case.drained_by_us)
+        causes = (drain_reason(case, at.drain_settings) for case in cases if case.drained_by_us)
         unready = sum(not case.node_status.ready for case in cases if not case.out)
         drained = Counter(cause.why for cause in causes if cause is not None)
         return cls(drained, unready if at.many_not_ready and at.drain_settings.drain else 0)
@@ -209,7 +209,7 @@ def lingering_pods(
     return {node: tuple(there) for node, there in found.items()}
 
 
-def cause_of(case: ObservedNode, drain_settings: DrainSettings) -> DrainReason | None:
+def drain_reason(case: ObservedNode, drain_settings: DrainSettings) -> DrainReason | None:
     """Returns why a node is to be drained, or to stay so; None where nothing speaks for it."""
     in_the_way = _outstayed(case) if drain_settings.drain else None
     if in_the_way is not None:
@@ -237,7 +237,7 @@ def _outstayed(case: ObservedNode) -> DrainReason | None:
     return None
 
 
-def borne_out(reason: str, node: Node) -> bool:
+def reason_still_holds(reason: str, node: Node) -> bool:
     """Tells whether a Node by itself shows what a drain of ours says of it. Of Pods it knows nothing:
     one that is said to outstay its job, or to be in another's way, is taken to do so."""
     keys = {taint.key for taint in node.taints}
@@ -251,7 +251,7 @@ def borne_out(reason: str, node: Node) -> bool:
 
 def order(case: ObservedNode, at: DrainContext) -> Order | None:
     """Returns what is to be done in Slurm, None where the node is to be left as it is."""
-    cause = cause_of(case, at.drain_settings)
+    cause = drain_reason(case, at.drain_settings)
     if not case.slurm.states.isdisjoint(_LEFT_ALONE):
         return None
     if case.drained_by_us:
@@ -266,10 +266,10 @@ def order(case: ObservedNode, at: DrainContext) -> Order | None:
     return Drain(cause.reason)
 
 
-def notice(case: ObservedNode, at: DrainContext) -> NodeCondition | None:
+def condition_of(case: ObservedNode, at: DrainContext) -> NodeCondition | None:
     """Returns what the Node's condition is to say; None where there is nothing to be told of a node that
     has never been out of service."""
-    cause, reason = cause_of(case, at.drain_settings), case.slurm.reason or "no reason is given"
+    cause, reason = drain_reason(case, at.drain_settings), case.slurm.reason or "no reason is given"
     if case.drained_by_us and cause is None:
         # Written before the drain is taken back: from then on a missing drain is nobody's word.
         when = "taken back when no job is ending there" if case.job_ends else "being taken back"
@@ -285,7 +285,7 @@ def notice(case: ObservedNode, at: DrainContext) -> NodeCondition | None:
         return NodeCondition(
             False, NodeReason.RESUMED_BY_HAND, f"resumed in Slurm in spite of: {cause.reason}"
         )
-    if case.node_status.notice is None:
+    if case.node_status.condition is None:
         return None
     return NodeCondition(False, NodeReason.IN_SERVICE, "takes new jobs in Slurm")
 
@@ -316,7 +316,7 @@ def with_taint(taints: Sequence[Manifest], *, wanted: bool) -> list[Manifest]:
 def _overruled(case: ObservedNode, cause: DrainReason, at: DrainContext) -> bool:
     """Tells whether a person has resumed a node that was drained for this very cause. A drain that is
     missing soon after it was made, or after an outage, is one that Slurm has lost."""
-    told = case.node_status.notice
+    told = case.node_status.condition
     if told is None or cause.reason not in told.message:
         return False
     lasted = at.steady and at.now - told.since >= _FORGETS_S

@@ -176,12 +176,12 @@ class Gate:
     async def _outlasts_its_job(self, node: str, pod: Pod) -> bool:
         """Tells whether a Pod was bound by a job of its own that does not run on its node. Such a Pod
         carries its allocation when it is bound; whose the job is, Slurm says, or the id."""
-        carried = pod.allocation
-        if carried is None or carried.node != pod.node:
+        pod_allocation = pod.allocation
+        if pod_allocation is None or pod_allocation.node != pod.node:
             return False
-        job = await self._own_job(pod, carried.job_id)
+        job = await self._own_job(pod, pod_allocation.job_id)
         if job is None:
-            return own_key(carried.job_id, pod, self._leading().rules) is not None
+            return own_key(pod_allocation.job_id, pod, self._leading().rules) is not None
         return not _is_on(job, node)
 
     async def _runs_on(self, node: str, pod: Pod, job_id: int) -> bool:

@@ -108,7 +108,7 @@ def asking_first(placeholder: Placeholder) -> Placeholder:
 def as_found(placeholder: Placeholder, at: Context) -> Placeholder:
     """Returns the record of a Pod whose turn it is: for a while only those Nodes count that
     kube-scheduler has found for it, where it was asked first."""
-    found = placeholder.pod.offered
+    found = placeholder.pod.feasible_nodes
     if found is None or not found.nodes or not placeholder.asks_first:
         return placeholder
     nodes = frozenset(found.names)
@@ -130,7 +130,7 @@ def _may_ask(placeholder: Placeholder) -> bool:
     pod = placeholder.pod
     if pod.attempt < placeholder.attempt:
         return False
-    return pod.lacks_room or (pod.offered is not None and not pod.offered.job_id)
+    return pod.lacks_room or (pod.feasible_nodes is not None and not pod.feasible_nodes.job_id)
 
 
 def _words(placeholder: Placeholder) -> str:
@@ -138,7 +138,7 @@ def _words(placeholder: Placeholder) -> str:
     if placeholder.pod.gated:
         written = f"what Slurm allocated could not be written onto it in time{times}"
         return f"{written}; another job is asked for later"
-    said = in_its_words(placeholder.pod.refusal or placeholder.said) or "it has not said why"
+    said = in_its_words(placeholder.pod.node_rejection or placeholder.said) or "it has not said why"
     return (
         f"kube-scheduler did not bind it to the Node that Slurm chose{times}: {said}; no job is asked"
         " for until kube-scheduler finds a Node"

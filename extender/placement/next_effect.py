@@ -361,7 +361,7 @@ def _as_written(pod: Pod, allocation: Allocation, version: str) -> Pod:
         job_id=allocation.job_id,
         gates=pod.other_gates,
         resource_version=version,
-        offered=None,
+        feasible_nodes=None,
     )
 
 
@@ -398,11 +398,11 @@ def give_back(placeholder: Placeholder, at: Context) -> Placeholder:
     )
     avoid = (*placeholder.avoid, (node, at.now + at.rules.avoid))
     replaced = placeholder.move(State.REPLACING, at.now, cause=cause, avoid=avoid)
-    if pod.offered is None or pod.offered.job_id != placeholder.job_id:
+    if pod.feasible_nodes is None or pod.feasible_nodes.job_id != placeholder.job_id:
         return rested(replaced, at)
-    if not pod.offered.nodes:
+    if not pod.feasible_nodes.nodes:
         return replaced
-    offered = replaced._replace(offered=(pod.offered.taken, at.now + at.rules.offer))
+    offered = replaced._replace(offered=(pod.feasible_nodes.taken, at.now + at.rules.offer))
     return rested(replaced, at) if has_no_node(offered, at) else offered
 
 

@@ -12,7 +12,7 @@ from extender.cluster.view import ClusterView, excluding
 from extender.placement.config import Context
 from extender.placement.fit import ends_earlier, misfit
 from extender.placement.lingering import still_held
-from extender.placement.ownership import Claim, Whose, claim_of, identity_of, whose
+from extender.placement.ownership import Claim, OwnedBy, claim_of, identity_of, owner_of
 from extender.placement.placeholder import ConditionReason, Placeholder, Refusal, State
 from extender.placement.waiting import why_it_waits
 from extender.request.pod import Pod
@@ -185,12 +185,12 @@ def _after_first_look(placeholder: Placeholder, *, made_so: bool) -> Placeholder
 def _recognised(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
     if job is None:
         return placeholder
-    match whose(job, _claim(placeholder, at)):
-        case Whose.OURS:
+    match owner_of(job, _claim(placeholder, at)):
+        case OwnedBy.OURS:
             known = placeholder._replace(known=identity_of(job), unsigned=False)
-        case Whose.UNSIGNED:
+        case OwnedBy.UNSIGNED:
             known = placeholder._replace(unsigned=True)
-        case Whose.FOREIGN:
+        case OwnedBy.FOREIGN:
             return placeholder.unclaimed()
     return known._replace(ours=True, job_name=job.name)
 

@@ -66,7 +66,7 @@ def _with(placeholder: Placeholder, pod: Pod) -> Placeholder:
     request = placeholder.pod.request
     if placeholder.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
-    said = "" if pod.node is not None else pod.refusal or placeholder.said
+    said = "" if pod.node is not None else pod.node_rejection or placeholder.said
     return placeholder._replace(pod=pod, missing=False, said=said)
 
 
@@ -76,9 +76,9 @@ def _not_bound(placeholder: Placeholder, before: Pod, now: float) -> Placeholder
     if not placeholder.refused:
         return placeholder._replace(clear=True)
     pod = placeholder.pod
-    if pod.unschedulable and not before.unschedulable and pod.offered is None:
+    if pod.unschedulable and not before.unschedulable and pod.feasible_nodes is None:
         return placeholder._replace(not_before=max(placeholder.not_before, now + _OFFER_S))
-    if pod.offered != before.offered and not placeholder.waiting_for_departures:
+    if pod.feasible_nodes != before.feasible_nodes and not placeholder.waiting_for_departures:
         return placeholder._replace(not_before=0.0)
     return placeholder
 

@@ -306,7 +306,7 @@ class Placeholder(NamedTuple):
     @property
     def refused(self) -> bool:
         """Tells whether kube-scheduler will not have the allocated Node, as far as the Pod says."""
-        offered = self.pod.offered
+        offered = self.pod.feasible_nodes
         other = offered is not None and offered.job_id == self.job_id
         return other or self.pod.unschedulable
 

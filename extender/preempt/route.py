@@ -2,7 +2,7 @@
 
 None for a Pod of ours: for those only Slurm preempts. kube-scheduler asks no /filter before it
 proposes; it would evict one Pod after the other for one that Slurm has not let in. Any other Pod gets
-what was proposed on the Nodes that it may use then (`OccupancyView.open_without`), and no other
+what was proposed on the Nodes that it may use then (`CapacityWatch.open_without`), and no other
 victims: which ones are enough, and the least important, is kube-scheduler's to find.
 Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionArgs and ExtenderPreemptionResult.
 """
@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from extender.request.manifest import PodManifest
 from extender.request.translation import TranslationConfig
-from extender.unmanaged.capacity_watch import OccupancyView
+from extender.unmanaged.capacity_watch import CapacityWatch
 from service.http_server import Verb
 
 
@@ -45,7 +45,7 @@ class PreemptionArgs(BaseModel):
     """MetaVictims, by Node; the first that is wrong is told, and none is looked at after it."""
 
 
-def verb(translation: TranslationConfig, occupancy: OccupancyView) -> Verb:
+def verb(translation: TranslationConfig, occupancy: CapacityWatch) -> Verb:
     """Returns the verb."""
 
     async def preempt(body: bytes) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, WAITING, R
 
 _MOST_GATES = 4  # of others, which are only told
 _MOST_ATTEMPTS = 1_000_000
-_LONGEST_REFUSAL = 400
+_LONGEST_REJECTION = 400
 _INSUFFICIENT = re.compile(r"Insufficient (\S+)")
 _TOO_MANY_PODS = "Too many pods"
 
@@ -51,11 +51,11 @@ class Pod(NamedTuple):
     """Our condition on it says that its job has ended, and that its deletion is held back."""
     told_to_wait: bool = False
     """Our condition on it says that it waits."""
-    offered: FeasibleNodes | None = None
+    feasible_nodes: FeasibleNodes | None = None
     """What kube-scheduler offered instead of an allocated Node."""
     looked_at: bool = False
     """kube-scheduler looked for a Node, and found none."""
-    refusal: str = ""
+    node_rejection: str = ""
     """In its words, where that was by its own rules: not because the allocation was not there yet."""
     lacks_room: bool = False
     """Among its words is that Nodes lack what Slurm may make room for (`lacks_room`)."""
@@ -88,7 +88,7 @@ class Pod(NamedTuple):
     @property
     def unschedulable(self) -> bool:
         """Tells whether kube-scheduler refuses every Node by its own rules."""
-        return bool(self.refusal)
+        return bool(self.node_rejection)
 
     @property
     def other_gates(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Reque
     false, grace = _false(status), own_grace(spec)
     waiting, scheduled = false.get(CONDITION), false.get("PodScheduled") or {}
     looked_at = scheduled.get("reason") == "Unschedulable"
-    refusal = _refusal(scheduled) if looked_at else ""
+    node_rejection = _node_rejection(scheduled) if looked_at else ""
     return Pod(
         uid=metadata.get("uid") or "",
         namespace=metadata.get("namespace") or "default",
@@ -127,10 +127,10 @@ def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Reque
         end=end_in_words(manifest),
         doomed=waiting is not None and waiting.get("reason") == Reason.EVICTION_THROTTLED,
         told_to_wait=waiting is not None,
-        offered=FeasibleNodes.parse(annotations),
+        feasible_nodes=FeasibleNodes.parse(annotations),
         looked_at=looked_at,
-        refusal=refusal[:_LONGEST_REFUSAL],
-        lacks_room=lacks_room(refusal, translation),
+        node_rejection=node_rejection[:_LONGEST_REJECTION],
+        lacks_room=lacks_room(node_rejection, translation),
         touch=_touch(annotations),
     )
 
@@ -159,19 +159,19 @@ def _false(status: Manifest) -> Mapping[str, Manifest]:
     return {each.get("type"): each for each in conditions if each.get("status") == "False"}
 
 
-def _refusal(unschedulable: Manifest) -> str:
+def _node_rejection(unschedulable: Manifest) -> str:
     words = (unschedulable.get("message") or "").strip() or "kube-scheduler finds no Node"
     return "" if WAITING in words else words
 
 
-def lacks_room(refusal: str, translation: TranslationConfig) -> bool:
+def lacks_room(node_rejection: str, translation: TranslationConfig) -> bool:
     """Tells whether kube-scheduler says, in NodeResourcesFit's words, that Nodes lack what a job of
     Slurm's may make room for by preempting others: CPUs, memory, GRES, or a place for one more Pod. No
     job makes room for a resource that Slurm does not count."""
-    if not refusal:  # as nearly always
+    if not node_rejection:  # as nearly always
         return False
-    lacking = {name.rstrip(".,") for name in _INSUFFICIENT.findall(refusal)}
-    return _TOO_MANY_PODS in refusal or not lacking.isdisjoint((*MANDATORY, *translation.gres))
+    lacking = {name.rstrip(".,") for name in _INSUFFICIENT.findall(node_rejection)}
+    return _TOO_MANY_PODS in node_rejection or not lacking.isdisjoint((*MANDATORY, *translation.gres))
 
 
 def is_retried(manifest: Manifest) -> bool:

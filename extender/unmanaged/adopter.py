@@ -15,7 +15,7 @@ from extender.control.dispatcher import Dispatcher
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.events import Effect
 from extender.unmanaged.adoption import Adoptions
-from extender.unmanaged.capacity_watch import OccupancyView
+from extender.unmanaged.capacity_watch import CapacityWatch
 from service.health import Health
 from slurm_client.errors import SlurmError
 from slurm_client.protocol import Slurm
@@ -34,7 +34,7 @@ class Adopter:
     def __init__(
         self,
         adoptions: Adoptions,
-        occupancy: OccupancyView,
+        occupancy: CapacityWatch,
         slurm: Slurm,
         health: Health,
         rules: PlacementConfig,

@@ -121,7 +121,7 @@ class Adopted:
     key: PlaceholderKey
     job_id: int
     stage: Stage = Stage.WAITING
-    ours: bool = False
+    owned: bool = False
     """It is certain that the job under this id has our key: it was made or read by us."""
     failures: int = 0
     """How many times in a row Slurm rejected it."""
@@ -147,12 +147,12 @@ class Adopted:
             ids=(self.job_id,),
             attempt=ADOPTED_ATTEMPT,
         )
-        return replace(self, ours=True, job_name=job.name) if is_own(job, claim) else None
+        return replace(self, owned=True, job_name=job.name) if is_own(job, claim) else None
 
     def next_try(self, ids: JobIdRange, **changes: Any) -> Adopted:
         """Returns the record with the next id that the Pod may have a job under."""
         key = replace(self.key, attempt_try=self.key.attempt_try + 1)
-        return replace(self, key=key, job_id=key.job_id(ids), ours=False, job_name="", **changes)
+        return replace(self, key=key, job_id=key.job_id(ids), owned=False, job_name="", **changes)
 
     def at(self, stage: Stage) -> Adopted:
         """Returns the record in a stage; itself where it is in that one."""
@@ -240,7 +240,7 @@ class Adoptions:
         ids, found = self._rules.ids, self._found.pop(adopted_pod.uid, [])
         for second in found[1:]:
             self._ending[second.job_id(ids)] = Adopted(
-                adopted_pod, second, second.job_id(ids), ours=True
+                adopted_pod, second, second.job_id(ids), owned=True
             )
         first = PlaceholderKey(
             self._rules.cluster,
@@ -250,7 +250,7 @@ class Adoptions:
             ADOPTED_ATTEMPT,
         )
         key = found[0] if found else first
-        return Adopted(adopted_pod, key, key.job_id(ids), ours=bool(found))
+        return Adopted(adopted_pod, key, key.job_id(ids), owned=bool(found))
 
     def _store(self, record: Adopted) -> None:
         before = self._adopted[record.adopted_pod.uid]
@@ -266,7 +266,7 @@ class Adoptions:
             state = states.get(job_id)
             if state is None or state.ended:
                 del self._ending[job_id]
-            elif not record.ours:
+            elif not record.owned:
                 yield ReadJob(record.adopted_pod.uid, job_id)
             elif now >= record.not_before:
                 yield CancelJob(
@@ -278,7 +278,7 @@ class Adoptions:
         if isinstance(effect, CancelJob):
             other = isinstance(result, Failure) and result.remedy is Remedy.OTHER_JOB
             later = now + (0.0 if other else self._rules.recancel)
-            self._ending[job_id] = replace(record, ours=not other, not_before=later)
+            self._ending[job_id] = replace(record, owned=not other, not_before=later)
         elif isinstance(result, Job):
             read = record.read(result)
             if read is None:
@@ -296,11 +296,11 @@ class Adoptions:
             return record
         if not state.ended:
             known = record.at(Stage.RUNNING if state.running else Stage.WAITING)
-            return known if record.ours else record
-        if record.stage is Stage.CANCELLED or (record.ours and state.base == "CANCELLED"):
+            return known if record.owned else record
+        if record.stage is Stage.CANCELLED or (record.owned and state.base == "CANCELLED"):
             return record.at(Stage.CANCELLED)
         stage = record.stage if record.stage in _KEPT else Stage.WAITING
-        pause = _ENDED_PAUSE_S if record.ours and state.base != "TIMEOUT" else 0.0
+        pause = _ENDED_PAUSE_S if record.owned and state.base != "TIMEOUT" else 0.0
         later = max(record.not_before, now + pause)
         return record.next_try(self._rules.ids, stage=stage, not_before=later)
 
@@ -311,7 +311,7 @@ class Adoptions:
             yield RecordAdoption(adopted_pod.uid, adopted_pod.namespace, adopted_pod.name, wanted)
         if record.stage is Stage.CANCELLED or at.now < record.not_before:
             return
-        if state is not None and not record.ours:
+        if state is not None and not record.owned:
             yield ReadJob(adopted_pod.uid, job_id)
         job = _asked(record, at.view) if state is None else None
         if job is not None:
@@ -321,7 +321,7 @@ class Adoptions:
         if isinstance(result, Failure):
             return self._after_failure(record, result, now)
         if isinstance(effect, Submit):
-            return replace(record.at(Stage.WAITING), ours=True, failures=0)
+            return replace(record.at(Stage.WAITING), owned=True, failures=0)
         if not isinstance(result, Job):
             return record
         read = record.read(result)

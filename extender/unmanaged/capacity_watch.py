@@ -38,15 +38,13 @@ from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
 from wellknown.log_fields import about
-from wellknown.names import DOMAIN
+from wellknown.names import CAPACITY_FREED
 
 # Constant texts: kube-scheduler takes a changed message for news and tries again at once.
 FULL = "Slurm's jobs leave too little room on this Node"
 UNKNOWN = "Slurm's allocations are not known yet"
 TAKEN = "Pods that Slurm does not count have the room that it allocated"
 LEAVING = "Pods that are leaving this Node still have what Slurm gave to this one"
-ROOM_SEEN = DOMAIN + "room-seen"
-"""The annotation whose change wakes an unschedulable Pod in kube-scheduler's queue."""
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 
 _INTERVAL_S = 1.0
@@ -60,7 +58,7 @@ _MOST_TAKEN = 1000
 log = structlog.get_logger()
 
 
-class OccupancyView:
+class CapacityWatch:
     """`enabled` is False where unmanaged Pods are nobody's business here."""
 
     def __init__(
@@ -305,7 +303,7 @@ class OccupancyView:
         if not self.known:
             return
         for pod in self._occupancy.take_those_with_room():
-            stamp = {ROOM_SEEN: datetime.now(UTC).isoformat()}
+            stamp = {CAPACITY_FREED: datetime.now(UTC).isoformat()}
             patch: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": stamp}}
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)

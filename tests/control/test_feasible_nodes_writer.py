@@ -23,10 +23,10 @@ POD = pod_manifest(name="p", uid="u1")
 
 async def told(kubernetes: InMemoryKubernetes, *jobs: int, health: Health | None = None) -> None:
     """Returns when the Pod says which Nodes were offered instead of the last of the jobs."""
-    refusals = FeasibleNodesWriter(kubernetes, health or Health())
-    running = asyncio.ensure_future(refusals.run())
+    writer = FeasibleNodesWriter(kubernetes, health or Health())
+    running = asyncio.ensure_future(writer.run())
     for job_id in jobs:
-        refusals.tell(POD, Allocation(job_id, "n1"), ["n2", "n3"])
+        writer.tell(POD, Allocation(job_id, "n1"), ["n2", "n3"])
 
     def says() -> bool:
         annotations = kubernetes.read("pods", "p")["metadata"].get("annotations") or {}

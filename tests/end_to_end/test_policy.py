@@ -457,7 +457,7 @@ def copied(people: People, name: str, copy: str) -> CompletedProcess[str]:
 
 def touched(people: People, name: str) -> None:
     """The extender notes something on a Pod, as on one that it adopts or wakes."""
-    notes = ("slurm-extender.io/adopted-as=40000000", "slurm-extender.io/room-seen=now")
+    notes = ("slurm-extender.io/adopted-as=40000000", "slurm-extender.io/capacity-freed=now")
     options = ("--as=slurm-extender", "--overwrite", *notes)
     people.cluster.kubectl("annotate", "pod", people.full(name), *options)
 

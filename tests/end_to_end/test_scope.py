@@ -13,8 +13,8 @@ import yaml
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from extender.unmanaged.capacity_watch import ROOM_SEEN
 from tests.end_to_end.people import Manifest, People, eventually, pod
+from wellknown.names import CAPACITY_FREED
 
 pytestmark = pytest.mark.real
 
@@ -83,7 +83,7 @@ def placed_by_slurm(people: People, name: str) -> bool:
     seen = bound(people, name)
     job = people.job_of(name)
     notes = set(seen["metadata"].get("annotations") or {})
-    marks = {key for key in notes if key.startswith(DOMAIN)} - {ROOM_SEEN}  # who waited for room has it
+    marks = {key for key in notes if key.startswith(DOMAIN)} - {CAPACITY_FREED}
     assert bool(job) == bool(marks)
     return job is not None
 

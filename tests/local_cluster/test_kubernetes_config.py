@@ -24,8 +24,7 @@ from deploy.local.kubernetes_config import configured
 from deploy.local.layout import Layout
 from deploy.local.rendering import render
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
-from extender.unmanaged.capacity_watch import ROOM_SEEN
-from wellknown.names import ADOPTED, ATTEMPT, GRES, JOB_ID, NODE, OFFERED
+from wellknown.names import ADOPTED, ATTEMPT, CAPACITY_FREED, FEASIBLE_NODES, GRES, JOB_ID, NODE
 
 
 def kube_scheduler(spec: ClusterSpec, *, others: bool = False) -> tuple[set[str], dict[str, Any]]:
@@ -143,7 +142,7 @@ def test_what_the_extender_notes_is_dropped_from_copies_of_any_pod_and_guarded()
     assert (copies["name"], copies["failurePolicy"]) == ("copies.slurm-extender.io", "Ignore")
     assert not {"namespaceSelector", "objectSelector"} & copies.keys()
     guard = made["ValidatingAdmissionPolicy", "slurm-extender-bookkeeping"]["spec"]
-    noted = {ADOPTED, ATTEMPT, GRES, JOB_ID, NODE, OFFERED, ROOM_SEEN}
+    noted = {ADOPTED, ATTEMPT, GRES, JOB_ID, NODE, FEASIBLE_NODES, CAPACITY_FREED}
     for condition in (copies["matchConditions"][0], guard["matchConditions"][1]):
         assert set(re.findall(r"'(slurm-extender\.io/[\w-]+)'", condition["expression"])) == noted
 

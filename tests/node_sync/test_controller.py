@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from extender.cluster.keeper import ClusterViewKeeper
+from extender.cluster.keeper import ClusterViewUpdater
 from extender.cluster.node_conditions import NodeStatus
 from extender.cluster.view import ClusterView
 from extender.node_sync import controller
-from extender.node_sync.controller import PARTS, Leadership, NodeKeeper, pause_after
+from extender.node_sync.controller import PARTS, Leadership, NodeController, pause_after
 from extender.node_sync.drain_decision import PREFIX, TAINT, DrainSettings, Tally, Why
 from extender.node_sync.prolog_gate import NotLeading
 from extender.request.node_constraints import Node
@@ -52,10 +52,10 @@ class Site:
         self.in_the_way: dict[str, tuple[str, ...]] = {}
         self.lagging: ClusterView | None = None
         """What the watch has told, where that is not all."""
-        self.keeper = NodeKeeper(
+        self.keeper = NodeController(
             self.kubernetes,
             cast(Slurm, self.slurm),
-            cast(ClusterViewKeeper, self),
+            cast(ClusterViewUpdater, self),
             Leadership(self.world.ledger, self._allowed, self._in_the_way),
             self.health,
             drain_settings=drain_settings,

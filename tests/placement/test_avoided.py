@@ -89,7 +89,9 @@ def test_words_that_come_after_the_refusal_are_told_too() -> None:
     cluster.bind_at_once()
     uid, node = cluster.placed()
     cluster.write(
-        cluster.pods[uid]._replace(offered=FeasibleNodes(cluster.pods[uid].job_id or 0, (OTHER[node],)))
+        cluster.pods[uid]._replace(
+            feasible_nodes=FeasibleNodes(cluster.pods[uid].job_id or 0, (OTHER[node],))
+        )
     )
     cluster.settle()
     assert cluster.shown(uid).message == f"kube-scheduler refused {node}, which Slurm chose"
@@ -189,7 +191,7 @@ def test_a_pod_is_asked_for_again_at_once_when_the_node_that_refused_it_has_what
     uid, node = cluster.placed()
     cluster.refuses(uid, offers=False)
     cluster.write(
-        cluster.pods[uid]._replace(offered=FeasibleNodes(0, (node,)))
+        cluster.pods[uid]._replace(feasible_nodes=FeasibleNodes(0, (node,)))
     )  # kube-scheduler finds it
     cluster.live_on(1)
     assert cluster.state_of(uid) is State.SEEN

@@ -18,7 +18,7 @@ from extender.telemetry import Telemetry
 from extender.unmanaged import adopter
 from extender.unmanaged.adopter import Adopter
 from extender.unmanaged.adoption import Adoptions, Stage
-from extender.unmanaged.capacity_watch import OccupancyView
+from extender.unmanaged.capacity_watch import CapacityWatch
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import Unreachable
@@ -53,7 +53,7 @@ class World:
             [node("n1", cpus=8)], [partition("main", "n1", default=True)], tick_s=0.01
         )
         self.kubernetes = Seen(self)
-        self.occupancy = OccupancyView(self.kubernetes, self.slurm, ADOPTS, self.health, lambda: VIEW)
+        self.occupancy = CapacityWatch(self.kubernetes, self.slurm, ADOPTS, self.health, lambda: VIEW)
         self.telemetry = Telemetry()
         self.adoptions = Adoptions(RULES, observer=self.telemetry.placement.adopted)
         self.adopter = Adopter(

@@ -28,7 +28,7 @@ from extender.unmanaged.capacity import (
     requested,
     uncounted,
 )
-from extender.unmanaged.capacity_watch import FULL, LEAVING, RUNNING, TAKEN, UNKNOWN, OccupancyView
+from extender.unmanaged.capacity_watch import FULL, LEAVING, RUNNING, TAKEN, UNKNOWN, CapacityWatch
 from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
@@ -49,7 +49,7 @@ class NodeReservation:
         kubernetes: Kubernetes,
         slurm: Slurm,
         translation: TranslationConfig,
-        occupancy: OccupancyView,
+        occupancy: CapacityWatch,
     ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
