@@ -20,8 +20,8 @@ from tests.chaos.anomalies import (
     anomalies,
     of_nodes,
 )
-from tests.chaos.scene import CROWD
-from tests.chaos.seen import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, read_pod
+from tests.chaos.cluster_spec import CROWD
+from tests.chaos.history import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, read_pod
 
 NODES = {"n1": 8, "n2": 8}
 WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
