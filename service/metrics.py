@@ -1,4 +1,4 @@
-"""What the metrics of any program are made with."""
+"""The parts that the metrics of any program are made of."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def child(family: Family, *labels: str) -> Family:
 
 
 class Troubles(Collector):
-    """Tells which parts are in trouble."""
+    """The metric that tells which components are in trouble."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
