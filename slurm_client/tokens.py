@@ -1,7 +1,7 @@
-"""The JWT that is sent to slurmrestd, and what a person needs to know when it is rejected.
+"""The JWT for slurmrestd, and what an administrator needs to know when it is rejected.
 
 A token in a file is read again when the file changes (a rotation by rename, or in place), and at once
-when it is rejected; nothing here checks the signature: that is slurmctld's.
+when it is rejected; slurmctld checks the signature, and this module does not.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class TokenSource(Protocol):
         """The token to send now. BadToken when there is none."""
 
     def refresh(self, rejected: str) -> bool:
-        """Look again at once; whether the token is another one than the rejected one."""
+        """Looks for a token at once; returns whether it differs from the rejected one."""
 
     def describe(self) -> str:
-        """What a person should know of it, for an error: where it is, since when it is expired."""
+        """Words about the token for an error: where it is, since when it is expired."""
 
 
 class StaticToken:

@@ -1,10 +1,10 @@
-"""Binds a Pod to the Node that its job runs on, and to no other (invariant I2).
+"""The binder binds a Pod to the Node that its job runs on, and to no other (invariant I2).
 
-The job is looked at, and the Binding carries the uid and resourceVersion of the Pod that it was compared
-with: whatever changed in between makes it fail, and it is tried again. The leader knows the Pod's
-version already; elsewhere, or where the Pod has changed since, the Pod is read first. Success is only
-said of a Pod that is bound. A Pod that is not ours has no job: it is bound where Slurm leaves it room.
-Nor is a Pod bound beside containers that outlive a Pod and its job, as far as the leader knows of them
+It compares the job with the Pod, and the Binding carries the uid and resourceVersion of that Pod: any
+change in between makes it fail, and it is tried again. The leader knows the Pod's version already; on
+other replicas, or where the Pod has changed since, the Pod is read first. The binder answers success
+only for a Pod that is bound. An unmanaged Pod has no job: it is bound where Slurm leaves it room. No
+Pod is bound beside containers that outlive a Pod and its job, as far as the leader knows of them
 (`lingering`).
 """
 
@@ -35,7 +35,7 @@ from wellknown.allocation import Allocation
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What kube-scheduler asks: this very Pod onto this Node."""
+    """kube-scheduler's request: this Pod onto this Node."""
 
     namespace: str
     name: str
@@ -48,8 +48,8 @@ class NotBound(Exception):
 
 
 def verified(pod: Pod, job: Job | None, node: str, view: ClusterView, ids: Container[int]) -> Allocation:
-    """Returns what Slurm really granted to a Pod on a Node. Raises NotBound where it did not. `ids` are
-    those of placeholders."""
+    """Returns the allocation that Slurm really granted to a Pod on a Node. Raises NotBound where there
+    is none. `ids` are the placeholders' ids."""
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.job_id} is not running")
     if not is_own(job, replace(claim_of(pod, view.cluster, ids, view), attempt=pod.attempt)):
@@ -77,7 +77,7 @@ class Binder:
         *,
         ids: Container[int],
     ) -> None:
-        """`ids` are those of placeholders; `ledger` gives None while this replica does not lead."""
+        """`ids` are the placeholders' ids; `ledger` gives None while this replica does not lead."""
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._translation = translation
@@ -88,7 +88,7 @@ class Binder:
         self._running = RunningJobs(slurm)
 
     def job_of(self, target: Target) -> int | None:
-        """Returns the job that a Pod has, where the leader is asked."""
+        """Returns a Pod's job, None where this replica does not lead."""
         ledger = self._ledger()
         record = None if ledger is None else ledger.record_of(target.uid)
         return None if record is None else record.job_id
@@ -109,12 +109,12 @@ class Binder:
             await self._bind_as_read(target)
 
     async def _bind_as_known(self, target: Target) -> bool:
-        """Binds where the leader knows the Pod and all that are on the Node; tells whether it did."""
+        """Binds where the leader knows the Pod and all Pods on the Node; tells whether it did."""
         ledger = self._ledger()
         known = None if ledger is None else ledger.allocated(target.uid)
         if ledger is None or known is None or self._reservation.has_adopted_pods(target.node):
             return False
-        # Also who may have been bound there a moment ago, which the watch has yet to show.
+        # Also a Pod that may have been bound there a moment ago, which the watch does not show yet.
         others = [each for each in ledger.holding(target.node) if each.pod.uid != target.uid]
         allocation, alone = await asyncio.gather(
             self._still_granted(known, target.node), self._have_their_jobs(others)
@@ -151,7 +151,7 @@ class Binder:
 
     async def _not_beside_containers(self, node: str) -> None:
         """Raises NotBound while containers may run on a Node whose Pod was deleted by force and whose
-        job is over: no list of Pods has them, and Slurm has given what they use to others."""
+        job is over: no list of Pods has them, and Slurm has given their resources to other jobs."""
         ledger = self._ledger()
         held = () if ledger is None else ledger.holding(node)
         outlive = [each for each in held if each.lingers_until]
@@ -160,15 +160,15 @@ class Binder:
             raise NotBound(f"containers of Pods that were deleted by force still end there: {names}")
 
     async def _have_their_jobs(self, bound: Iterable[Placeholder]) -> bool:
-        """Tells whether nobody outlasts its job. A job's end may be news: Slurm is asked, in the same
-        question as for the Pod's own."""
+        """Tells whether no Pod outlasts its job. A job's end may be unknown yet: Slurm is asked, in the
+        same call as for the Pod's own job."""
         jobs = [None if each.job_over else each.job_id for each in bound]
         known = [job_id for job_id in jobs if job_id is not None]
         return len(known) == len(jobs) and await self._running.hold_nodes(known)
 
     async def _still_granted(self, known: Placeholder, node: str) -> Allocation:
-        """A job that was granted at once runs on that node or not at all: whether it does is a small
-        question. Any other may have been started anew: it is read."""
+        """Returns the allocation if it still holds. A job that was granted at once runs on that node or
+        not at all: its state is enough. Any other job may have been started anew: it is read."""
         allocation = known.allocation
         if allocation is None or allocation.node != node or not known.immediate:
             return await self._granted(known.pod, node)

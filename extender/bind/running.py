@@ -1,6 +1,6 @@
-"""What jobs do, asked at the last moment: binds that come together share one question.
+"""The states of jobs at the moment of a bind: binds that come together share one call to Slurm.
 
-kube-scheduler binds in the background, one Pod after the other, a few milliseconds apart: a question for
+kube-scheduler binds in the background, one Pod after the other, a few milliseconds apart: a call for
 each would cost as much as their allocations did.
 """
 
@@ -21,7 +21,7 @@ _NOT_KNOWN = JobState(UNKNOWN_STATE)
 
 
 class _Question:
-    """The jobs that Slurm is asked about at once, and its answer."""
+    """The jobs of one call to Slurm, and its answer."""
 
     def __init__(self) -> None:
         self.job_ids: dict[int, None] = {}
@@ -29,18 +29,19 @@ class _Question:
 
 
 class RunningJobs:
-    """One question is under way at a time; who comes until a moment later is in the next."""
+    """One call to Slurm is under way at a time; binds that come until a moment after it share the
+    next."""
 
     def __init__(self, slurm: Slurm, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._slurm = slurm
         self._pause = pause
         self._next: _Question | None = None
-        self._binds = 0  # of those that wait for it, not of the jobs beside theirs
+        self._binds = 0  # of the binds that wait for it, not of the jobs beside theirs
         self._asking: asyncio.Task[None] | None = None
 
     async def runs(self, job_id: int) -> bool:
-        """Tells whether Slurm says, after this call began, that a job is RUNNING. One whose Prolog runs
-        still is waited for a moment: kube-scheduler would not come back as soon. Raises SlurmError."""
+        """Tells whether Slurm says, after this call began, that a job is RUNNING. Waits a moment for a
+        job whose Prolog still runs: kube-scheduler would not come back as soon. Raises SlurmError."""
         for pause in _PROLOG_S:
             self._binds += 1
             state = (await self._states((job_id,)))[0]
@@ -50,12 +51,12 @@ class RunningJobs:
         return state.running
 
     async def hold_nodes(self, job_ids: Collection[int]) -> bool:
-        """Tells whether Slurm says, after this call began, that all of these have their nodes still.
-        Raises SlurmError."""
+        """Tells whether Slurm says, after this call began, that all of these jobs still have their
+        nodes. Raises SlurmError."""
         return not job_ids or all(state.holds_nodes for state in await self._states(job_ids))
 
     async def _states(self, job_ids: Collection[int]) -> list[JobState]:
-        """What is asked for in one turn of the event loop is in one question."""
+        """Returns the states of jobs. All requests in one turn of the event loop share one call."""
         if self._next is None:
             self._next = _Question()
         question = self._next

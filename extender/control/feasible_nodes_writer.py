@@ -1,10 +1,10 @@
 """Tells the leader, by an annotation on the Pod, that it cannot be bound to the Node that Slurm chose.
 
-/filter sees it on whichever replica kube-scheduler asks: it offers other Nodes, without that one or
-(where /bind found no room on it) besides it. Which ones is worth knowing, since only those are worth
-another attempt. Where it offered none, the next attempt waits until it does (`placement.kept_back`):
-that is told once for each attempt. What cannot be written is not: kube-scheduler says on the Pod too
-that it found no Node, and asks again.
+/filter sees this on the replica that kube-scheduler calls: kube-scheduler offers other Nodes, without
+that Node or (where /bind found no room on it) besides it. The leader needs their names, since only they
+are worth another attempt. Where kube-scheduler offered none, the next attempt waits until it does
+(`placement.kept_back`): that is written once for each attempt. A write that fails is not repeated:
+kube-scheduler also says on the Pod that it found no Node, and asks again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 def is_told(pod: Mapping[str, Any], allocation: Allocation | None) -> bool:
-    """Tells whether the Pod tells already of Nodes that were offered to it."""
+    """Tells whether the Pod has the annotation for this allocation already."""
     before = FeasibleNodes.parse(pod["metadata"].get("annotations") or {})
     return before is not None and before.job_id == (0 if allocation is None else allocation.job_id)
 
@@ -45,7 +45,8 @@ class FeasibleNodesWriter:
     def tell(
         self, pod: Mapping[str, Any], allocation: Allocation | None, offered: Sequence[str]
     ) -> None:
-        """Notes that other Nodes were offered to a Pod than the one that it was allocated, if any."""
+        """Queues a note that kube-scheduler offered other Nodes to a Pod than the allocated one, if
+        there is one."""
         if not all(pod["metadata"].get(name) for name in ("namespace", "name", "uid")):
             return  # kube-scheduler sends no such Pod
         if not is_told(pod, allocation) and not self._told.full():

@@ -1,4 +1,4 @@
-"""What is written onto a Pod: the patches, conditions and Events, as manifests. Nothing is sent here.
+"""The writes to a Pod: patches, conditions and Events, as manifests. This module sends nothing.
 
 The patches are strategic merge patches: they leave the gates and conditions of others alone, and
 cost kube-apiserver a tenth less than JSON merge patches.
@@ -27,7 +27,7 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
     message = f"Slurm job {allocation.job_id} runs on Node {allocation.node}"
     cause = ConditionReason(Reason.ALLOCATED, message)
     conditions = [_condition(CONDITION, "True", cause, now)]
-    if pod.looked_at:  # what kube-scheduler says from now on is said of this Node
+    if pod.looked_at:  # from now on kube-scheduler's message is about this Node
         conditions.append(_condition("PodScheduled", "False", cause, now))
     return {
         "metadata": _as_seen(pod),
@@ -36,7 +36,8 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
 
 
 def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, Any]:
-    """Returns the patch that puts the allocation on the Pod and lifts our gate, both or neither."""
+    """Returns the patch that puts the allocation on the Pod and removes the extender's gate, both or
+    neither."""
     metadata = {"uid": pod.uid, "resourceVersion": resource_version}
     granted: dict[str, str | None] = dict(allocation.annotations())
     if pod.feasible_nodes is not None:
@@ -48,13 +49,13 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, 
 
 
 def renumbered(pod: Pod, job_id: int, attempt: int) -> dict[str, Any]:
-    """Returns the patch that names another job than the one that a Pod says it was placed by."""
+    """Returns the patch that replaces the job id and the attempt on a Pod."""
     numbers = {JOB_ID: str(job_id), ATTEMPT: str(attempt)}
     return {"metadata": {"uid": pod.uid, "annotations": numbers}}
 
 
 def adopted(uid: str, job_id: int | None) -> dict[str, Any]:
-    """Returns the patch that notes on a Pod of somebody else's which job runs for it."""
+    """Returns the patch that notes on an adopted Pod the job that runs for it."""
     noted = None if job_id is None else str(job_id)
     return {"metadata": {"uid": uid, "annotations": {ADOPTED: noted}}}
 
@@ -67,7 +68,7 @@ def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:
 
 def feasible_nodes(uid: str, found: FeasibleNodes) -> dict[str, Any]:
     """Returns the patch that says which Nodes kube-scheduler offered instead of a job's. It names the
-    job, and so says nothing wrong of a Pod that has changed."""
+    job, and so it is not wrong on a Pod that has changed."""
     return {"metadata": {"uid": uid, "annotations": found.annotations()}}
 
 
@@ -91,8 +92,8 @@ def waiting(pod: Pod, cause: ConditionReason, job_id: int | None, now: datetime)
 
 
 def dated(cause: ConditionReason, now: datetime, clock: float) -> ConditionReason:
-    """Returns a cause whose message tells when what comes next will happen. `clock` is the ledger's now.
-    An Event does not tell it: it would be another each time."""
+    """Returns a cause whose message has the times of the next steps. `clock` is the ledger's now. An
+    Event does not have them: it would be a new one each time."""
     dues = ((due.words, now + timedelta(seconds=due.at - clock)) for due in cause.dues)
     times = "".join(f"; {words} {when.astimezone(UTC):{_TIME}}" for words, when in dues)
     return ConditionReason(cause.reason, cause.told(times), normal=cause.normal)
@@ -114,8 +115,8 @@ def disruption(
 
 
 def event(pod: Pod, cause: ConditionReason, now: datetime, *, action: str) -> dict[str, Any]:
-    """Returns an Event about a Pod. Within half an hour the same words about the same Pod make the same
-    name, so that a repetition after a crash makes no second one. Later they are told anew."""
+    """Returns an Event about a Pod. Within half an hour the same words about the same Pod give the same
+    name, so that a repetition after a crash makes no second Event. Later they make a new one."""
     half_hour = int(now.timestamp()) // _ONCE_IN_S
     said = f"{pod.uid}{cause.reason}{cause.words}{half_hour}"
     digest = blake2b(said.encode(), digest_size=8).hexdigest()
@@ -149,7 +150,7 @@ def event(pod: Pod, cause: ConditionReason, now: datetime, *, action: str) -> di
 
 
 def age(pod: Pod, now: datetime) -> float | None:
-    """Returns for how many seconds a Pod has been there; None where that is not known."""
+    """Returns the age of a Pod in seconds; None where it is not known."""
     return (now - datetime.fromisoformat(pod.created)).total_seconds() if pod.created else None
 
 

@@ -1,11 +1,11 @@
-"""/hooks/v1: what Slurm's scripts say and ask (their side is deploy/slurm).
+"""/hooks/v1: the calls of Slurm's scripts (deploy/slurm).
 
 POST jobs/{job_id}: something happened to a job. GET nodes/{name}/clear: may a job's first process start
 on a node, or is a Pod still there whose own job has ended? (421: the node is not this cluster's.)
 
-A push is a hint and no more: it carries a job's id, and what became of the job is then asked of Slurm.
-So one that is lost, late, doubled or forged harms nothing, and the token only keeps strangers from
-making work. The answer never waits for Slurm: slurmctld holds the job while its script runs.
+A push is only a hint: it carries a job's id, and the extender then asks Slurm for the job's state. So a
+push that is lost, late, doubled or forged does no harm, and the token only keeps strangers from making
+work. The answer never waits for Slurm: slurmctld holds the job while its script runs.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def router(tokens: TokenSource, poll_now: Callable[[int], None], gate: Gate) -> 
     async def clear(
         name: NodeName, request: Request, wait: Seconds = 0.0, job: AskingJob = None
     ) -> Response:
-        """204: clear for `job`; with the header Slurm-Extender-Job: placeholder, since the job is one of
-        this cluster: no other needs to answer then. 409: not within `wait` seconds, and which Pods are
-        there. 421: no Node of this cluster stands for the node. 503: ask another."""
+        """204: clear for `job`; with the header Slurm-Extender-Job: placeholder, since the job is one
+        of this cluster: no other cluster needs to answer then. 409: not within `wait` seconds, and
+        which Pods are there. 421: no Node of this cluster stands for the node. 503: ask another."""
         unauthorized = bearer.unauthorized(request.headers.get("Authorization"))
         if unauthorized is not None:
             return unauthorized

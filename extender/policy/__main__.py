@@ -1,4 +1,4 @@
-"""`python -m extender.policy`: checks a policy, and says what it means for somebody."""
+"""`python -m extender.policy`: checks a policy file, and prints the rule for a ServiceAccount."""
 
 from __future__ import annotations
 

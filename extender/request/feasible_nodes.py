@@ -1,4 +1,4 @@
-"""The Nodes that kube-scheduler offers for a Pod whose allocated Node it refuses."""
+"""The Nodes that kube-scheduler offers for a Pod whose allocated Node it rejects."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ class FeasibleNodes:
     """The Nodes that kube-scheduler offers instead of a job's Node (none: more than can be told)."""
 
     job_id: int
-    """0: it found these Nodes for a Pod that has no allocation."""
+    """0: kube-scheduler found these Nodes for a Pod that has no allocation."""
     nodes: tuple[str, ...] = ()
-    """One hostlist expression, whatever names it is made of: they are kept while the Pod waits."""
+    """One hostlist expression for any names, since they are kept while the Pod waits."""
 
     def __post_init__(self) -> None:
-        """Of so many names, or so long ones, there are none."""
+        """Too many names, or too long ones, are left out."""
         text = hostlist.compress(self.nodes) if len(self.nodes) <= _MOST_NAMED else ""
         object.__setattr__(self, "nodes", (text,) if 0 < len(text) <= _LONGEST_OFFER else ())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns the Nodes; none where they are malformed: anybody may have written them."""
+        """Returns the Nodes; none where they are malformed: everybody that may edit the Pod may have
+        written them."""
         try:
             return hostlist.expand(",".join(self.nodes), _MOST_NAMED)
         except ValueError:
