@@ -1,4 +1,4 @@
-"""What the replica that leads does: it places Pods."""
+"""The work of the leading replica: it places Pods."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from extender.unmanaged.adopter import Adopter
 from extender.unmanaged.adoption import Adoptions, adoptable
 
 IN_VAIN = "Pods that cannot be bound"
-"""What health has of them."""
+"""The parts of health for them."""
 _START = "start"
 _SIGNATURES = "AdminComment"
 _SHARED_IDS = "job ids of other clusters"
@@ -53,7 +53,7 @@ class Leader:
         )
 
     def ledger(self) -> Ledger | None:
-        """Returns the ledger, None while another replica may lead: what it knows counts no more then."""
+        """Returns the ledger, None while another replica may lead: the ledger is out of date then."""
         return self._ledger if self._replica.lease.is_held else None
 
     def poll_now(self, job_id: int) -> None:
@@ -62,7 +62,7 @@ class Leader:
             self._jobs.poll_now(job_id)
 
     def stand_by(self) -> None:
-        """Another replica leads: this one is ready as soon as it can verify bindings."""
+        """Notes that another replica leads: this one is ready as soon as it can verify bindings."""
         if self._replica.cluster.loaded:
             self._replica.health.ready = True
 
@@ -70,7 +70,7 @@ class Leader:
         """Recovers, then places Pods for as long as this replica leads."""
         try:
             await self._lead()
-        finally:  # what another replica has to do now is no trouble of this one
+        finally:  # the work of another replica is no trouble of this one
             own = (
                 JOBS,
                 "recovery",
@@ -97,7 +97,7 @@ class Leader:
         adoptions = await replica.insist("recovery", recover, pods)
         replica.health.ready = True
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
-        self._jobs, self._ledger = jobs, ledger  # from now on pushes mean something
+        self._jobs, self._ledger = jobs, ledger  # from now on pushes have an effect
         nodes = self._node_controller(ledger)
         with (
             replica.telemetry.placement.leading(

@@ -1,4 +1,4 @@
-"""What every replica has and does, whether it leads or not."""
+"""The parts and the work of every replica, whether it leads or not."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 class Replica:
-    """The adapters of both systems, and what is known of them."""
+    """The adapters of both systems, and the read models of both."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class Replica:
             tasks.create_task(self.job_ids.run())
 
     def view(self) -> ClusterView:
-        """Returns both systems' nodes, as they are known now."""
+        """Returns both systems' nodes, as known now."""
         return self.cluster.view
 
     def translation(self) -> TranslationConfig:
-        """Returns how Pods are read now: with Slurm's KillWait as it was last told. It is the same
-        object while that does not change."""
+        """Returns the current translation, with Slurm's KillWait as last read. It is the same object
+        while that does not change."""
         rule = self._translation_now.grace
         if rule.kill_wait_s != self.cluster.kill_wait_s:
             rule = replace(rule, kill_wait_s=self.cluster.kill_wait_s)
@@ -108,8 +108,8 @@ class Replica:
     async def insist(
         self, part: str, act: Callable[[], Awaitable[Result]], pods: PodWatch | None = None
     ) -> Result:
-        """Repeats an act until it succeeds, and returns its result; meanwhile /readyz says why not, and
-        so do `pods` that wait."""
+        """Repeats an action until it succeeds, and returns its result; meanwhile /readyz and the
+        conditions of waiting `pods` say why it fails."""
         while True:
             try:
                 result = await act()

@@ -1,8 +1,9 @@
-"""Keeps nodes and Nodes of one mind about what is out of service: what `drain_decision` decides.
+"""The controller that keeps Slurm's nodes and Kubernetes' Nodes in agreement on what is out of service,
+as `drain_decision` decides.
 
-The leader alone does it. Slurm's nodes are read every few seconds, Nodes come by the watch of
-`cluster.keeper`; whatever is not as it should be is looked at once more, in both systems, and then put
-right. What failed is tried again after the next reading.
+It runs on the leader alone. It reads Slurm's nodes every few seconds; Nodes come by the watch of
+`cluster.keeper`. A node that is not as it should be is read once more, in both systems, and then
+corrected. A correction that failed is tried again after the next reading.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ _FAILS_S = 5.0  # a gate drains first and then fails, and Slurm drains again wha
 _PATIENCE_S = 300.0  # of nodes resumed for lost jobs: the longest pause, and how long proves them calm
 _ACTING, _TOO_MANY = "nodes", "nodes out of service"
 PARTS = (_ACTING, _TOO_MANY)
-"""What health has of this."""
+"""The part of health for this."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """What the leader alone has."""
+    """The parts that only the leader has."""
 
     ledger: Ledger
     allowed: Callable[[], Awaitable[None]]
@@ -74,7 +75,7 @@ class Leadership:
 
 
 class NodeController:
-    """Works for as long as this replica leads."""
+    """The controller of nodes; it runs while this replica leads."""
 
     def __init__(
         self,
@@ -94,21 +95,21 @@ class NodeController:
         self._health = health
         self._drain_settings = drain_settings
         self._nodes: dict[str, SlurmNode] = {}
-        """As last read, by Slurm's names."""
+        """The nodes as last read, by Slurm's names."""
         self._lingering_pods: Mapping[str, tuple[LingeringPod, ...]] = {}
         self._prolog_refused: dict[str, float] = {}
-        """Since when nodes were seen drained by their gates."""
+        """The time since which each node is drained by its gate."""
         self._pauses: dict[str, tuple[float, float]] = {}
-        """How long nodes that were resumed for a lost job stay drained if a gate refuses a job there
-        once more, and when they were resumed."""
+        """For nodes that were resumed for a lost job: how long they stay drained if their gate rejects
+        a job once more, and when they were resumed."""
         self._readings = _STEADY
-        """That succeeded since the last that did not."""
+        """The readings that succeeded since the last failure."""
         self._read_again = 0.0
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self.tally = Tally()
 
     async def run(self) -> None:
-        """Works for ever."""
+        """Runs for ever."""
         while True:
             await self.turn()
             with suppress(TimeoutError):
@@ -116,7 +117,7 @@ class NodeController:
                     await self._cluster.nodes_changed.wait()
 
     async def turn(self) -> None:
-        """Looks whether anything is news, and puts right what is wrong."""
+        """Looks for changes, and corrects the nodes that are wrong."""
         changed = self._cluster.nodes_changed.is_set()
         self._cluster.nodes_changed.clear()
         before = self._lingering_pods
@@ -156,7 +157,7 @@ class NodeController:
         self._tell_first(wrong, await asyncio.gather(*(self._attend(case, at) for case in wrong)))
 
     def _case(self, slurm: SlurmNode) -> ObservedNode | None:
-        """A node for which no Node stands is no reason for anything."""
+        """Returns a node as both systems have it; a node for which no Node stands is left out."""
         node = self._cluster.view.node_of(slurm.name)
         if node is None:
             return None
@@ -164,16 +165,17 @@ class NodeController:
         return ObservedNode(node, node_status, slurm, self._lingering_pods.get(node.name, ()))
 
     async def _with_gate(self, case: ObservedNode) -> ObservedNode:
-        """Returns a case with what its gate has to say of it."""
+        """Returns a case with its gate's state."""
         if case.drained_by_its_gate:
             return replace(case, blocked=await self._is_blocked(case))
         self._note_resumed(case)
         return case
 
     async def _is_blocked(self, case: ObservedNode) -> bool:
-        """A node where Slurm has to start a lost job again is not: that job comes before those that
-        its Pod is in the way of. While others have its place those are refused all the same, and so
-        the node rests longer from one to the next."""
+        """Tells whether the next job would be rejected on a node that its gate has drained. A node
+        where Slurm has to start a lost job again is not blocked: the lost job comes before the jobs
+        that its Pod is in the way of. While others have its place these jobs are rejected all the same,
+        and so the node stays drained longer each time."""
         name, lost = case.slurm.name, self._has_lost_jobs(case.node.name)
         since = self._prolog_refused.setdefault(name, _now())
         if _now() - since < (self._pause(name) if lost else _FAILS_S):
@@ -204,7 +206,7 @@ class NodeController:
         )
 
     def _tell_first(self, cases: Sequence[ObservedNode], errors: Sequence[Exception | None]) -> None:
-        """Tells health what was in the way of the first of the nodes that were not put right."""
+        """Tells health the error of the first node that was not corrected."""
         for case, error in zip(cases, errors, strict=True):
             if error is not None:
                 self._health.says(_ACTING, f"{case.slurm.name}: {error}", because=error)
@@ -212,7 +214,7 @@ class NodeController:
         self._health.says(_ACTING, None)
 
     async def _attend(self, case: ObservedNode, at: DrainContext) -> Exception | None:
-        """Puts one node right. Returns what is in the way of that."""
+        """Corrects one node. Returns the error where that fails."""
         async with self._slots:
             try:
                 await self._put_right(case, at)
@@ -223,8 +225,8 @@ class NodeController:
         return None
 
     async def _put_right(self, case: ObservedNode, at: DrainContext) -> None:
-        """A drain is made before the Node is told of it, and taken back after: whatever a crash leaves
-        half done, the next leader can tell it from what a person did."""
+        """Drains or resumes a node. A drain is made before the Node's condition says so, and taken back
+        after it: so the next leader can tell what a crash left half done from what a person did."""
         await self._leadership.allowed()
         seen = await self._look(case)
         if seen is None:
@@ -240,7 +242,7 @@ class NodeController:
             await self._tell(seen, at)
 
     async def _take_back(self, case: ObservedNode, at: DrainContext) -> None:
-        """Slurm, too, may have drained the node meanwhile, and given its own reason."""
+        """Drains a node, unless Slurm has drained it meanwhile with a reason of its own."""
         if case.told_of_our_drain:
             await self._tell(case, at)
         slurm = await self._slurm.node(case.slurm.name)
@@ -279,12 +281,12 @@ class NodeController:
 
 
 def pause_after(seconds: float) -> float:
-    """Returns how long nodes are not read again after the beginning of a reading that took so long."""
+    """Returns the pause between the beginnings of two readings, after one that took so long."""
     return max(_INTERVAL_S, min(_SHARE * seconds, _LONGEST_PAUSE_S))
 
 
 def _is_wrong(case: ObservedNode, at: DrainContext) -> bool:
-    """Tells whether there is something to be done in either system."""
+    """Tells whether a node needs a correction in either system."""
     untold = condition_of(case, at) not in (None, case.node_status.condition)
     return untold or order(case, at) is not None or taints_wrong(case, at)
 

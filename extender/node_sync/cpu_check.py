@@ -1,4 +1,4 @@
-"""Says where Slurm and Kubernetes count CPUs differently: at the start, and now and then."""
+"""The check whether Slurm and Kubernetes count CPUs alike: at the start, and now and then."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ log = structlog.get_logger()
 
 
 class CpuCheck:
-    """A disagreement is trouble, which /readyz shows; whole cores are how Slurm works, and logged."""
+    """The check of CPU counts. A disagreement is trouble, which /readyz shows; that jobs get whole
+    cores is only logged."""
 
     def __init__(
         self, slurm: Slurm, health: Health, view: Callable[[], ClusterView], unit: Decimal
@@ -37,7 +38,7 @@ class CpuCheck:
         while True:
             try:
                 await self.look()
-            except SlurmError:  # others say so
+            except SlurmError:  # other parts say so
                 await asyncio.sleep(_RETRY_S)
             else:
                 await asyncio.sleep(_INTERVAL_S)

@@ -1,4 +1,4 @@
-"""Writes the table of docs/annotations.md from the one that annotations are read by.
+"""Writes the table of docs/annotations.md from the table that the code reads annotations by.
 
 The text around the table is the page's own. `make docs` runs this; a test fails where it was not run.
 """

@@ -18,7 +18,7 @@ from service.seldom import Seldom
 
 
 class HttpTelemetry:
-    """Listens to the listeners."""
+    """The metrics of the listeners."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         requests = default_metrics(registry=registry, latency_lowr_buckets=SECONDS)
@@ -40,12 +40,12 @@ class HttpTelemetry:
         self._told: dict[tuple[str, str], Seldom] = {}
 
     def answered(self, path: str, status: HTTPStatus, seconds: float) -> None:
-        """Takes note of a request to one of the verbs."""
+        """Counts a request to one of the verbs."""
         verb = path.rpartition("/")[2]
         child(self._verbs, verb, str(status.value)).observe(seconds)
 
     def rejected(self, listener: str, why: str) -> None:
-        """Takes note of a connection or a request that a listener did not take."""
+        """Counts a connection or a request that a listener rejected."""
         child(self._rejections, listener, why).inc()
         if (listener, why) not in self._told:
             self._told[listener, why] = Seldom("a listener rejects")

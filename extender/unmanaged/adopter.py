@@ -1,8 +1,8 @@
-"""The leader's care for adopted Pods: each round asks Slurm for the states of their jobs, all in one
-question, and carries out what `adoption` makes of them.
+"""The leader's loop for adopted Pods: each round reads the states of their jobs, all in one call to
+Slurm, and carries out the effects that `adoption` decides.
 
-A round begins soon after an adopted Pod came or went, and every second or so. What a round asks for is
-answered before the next begins.
+A round begins soon after an adopted Pod came or went, and every second or so. The effects of a round
+have outcomes before the next round begins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORKERS = 8
 
 
 class Adopter:
-    """Asks for, watches and ends the jobs of adopted Pods."""
+    """Requests, watches and ends the jobs of adopted Pods."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Adopter:
         self._view = view
 
     async def run(self, dispatcher: Dispatcher) -> None:
-        """Goes its rounds for ever."""
+        """Runs rounds for ever."""
         while True:
             self._occupancy.adopted_pods_changed.clear()
             began = dispatcher.now()

@@ -1,10 +1,9 @@
-"""Pods that another scheduler bound to Slurm's nodes, and the jobs that stand for them there.
+"""The adoption of Pods that another scheduler bound to Slurm's nodes: jobs stand for them there.
 
 An adopted Pod's job is pinned to the node where its Pod runs, so that Slurm does not give that room
-away. It never ends the Pod, which is somebody else's: only the Pod's end ends the job. Each round
-compares the adopted Pods that there are with what Slurm says of their jobs. Nothing needs to outlive the
-leader: the jobs are under ids that can be computed, at attempt 0, since nobody has tried to place the
-Pod.
+away. It never ends the Pod, which belongs to another scheduler: only the Pod's end ends the job. Each
+round compares the adopted Pods with the states of their jobs. Nothing needs to outlive the leader: the
+ids of the jobs can be computed, at attempt 0, since the extender has not tried to place the Pod.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ class Stage(StrEnum):
     RUNNING = "running"
     """Slurm counts the Pod."""
     CANCELLED = "cancelled"
-    """Somebody has cancelled the job: this leader does not ask for it again."""
+    """A person has cancelled the job: this leader does not request it again."""
     REJECTED_BY_SLURM = "rejected_by_slurm"
-    """Slurm says that there can be no such job. It is asked now and then."""
+    """Slurm says that there can be no such job. The request is repeated now and then."""
 
 
 _KEPT = frozenset({Stage.CANCELLED, Stage.REJECTED_BY_SLURM})
@@ -65,7 +64,7 @@ _KEPT = frozenset({Stage.CANCELLED, Stage.REJECTED_BY_SLURM})
 
 @dataclass(frozen=True, slots=True)
 class AdoptedPod:
-    """A Pod that runs on a Node without our doing, and what it requests there, as Slurm counts it."""
+    """A Pod that another scheduler bound to a Node, and its requests, as Slurm counts them."""
 
     uid: str
     namespace: str
@@ -75,13 +74,12 @@ class AdoptedPod:
     memory_mb: int
     gres: tuple[tuple[str, int], ...] = ()
     noted: int | None = None
-    """The job that stands on the Pod as its own."""
+    """The job that the Pod's annotation names."""
 
 
 def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod | None:
-    """Returns a Pod as one to adopt, None where it is not to have a job: it is ours, not bound,
-    over, exempt (what Slurm sets apart for the system is for those), or requests nothing that Slurm
-    counts."""
+    """Returns a Pod as one to adopt, None where it gets no job: it is managed, not bound, over, exempt
+    (Slurm sets resources apart for such Pods), or requests nothing that Slurm counts."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     node, phase = spec.get("nodeName"), (manifest.get("status") or {}).get("phase")
     if (
@@ -115,30 +113,31 @@ def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """One adopted Pod, and where its job stands. Times are the ledger's clock, in seconds."""
+    """One adopted Pod, and the stage of its job. Times are the ledger's clock, in seconds."""
 
     adopted_pod: AdoptedPod
     key: PlaceholderKey
     job_id: int
     stage: Stage = Stage.WAITING
     owned: bool = False
-    """It is certain that the job under this id has our key: it was made or read by us."""
+    """It is certain that the job under this id has the Pod's key: the extender has made or read it."""
     failures: int = 0
     """How many times in a row Slurm rejected it."""
     not_before: float = 0.0
-    """When Slurm may be told, or asked for, anything about it again."""
+    """When calls to Slurm about it are allowed again."""
     quiet_until: float = 0.0
     """When the Pod may be written to again, after that failed."""
     job_name: str = ""
-    """What the job is called, if it was read."""
+    """The job's name, if it was read."""
 
     @property
     def called(self) -> str:
-        """Returns what its job is called, as far as is known."""
+        """Returns the name of its job, as far as it is known."""
         return self.job_name or job_name(self.adopted_pod.namespace, self.adopted_pod.name)
 
     def read(self, job: Job) -> Adopted | None:
-        """Returns the record after the job under its id was read; None where that is another's."""
+        """Returns the record after the job under its id was read; None where the job is another
+        Pod's."""
         adopted_pod = self.adopted_pod
         claim = Claim(
             cluster=self.key.cluster,
@@ -173,7 +172,7 @@ class Adoptions:
         self._observer = observer
         self._adopted: dict[str, Adopted] = {}
         self._ending: dict[int, Adopted] = {}
-        """By job: those whose Pods are gone, and second ones."""
+        """By job: jobs whose Pods are gone, and second jobs of a Pod."""
         self._found: defaultdict[str, list[PlaceholderKey]] = defaultdict(list)
         for key, _ in sorted(found, key=lambda one: not one[1].state.running):
             self._found[key.uid].append(key)
@@ -190,7 +189,7 @@ class Adoptions:
         return Counter(record.stage for record in self._adopted.values())
 
     def see(self, adopted_pods: Mapping[str, AdoptedPod], view: ClusterView) -> None:
-        """Takes who the adopted Pods are now. Those on Nodes that Slurm does not have need no job."""
+        """Takes the current adopted Pods. Pods on Nodes that Slurm does not have need no job."""
         for uid in self._adopted.keys() - adopted_pods.keys():
             record = self._adopted.pop(uid)
             self._ending[record.job_id] = replace(record, not_before=0.0)
@@ -203,10 +202,10 @@ class Adoptions:
                 self._adopted[uid] = self._begin(adopted_pod)
 
     def round(self, states: Mapping[int, JobState], at: Context) -> tuple[Effect, ...]:
-        """Takes what a healthy Slurm says of the `job_ids` (what is missing it does not know), and
-        returns what is to be done: all of it is to be carried out, and answered by `apply`, before the
-        next round. What gives resources back comes first. An absence needs no confirmation: what Slurm
-        has it does not take twice."""
+        """Takes the states of the `job_ids` from a healthy Slurm (it does not know a job that is
+        missing), and returns effects: all are to be carried out, and answered by `apply`, before the
+        next round. Effects that give resources back come first. An absence needs no confirmation: Slurm
+        does not take a job twice."""
         effects = [*self._endings(states, at.now)]
         for record in tuple(self._adopted.values()):
             state = states.get(record.job_id)
@@ -222,7 +221,7 @@ class Adoptions:
         return (ending or self._adopted[effect.uid]).adopted_pod
 
     def apply(self, outcome: Outcome, now: float) -> None:
-        """Takes what came of an effect."""
+        """Takes the outcome of an effect."""
         effect, result = outcome.effect, outcome.result
         if isinstance(effect, RecordAdoption):
             if isinstance(result, Failure):
@@ -236,7 +235,7 @@ class Adoptions:
             self._store(self._after(self._adopted[effect.uid], effect, result, now))
 
     def _begin(self, adopted_pod: AdoptedPod) -> Adopted:
-        """With the job that it has, or else with the first try."""
+        """Returns a new record, with the job that the Pod has, or else with the first try."""
         ids, found = self._rules.ids, self._found.pop(adopted_pod.uid, [])
         for second in found[1:]:
             self._ending[second.job_id(ids)] = Adopted(
@@ -258,10 +257,11 @@ class Adoptions:
         if record.stage is not before.stage:
             self._observer(record)
 
-    # Jobs that nobody needs any more
+    # Jobs that are not needed any more
 
     def _endings(self, states: Mapping[int, JobState], now: float) -> Iterator[Effect]:
-        """One that arrives when this has been given up is the audit's to find."""
+        """Yields the effects that end jobs. The audit finds a job that appears after this has been
+        given up."""
         for job_id, record in tuple(self._ending.items()):
             state = states.get(job_id)
             if state is None or state.ended:
@@ -289,7 +289,7 @@ class Adoptions:
     # Jobs of adopted Pods
 
     def _moved(self, record: Adopted, state: JobState | None, now: float) -> Adopted:
-        """Returns the record after Slurm said this of its job."""
+        """Returns the record after Slurm told this state of its job."""
         if state is None:
             return record if record.stage in _KEPT else record.at(Stage.WAITING)
         if state.base == UNKNOWN_STATE:  # it could not be read, or understood
@@ -337,8 +337,8 @@ class Adoptions:
 
 
 def _place(adopted_pod: AdoptedPod, view: ClusterView) -> tuple[str, Partition] | None:
-    """Returns the node that an adopted Pod is on and the partition to ask for it in: the default one, if
-    it has the node, else the first that does."""
+    """Returns the node that an adopted Pod is on and the partition for its job: the default one, if it
+    has the node, else the first that does."""
     node = view.nodes.get(adopted_pod.node)
     if node is None or view.node_of(node.slurm_name) is not node:
         return None
@@ -348,8 +348,8 @@ def _place(adopted_pod: AdoptedPod, view: ClusterView) -> tuple[str, Partition] 
 
 
 def _asked(record: Adopted, view: ClusterView) -> JobSpec | None:
-    """Before all others: the Pod has its room already. If native jobs have it the job waits, and Slurm
-    keeps the node for it meanwhile."""
+    """Returns the job to request. It has the highest priority, since the Pod has its room already. If
+    native jobs have that room the job waits, and Slurm keeps the node for it meanwhile."""
     adopted_pod, place = record.adopted_pod, _place(record.adopted_pod, view)
     if place is None:
         return None
