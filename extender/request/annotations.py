@@ -188,7 +188,7 @@ ANNOTATIONS: tuple[Annotation, ...] = (
         _A_TEXT,
         "--constraint",
         "a100&nvme",
-        "A Pod has one node: a count (`nvme*2`) is refused.",
+        "A Pod has one node: a count (`nvme*2`) is invalid.",
     ),
     Annotation(
         "current-working-dir",
