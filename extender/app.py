@@ -1,6 +1,6 @@
 """The composition root: settings become adapters, adapters become one running program.
 
-It answers from the first moment; placement starts when both systems have been read.
+The program answers from the first moment; placement starts when both systems have been read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 # Records live long: the default looks at all of them too often. While very many come, the middle
 # generation is all of the last ones: 400,000 objects took 60 ms, in which nothing else runs.
 _GC_THRESHOLDS = (20_000, 5, 400)
-# What is done beside the event loop; by default after 5 ms, which is all that /filter has.
+# For threads beside the event loop; by default they switch after 5 ms, which is all that /filter has.
 _GIVES_WAY_S = 0.0005
 
 _OPEN_FILES = 16_384
@@ -58,7 +58,7 @@ class Extender:
         return Listeners(self.replica, self.leader, self.certificate).servers()
 
     async def run(self) -> None:
-        """Follows both systems, and leads whenever this replica holds the Lease; for ever."""
+        """Follows both systems for ever, and leads whenever this replica holds the Lease."""
         async with asyncio.TaskGroup() as tasks:
             if self.certificate is not None:
                 tasks.create_task(self.certificate.follow())
@@ -68,8 +68,8 @@ class Extender:
             self._leadership = tasks.create_task(leading)
 
     async def drain(self, servers: Iterable[uvicorn.Server]) -> None:
-        """Sends callers elsewhere while it still answers: a Service forgets who is not ready, and
-        connections end with their next reply."""
+        """Sends callers to other replicas while this one still answers: a Service drops a replica that
+        is not ready, and connections end with their next reply."""
         self.replica.health.ready = False
         if self._leadership is not None:
             self._leadership.cancel()  # another replica leads from now on
@@ -156,7 +156,7 @@ def main() -> None:
     configure_logging(settings.log_level)
     log.info("starting", **settings.model_dump(mode="json"))
     open_many_files()
-    gc.freeze()  # what is imported stays: no collection need look at it
+    gc.freeze()  # imported objects stay: no collection need look at them
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_GIVES_WAY_S)
     try:

@@ -1,9 +1,9 @@
-"""The listeners' certificate: from files that others write, or one that the replicas keep by themselves.
-Whose callers have to show one as well is known by a file of authorities.
+"""The listeners' certificate: from files, or kept by the replicas themselves. A listener with a file of
+authorities asks its callers for a certificate as well.
 
-By themselves: an authority of their own and a certificate signed by it are in a Secret. Whichever
-replica finds none makes them, whichever finds the certificate old signs the next, and each takes what is
-there. The authority stays, so that a new certificate is trusted from the first moment.
+The replicas keep an authority of their own and a certificate signed by it in a Secret. A replica that
+finds none makes them, a replica that finds the certificate old signs the next one, and each uses what
+the Secret has. The authority stays, so that a new certificate is trusted from the first moment.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class KeyPair:
 
     @classmethod
     def authority(cls, now: datetime) -> KeyPair:
-        """Makes an authority that signs for nobody but us."""
+        """Makes an authority that signs the extender's certificates only."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("slurm-extender webhooks")
         usage = x509.KeyUsage(
@@ -78,7 +78,7 @@ class KeyPair:
         return cls._of(builder.sign(key, hashes.SHA256()), key)
 
     def signs(self, names: Sequence[str], now: datetime) -> KeyPair:
-        """Returns a server's certificate for these DNS names and addresses, signed by this one."""
+        """Returns a server's certificate for these DNS names and addresses, signed by this authority."""
         issuer = x509.load_pem_x509_certificate(self.certificate)
         signer = load_pem_private_key(self.key, password=None)
         assert isinstance(signer, ec.EllipticCurvePrivateKey)  # as `authority` makes them
@@ -105,8 +105,8 @@ class KeyPair:
         return young and all(_alternative(name) in listed for name in names)
 
     def context(self, authorities: str | None = None) -> ssl.SSLContext:
-        """Returns what connections are served with; with authorities (PEM), those alone whose other side
-        shows a certificate of one of them. Raises OSError (ssl.SSLError is one) and ValueError."""
+        """Returns the TLS context for connections; with authorities (PEM) it takes only clients that
+        show a certificate of one of them. Raises OSError (ssl.SSLError is one) and ValueError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         with tempfile.TemporaryDirectory() as folder:  # of mode 0700: ssl reads files only
@@ -149,10 +149,10 @@ def _builder(
 
 
 class Source(Protocol):
-    """Where the certificate comes from."""
+    """The source of the certificate."""
 
     async def read(self) -> KeyPair:
-        """Returns it as it is now. Raises OSError, ValueError and KubernetesError."""
+        """Returns the current certificate. Raises OSError, ValueError and KubernetesError."""
         ...
 
 
@@ -168,7 +168,8 @@ class Files:
 
 
 class SelfSigned:
-    """What the replicas keep in a Secret, and write into the webhook configurations of a name."""
+    """The certificate that the replicas keep in a Secret; its authority is written into the webhook
+    configurations of a name."""
 
     def __init__(
         self,
@@ -194,7 +195,7 @@ class SelfSigned:
             pair = authority.signs(self._names, now)
             try:
                 await self._keep(kept, authority, pair)
-            except Conflict:  # another replica was faster: what it made counts
+            except Conflict:  # another replica was faster: its certificate counts
                 return await self.read()
             log.info("a webhook certificate was made", secret=self._secret, names=list(self._names))
         await self._kubernetes.trust(self._configuration, authority.certificate)
@@ -231,18 +232,18 @@ class SelfSigned:
 
 
 class Face:
-    """How one listener is served: with the certificate, to anybody or to those alone who show one of an
-    authority in a file (PEM, read again when it changes)."""
+    """The TLS of one listener: with the certificate, for all clients, or only for clients that show a
+    certificate of an authority in a file (PEM, read again when it changes)."""
 
     def __init__(self, authorities: Path | None) -> None:
         self.context: ssl.SSLContext | None = None
-        """Of the next connection; None while there is none to serve with. A new one each time: a context
-        takes in other authorities, and forgets none."""
+        """The context of the next connection; None while there is no certificate. It is a new one each
+        time, since a context can add authorities but not remove them."""
         self._authorities = authorities
         self._loaded: tuple[KeyPair, str | None] | None = None
 
     def take(self, pair: KeyPair) -> None:
-        """Raises OSError and ValueError, and is served as before then."""
+        """Takes a new certificate. Raises OSError and ValueError, and keeps the old one then."""
         authorities = self._authorities.read_text() if self._authorities is not None else None
         if (pair, authorities) != self._loaded:
             self.context = pair.context(authorities)
@@ -251,8 +252,8 @@ class Face:
 
 
 class Certificate:
-    """What listeners are served with; it follows its source. What cannot be used is told, and the last
-    good one is served on."""
+    """The certificate of all listeners; it follows its source. A certificate that cannot be used is
+    reported, and the last good one stays in use."""
 
     def __init__(self, source: Source, health: Health) -> None:
         self._source = source
@@ -262,16 +263,16 @@ class Certificate:
         self._troubled = False
 
     def face(self, client_authorities: Path | None = None) -> Face:
-        """Returns how one more listener is served."""
+        """Returns the TLS of one more listener."""
         self._faces.append(Face(client_authorities))
         return self._faces[-1]
 
     async def usable(self) -> None:
-        """Returns as soon as every listener has one to serve with."""
+        """Returns as soon as every listener has a certificate."""
         await self._usable.wait()
 
     async def look(self) -> None:
-        """Takes the certificate, and whose callers' are known, as they are now."""
+        """Takes the current certificate and authorities."""
         try:
             pair = await self._source.read()
         except (OSError, ValueError, KubernetesError) as error:
@@ -293,7 +294,7 @@ class Certificate:
         self._health.says(_PART, trouble)
 
     async def follow(self) -> None:
-        """Keeps looking, for ever."""
+        """Follows the source for ever."""
         while True:
             await self.look()
             await asyncio.sleep(_SOON_S if self._troubled else _LOOK_S)

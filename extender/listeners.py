@@ -1,7 +1,7 @@
-"""The listeners: which ports there are, who is answered there, and how much a caller may take.
+"""The listeners: their ports, their callers, and how much a caller may use.
 
-Listeners stand apart by who may reach them: kube-scheduler's verbs, admission, Slurm's pushes, metrics,
-probes.
+There is one listener for each group of callers: kube-scheduler's verbs, admission, Slurm's pushes,
+metrics, probes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from extender.admission import mutate, validate
 from extender.admission.review import is_large
 from extender.bind import route as bind
 from extender.bind.binder import Binder
-from extender.bind.room import NodeReservation
+from extender.bind.node_reservation import NodeReservation
 from extender.certificates import Certificate, Face
 from extender.control.feasible_nodes_writer import is_told
 from extender.filter import route as filter_nodes
@@ -36,7 +36,7 @@ from service.seldom import Seldom
 from slurm_client.tokens import TokenFile
 from wellknown.allocation import Allocation
 
-# Bytes of a body: of what needs none, of one object and the one it is changed from, of a Node.
+# Bytes of a body: of a request without one, of an object with its old version, of a Node.
 _SMALL = 1 << 10
 _LARGE = 4 << 20
 _NODE = 16 << 10
@@ -92,7 +92,8 @@ class Listeners:
         return servers
 
     def _offered(self, pod: Manifest, allocation: Allocation | None, nodes: Sequence[str]) -> None:
-        """Nodes of which Slurm would choose none are not worth another attempt."""
+        """Passes on the Nodes that kube-scheduler offers. Nodes of which Slurm would choose none are
+        not worth another attempt."""
         if is_told(pod, allocation):
             return  # kube-scheduler asks very often: nothing is read of the Pod for that
         if allocation is None:
@@ -103,7 +104,8 @@ class Listeners:
         self._replica.feasible_nodes.tell(pod, allocation, nodes)
 
     def _webhooks(self) -> Iterator[tuple[str, Verb]]:
-        """The webhooks' configurations select the Namespaces of which every Pod becomes ours."""
+        """Yields the admission verbs with their paths. The webhooks' configurations select the
+        Namespaces of which every Pod becomes managed."""
 
         def policy() -> Policy:
             return self._replica.policy.policy
@@ -125,13 +127,13 @@ class Listeners:
             application,
             (address, getattr(settings, f"{name}_port")),
             self._limits(name),
-            lambda why: self._replica.telemetry.http.refused(name, why),
+            lambda why: self._replica.telemetry.http.rejected(name, why),
             (lambda: face.context) if face is not None else None,
         )
 
     def _limits(self, name: str) -> Limits:
-        """What callers may take of a listener. Whole Nodes come in where kube-scheduler's configuration
-        lacks `nodeCacheCapable`, which they are told; names are much shorter."""
+        """Returns the limits of a listener. Whole Nodes come in where kube-scheduler's configuration
+        lacks `nodeCacheCapable`, and the reply says so; names are much shorter."""
         few = Limits(connections=64, body=lambda: _SMALL)
         return {
             "scheduler": Limits(1024, lambda: _LARGE + _NODE * len(self._replica.cluster.view.nodes)),
@@ -148,7 +150,7 @@ def _plain(router: APIRouter) -> FastAPI:
 
 
 def _tells_malformed() -> Callable[[Request, Exception], Awaitable[Response]]:
-    """Returns what says which field of a push is wrong, to whoever sent it."""
+    """Returns the reply that tells the sender of a push which field is wrong."""
     malformed = Seldom("malformed request")
 
     async def tell(request: Request, error: Exception) -> Response:

@@ -64,26 +64,26 @@ class Settings(BaseSettings):
     kubeconfig: Path | None = None
     """Absent: the Pod's own service account."""
     namespace: Namespace = Field(default_factory=_own_namespace)
-    """The one that it runs in: its Lease and its Secret are there. Outside of a Pod: kube-system."""
+    """The extender's own namespace, with its Lease and its Secret. Outside of a Pod: kube-system."""
     scope: Annotated[tuple[Namespace, ...], NoDecode] = ("cluster",)
     """Whose Pods it looks at (docs/scope.md): everybody's, or those of namespaces, with commas between
     them; blank: its own namespace."""
     pod_selector: str = ""
     """Which of them: a label selector as for `kubectl get -l`; blank: all."""
     scheduler_name: str = Field(default="slurm-scheduler", min_length=1)
-    """What Pods name as their `schedulerName`: the profile in the KubeSchedulerConfiguration."""
+    """The `schedulerName` of Pods: the profile in the KubeSchedulerConfiguration."""
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
     gres: dict[str, Gres] = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
     """Extended resource name -> GRES, as JSON: a name, or name:type ("gpu:1g.10gb")."""
     shared_gpus: SharedGpus = "isolate"
-    """What becomes of a Pod that asks for GPUs of a node that native jobs may share, and so may get the
-    GPUs of one (docs/annotations.md#shared-gpus): `refuse` it; `isolate` it, by `exclusive: user`, where
-    its user is one that only Pods have (the policy's podUsers), and refuse it otherwise; or `allow` it,
-    with a warning."""
+    """The rule for a Pod that asks for GPUs of a node that native jobs may share, and so may get the
+    GPUs of one (docs/annotations.md#shared-gpus): `refuse` it; `isolate` it, by `exclusive: user`,
+    where its user is one that only Pods have (the policy's podUsers), and refuse it otherwise; or
+    `allow` it, with a warning."""
     cpu_unit: Cpus = Field(default=Decimal(1), gt=0, le=1024, decimal_places=3)
     """How much of a Pod's CPU one of Slurm's CPUs is ("2", "100m"): docs/resources.md."""
     docs_url: str = Field(default=DEFAULT_PAGE, min_length=1)
-    """Where docs/annotations.md is to be read; what Pod authors are told points there."""
+    """The address of docs/annotations.md; messages to Pod authors point there."""
     node_name_label: str = NODE_NAME_LABEL
     """A label on a Node that names its Slurm node where the names differ; one that no kubelet may put
     onto its own Node."""
@@ -105,19 +105,20 @@ class Settings(BaseSettings):
     max_job_id: int | None = Field(default=None, ge=1)
     """Slurm's MaxJobId, likewise: it tells whether native jobs can get placeholders' ids."""
     qos_grace: Annotated[tuple[str, ...], NoDecode] = ()
-    """The QOS that have a GraceTime, with commas between them: Slurm tells of the partitions' alone."""
+    """The QOS that have a GraceTime, with commas between them: Slurm tells only which partitions have
+    one."""
     default_grace: DefaultGrace = "lower"
-    """What becomes of Kubernetes' default grace of 30 s where KillWait is too short for it: lower it,
-    with a warning to whoever creates the Pod, or refuse the Pod."""
+    """The rule for Kubernetes' default grace of 30 s where KillWait is too short for it: `lower` it,
+    with a warning to the Pod's author, or `refuse` the Pod."""
     priority_classes: Annotated[dict[str, dict[str, str]], NoDecode] = {}
-    """What PriorityClasses ask Slurm for where no annotation does (docs/endings.md), with commas between
-    them: "urgent=partition:high,urgent=qos:fast,spare=qos:scavenger"."""
+    """The requests that PriorityClasses make where no annotation does (docs/endings.md), with commas
+    between them: "urgent=partition:high,urgent=qos:fast,spare=qos:scavenger"."""
     job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
     """The first id that placeholders get. Slurm's MaxJobId should be this, or that of several clusters
     which is the lowest."""
     job_id_end: int = Field(default=JobIdRange().end, ge=2, le=JobIdRange().end)
-    """The first id that they do not get any more: clusters that share a Slurm have a part of the ids
-    each."""
+    """The end of the placeholders' ids, which they do not get any more: clusters that share a Slurm
+    have a part of the ids each."""
     window: int = Field(default=1000, ge=1)
     """Placeholders that may compete for a partition at a time, shared by their owners; other Pods wait
     in line."""
@@ -126,10 +127,10 @@ class Settings(BaseSettings):
     unbound_deadline_s: float = Field(default=30.0, gt=0, lt=86400)
     volume_bind_timeout_s: float = Field(default=600.0, ge=0, lt=86400)
     """For how long kube-scheduler waits for a Pod's volumes: bindTimeoutSeconds of its VolumeBinding."""
-    breaker_evictions_per_minute: int = Field(default=500, ge=0)
-    """How many Pods it deletes in any minute because their jobs ended otherwise than by their time
-    limit, their deadline or themselves, and jobs because their Pods are not there; what is over that
-    waits, preempted Pods the least (docs/audit.md). 0: nothing is deleted."""
+    evictions_per_minute: int = Field(default=500, ge=0)
+    """The eviction limit: how many Pods are deleted in any minute because their jobs ended otherwise
+    than by their time limit, their deadline or themselves, and jobs because their Pods are gone.
+    Deletions over it wait, preempted Pods the least (docs/audit.md). 0: nothing is deleted."""
     audit_interval_s: float = Field(default=120.0, gt=0, lt=86400)
     """How often the leader compares both systems (docs/audit.md); less often where Slurm has thousands
     of jobs: an answer about all of them costs 2 kB a second at most, on average."""
@@ -138,17 +139,17 @@ class Settings(BaseSettings):
     as well, by a job for each that is bound there; or ignore them."""
 
     drain_nodes: bool = True
-    """Drain in Slurm, with a reason of ours, the nodes of Nodes that are cordoned, tainted or not ready,
-    or where a Pod outstays its job. Off: drains of ours are taken back."""
+    """Drain in Slurm, with a reason of the extender's, the nodes of Nodes that are cordoned, tainted or
+    not ready, or where a Pod outstays its job. Off: the extender's drains are taken back."""
     drain_taints: Annotated[tuple[str, ...], NoDecode] = ()
     """Keys of taints that drain, with commas between them."""
     taint_nodes: bool = False
     """Put the taint slurm-extender.io/out-of-service on Nodes that Slurm has drained or down."""
 
     policy_file: Path | None = None
-    """Who may ask for what (docs/policy.md); read again when the file changes."""
+    """The policy: which Pods may ask for what (docs/policy.md); read again when the file changes."""
     policy: Literal["restricted", "open"] | None = None
-    """What counts where there is no file: `open` allows anything, `restricted` (the default) no Pod."""
+    """The policy where there is no file: `open` allows anything, `restricted` (the default) no Pod."""
 
     replica: str = Field(default_factory=socket.gethostname, min_length=1)
     """This replica's name in the Lease; it must differ from all others'. In a Pod: the Pod's name."""
@@ -156,15 +157,15 @@ class Settings(BaseSettings):
     """How long the Lease of a leader that has died keeps others from leading."""
 
     drain_s: float = Field(default=3.0, ge=0, lt=600)
-    """How long a replica that is told to end still answers, so that callers find another."""
+    """How long a replica that is ending still answers, so that callers find another."""
 
     listen_address: str = "0.0.0.0"  # noqa: S104 -- admission and probes come from other hosts
     scheduler_address: str = "127.0.0.1"
-    """kube-scheduler's verbs bind Pods: only what is on this host may call them, unless callers show a
+    """kube-scheduler's verbs bind Pods: only programs on this host may call them, unless callers show a
     certificate."""
     scheduler_client_ca_file: Path | None = None
-    """Authorities (PEM) of the certificates that kube-schedulers show (docs/listeners.md). Their verbs
-    are served with TLS then, and to nobody else; read again when the file changes."""
+    """Authorities (PEM) of the certificates that kube-schedulers show (docs/listeners.md). The verbs
+    are then served with TLS, and to no other callers; read again when the file changes."""
     scheduler_port: Port = 8888
     admission_port: Port = 8443
     hooks_port: Port = 8000
@@ -177,15 +178,16 @@ class Settings(BaseSettings):
     """Instead of files: the Secret, beside the Lease, in which the replicas keep a certificate of their
     own. Neither: no webhooks."""
     tls_names: Annotated[tuple[str, ...], NoDecode] = ()
-    """What kube-apiserver calls them by, names and addresses with commas between them; blank: the
-    Service slurm-extender in the namespace."""
+    """The names and addresses by which kube-apiserver calls the webhooks, with commas between them;
+    blank: the Service slurm-extender in the namespace."""
     admission_client_ca_file: Path | None = None
-    """Authorities (PEM) of the certificates that kube-apiservers show, likewise. Absent: whoever reaches
-    the port may ask what becomes of a Pod."""
+    """Authorities (PEM) of the certificates that kube-apiservers show, likewise. Absent: everybody that
+    reaches the port may ask for a review of a Pod."""
     webhook_configuration: str = "slurm-extender"
     """Where that certificate's authority is written (both kinds of webhook configuration)."""
     hooks_token_file: Path | None = None
-    """What Slurm's pushes carry (deploy/slurm); read again when the file changes. Absent: no pushes."""
+    """The token of Slurm's pushes (deploy/slurm); read again when the file changes. Absent: no
+    pushes."""
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
 
     @model_validator(mode="after")
@@ -283,7 +285,7 @@ class Settings(BaseSettings):
 
     @property
     def translation(self) -> TranslationConfig:
-        """Returns how Pods are read, while Slurm has not told its KillWait."""
+        """Returns the translation, while Slurm has not told its KillWait."""
         return TranslationConfig(
             self.annotation_prefix,
             self.scheduler_name,
@@ -304,22 +306,22 @@ class Settings(BaseSettings):
 
     @property
     def webhook_names(self) -> tuple[str, ...]:
-        """Returns what kube-apiserver calls the webhooks by."""
+        """Returns the names by which kube-apiserver calls the webhooks."""
         return self.tls_names or (f"slurm-extender.{self.namespace}.svc",)
 
     @property
     def drain_settings(self) -> DrainSettings:
-        """Returns what is to be done about nodes that one of the systems takes out of service."""
+        """Returns the settings for nodes that one of the systems takes out of service."""
         return DrainSettings(self.drain_nodes, frozenset(self.drain_taints), self.taint_nodes)
 
     @property
     def placeholder_ids(self) -> JobIdRange:
-        """Returns the ids that placeholders may have, whatever Slurm's MaxJobId is."""
+        """Returns the ids that placeholders may have, independently of Slurm's MaxJobId."""
         return JobIdRange(self.job_id_first, self.job_id_end)
 
     def rules(self, cluster: str, kill_wait_s: int | None = None) -> PlacementConfig:
-        """Returns what placement goes by, in this Kubernetes cluster and under a Slurm with this
-        KillWait; None where Slurm does not tell it."""
+        """Returns placement's settings for this Kubernetes cluster and a Slurm with this KillWait; None
+        where Slurm does not tell it."""
         return PlacementConfig(
             cluster=cluster,
             ids=self.placeholder_ids,
@@ -328,14 +330,14 @@ class Settings(BaseSettings):
             unbound_deadline=self.unbound_deadline_s,
             volume_deadline=self.volume_bind_timeout_s + self.unbound_deadline_s,
             leaves_within=GraceRule(kill_wait_s or self.kill_wait_s).leaves_within,
-            deletions_a_minute=self.breaker_evictions_per_minute,
+            deletions_a_minute=self.evictions_per_minute,
             annotation_prefix=self.annotation_prefix,
         )
 
 
 def from_environment() -> Settings:
-    """Returns the settings. Says on standard error what is wrong with them, and ends the program with
-    exit status 2."""
+    """Returns the settings. Prints problems on standard error, and ends the program with exit status
+    2."""
     try:
         return Settings()
     except ValidationError as error:
@@ -370,7 +372,7 @@ def _is_of_this_host(address: str) -> bool:
 
 
 def _listed(given: object) -> object:
-    """Returns what is written with commas as a tuple."""
+    """Returns the items of a text with commas as a tuple."""
     if not isinstance(given, str):
         return given
     return tuple(part.strip() for part in given.split(",") if part.strip())

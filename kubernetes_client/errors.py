@@ -1,4 +1,4 @@
-"""What went wrong with kube-apiserver, sorted by what the caller should do next."""
+"""The errors of calls to kube-apiserver, sorted by what the caller should do next."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 import orjson
 
 OUTAGE: Final = "Kubernetes"
-"""What an outage of kube-apiserver is called."""
+"""The name of an outage of kube-apiserver."""
 _OF_WHAT_WAS_ASKED: Final = frozenset({500})
-"""Somebody's admission webhook that does not answer fails what it is asked about, and nothing else."""
+"""An admission webhook that does not answer fails the calls that it has to judge, and no others."""
 
 
 class KubernetesError(Exception):
@@ -22,17 +22,17 @@ class KubernetesError(Exception):
 
     @property
     def common_trouble(self) -> str | None:
-        """The trouble of the whole system that it is part of: everybody is answered so, whatever they
-        ask. None where it is about what was asked."""
+        """The name of the outage that this error is part of: every call gets this answer. None where
+        the error is about one call alone."""
         return None
 
 
 class NoCredentials(Exception):
-    """There is no kubeconfig and no service account to be had: a person must say which to use."""
+    """There is no kubeconfig and no service account: a person must say which to use."""
 
 
 class Conflict(KubernetesError):
-    """The object is not as it was seen: look again."""
+    """The object has changed since it was read: read it again."""
 
 
 class NotFound(KubernetesError):
@@ -44,7 +44,7 @@ class Rejected(KubernetesError):
 
 
 class Unavailable(KubernetesError):
-    """kube-apiserver did not answer, or is too busy: it may have been carried out; ask again."""
+    """kube-apiserver did not answer, or is too busy: the call may have been carried out; repeat it."""
 
     @property
     def common_trouble(self) -> str | None:
@@ -56,7 +56,7 @@ class Expired(KubernetesError):
 
 
 def error_of(status: int, message: str) -> KubernetesError:
-    """Returns the error that an HTTP status of kube-apiserver's is."""
+    """Returns the error that an HTTP status of kube-apiserver stands for."""
     classes = {404: NotFound, 409: Conflict, 410: Expired, 429: Unavailable}
     kind = classes.get(status, Unavailable if status >= 500 else Rejected)
     if status == 422 and "metadata.uid" in message:  # another object has the name by now
@@ -65,7 +65,7 @@ def error_of(status: int, message: str) -> KubernetesError:
 
 
 def message_of(body: bytes) -> str:
-    """Returns the words of a Status, or the beginning of whatever the body is."""
+    """Returns the message of a Status, or the beginning of any other body."""
     try:
         return str(orjson.loads(body)["message"])
     except (orjson.JSONDecodeError, KeyError, TypeError):

@@ -1,10 +1,10 @@
-"""What a kube-apiserver can be asked: the one interface of `rest.KubernetesRest` and
+"""The calls to a kube-apiserver: the one interface of `rest.KubernetesRest` and
 `in_memory.InMemoryKubernetes`.
 
-Objects come and go as manifests: what kube-apiserver's JSON says, unchanged. Every method may raise
-`Unavailable` and `Rejected` (see `errors`); the others that a method raises are named at it. Every
-method may be called again after any error: its write is held to an object's version, or says the same
-twice.
+Objects are passed as manifests: the content of kube-apiserver's JSON, unchanged. Every method may raise
+`Unavailable` and `Rejected` (see `errors`); a method names the other errors that it raises. Every
+method may be called again after any error: its write is bound to an object's version, or is the same
+when it is repeated.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Manifest = Mapping[str, Any]
 
 
 class Kubernetes(Protocol):
-    """A kube-apiserver, through whatever speaks for it.
+    """A kube-apiserver, behind any adapter.
 
     A patch is a strategic merge patch. A `uid` or `resourceVersion` in its metadata that is not the
-    object's raises Conflict; one that changes nothing makes no new version.
+    object's raises Conflict; a patch that changes nothing makes no new version.
     """
 
     # Pods
@@ -33,7 +33,7 @@ class Kubernetes(Protocol):
 
     async def patch_pod(self, namespace: str, name: str, patch: Manifest) -> Manifest:
         """Patch a Pod's metadata and spec; returns the Pod. Its status stays as it is. Raises Conflict,
-        NotFound, and Rejected where the patch changes what of a spec cannot be changed."""
+        NotFound, and Rejected where the patch changes a part of the spec that cannot be changed."""
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Manifest) -> Manifest:
         """Patch a Pod's metadata and status; returns the Pod. Its spec stays as it is. Raises Conflict
@@ -56,7 +56,8 @@ class Kubernetes(Protocol):
         """
 
     async def create_event(self, namespace: str, event: Manifest) -> None:
-        """Create an Event. One of that name that exists already is success, and stays as it is."""
+        """Create an Event. Where an Event of that name exists already, the call succeeds and leaves it
+        as it is."""
 
     # Nodes
 
@@ -71,7 +72,7 @@ class Kubernetes(Protocol):
         """Patch a Node's metadata and status. Raises Conflict and NotFound."""
 
     async def cluster_uid(self) -> str:
-        """What identifies this cluster: the uid of a namespace that lives as long as it does."""
+        """The identity of this cluster: the uid of a namespace that lives as long as the cluster."""
 
     # Leases
 
@@ -96,8 +97,9 @@ class Kubernetes(Protocol):
 
     async def trust(self, configuration: str, authority: bytes) -> None:
         """Have kube-apiserver trust an authority (one certificate, PEM) in every webhook of the
-        configurations of a name, mutating and validating, and still the one before: replicas may serve
-        with its certificate for a while. Configurations that do not exist are not missed."""
+        configurations of a name, mutating and validating, and the previous authority as well, since
+        replicas may serve with its certificate for a while. Configurations that do not exist are
+        skipped."""
 
     # Lists and watches. A kind is a resource's plural: "pods", "nodes", "persistentvolumeclaims",
     # "persistentvolumes", "storageclasses" and, once `serves` has found it, "resourceclaims".
@@ -112,8 +114,8 @@ class Kubernetes(Protocol):
         `resourceVersion`."""
 
     def pages(self, kind: str, field_selector: str | None) -> AsyncIterator[Manifest]:
-        """The same list, which may be long, in parts, so that everything else gets its turns between
-        them. All parts have one resourceVersion. Expired: the API server has lost it meanwhile."""
+        """The same list in parts, since it may be long: all other work gets its turns between them. All
+        parts have one resourceVersion. Expired: the API server has lost it meanwhile."""
 
     def watch(
         self, kind: str, field_selector: str | None, resource_version: str, seconds: int

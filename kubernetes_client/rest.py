@@ -1,10 +1,11 @@
 """The adapter to kube-apiserver: `protocol.Kubernetes`, by HTTP.
 
-`kubernetes.aio` knows how to reach a cluster and who we are: kubeconfig, service account, certificates,
-rotating tokens. Its models are slow and in places wrong (a Binding that succeeded raises), so the calls
-themselves are made here, on plain manifests: the short ones, several for every Pod, over the bounded
-connections that slurmrestd is talked to with (half of what aiohttp costs); lists, watches and what must
-not wait by aiohttp, and through a proxy everything. Every error becomes a `KubernetesError`.
+`kubernetes.aio` knows how to reach and authenticate to a cluster: kubeconfig, service account,
+certificates, rotating tokens. Its models are slow and in places wrong (a Binding that succeeded
+raises), so this module makes the calls itself, on plain manifests. The short calls, several for every
+Pod, go over the same bounded connections as calls to slurmrestd (at half of aiohttp's cost); lists,
+watches and calls that must not wait go by aiohttp, and so do all calls through a proxy. Every error
+becomes a `KubernetesError`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _PATHS = {
     "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
 }
 _OPTIONAL = {"resourceclaims": "/apis/resource.k8s.io"}
-"""Kinds of groups that not every API server serves, nor each in the same version."""
+"""Kinds in API groups that some API servers do not serve, or serve in another version."""
 _TIMEOUT_S = 10.0
 _LIST_TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
@@ -53,7 +54,7 @@ _PAGE = 250  # Pods whose JSON is read, in one go, within some 15 ms
 _CONNECTIONS = 24  # each costs both sides a TLS handshake, and more than these only queue there
 _NO_TOKEN: Final = (OSError, config.ConfigException)  # what reading a rotating token may end with
 _USER_AGENT: Final = "slurm-extender"
-"""Whose an object's fields are (managedFields), and whose a request was (audit)."""
+"""The extender's name as the owner of fields (managedFields) and as the author of requests (audit)."""
 
 
 async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -250,7 +251,7 @@ class KubernetesRest:
     async def _ask(
         self, method: str, path: str, *, body: Manifest | None = None, content_type: str = _JSON
     ) -> Manifest:
-        """A short question, over one of the bounded connections."""
+        """Makes a short call, over one of the bounded connections."""
         if self._proxy is not None:
             return await self._ask_apart(method, path, body=body, content_type=content_type)
         try:
@@ -267,8 +268,8 @@ class KubernetesRest:
     async def _exchange(
         self, method: str, path: str, body: Manifest | None, content_type: str
     ) -> tuple[int, bytes]:
-        """Lost is perhaps only a kept connection that the server had closed: once again, then. Nothing
-        that is sent here does harm twice: it is held to an object's version, or says the same."""
+        """Repeats a call that was Lost: perhaps the server had only closed a kept connection. No call
+        does harm twice: it is bound to an object's version, or is the same when it is repeated."""
         headers = await self._headers(content_type)
         content = None if body is None else orjson.dumps(body)
         request = self._pool.endpoint.request(method, path, headers, content)
@@ -330,7 +331,7 @@ def _selecting(field_selector: str | None) -> dict[str, str]:
 
 
 def _pod(namespace: str, name: str) -> str:
-    """Names may come from outside: each stays one part of the path."""
+    """Quotes the parts of a path. Names may come from outside: each stays one part."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
 
 

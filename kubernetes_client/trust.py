@@ -1,4 +1,4 @@
-"""Which authorities the webhooks of a configuration trust: the patch that adds one."""
+"""The patch that adds an authority to those that the webhooks of a configuration trust."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def trusting(webhooks: Iterable[Manifest], authority: bytes) -> dict[str, Any] |
 
 
 def _bundle(authority: bytes, before: bytes) -> str:
-    """Returns an authority, and the first of those that were trusted before."""
+    """Returns an authority, and the first authority that was trusted before."""
     first, found, _ = before.partition(_END)
     kept = first + found if found and first + found != authority else b""
     return b64encode(authority + kept).decode()

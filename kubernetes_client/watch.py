@@ -1,8 +1,8 @@
-"""A complete list and watch of one kind: what is, what changes, what is gone, without end.
+"""A complete list and watch of the objects of one kind.
 
-Outages, closed and half-open connections, bookmarks and expired versions (410) are dealt with here; who
-reads the changes sees each object's versions in order, and after a gap every object once more and the
-disappearance of those that went meanwhile.
+This module handles outages, closed and half-open connections, bookmarks and expired versions (410). A
+reader of the changes sees each object's versions in order, and after a gap every object once more and
+the disappearance of objects that went meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import structlog
 
 from kubernetes_client.errors import Expired, KubernetesError, Unavailable, error_of
 from kubernetes_client.protocol import Kubernetes, Manifest
-from service.cooperative import Turn, by_turns
+from service.cooperative import Turn, yielding
 
 _WATCH_S = 290
 _TRIAL_S = 1
@@ -36,8 +36,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One object's new version, or (`gone`) its last. That it went was `seen`, or else a new list of all
-    objects lacks it."""
+    """One object's new version, or (`gone`) its last. `seen` tells whether the watch saw it go; else a
+    new list of all objects lacks it."""
 
     manifest: Manifest
     gone: bool = False
@@ -46,7 +46,7 @@ class Change:
 
 class ResourceWatch:
     """Follows all objects of a kind ("pods", "nodes") that a field selector selects. `on_trouble` is
-    told what is wrong with the watch, and None when it works."""
+    called with the error when the watch fails, and with None when it works."""
 
     def __init__(
         self,
@@ -67,7 +67,8 @@ class ResourceWatch:
         return await self.list_as(lambda manifest: manifest)
 
     async def list_as(self, read: Callable[[Manifest], Item]) -> tuple[Item, ...]:
-        """The same, as what `read` makes of each object: 10,000 manifests at once are 200 MB."""
+        """Lists all objects and returns the result of `read` for each: 10,000 manifests at once are 200
+        MB."""
         items, known = list[Item](), dict[str, _Names]()
         async for manifest in self._listed():
             known[manifest["metadata"]["uid"]] = _names(manifest)
@@ -76,8 +77,8 @@ class ResourceWatch:
         return tuple(items)
 
     async def try_watch(self) -> None:
-        """Opens a watch and closes it, to see whether the API server gives one. Raises KubernetesError;
-        that our version has expired is no error here: a list is to come."""
+        """Opens a watch and closes it, to see whether the API server gives one. Raises KubernetesError,
+        but not where the version has expired: a list follows anyway."""
         with suppress(Expired):
             async with self._api.watch(self._kind, self._selector, self._version, _TRIAL_S):
                 pass
@@ -102,12 +103,12 @@ class ResourceWatch:
             except (KubernetesError, orjson.JSONDecodeError, TimeoutError, OSError) as error:
                 self._on_trouble(_as_ours(error))
                 delay = min(delay * 2, _BACKOFF_S[1])
-            await asyncio.sleep(delay)  # whoever ends watches at once is not to be rushed
+            await asyncio.sleep(delay)  # a server that ends watches at once is not called more often
 
     async def _list_again(self) -> AsyncIterator[Change]:
-        """Each object is told as it comes: no more manifests are kept than a page has. Who is gone is
-        told when the list is complete, or before the object that has taken its name. A list that breaks
-        off may begin anew."""
+        """Yields each object as it comes, so that no more manifests are kept than a page has. An object
+        that is gone is yielded when the list is complete, or before the object that has taken its name.
+        A list that breaks off may begin anew."""
         listed, holders = set[str](), {names: uid for uid, names in self._known.items()}
         async for manifest in self._listed():
             uid, names = manifest["metadata"]["uid"], _names(manifest)
@@ -126,11 +127,11 @@ class ResourceWatch:
         return Change({"metadata": metadata}, gone=True, seen=False)
 
     async def _listed(self) -> AsyncIterator[Manifest]:
-        """Yields all objects; everything else gets its turns meanwhile. Only then the watch goes on from
-        there: a list that breaks off changes nothing."""
+        """Yields all objects; all other work gets its turns meanwhile. The watch goes on from a list
+        only when it is complete: a list that breaks off changes nothing."""
         version = ""
         async for page in self._api.pages(self._kind, self._selector):
-            async for manifest in by_turns(page.get("items") or ()):
+            async for manifest in yielding(page.get("items") or ()):
                 yield manifest
             version = page["metadata"]["resourceVersion"]
         self._version = version
@@ -185,13 +186,14 @@ def _watch_error(status: Manifest) -> KubernetesError:
 
 
 def _as_ours(error: Exception) -> KubernetesError:
-    """What breaks a watch off, or cannot be read of it, is no answer of kube-apiserver's."""
+    """Returns a KubernetesError for an error that breaks a watch off, or for what cannot be read of it:
+    neither is an answer of kube-apiserver."""
     if isinstance(error, KubernetesError):
         return error
     return Unavailable(0, f"kube-apiserver broke off the watch: {error!r}")
 
 
 def _names(manifest: Manifest) -> _Names:
-    """Who an object is, which is all that its disappearance needs: manifests are not kept."""
+    """The identity of an object, which is enough to tell its disappearance: manifests are not kept."""
     metadata = manifest["metadata"]
     return intern(metadata.get("namespace") or ""), metadata["name"]

@@ -1,12 +1,13 @@
-"""The connections of a listener: how many there are, whose turn it is, and which of them makes way.
+"""The connections of a listener: how many are open, what each waits for, and which is closed first.
 
-A connection *owes* while something is its other side's to do: the TLS handshake, the rest of a request,
-to read a reply. That has a deadline. It is *silent* before its first byte: clients written in Go open
-more connections than they use, and keep the others. It *rests* between two requests, and is nothing of
-all that while we answer. No I/O here: the clock is passed in, and a connection is told to end by `cut`.
+A connection *owes* while its client has something to do: the TLS handshake, the rest of a request,
+reading a reply. There is a deadline for that. It is *silent* before its first byte: clients written in
+Go open more connections than they use, and keep the others. It *rests* between two requests. While its
+request is being answered it has none of these states. No I/O here: the clock is passed in, and a
+connection is ended by `cut`.
 
-Not uvicorn's limit_concurrency: while too many connections are open, idle ones included, it refuses the
-requests of all of them, so that whoever opens that many silences everybody.
+uvicorn's limit_concurrency is not used: while too many connections are open, idle ones included, it
+rejects the requests of all of them, so that one client can silence all others.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a listener's callers may take."""
+    """How much of a listener its clients may use."""
 
     connections: int
     body: Callable[[], int]
-    """Bytes of a request's body, at this moment."""
+    """Bytes of the longest body of a request, as the limit is now."""
     head: int = 8 << 10
-    """Bytes of a request beside its body."""
+    """Bytes of a request without its body."""
     bodies: int = 64 << 20
-    """Bytes of all bodies that are not answered yet; one of the longest fits besides."""
+    """Bytes of the bodies of all requests that are not answered yet; one of the longest bodies fits in
+    addition."""
     owes_s: float = 10.0
     """For a TLS handshake, from a request's first byte to its last, and to read a reply."""
     rests_s: float = 120.0
@@ -36,7 +38,7 @@ class Limits:
 
 
 class Connection(Protocol):
-    """A connection as it is seen here."""
+    """A connection, as far as this module needs one."""
 
     def cut(self) -> None:
         """Ends it at once."""
@@ -54,31 +56,33 @@ class _Seat:
     held: int = 0
     """Bytes of its body."""
     among: _Waiting | None = None
-    """Those with which it waits; None while it is being answered."""
+    """The queue in which it waits; None while its request is being answered."""
 
 
 class Connections:
-    """All connections of a listener. `refused` hears why one was ended or not taken."""
+    """All connections of a listener. `rejected` is called with the reason when one is ended or not
+    accepted."""
 
     def __init__(
-        self, limits: Limits, clock: Callable[[], float], refused: Callable[[str], object]
+        self, limits: Limits, clock: Callable[[], float], rejected: Callable[[str], object]
     ) -> None:
         self.limits = limits
-        self.refused = refused
+        self.rejected = rejected
         self._clock = clock
         self._open: dict[Connection, _Seat] = {}
         self._owing: _Waiting = {}
         self._silent: _Waiting = {}
         self._resting: _Waiting = {}
         self._waiting = self._owing, self._silent, self._resting
-        """The first make way first."""
+        """Connections of the first queue are ended first."""
         self._held = 0
 
     def admits(self, connection: Connection) -> bool:
-        """Takes a new connection, which owes its handshake. Where there are too many, the one makes way
-        that has owed longest, else been silent, else rested; False where all are being answered."""
+        """Accepts a new connection, which owes its handshake. Where there are too many, the connection
+        is ended that has owed longest, else been silent longest, else rested longest. Returns False
+        where the requests of all are being answered."""
         if len(self._open) >= self.limits.connections:
-            self.refused("too many connections")
+            self.rejected("too many connections")
             oldest = next((one for waiting in self._waiting for one in waiting), None)
             if oldest is None:
                 return False
@@ -88,19 +92,19 @@ class Connections:
         return True
 
     def owes(self, connection: Connection) -> None:
-        """Something is the other side's to do. Where that was so before, nothing changes."""
+        """Notes that the client has something to do. Where it had before, nothing changes."""
         self._waits(connection, self._owing)
 
     def is_silent(self, connection: Connection) -> None:
-        """It can be spoken on, and has not been."""
+        """Notes that a request can come on the connection, and none has come yet."""
         self._waits(connection, self._silent)
 
     def works(self, connection: Connection) -> None:
-        """Its request is here, and we are about to answer."""
+        """Notes that its request has arrived and is about to be answered."""
         self._waits(connection, None)
 
     def rests(self, connection: Connection) -> None:
-        """Its request is answered, and the next one has not begun."""
+        """Notes that its request is answered, and the next one has not begun."""
         self._waits(connection, self._resting)
 
     def _waits(self, connection: Connection, among: _Waiting | None) -> None:
@@ -114,8 +118,8 @@ class Connections:
         seat.among = among
 
     def holds(self, connection: Connection, more: int) -> bool:
-        """Takes note of so many bytes of its body. Where all bodies are too large together, the
-        connections make way that have owed longest; False where that is not enough."""
+        """Notes so many bytes of its body. Where all bodies together are too large, the connections are
+        ended that have owed longest. Returns False where that is not enough."""
         seat = self._open.get(connection)
         if seat is None:
             return False
@@ -128,26 +132,26 @@ class Connections:
             oldest = next((each for each in self._owing if self._open[each].held), connection)
             if oldest is connection:
                 return False
-            self.refused("too many bodies")
+            self.rejected("too many bodies")
             self._end(oldest)
         return True
 
     def lets_go(self, connection: Connection) -> None:
-        """Its body is needed no longer."""
+        """Notes that its body is not needed any more."""
         if seat := self._open.get(connection):
             self._held -= seat.held
             seat.held = 0
 
     def gone(self, connection: Connection) -> bool:
-        """It has ended. Tells whether that is news."""
+        """Notes that the connection has ended. Tells whether that is news."""
         self.lets_go(connection)
         self._waits(connection, None)
         return self._open.pop(connection, None) is not None
 
     def end_overdue(self) -> None:
-        """Ends those that owe, are silent or rest for too long."""
+        """Ends connections that owe, are silent or rest for too long."""
         for connection in self._overdue(self._owing, self.limits.owes_s):
-            self.refused("too slow")
+            self.rejected("too slow")
             self._end(connection)
         for waiting in (self._silent, self._resting):
             for connection in self._overdue(waiting, self.limits.rests_s):

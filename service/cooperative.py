@@ -1,6 +1,6 @@
-"""Long work in the event loop: everything else gets its turns between its parts.
+"""Long work in the event loop, which gives way to all other work between its parts.
 
-/filter is answered within milliseconds, whatever else goes on: nothing may hold the loop for long.
+/filter is answered within milliseconds at any time: no work may hold the loop for long.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TOGETHER_S = 0.02
 
 
 class Turn:
-    """The 2 ms for which long work may hold the event loop; then all others get their turn."""
+    """The 2 ms for which long work may hold the event loop; then all other work gets its turn."""
 
     def __init__(self) -> None:
         self._ends = perf_counter() + _TURN_S
@@ -28,14 +28,14 @@ class Turn:
         return perf_counter() >= self._ends
 
     async def next(self) -> None:
-        """Returns when it is this work's turn again."""
+        """Returns when this work may go on."""
         await asyncio.sleep(0)
         self._ends = perf_counter() + _TURN_S
 
 
-async def by_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
-    """Yields the items; all others get a turn whenever what is done with them has taken 2 ms. What the
-    items are may change meanwhile: whoever goes by what it was gives a copy."""
+async def yielding(items: Iterable[Item]) -> AsyncIterator[Item]:
+    """Yields the items. All other work gets a turn whenever the work on the items has taken 2 ms. Other
+    work may change the collection meanwhile: a caller that must not see this passes a copy."""
     turn = Turn()
     for item in items:
         yield item
@@ -44,15 +44,15 @@ async def by_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
 
 
 class Together:
-    """Small pieces of work that all come at once, and do not know of each other: so many of them in a
-    turn of the event loop as take 20 ms, and the others in the next ones."""
+    """Small pieces of work that come all at once, and do not know of each other. In each turn of the
+    event loop as many of them run as take 20 ms."""
 
     def __init__(self) -> None:
         self._ends: float | None = None
-        """When this turn has taken so long; None where nothing was begun in it yet."""
+        """When this turn's time is over; None where no work has begun in it."""
 
     async def may_begin(self) -> None:
-        """Returns when there is time for one more: mostly at once, without giving way."""
+        """Returns when there is time for one more piece: mostly at once, without giving way."""
         while self._ends is not None and perf_counter() >= self._ends:  # noqa: ASYNC110 -- each turn begins anew
             await asyncio.sleep(0)
         if self._ends is None:
@@ -64,15 +64,15 @@ class Together:
 
 
 class OneByOne:
-    """Work that cannot be parted: one piece at a time, in the order in which they came. After each the
-    event loop is everything else's for as long as the piece took."""
+    """Pieces of work that cannot be divided: they run one at a time, in the order in which they came.
+    After each piece the event loop is left to all other work for as long as the piece took."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()  # which is given in the order in which it is waited for
         self._rests_until = 0.0
 
     async def does(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Returns what comes of it, without a rest after it where nothing follows."""
+        """Returns the result of the work, without a pause after it where no other piece waits."""
         async with self._turn:
             await asyncio.sleep(self._rests_until - perf_counter())
             began = perf_counter()

@@ -1,11 +1,10 @@
-"""What works and what does not, for probes and for people.
+"""The health of a program: which of its parts are in trouble, for probes and for people.
 
-/readyz names what is in trouble and no more: whoever can reach the port may read it, and what is wrong
-with it names files, addresses, Nodes and Pods. That is in the log.
+/readyz names the parts in trouble and no more, since everybody that can reach the port may read it. The
+details name files, addresses, Nodes and Pods: they are in the log.
 
-An outage of Slurm or Kubernetes is met by every part that asks that system. It is one trouble, under
-the system's name, with a line in the log when it begins and one when it is over: no part meets it any
-more then.
+Every part that calls Slurm or Kubernetes meets an outage of that system. The outage is one trouble,
+under the system's name, with a line in the log when it begins and one when no part meets it any more.
 """
 
 from __future__ import annotations
@@ -22,26 +21,27 @@ log = structlog.get_logger()
 
 _LOOK_S = 5.0
 _SETTLES_S = 5.0
-"""For so long after its start kube-apiserver may forbid what it allows: it has yet to read its roles."""
+"""Seconds after its start in which kube-apiserver may forbid what it allows: it has not read its roles
+yet."""
 
 Tell = Callable[..., object]
 """A logger's method of one level."""
 
 
 def common_trouble(error: BaseException | None) -> str | None:
-    """Returns the trouble of a whole system that an error is part of, as a property of this name tells:
-    every part that asks that system meets it. None where it is about what was asked."""
+    """Returns the name of the outage that an error is part of, by the error's property of this name.
+    None where the error is about one request alone."""
     return getattr(error, "common_trouble", None)
 
 
 class Health:
-    """Every part that can be in trouble says so here. Ready means recovered: from then on Pods move
-    whenever both systems let them, and trouble with either is shown but takes nobody out of service."""
+    """The troubles of all parts of a program. `ready` means recovered: from then on trouble with a
+    system is shown, but the replica stays in service."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._troubles: dict[str, _Trouble] = {}
-        """Every one that ever was, by name."""
+        """All troubles that ever were, by name."""
         self.ready = False
 
     def says(
@@ -52,11 +52,11 @@ class Health:
         because: Exception | None = None,
         alarm: bool = False,
     ) -> None:
-        """Notes a part's trouble, or (None) that it has none, and logs that where it is news: the part
-        itself need not. `because` is the error that words tell of. An error that is part of an outage
-        counts as the outage, any other as the part's own trouble: after an outage only once it has
-        lasted, since a system that starts may refuse at first what it allows. An alarm is logged as an
-        error, other trouble as a warning."""
+        """Notes a part's trouble, or (None) that the part has none, and logs the change: the part
+        itself need not. `because` is the error where `trouble` is words. An error that is part of an
+        outage counts as the outage, any other error as the part's own trouble: after an outage only
+        once it has lasted, since a system that starts may forbid at first what it allows. An alarm is
+        logged as an error, other trouble as a warning."""
         error = trouble if isinstance(trouble, Exception) else because
         name = None if trouble is None else common_trouble(error) or part
         before = next((each for each in self._troubles.values() if each.is_met_by(part)), None)
@@ -70,49 +70,50 @@ class Health:
             self._troubles[name].meets(part, str(trouble))
 
     def news(self, trouble: str | None, tell: Tell) -> Tell:
-        """Returns how to log a failure: by `tell`, and for debugging alone while the trouble that it is
-        part of, if any, is known and lasts."""
+        """Returns the method to log a failure by: `tell`, or `debug` while the trouble that the failure
+        is part of is known and lasts."""
         return log.debug if self.parts().get(trouble or "") else tell
 
     def make_up(self) -> None:
-        """Logs the words of troubles that came too soon after others of the same part, once they may be
-        logged: many a part says each only once."""
+        """Logs the words of troubles that came too soon after earlier words of the same part, once they
+        may be logged: many parts say their words only once."""
         for trouble in self._troubles.values():
             trouble.makes_up()
 
     async def run(self) -> None:
-        """Makes up for what was not logged, for ever."""
+        """Logs what was delayed, for ever."""
         while True:
             await asyncio.sleep(_LOOK_S)
             self.make_up()
 
     def parts(self) -> dict[str, bool]:
-        """Returns, for every trouble that ever was, whether it lasts."""
+        """Returns whether each trouble lasts, by name, for every trouble that ever was."""
         return {name: trouble.lasts for name, trouble in self._troubles.items()}
 
     def troubles(self) -> dict[str, str]:
-        """Returns every trouble that lasts, in words, by name."""
+        """Returns the words of every trouble that lasts, by name."""
         return {name: trouble.words for name, trouble in self._troubles.items() if trouble.lasts}
 
     def for_strangers(self) -> dict[str, object]:
-        """Returns what anybody may know: readiness, and the names of the troubles."""
+        """Returns what everybody may know: whether the program is ready, and the names of the
+        troubles."""
         return {"ready": self.ready, "troubles": sorted(self.troubles())}
 
 
 class _Trouble:
-    """One trouble, of one part or of all that ask a system."""
+    """One trouble, of one part or of all parts that call one system."""
 
     def __init__(self, name: str, clock: Callable[[], float], *, alarm: bool) -> None:
         self.name = name
         self._clock = clock
         self._alarm = alarm
         self._met: dict[str, str] = {}
-        """By the parts that meet it now: what each says of it."""
+        """The words of each part that meets it now, by part."""
         self._met_else: dict[str, float] = {}
-        """By the parts of these that meet something else now: since when."""
+        """The parts among them that meet another trouble now, and since when."""
         self._began = 0.0
         self._told = Seldom("trouble", clock, alarm=alarm)
-        """Trouble that lasts may get other words very often."""
+        """The words of a trouble that lasts may change very often."""
 
     @property
     def lasts(self) -> bool:
@@ -120,12 +121,12 @@ class _Trouble:
 
     @property
     def words(self) -> str:
-        """What is said of it, where it lasts, by the part that has met it for the longest time."""
+        """The words of the part that has met it for the longest time; only where it lasts."""
         return next(iter(self._met.values()))
 
     def meets(self, part: str, words: str) -> None:
-        """Takes note of what a part says. Of what several meet the first words are logged alone: what
-        else fails says the same in others."""
+        """Notes a part's words. Where several parts meet the trouble only the first words are logged:
+        the other parts say the same in other words."""
         begins, before = not self._met, self._met.get(part)
         self._met[part] = words
         self._met_else.pop(part, None)
@@ -141,13 +142,13 @@ class _Trouble:
         return part in self._met
 
     def gives_way(self, part: str) -> bool:
-        """Takes note that a part that met it meets something else. Tells whether that counts: after an
-        outage only once it has lasted."""
+        """Notes that a part that met this trouble meets another one. Tells whether that counts: after
+        an outage only once it has lasted."""
         since = self._met_else.setdefault(part, self._clock())
         return part == self.name or self._clock() - since >= _SETTLES_S
 
     def leaves(self, part: str) -> None:
-        """Takes note that a part does not meet it any more."""
+        """Notes that a part does not meet it any more."""
         del self._met[part]
         self._met_else.pop(part, None)
         if not self._met:

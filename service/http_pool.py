@@ -1,8 +1,9 @@
-"""HTTP/1.1 over kept connections: a request goes out, its reply comes in, one after the other.
+"""HTTP/1.1 over connections that are kept open: on each, one request and its reply at a time.
 
-It knows nothing of Slurm. httptools reads the replies. A general client costs many times as much CPU (a
-request of 0.5 kB and a reply of 3 kB: 0.02 ms here, 0.4 ms by httpcore, 1.0 ms by httpx), and aiohttp
-cannot read slurmrestd 26.05's errors, which come twice. What a failure means is for the caller to say.
+The pool knows nothing of Slurm. httptools reads the replies. A general client costs many times as much
+CPU (a request of 0.5 kB and a reply of 3 kB: 0.02 ms here, 0.4 ms by httpcore, 1.0 ms by httpx), and
+aiohttp cannot read slurmrestd 26.05's errors, which come twice. The caller decides what a failure
+means.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _IDLE_S: Final = 15.0
-"""A connection that nobody used for longer may be dead without a word."""
+"""Seconds: a connection that was unused for longer may be dead without notice."""
 _NOT_IN_A_HEADER: Final = re.compile(r"[^ -~]")
 
 
@@ -69,7 +70,7 @@ class Endpoint:
         return cls(authority, parts.hostname, port, tls() if secure else None, prefix)
 
     async def connect(self) -> Connection:
-        """Raises OSError."""
+        """Opens a connection. Raises OSError."""
         loop = asyncio.get_running_loop()
         if self.socket is not None:
             return (await loop.create_unix_connection(Connection, self.socket))[1]
@@ -78,7 +79,7 @@ class Endpoint:
     def request(
         self, method: str, target: str, headers: Mapping[str, str], content: bytes | None
     ) -> bytes:
-        """A request as it goes over the wire. `target` is quoted already; what cannot be in a header
+        """The bytes of a request. `target` is quoted already; a character that cannot be in a header
         becomes a question mark."""
         lines = [f"{method} {self.prefix}{target} HTTP/1.1", f"Host: {self.authority}"]
         lines += [_header(*header) for header in headers.items()]
@@ -89,12 +90,13 @@ class Endpoint:
 
 @lru_cache(maxsize=16)
 def _header(name: str, value: str) -> str:
-    """The same few, with the same token, are sent all the time."""
+    """The headers, which repeat: the same few are sent all the time, with the same token."""
     return f"{name}: {_NOT_IN_A_HEADER.sub('?', value)}"
 
 
 class Pool:
-    """At most `size` connections; the last one used is handed out first, and who waits longest is next.
+    """At most `size` connections to one server. The last one used is handed out first, to the call that
+    has waited longest.
 
     A call waits at most `timeout_s` for a connection, and as long for the reply; `connect_s` for one to
     be made. `keeps` tells by its status whether another request may follow a reply.
@@ -118,7 +120,7 @@ class Pool:
         """Open connections that no call is using, and since when."""
 
     async def exchange(self, request: bytes) -> tuple[int, bytes]:
-        """The status and the body of the reply. Raises Busy, NoConnection, Lost, Silent."""
+        """Returns the status and the body of the reply. Raises Busy, NoConnection, Lost, Silent."""
         if self._free.locked():
             await self._wait_for_others()
         else:
@@ -129,7 +131,7 @@ class Pool:
             self._free.release()
 
     async def aclose(self) -> None:
-        """Close the connections that no call is using; later calls open new ones."""
+        """Closes the connections that no call is using; later calls open new ones."""
         while self._idle:
             self._idle.pop()[0].close()
 
@@ -188,8 +190,8 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and self._answer is None
 
     async def exchange(self, request: bytes) -> tuple[int, bytes]:
-        """The status and the body of the reply. Raises Lost, and Silent once it is given up. Who does
-        not wait any more has to close."""
+        """Returns the status and the body of the reply. Raises Lost, and Silent once it is given up. A
+        caller that does not wait any more has to close the connection."""
         if self._transport is None:
             raise Lost("the server had closed it")
         self._answer = asyncio.get_running_loop().create_future()
@@ -198,7 +200,7 @@ class Connection(asyncio.Protocol):
         return await self._answer
 
     def give_up(self, after_s: float) -> None:
-        """Has the exchange that is under way end without its reply."""
+        """Ends the current exchange without its reply."""
         self._fail(Silent(f"no reply within {after_s:g} s"))
 
     def close(self) -> None:

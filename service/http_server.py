@@ -1,7 +1,7 @@
-"""How the verbs are served: an ASGI application made to be called several times for every Pod.
+"""An ASGI application for the verbs, which is called several times for every Pod.
 
 FastAPI does the same for twice the CPU (0.36 ms a request, here 0.18): a fixed path needs none of its
-layers. Whatever is called more rarely is FastAPI's.
+layers. FastAPI serves all that is called more rarely.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from service.seldom import Seldom
 log = structlog.get_logger()
 
 Verb = Callable[[bytes], Awaitable[Any]]
-"""From a request's body to what the reply's JSON says. It may raise pydantic's ValidationError."""
+"""A function from a request's body to the content of the JSON reply. It may raise pydantic's
+ValidationError."""
 Observe = Callable[[str, HTTPStatus, float], object]
 Answer = tuple[HTTPStatus, bytes]
 Scope = MutableMapping[str, Any]
@@ -46,9 +47,9 @@ _LEAST_WAITING = 128 << 10
 
 
 class Verbs:
-    """Answers POST requests at fixed paths. `observe` hears of each: path, status, seconds. Those whose
-    body `is_large` take turns. The others wait for nothing, but for all others in the process where very
-    many come at once."""
+    """Answers POST requests at fixed paths. `observe` is called for each with path, status and seconds.
+    Requests whose body `is_large` take turns. The others are answered at once, unless very many come at
+    once in the whole process."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Verbs:
 
 
 class _Large:
-    """Requests that take long to answer, which is done in turns (`OneByOne`)."""
+    """Requests that take long to answer: they are answered one by one (`OneByOne`)."""
 
     def __init__(self) -> None:
         self._turns = OneByOne()
@@ -101,7 +102,7 @@ class _Large:
         self, answer: Callable[[], Awaitable[Answer]], length: int, receive: Receive
     ) -> Answer | None:
         """Returns the answer; None where the caller goes away before its turn, as kube-apiserver does
-        after `timeoutSeconds`. Nothing is worked on then."""
+        after `timeoutSeconds`. No work is done for it then."""
         takes = max(length, _LEAST_WAITING)
         if self._waiting + takes > _MOST_WAITING:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests are waiting")
@@ -118,7 +119,7 @@ class _Large:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Returns a request's body; None where whoever sent it went away."""
+    """Returns a request's body; None where the client went away."""
     pieces = []
     while True:
         message = await receive()
@@ -146,7 +147,7 @@ def _error(status: HTTPStatus, words: str) -> Answer:
 
 
 def errors_of(error: ValidationError) -> list[ErrorDetails]:
-    """Returns what is wrong, without what was sent: pydantic would show it."""
+    """Returns the errors in words, without the values that were sent, which pydantic would show."""
     return error.errors(include_url=False, include_context=False, include_input=False)
 
 
@@ -156,8 +157,8 @@ def wrong_fields(errors: Iterable[Any]) -> str:
 
 
 def fields_in_words(errors: Iterable[Any]) -> str:
-    """Returns which fields are wrong, and how. Of very many or long ones it is the beginning: whatever
-    is sent, the words are short, since they go into the log and back."""
+    """Returns which fields are wrong, and how. The words are short for any request, since they go into
+    the log and back: of many or long errors only the beginning."""
     told = (f"{_place(e['loc'])}: {e['msg']}"[:_LONGEST_FIELD] for e in islice(errors, _MOST_FIELDS))
     return "; ".join(told)
 
@@ -168,8 +169,8 @@ def _place(location: tuple[int | str, ...]) -> str:
 
 Item = TypeVar("Item")
 Items = Annotated[list[Item], Field(fail_fast=True)]
-"""A list of which the first wrong item is told, and none is looked at after it: pydantic spends a
-kilobyte and some 10 us on each wrong one, of which 4 MiB of JSON may have two million."""
+"""A list whose validation ends at the first wrong item: pydantic spends a kilobyte and some 10 us on
+each wrong one, of which 4 MiB of JSON may have two million."""
 
 
 def _all_texts(given: dict[str, Any]) -> dict[str, Any]:
@@ -180,12 +181,12 @@ def _all_texts(given: dict[str, Any]) -> dict[str, Any]:
 
 
 Texts = Annotated[dict[str, Any], AfterValidator(_all_texts)]
-"""A map from texts to texts; for the same reason it ends at the first that is none."""
+"""A map from texts to texts, whose validation ends at the first wrong item for the same reason."""
 
 
 class WholeReplies(HttpToolsProtocol):
-    """uvicorn's way to speak HTTP, but for this: it writes a reply's head and its body apart, each of
-    which is a system call, a packet, and a time that the reader is woken."""
+    """uvicorn's HTTP protocol, but a reply's head and body are written together: uvicorn writes them
+    apart, and each write is a system call, a packet, and one wake-up of the reader."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         gathering = _Gathering(transport)
@@ -198,8 +199,8 @@ class WholeReplies(HttpToolsProtocol):
 
 
 class _Gathering:
-    """A transport that writes at once what belongs together: whatever is not flushed, in the event
-    loop's next turn."""
+    """A transport that collects what is written, and sends it when it is flushed or in the event loop's
+    next turn."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no such class
@@ -226,7 +227,7 @@ class _Gathering:
         if not self._pieces:
             return
         pieces, self._pieces = self._pieces, []
-        if not self._transport.is_closing():  # whoever asked may have gone in between
+        if not self._transport.is_closing():  # the client may have gone in between
             self._transport.write(b"".join(pieces))
 
 

@@ -1,9 +1,9 @@
-"""A listener: a port, an application, and what a stranger may take of it (`connections`).
+"""A listener: a port, an application, and limits on what a stranger may use of it (`connections`).
 
-uvicorn reads whatever it is sent, for as long as that takes, and asyncio takes every connection: here a
-request is refused before it is read where its head says that it is too large, and else as soon as it is.
-Connections are accepted by ourselves, so that one in its TLS handshake counts too, and so that each is
-served with the certificate and the client authority of its moment.
+uvicorn reads all that it is sent, for as long as that takes, and asyncio accepts every connection. A
+listener rejects a request before it reads it where the head says that it is too large, and otherwise as
+soon as it is too large. It accepts connections itself, so that a connection in its TLS handshake counts
+too, and so that each is served with the certificate and the client authority of that moment.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ log = structlog.get_logger()
 
 Tls = Callable[[], ssl.SSLContext | None]
 """The TLS context of this moment; None while there is none to serve with."""
-Refused = Callable[[str], object]
-"""Hears why a connection was ended, or a request refused: one of a few constant texts."""
+Rejected = Callable[[str], object]
+"""Is called with the reason when a connection is ended or a request rejected: one of a few constant
+texts."""
 
 _BACKLOG = 2048
 _AT_ONCE = 64
@@ -45,7 +46,7 @@ _WORDS = {
 }
 
 
-class _Refusal(Exception):
+class _Rejection(Exception):
     """Ends the parser's work; the status is noted before."""
 
 
@@ -61,15 +62,15 @@ class Guarded(WholeReplies):
         self._peer = peer
         self._connected = False
         self._unfinished = True
-        """Whether a request is still to come, or to end: of a new connection the first one. Its bytes
-        need not be many for that: an empty line will do."""
+        """Whether a request is still to come or to end: on a new connection the first one. A few bytes
+        of it are enough: an empty line will do."""
         self._taken = False
         """Whether uvicorn has the head of the request that is being read."""
         self._beside_body = self._body = self._most = 0
         self._status = HTTPStatus.BAD_REQUEST
         self._deaf = False
 
-    # Of the connection
+    # About the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -96,7 +97,7 @@ class Guarded(WholeReplies):
         super().resume_writing()
         self._waits_or_works()
 
-    # Of a request
+    # About a request
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -108,7 +109,7 @@ class Guarded(WholeReplies):
 
     def _has_come(self) -> None:
         if self._unfinished and self._beside_body > self._limits.head:
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            self._reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         else:
             self._waits_or_works()
 
@@ -141,8 +142,8 @@ class Guarded(WholeReplies):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Instead of uvicorn's, which goes on with a pipelined request, of which there is none here, or
-        else sets a timer for a connection that rests too long, which `Connections` ends."""
+        """Replaces uvicorn's method, which goes on with a pipelined request (there is none here), or
+        sets a timer for a connection that rests too long (`Connections` ends it)."""
         self.flush()
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
@@ -151,7 +152,7 @@ class Guarded(WholeReplies):
         self._waits_or_works()
 
     def _waits_or_works(self) -> None:
-        """Says whose turn it is."""
+        """Tells `Connections` whether the client or the server has to act next."""
         if self._unfinished or self.flow.write_paused or self.transport.is_closing():
             self._connections.owes(self)  # the rest of a request, or to read a reply
         elif self._is_answering:
@@ -161,31 +162,32 @@ class Guarded(WholeReplies):
 
     @property
     def _is_answering(self) -> bool:
-        """Whether a reply is not written yet. uvicorn marks it complete in the turn of the event loop in
-        which it writes its last byte: whoever has read a reply may ask again."""
+        """Whether a reply is not written yet. uvicorn marks it complete in the turn of the event loop
+        in which it writes its last byte, so that a client that has read a reply may send the next
+        request."""
         return self.cycle is not None and not self.cycle.response_complete
 
-    # Of a refusal
+    # About a rejection
 
     def _stop(self, status: HTTPStatus) -> None:
-        """In one of the parser's calls: it ends with `send_400_response`."""
+        """Rejects the request in a callback of the parser, which then ends with `send_400_response`."""
         self._status = status
-        raise _Refusal
+        raise _Rejection
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 -- uvicorn's
-        self._refuse(self._status)
+        self._reject(self._status)
 
-    def _refuse(self, status: HTTPStatus) -> None:
-        """Answers what cannot be served, and reads no more of it."""
+    def _reject(self, status: HTTPStatus) -> None:
+        """Answers a request that cannot be served, and reads no more of it."""
         self._deaf = True
-        self._connections.refused(_WORDS[status])
+        self._connections.rejected(_WORDS[status])
         cycle, answering = self.cycle, self._is_answering
         amid_another = answering and not self._taken
         if not amid_another and not (self._taken and cycle.response_started):
             self._say(status)
         if (
             answering and self._taken
-        ):  # whoever waits for the rest of the body: as if the caller had gone
+        ):  # for the part that waits for the rest of the body: as if the client had gone
             cycle.disconnected, cycle.body = True, bytearray()
             cycle.message_event.set()
         self._linger()
@@ -199,8 +201,8 @@ class Guarded(WholeReplies):
         self.transport.write(head.encode() + content)
 
     def _linger(self) -> None:
-        """Drops what still comes for a moment: a connection that is closed before it is read empty
-        takes the reply away from whoever is still sending."""
+        """Drops what still comes, for a moment: where a connection is closed before it is read empty, a
+        client that is still sending loses the reply."""
         self._connections.lets_go(self)
         self._connections.owes(self)
         self.flow.resume_reading()
@@ -208,7 +210,7 @@ class Guarded(WholeReplies):
 
 
 class Listener:
-    """Accepts connections: what uvicorn has an asyncio.Server for."""
+    """Accepts connections, in place of uvicorn's asyncio.Server."""
 
     def __init__(self, host: str, port: int, connections: Connections, tls: Tls | None) -> None:
         self._host = host
@@ -287,7 +289,7 @@ class Listener:
             )
         except OSError:
             if self._connections.gone(connection) and context is not None:
-                self._connections.refused("TLS handshake failed")
+                self._connections.rejected("TLS handshake failed")
 
 
 class Server(uvicorn.Server):
@@ -299,7 +301,7 @@ class Server(uvicorn.Server):
         application: Callable[..., Any],
         address: tuple[str, int],
         limits: Limits,
-        refused: Refused,
+        rejected: Rejected,
         tls: Tls | None = None,
     ) -> None:
         super().__init__(
@@ -312,14 +314,14 @@ class Server(uvicorn.Server):
                 ws="none",
                 proxy_headers=False,
                 log_config=None,
-                log_level="error",  # what strangers send is told by `refused`
+                log_level="error",  # what strangers send is told by `rejected`
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=5,
             )
         )
         self._limits = limits
-        self._refused = refused
+        self._rejected = rejected
         self._tls = tls
 
     @contextmanager
@@ -328,7 +330,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         clock = asyncio.get_running_loop().time
-        connections = Connections(self._limits, clock, self._refused)
+        connections = Connections(self._limits, clock, self._rejected)
         self._listener = Listener(*self._address, connections, self._tls)
         self._listener.start(lambda p: Guarded(self.config, self.server_state, connections, p))
         self.servers = [cast("asyncio.base_events.Server", self._listener)]

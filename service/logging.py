@@ -1,4 +1,4 @@
-"""How programs log: one JSON object a line, bounded in length."""
+"""The log of a program: one JSON object a line, of limited length."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _LONGEST_TEXT = 8192
 
 
 def configure_logging(level: str) -> None:
-    """One JSON object a line on standard error; what it is about is in `log_fields.about`."""
+    """Sets up the log: one JSON object a line on standard error. `log_fields.about` has the fields that
+    name a Pod or job."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -31,13 +32,13 @@ def configure_logging(level: str) -> None:
 
 
 def _timed(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Says when it is. The text is for orjson to write, in half of Python's time."""
+    """Adds the time. orjson writes the text, in half of Python's time."""
     event["timestamp"] = datetime.now(UTC)
     return event
 
 
 def _short(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Cuts long texts: other systems and strangers write into the log by what they answer and send."""
+    """Cuts long texts: answers of other systems and requests of strangers get into the log."""
     for name, value in event.items():
         if isinstance(value, str) and len(value) > _LONGEST_TEXT:
             event[name] = f"{value[:_LONGEST_TEXT]}... ({len(value)} characters)"

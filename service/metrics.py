@@ -1,4 +1,4 @@
-"""What the metrics of any program are made with."""
+"""The parts that the metrics of any program are made of."""
 
 from __future__ import annotations
 
@@ -35,17 +35,19 @@ def child(family: Family, *labels: str) -> Family:
 
 
 class Troubles(Collector):
-    """Tells which parts are in trouble."""
+    """The metric that tells which components are in trouble."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(
-            "slurm_extender_trouble", "What is in trouble; the log says why.", labels=["part"]
+            "slurm_extender_component_degraded",
+            "Whether a component is in trouble; the log says why.",
+            labels=["component"],
         )
-        for part, troubled in self._health.parts().items():
-            family.add_metric([part], troubled)
+        for component, degraded in self._health.parts().items():
+            family.add_metric([component], degraded)
         yield family
 
 

@@ -1,4 +1,4 @@
-"""Lines of the log that strangers can cause come seldom, and say how often it happened."""
+"""Log lines that strangers can cause: they are written seldom, and say how often the event happened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERY_S = 30.0
 
 
 class Seldom:
-    """Logs a warning about one kind of event, at most once in 30 s."""
+    """Logs a warning about one kind of event at most once in 30 s."""
 
     def __init__(
         self, event: str, clock: Callable[[], float] = time.monotonic, *, alarm: bool = False
@@ -27,13 +27,13 @@ class Seldom:
         self._happened = 0
 
     def says(self, **words: Any) -> None:
-        """Takes note that it happened. Where that is logged, so are these words, and in
-        `since_last_told` how often it happened since the last line."""
+        """Notes that the event happened. A log line has these words, and in `since_last_told` how often
+        the event happened since the last line."""
         self._happened += 1
         self.makes_up(**words)
 
     def makes_up(self, **words: Any) -> None:
-        """Logs what has happened and was not logged then, if it may be logged by now."""
+        """Logs an event that was not logged when it happened, if it may be logged now."""
         if self._happened and self._clock() >= self._quiet_until:
             tell = log.error if self._alarm else log.warning
             tell(self._event, **words, since_last_told=self._happened)

@@ -1,4 +1,4 @@
-"""One call for all who ask for the same at about the same time."""
+"""One call shared by all callers that need the same at about the same time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
 
 class Shared:
-    """A call that is under way for nobody who asked after it began: they share the next one, which
-    begins when it has ended. All get what it raises; who is cancelled leaves it to the others."""
+    """A call that many callers share. Callers that come while a call is under way share the next one,
+    which begins when the current one has ended. All get what it raises; a caller that is cancelled does
+    not end it for the others."""
 
     def __init__(self, call: Callable[[], Awaitable[object]]) -> None:
         self._call = call
@@ -19,7 +20,7 @@ class Shared:
         self._next: asyncio.Task[None] | None = None
 
     async def __call__(self) -> None:
-        """Return when a call that began after this one has ended."""
+        """Returns when a call that began after this moment has ended."""
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._under_way))
         await asyncio.shield(self._next)

@@ -1,7 +1,7 @@
-"""A reply's JSON, read without holding the event loop up.
+"""A reader of a reply's JSON that does not hold up the event loop.
 
-5,000 nodes are some 10 MB, which a parser reads in one go, and nothing else runs meanwhile, in whatever
-thread it does. So a long list is read entry by entry, beside the event loop.
+5,000 nodes are some 10 MB, which a parser reads in one go. Nothing else runs meanwhile, even where the
+parser has a thread of its own. So a long list is read entry by entry, beside the event loop.
 
 Slurm takes any bytes for the name and the comment of a job, and slurmrestd repeats them. Where a byte is
 no UTF-8 the reply has U+FFFD: a job's owner must not make the job unreadable.
@@ -24,12 +24,12 @@ _entry: Final = json.JSONDecoder().raw_decode
 
 
 Each = tuple[str, Callable[[Mapping[str, Any]], Any]]
-"""Of which field, a list, and what is to be made of each entry of it."""
+"""The name of a field that is a list, and the function that reads each of its entries."""
 
 
 async def read(content: bytes, each: Each | None = None) -> dict[str, Any]:
-    """The reply's JSON object; {} when it is anything else. Entries of which something else is made are
-    not kept: those of all nodes are 80 MB."""
+    """Returns the reply's JSON object; {} when it is anything else. Entries that a function reads are
+    not kept: the entries of all nodes are 80 MB."""
     if len(content) < _LONG:
         return _whole(content, each)
     return await asyncio.to_thread(_by_entries, content, each)
@@ -55,8 +55,8 @@ def _parsed(content: bytes) -> Any:
 
 
 def _by_entries(content: bytes, each: Each | None) -> dict[str, Any]:
-    """The same. Where the first field is a list, which slurmrestd's long ones are, others may run
-    between two of its entries."""
+    """Does the same. Where the first field is a list, as in all long replies of slurmrestd, other tasks
+    may run between two of its entries."""
     text = content.decode(errors="replace")
     opening = _LIST.match(text)
     if opening is None:
@@ -74,7 +74,8 @@ def _by_entries(content: bytes, each: Each | None) -> dict[str, Any]:
 
 
 def _entries(text: str, at: int) -> Iterator[tuple[Any, int]]:
-    """Yields each entry of the list that begins there, and where it ends; no more after what is none."""
+    """Yields each entry of the list that begins there, and where the entry ends; it stops at the first
+    thing that is no entry."""
     while True:
         try:
             entry, end = _entry(text, at)

@@ -1,4 +1,4 @@
-"""Which error a reply of slurmrestd is.
+"""The mapping from slurmrestd's replies to errors.
 
 Errors come as JSON with Slurm's numbers, as JSON without, or as text/plain, under HTTP statuses that
 differ between releases (24.11: 500 for all, 26.05: 422, 404, 511 ...). So Slurm's number decides
@@ -28,7 +28,7 @@ PROTOCOL_AUTHENTICATION_ERROR: Final = 1007
 _WORDS_KEPT: Final = 500
 _UNSPECIFIED: Final = 500
 _NOT_MODIFIED: Final = 304
-"""An answer without a body, to who named a time."""
+"""An answer without a body, to a request that named a time."""
 _SLURM_ERROR = -1
 # "Unspecified error", "Operation not permitted", "Resource temporarily unavailable"
 _SAYS_TOO_LITTLE = {_SLURM_ERROR, 1, 11}
@@ -36,7 +36,7 @@ _NOT_SAID = {0, _SLURM_ERROR}  # SLURM_SUCCESS: no number at all
 
 
 def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmError | None:
-    """The error that this reply is; None when it is none."""
+    """Returns the error that a reply stands for; None when it is no error."""
     listed = parsed.get("errors") or ()
     errors = [error for error in listed if isinstance(error, dict)] if isinstance(listed, list) else []
     for error in errors:
@@ -65,7 +65,8 @@ def by_status(status: int) -> type[SlurmError]:
 
 
 def not_responding(statuses: Sequence[str]) -> SlurmError:
-    """From what slurmrestd says of each slurmctld in GET ping/, when none of them responds."""
+    """Returns the error for slurmrestd's report on each slurmctld in GET ping/, when none of them
+    responds."""
     words = "; ".join(filter(None, statuses)) or "no slurmctld responds"
     if any("authentication" in status.lower() for status in statuses):
         return BadToken(words, number=PROTOCOL_AUTHENTICATION_ERROR)

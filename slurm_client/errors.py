@@ -1,7 +1,7 @@
-"""What went wrong, sorted by what the caller should do next.
+"""The errors of calls to Slurm, sorted by what the caller should do next.
 
-One table says for each of Slurm's error numbers which it is and why. What talks to the server
-(`rest`) makes these; nothing below it leaks through.
+One table gives the error for each of Slurm's error numbers, and the reason. The adapter (`rest`) raises
+these errors alone; no error of a lower layer leaks through.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 OUTAGE: Final = "Slurm"
 BAD_TOKEN: Final = "Slurm's token"  # noqa: S105 - no token
-"""What an outage of slurmrestd or slurmctld is called, and that Slurm takes no token."""
+"""The names of two troubles: an outage of slurmrestd or slurmctld, and a token that Slurm does not
+take."""
 
 
 class SlurmError(Exception):
@@ -36,8 +37,8 @@ class SlurmError(Exception):
 
     @property
     def common_trouble(self) -> str | None:
-        """The trouble of the whole system that it is part of: everybody is answered so, whatever they
-        ask. None where it is about what was asked."""
+        """The name of the outage that this error is part of: every call gets this answer. None where
+        the error is about one call alone."""
         return OUTAGE if _is_outage(self) else None
 
     def __str__(self) -> str:
@@ -48,12 +49,12 @@ class SlurmError(Exception):
 
 
 class NoRoomNow(SlurmError):
-    """An immediate allocation was refused. Nothing is queued and the job id is burnt: a record that
-    FAILED may hold it until MinJobAge. Submit under the next id, or ask again later."""
+    """Slurm rejected an immediate allocation. Nothing is queued and the job id is used up: a record
+    that FAILED may hold it until MinJobAge. Submit under the next id, or ask again later."""
 
 
 class JobIdTaken(SlurmError):
-    """That job id is in use, or was by a job that Slurm remembers. Read it and compare its key."""
+    """The job id is in use, or was used by a job that Slurm remembers. Read it and compare its key."""
 
 
 class OtherJob(SlurmError):
@@ -62,14 +63,15 @@ class OtherJob(SlurmError):
 
 
 class InvalidRequest(SlurmError):
-    """Slurm can never do this: change the request and tell who asked.
+    """Slurm can never do this: change the request, and tell its author.
 
     Nothing waits or runs, but a FAILED record may hold the job id until MinJobAge (2014 leaves one).
     """
 
 
 class RetryLater(SlurmError):
-    """Slurm refuses for now (busy, a limit on jobs). Nothing was created: ask again later."""
+    """Slurm rejects the request for now (busy, a limit on jobs). Nothing was created: ask again
+    later."""
 
 
 class Unreachable(RetryLater):
@@ -77,18 +79,20 @@ class Unreachable(RetryLater):
 
 
 class OutcomeUnknown(SlurmError):
-    """It may have been carried out, or not. Send the same again, under the same id."""
+    """The request may have been carried out, or not. Send the same again, under the same id."""
 
 
 class Unreadable(OutcomeUnknown):
-    """Slurm answered, and what it says of the one that was asked about cannot be read: that says nothing
-    of it, least of all that it is not there. Ask again, or do without."""
+    """Slurm answered, and the entry of the job or node cannot be read. That says nothing about it,
+    least of all that it does not exist. Ask again, or do without."""
 
 
 class Unexplained(OutcomeUnknown):
-    """Slurm answered, with an error that says nothing: a plugin may refuse it, or slurmctld is down.
+    """Slurm answered with an error that says nothing: a plugin may reject the request, or slurmctld is
+    down.
 
-    Find out whether it was carried out. What was not, and is answered so again and again, is refused.
+    Find out whether the request was carried out. Where it was not, and gets this answer again and
+    again, it is rejected.
     """
 
 
@@ -97,7 +101,7 @@ class NeedsOperator(SlurmError):
 
 
 class BadToken(NeedsOperator):
-    """There is no token, or Slurm does not take it: whatever is asked fails until there is another."""
+    """There is no token, or Slurm does not take it: every call fails until there is another."""
 
     @property
     def common_trouble(self) -> str | None:
@@ -272,8 +276,8 @@ _OUTAGES: Final = frozenset({2027, 2131})
 
 
 def _is_outage(error: SlurmError) -> bool:
-    """Tells whether an error is what everybody is answered, whatever they ask, while slurmrestd or
-    slurmctld does not work. One that says nothing (`Unexplained`) may be something else, too."""
+    """Tells whether an error is the answer to every call while slurmrestd or slurmctld does not work.
+    An error that says nothing (`Unexplained`) may have another cause, too."""
     if not isinstance(error, RetryLater | OutcomeUnknown) or isinstance(error, Unreadable):
         return False
     number = error.number
@@ -289,9 +293,9 @@ def _is_of_communication(number: int) -> bool:
 def classify(number: int) -> type[SlurmError]:
     """The class for one of Slurm's error numbers.
 
-    A number that the table lacks is judged by its range: communication (1000-1999, 5000-5999) may
-    have been carried out; slurmctld's own refusals (2000-2999) and what slurmrestd could not parse
-    (9000-9999) are about the request; the rest is for a person.
+    A number that the table lacks is judged by its range: communication (1000-1999, 5000-5999) may have
+    been carried out; slurmctld's own errors (2000-2999) and what slurmrestd could not parse (9000-9999)
+    are about the request; the rest is for a person.
     """
     if number in CAUSES:
         return CAUSES[number].error

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# An expression may be an attacker's: no pattern looks at a character more than twice. The group is not
-# possessive: before 3.11.5 (Debian 12 has 3.11.2) it would match "[" too (CPython issue 106052).
+# An expression may come from an attacker: no pattern looks at a character more than twice. The group is
+# not possessive: before 3.11.5 (Debian 12 has 3.11.2) it would match "[" too (CPython issue 106052).
 _ELEMENT = re.compile(r"([^\[\],\s]*+(?:\[[^\[\]]*+\][^\[\],\s]*+)*)\s*+(?:,[\s,]*+|$)")
 _BETWEEN = ", \t\n\r"
 _PART = re.compile(r"\[([^\[\]]*+)\]|([^\[\]]++)")
@@ -50,14 +50,14 @@ def expand(expression: str, most: int = MAX_NAMES) -> tuple[str, ...]:
 
 
 def names(expressions: Iterable[str], most: int = MAX_NAMES) -> tuple[str, ...]:
-    """All names of several expressions, as `expand` gives those of one."""
+    """Returns all names of several expressions."""
     return expand(",".join(expressions), most)
 
 
 def count(expression: str, most: int = MAX_NAMES) -> int:
-    """How many names an expression stands for, without making them; those that are there twice count
-    twice. Beyond `most` it is any number beyond it: no more is looked at. ValueError for what is no
-    hostlist, or stands for names that are too long."""
+    """Returns how many names an expression stands for, without making them; names that occur twice
+    count twice. Beyond `most` it is any number beyond it: no more is looked at. ValueError for what is
+    no hostlist, or stands for names that are too long."""
     number = 0
     for element in _elements(expression):
         number += _count_element(element, most) if "[" in element else 1

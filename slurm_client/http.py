@@ -1,7 +1,7 @@
-"""HTTP to slurmrestd: bounded connections, the token, and what a broken exchange means.
+"""HTTP to slurmrestd: bounded connections, the token, and the meaning of a broken exchange.
 
-Every request that is sent through here may be sent twice: reads, deletions, updates, and creations
-under a job id of our choosing, of which Slurm refuses the second.
+Every request may be sent twice: reads, deletions, updates, and creations under a job id that the caller
+chooses, of which Slurm rejects the second.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _CONNECT_S: Final = 5.0
 _AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}
 _NO_NAMES: Final = frozenset({"state", "allocate", "submit"})
-"""Second parts of paths that are no job's or node's."""
+"""The second parts of paths that name no job or node."""
 
 
 class Request(NamedTuple):
@@ -45,7 +45,7 @@ class Request(NamedTuple):
     query: str = ""
     body: dict[str, Any] | None = None
     each: documents.Each | None = None
-    """What the reply's document is to have in place of the entries of a list."""
+    """The function for the entries of a list in the reply."""
 
     @property
     def text(self) -> str:
@@ -53,7 +53,7 @@ class Request(NamedTuple):
 
     @property
     def call(self) -> str:
-        """What is asked, the same text for every job and node: "GET job", "POST job/submit"; and
+        """The name of the call, the same text for every job and node: "GET job", "POST job/submit"; and
         "GET jobs/state?job_id" about some jobs, "GET jobs/state" about all."""
         _, first, *rest = self.path.split("/")
         name, *more = rest[1:] if first == "slurm" else [first]
@@ -80,8 +80,8 @@ class Reply:
 
 
 CallObserver = Callable[[str, int, int], object]
-"""Is told of each exchange: which call it was, and how many bytes went out and came back. Those of a
-reply are its body's; there are none where no reply came."""
+"""Is called for each exchange with the name of the call and the bytes that went out and came back: of a
+reply the bytes of its body, 0 where no reply came."""
 
 
 class Connections:
@@ -109,7 +109,8 @@ class Connections:
         )
 
     async def send(self, request: Request) -> Reply:
-        """The reply, or one of `errors`. After a refused token the file is read again, once."""
+        """Returns the reply, or raises one of `errors`. After a rejected token the file is read again,
+        once."""
         token = self._tokens.token()
         try:
             return await self._exchange(request, token)
@@ -117,11 +118,11 @@ class Connections:
             if not _about_the_token(error):
                 raise
             if not self._tokens.refresh(token):
-                raise self._token_refused(error) from error
+                raise self._token_rejected(error) from error
         try:
             return await self._exchange(request, self._tokens.token())
         except NeedsOperator as error:
-            raise self._token_refused(error) from error
+            raise self._token_rejected(error) from error
 
     async def aclose(self) -> None:
         """Close the connections that no call is using; later calls open new ones."""
@@ -135,8 +136,9 @@ class Connections:
             return await self._exchange_again(request, token)
 
     async def _exchange_again(self, request: Request, token: str) -> Reply:
-        """The first try may have been carried out: whatever the second is told but that the id is
-        taken, or that nobody may ask, says nothing of the first where it changes something."""
+        """Sends a request once more after a lost connection. Only JobIdTaken and authentication errors
+        are conclusive then: any other reply to the second try leaves the outcome of the first one
+        unknown, where the request changes something."""
         try:
             return await _reply(*await self._carry(request, token), request.each)
         except (Unreachable, RetryLater, Lost) as error:
@@ -150,7 +152,7 @@ class Connections:
             raise OutcomeUnknown(lost) from error
 
     async def _carry(self, request: Request, token: str) -> tuple[int, bytes]:
-        """The status and the body of the reply."""
+        """Returns the status and the body of the reply."""
         headers = {"X-SLURM-USER-TOKEN": token}
         content = request.content
         if content is not None:
@@ -170,7 +172,7 @@ class Connections:
             self._heard(request.call, len(sent), len(body))
         return status, body
 
-    def _token_refused(self, error: SlurmError) -> BadToken:
+    def _token_rejected(self, error: SlurmError) -> BadToken:
         return BadToken(
             f"Slurm does not take the token: {self._tokens.describe()} [{error.words}]",
             number=error.number,

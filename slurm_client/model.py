@@ -1,7 +1,7 @@
-"""What Slurm has and does, as values: jobs, nodes, partitions, the controller's settings.
+"""The model of Slurm as values: jobs, nodes, partitions, the controller's settings.
 
-Pure data: frozen, comparable, free of I/O and of the wire's shapes. How they travel is `requests` and
-`responses`; which call gives which is `protocol`.
+Pure data: frozen, comparable, free of I/O and of the wire's shapes. `requests` and `responses` write
+and read them; `protocol` has the calls that return them.
 """
 
 from __future__ import annotations
@@ -110,12 +110,12 @@ class JobState:
 
 
 UNREAD = JobState(UNKNOWN_STATE)
-"""Of a job that Slurm may well know, and of which it said nothing that could be read."""
+"""The state of a job that Slurm may know, but whose entry could not be read."""
 
 
 class AllStates(dict[int, JobState]):
-    """States of jobs by their ids. The tasks of native arrays are left out: Slurm calls them by two
-    numbers, and no job of ours is one."""
+    """States of jobs by their ids. The tasks of native arrays are left out: Slurm names them by two
+    numbers, and no placeholder is one."""
 
     entries: int = 0
     """How long Slurm's answer was, those tasks included."""
@@ -123,7 +123,7 @@ class AllStates(dict[int, JobState]):
     """What is wrong with the entries that could not be read. The state of a job whose id could be is
     UNREAD."""
     nameless: int = 0
-    """How many entries did not even tell their job: any job that is not in the answer may be one."""
+    """How many entries did not name their job: any job that is not in the answer may be one of them."""
 
 
 class Sharing(enum.StrEnum):
@@ -140,15 +140,15 @@ class Sharing(enum.StrEnum):
 
 
 MOST_CPUS = 65_533
-"""On a node. slurmrestd cuts larger numbers to 16 bits without a word: of 65,537 CPUs the job gets one
-(24.11 and 26.05)."""
+"""The most CPUs on a node. slurmrestd cuts larger numbers to 16 bits without an error: of 65,537 CPUs
+the job gets one (24.11 and 26.05)."""
 MOST_MINUTES = 71_582_788
-"""Of a time limit. slurmctld counts its seconds in 32 bits: a job of one minute more ends after 44 s
-(24.11 and 26.05)."""
+"""The longest time limit. slurmctld counts its seconds in 32 bits: a job of one minute more ends after
+44 s (24.11 and 26.05)."""
 MOST_BYTES = 1024
-"""Of a name, a comment or features; Slurm refuses longer ones (2012)."""
+"""The longest name, comment or features, in bytes; Slurm rejects longer ones (2012)."""
 MOST_PATH_BYTES = 4095
-"""Of a path."""
+"""The longest path."""
 
 
 class Decides(enum.Enum):
@@ -170,13 +170,13 @@ _QUEUE, _OWNER, _DEMAND, _NOTHING = ({"decides": what} for what in Decides)
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What is asked of Slurm for one placeholder. Requeue is always off. A text has no NUL: Slurm would
-    not see what follows it."""
+    """The request for one placeholder job. Requeue is always off. A text has no NUL: Slurm would not
+    see what follows it."""
 
     name: str = field(metadata=_NOTHING)
     cpus: int = field(metadata=_DEMAND)
-    """On each node, as Slurm counts them there: threads, cores, or whatever slurm.conf declares; at most
-    MOST_CPUS. A job has whole cores: where those are several CPUs it may get more."""
+    """On each node, as Slurm counts them there: threads, cores, or another unit of slurm.conf; at most
+    MOST_CPUS. A job has whole cores: where a core is several CPUs it may get more."""
     memory_mb: int = field(metadata=_DEMAND)
     """MiB on each node."""
     gres: tuple[tuple[str, int], ...] = field(default=(), metadata=_DEMAND)
@@ -216,7 +216,7 @@ def fields_that_decide(what: Decides) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class JobChanges:
-    """What to change of a job that exists; None leaves it as it is."""
+    """The changes of a job that exists; None leaves a field as it is."""
 
     excluded_nodes: tuple[str, ...] | None = None
     """Replaces the list, of names and hostlist expressions; () clears it."""
@@ -228,7 +228,7 @@ class JobChanges:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as Slurm tells of it. Times are UNIX seconds, None where Slurm has none yet.
+    """A job as Slurm describes it. Times are UNIX seconds, None where Slurm has none yet.
 
     A job that has not started may have an expected `start_time` and `end_time`.
     """
@@ -301,7 +301,8 @@ class Node:
     address: str = ""
     hostname: str = ""
     reason: str = ""
-    """Why it is drained or down. 24.11 goes on telling the last after that: it is left out."""
+    """Why it is drained or down. 24.11 still gives the last reason when neither is so: it is left
+    out."""
     cpus_allocated: int = 0
     memory_allocated_mb: int = 0
     comment: str = ""
@@ -312,13 +313,13 @@ class Node:
 
     @property
     def schedulable(self) -> bool:
-        """Whether Slurm would place a new job here once it has room."""
+        """Whether Slurm would place a new job here once the node has room."""
         return not (self.states & _NODE_CLOSED)
 
     @property
     def cpus_per_core(self) -> int:
-        """A job has all of a core's CPUs or none (slurm.conf(5) CR_Core). A node that declares as many
-        CPUs as cores has one a core, whatever its threads."""
+        """The CPUs of a core, of which a job has all or none (slurm.conf(5) CR_Core). A node that
+        declares as many CPUs as cores has one CPU a core, with any number of threads."""
         return max(1, self.cpus // self.cores) if self.cores else 1
 
     @property
@@ -375,7 +376,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the server that answers can do, asked once when connecting."""
+    """The capabilities of the server, read once when connecting."""
 
     api_version: str
     """The one used: "v0.0.45"."""

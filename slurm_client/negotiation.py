@@ -1,6 +1,6 @@
-"""Which API version to speak with a server, and what it can do: read from its OpenAPI document.
+"""The choice of the API version for a server, and its capabilities: read from its OpenAPI document.
 
-Capabilities are looked for one by one; nothing elsewhere compares versions.
+Capabilities are looked for one by one; no other module compares versions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KNOWN: Final = ("v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42")
 
 
 def choose(openapi: Mapping[str, Any]) -> str:
-    """The newest version that both know. NeedsOperator when there is none."""
+    """Returns the newest version that both sides know. NeedsOperator when there is none."""
     offered = {path.split("/")[2] for path in openapi.get("paths") or () if path.startswith("/slurm/v")}
     for version in KNOWN:
         if version in offered:

@@ -1,4 +1,4 @@
-"""Whose a job will be."""
+"""The owner that a request asks for a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def may_own(number: int) -> bool:
 
 
 def check_allocation(spec: JobSpec, speaker: str | None) -> None:
-    """Refuse a foreign owner: job/allocate ignores user_id and group_id in silence (24.11, 26.05).
+    """Raises InvalidRequest for a foreign owner: job/allocate ignores user_id and group_id in silence
+    (24.11, 26.05).
 
     `speaker` is the user that the token is for; only root's numbers are known without asking.
     """

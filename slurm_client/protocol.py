@@ -1,8 +1,8 @@
-"""What a Slurm can be asked: the one interface of `rest.SlurmRest` and `in_memory.InMemorySlurm`.
+"""The calls to a Slurm: the one interface of `rest.SlurmRest` and `in_memory.InMemorySlurm`.
 
-Every method may raise `Unreachable`, `OutcomeUnknown`, `RetryLater` and `NeedsOperator` (see
-`errors`); the others that a method raises are named at it. Every method may be called again after
-any error: creating needs the same job id again for that.
+Every method may raise `Unreachable`, `OutcomeUnknown`, `RetryLater` and `NeedsOperator` (see `errors`);
+a method names the other errors that it raises. Every method may be called again after any error; a job
+must be created again under the same id.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class Slurm(Protocol):
-    """A Slurm controller, through whatever speaks for it."""
+    """A Slurm controller, behind any adapter."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What `connect` learned; RuntimeError before it."""
+        """The capabilities that `connect` has read; RuntimeError before it."""
 
     async def connect(self) -> Capabilities:
         """Ask the server which API and which capabilities it has. Idempotent.
@@ -43,17 +43,16 @@ class Slurm(Protocol):
         """slurm.conf as slurmctld has it; fields are None where the server does not tell."""
 
     async def ping(self) -> None:
-        """Return when slurmctld answers and takes our token, raise otherwise."""
+        """Return when slurmctld answers and takes the token, raise otherwise."""
 
     async def allocate(self, spec: JobSpec, job_id: int) -> int:
         """Allocate at once, or not at all; returns the job id.
 
-        What was got is read with `job`, and so is whether it runs: with a time limit over the
-        partition's, Slurm 26.05.5 takes the job and lets it wait (EnforcePartLimits=NO).
-        The job is the token's own user's: `spec.user_id` and `group_id` of anyone else are refused
-        by InvalidRequest, since Slurm would ignore them. NoRoomNow: refused, also by any limit of a
-        QOS or account, and `job_id` is burnt: submit under the next one.
-        JobIdTaken: compare. InvalidRequest: never.
+        The caller reads with `job` what the job has, and whether it runs: with a time limit over the
+        partition's, Slurm 26.05.5 takes the job and lets it wait (EnforcePartLimits=NO). The job is the
+        token's own user's: `spec.user_id` and `group_id` of anyone else are refused by InvalidRequest,
+        since Slurm would ignore them. NoRoomNow: rejected, also by any limit of a QOS or account, and
+        `job_id` is used up: submit under the next one. JobIdTaken: compare. InvalidRequest: never.
         """
 
     async def submit(self, spec: JobSpec, job_id: int) -> int:
@@ -78,14 +77,14 @@ class Slurm(Protocol):
         """Change a job that has not ended. InvalidRequest: no such job, it ended, unknown nodes."""
 
     async def cancel(self, job_id: int, name: str | None = None) -> None:
-        """End a job. Idempotent: an unknown or an ended job is success. OtherJob: it is not called
-        `name`, which Slurm compares itself, so that no other job is ended whatever the id stands for by
-        now. None ends any."""
+        """End a job. Idempotent: an unknown or an ended job is success. OtherJob: the job is not called
+        `name`. Slurm itself compares the name, so that no other job is ended that has the id by now.
+        None ends any job."""
 
     async def canceller(self, job_id: int) -> str | None:
-        """Who cancelled a job, by Slurm's books: a user's name, or number where it has no name. None
-        where they do not say: there are none, they have not heard of it yet, or it ended otherwise.
-        slurmctld itself does not tell (24.11, 26.05)."""
+        """The user that cancelled a job, by Slurm's accounting: its name, or its number where it has no
+        name. None where the accounting does not say: there is none, it has not heard of it yet, or the
+        job ended otherwise. slurmctld itself does not tell (24.11, 26.05)."""
 
     async def nodes(self) -> tuple[Node, ...]:
         """All nodes."""
@@ -95,12 +94,12 @@ class Slurm(Protocol):
         know it."""
 
     async def drain_node(self, name: str, reason: str) -> None:
-        """Have a node take no more jobs; those on it go on. The reason replaces any other, so look
-        first. InvalidRequest: no such node."""
+        """Have a node take no more jobs; its jobs go on. The reason replaces any other, so look first.
+        InvalidRequest: no such node."""
 
     async def undrain_node(self, name: str) -> None:
-        """Take back a drain, and nothing else that is wrong with a node: one that is not drained stays
-        as it is. InvalidRequest: no such node."""
+        """Take back a drain, and nothing else that is wrong with a node: a node that is not drained
+        stays as it is. InvalidRequest: no such node."""
 
     async def partitions(self) -> tuple[Partition, ...]:
         """All partitions, with their nodes."""

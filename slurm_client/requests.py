@@ -1,6 +1,6 @@
 """Request bodies for slurmrestd (v0.0.42 to v0.0.45), from the model's values.
 
-Decides nothing about when to send them; `responses` reads what comes back.
+The module does not decide when to send them; `responses` reads the replies.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def update(changes: JobChanges) -> dict[str, Any]:
 
 
 def check(spec: JobSpec) -> None:
-    """Refuse what Slurm would not refuse, but change without a word, or carry out all the same
-    (InvalidRequest). The limits are 24.11's and 26.05's."""
+    """Raises InvalidRequest for requests that Slurm would not reject, but change without an error, or
+    carry out all the same. The limits are 24.11's and 26.05's."""
     if not 0 < spec.cpus <= MOST_CPUS:
         raise InvalidRequest(f"cpus is {spec.cpus}; Slurm counts from 1 to {MOST_CPUS} on a node")
     if spec.shared is not None and spec.shared not in {*Sharing}:
@@ -90,7 +90,7 @@ def _job(spec: JobSpec, job_id: int) -> dict[str, Any]:
         "name": spec.name,
         # One task a node with all the CPUs: exactly spec.cpus on each, rounded up to whole cores by
         # Slurm where a core has several CPUs. threads_per_core=1 would make that a core for each CPU,
-        # and tres_per_task is ignored (one CPU, whatever it says).
+        # and tres_per_task is ignored (the job gets one CPU).
         "tasks": spec.nodes,
         "tasks_per_node": 1,
         "cpus_per_task": spec.cpus,
@@ -105,7 +105,7 @@ def _job(spec: JobSpec, job_id: int) -> dict[str, Any]:
 
 
 def _given(spec: JobSpec) -> dict[str, Any]:
-    """Those fields that the spec has a say in; the others stay Slurm's defaults."""
+    """Returns the fields that the spec sets; the others stay Slurm's defaults."""
     body: dict[str, Any] = {
         field: value for field in TEXTS if (value := getattr(spec, field)) is not None
     }

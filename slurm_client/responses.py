@@ -1,8 +1,8 @@
-"""slurmrestd's replies, read into the model's values.
+"""The reader of slurmrestd's replies: it makes the model's values.
 
-Reads only the fields that are needed and takes any of them for absent: the versions differ, and an
-odd reply must not stop the extender. An entry that cannot be read all the same is `Malformed`, and the
-others count. What is an error, and which, is decided in `error_mapping`.
+It reads only the fields that are needed, and any of them may be absent: the versions differ, and an odd
+reply must not stop the extender. An entry that cannot be read all the same is `Malformed`, and the
+other entries count. `error_mapping` decides which reply is an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _CANNOT_BE_READ: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
-"""What Python makes of a value that is not of the type, or not in the shape, that Slurm documents."""
+"""The errors that Python raises for a value of another type or shape than Slurm documents."""
 _TASK: Final = re.compile(r"\d+[_+].*", re.ASCII | re.DOTALL)
 """Tasks of arrays ("7_3", "7_[1-5]", "7_*") and parts of heterogeneous jobs ("7+1")."""
 _WORDS_KEPT: Final = 200
@@ -198,7 +198,7 @@ def configuration(document: Mapping[str, Any]) -> Configuration:
 
 
 def grant(resources: Sequence[Resources]) -> Grant | None:
-    """What a job has, of the same in detail; None where it has nothing."""
+    """Returns what a job has, from its details; None where it has nothing."""
     if not resources:
         return None
     gres = (",".join(_device(*one) for one in node.gres) for node in resources)
@@ -212,8 +212,8 @@ def _device(name: str, kind: str, count: int, index: str) -> str:
 
 
 def canceller(document: Mapping[str, Any], cluster: str) -> str | None:
-    """Of GET /slurmdb/VERSION/job/{job_id}: who cancelled the newest job of that id. An id may recur,
-    and each of the clusters that share a slurmdbd may have one."""
+    """Of GET /slurmdb/VERSION/job/{job_id}: the user that cancelled the newest job of that id. An id
+    may recur, and each of the clusters that share a slurmdbd may have a job of that id."""
     jobs = [entry for entry in document.get("jobs") or () if entry["cluster"] == cluster]
     newest = max(jobs, key=lambda entry: int(entry["time"]["submission"]), default=None)
     if newest is None or "CANCELLED" not in newest["state"]["current"]:
@@ -275,7 +275,8 @@ def _text(entry: Mapping[str, Any], field: str) -> str:
 
 
 def _asked_nodes(entry: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    """Slurm repeats what whoever submitted it wrote: 24.11 takes a list of which it knows any node."""
+    """Slurm repeats the list of nodes as it was submitted: 24.11 takes a list of which it knows any
+    node."""
     try:
         return hostlist.expand(_text(entry, field))
     except ValueError:

@@ -1,7 +1,7 @@
 """`protocol.Slurm` through slurmrestd.
 
-What is asked and what comes back; the exchange itself is `http`, the shapes are `requests` and
-`responses`. slurmrestd 26.05 and 24.11 are what it was measured against.
+This module has the calls; `http` has the exchange, `requests` and `responses` have the shapes. It was
+measured against slurmrestd 26.05 and 24.11.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     )
 
 _SINCE_NEVER: Final = f"update_time={2**32}"
-"""Only what changed since the year 2106 is to be told: nothing."""
+"""Asks for changes since the year 2106 only, which are none."""
 _LOOK_EVERY_S: Final = 1.0
 """At the token's file. A token that Slurm does not take any more has it looked at at once."""
 _NODE_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
@@ -68,11 +68,11 @@ _Read = TypeVar("_Read")
 class SlurmRest:
     """A `protocol.Slurm`. Safe for use by many tasks of one event loop.
 
-    `url` is "http://127.0.0.1:6820" or "unix:///path"; `token_source` a TokenSource, or the path of
-    a file that holds the token. A call waits at most `timeout_s` for one of `concurrency` connections
-    and as long for the reply; slurmrestd itself gives up on a silent slurmctld after Slurm's
-    MessageTimeout (10 s by default), so `timeout_s` should be above that. `heard` is told of each call
-    and its bytes, `malformed` of each entry of a reply that cannot be read: of which call, and why.
+    `url` is "http://127.0.0.1:6820" or "unix:///path"; `token_source` a TokenSource, or the path of a
+    file that holds the token. A call waits at most `timeout_s` for one of `concurrency` connections and
+    as long for the reply; slurmrestd itself gives up on a silent slurmctld after Slurm's MessageTimeout
+    (10 s by default), so `timeout_s` should be above that. `heard` is called for each call with its
+    bytes, `malformed` for each entry of a reply that cannot be read, with the call and the reason.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class SlurmRest:
         return self._one(request, responses.configuration, (await self._send(request)).document)
 
     async def ping(self) -> None:
-        # HTTP 200 whatever the token is and whether slurmctld answers or not; the reply tells, and
-        # at once (any other call waits for a slurmctld that is down for MessageTimeout).
+        # HTTP 200 for any token, and whether slurmctld answers or not; the reply tells, and at once
+        # (any other call waits for a slurmctld that is down for MessageTimeout).
         pings = _objects((await self._send(Request("GET", "ping/"))).document.get("pings"))
         if any(one.get("responding") for one in pings):
             return
@@ -125,7 +125,7 @@ class SlurmRest:
         if statuses and not isinstance(error, NeedsOperator):
             raise error
         # The token, or (before v0.0.45, which has no status) the one or the other. A call that is
-        # refused for the token is so at once: it reads the file again, and says what is wrong.
+        # rejected for the token is rejected at once: it reads the file again, and says what is wrong.
         try:
             await self.states([1])
         except NeedsOperator:
@@ -142,7 +142,7 @@ class SlurmRest:
             )
         except RetryLater as error:
             # A limit on what runs, and a FAILED record under the id; or one on what is submitted, and
-            # none. Slurm does not say which, so the id is to be taken for burnt.
+            # none. Slurm does not say which, so the id is to be taken for used up.
             if error.number == _ACCOUNTING_POLICY:
                 raise _as(NoRoomNow, error) from error
             raise
@@ -207,7 +207,7 @@ class SlurmRest:
             if error.number in {_NO_SUCH_JOB, _ALREADY_DONE}:
                 return
             raise
-        # HTTP 200 whatever happened: what happened is said for each job.
+        # HTTP 200 in any case: the reply tells the outcome for each job.
         for status in _objects(reply.document.get("status")):
             _check_cancelled(status)
 
@@ -315,8 +315,8 @@ class SlurmRest:
         self._malformed(request._replace(path=path).call, why)
 
     def _readable(self, request: Request, entries: Iterable[_Read | Malformed]) -> tuple[_Read, ...]:
-        """Those entries of a reply that could be read. One that could not must not keep the others from
-        being known."""
+        """Returns the entries of a reply that could be read. An entry that could not be read must not
+        hide the others."""
         found = list[_Read]()
         for entry in entries:
             if isinstance(entry, Malformed):
@@ -328,7 +328,7 @@ class SlurmRest:
     def _one(
         self, request: Request, read: Callable[[Mapping[str, Any]], _Read], entry: Mapping[str, Any]
     ) -> _Read:
-        """What a reply says of the one thing that was asked about."""
+        """Returns the one entry of a reply about one job or node."""
         found = Reader(read)(entry)
         if isinstance(found, Malformed):
             self._tell(request, found.why)
@@ -339,7 +339,7 @@ class SlurmRest:
         await self._exchange(Request("GET", "nodes/", _SINCE_NEVER))
 
     async def _list(self, field: str, request: Request) -> list[Any]:
-        """What was asked for. A reply without the list does not say that there is nothing."""
+        """Returns the list of a reply. A reply without the list does not say that there is nothing."""
         found = (await self._send(request)).document.get(field)
         if not isinstance(found, list):
             raise OutcomeUnknown(f"{request.text}: a reply without {field}")
@@ -351,7 +351,7 @@ class SlurmRest:
     async def _send(self, request: Request) -> Reply:
         """As `_exchange`, with a reply that is slurmrestd's."""
         reply = await self._exchange(request)
-        # slurmrestd says in each reply who it is. Something else that answers 200 knows of no job.
+        # slurmrestd names itself in each reply. Another server that answers 200 knows of no job.
         if "meta" not in reply.document:
             raise OutcomeUnknown(f"{request.text}: this is no reply of slurmrestd's")
         return reply
@@ -370,7 +370,7 @@ class SlurmRest:
 
 
 def _objects(value: object) -> list[dict[str, Any]]:
-    """The objects in a list; whatever else may be there says nothing."""
+    """Returns the objects in a list; all else that may be there says nothing."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 

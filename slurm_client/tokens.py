@@ -1,7 +1,7 @@
-"""The JWT that is sent to slurmrestd, and what a person needs to know when it is refused.
+"""The JWT for slurmrestd, and what an administrator needs to know when it is rejected.
 
 A token in a file is read again when the file changes (a rotation by rename, or in place), and at once
-when it is refused; nothing here checks the signature: that is slurmctld's.
+when it is rejected; slurmctld checks the signature, and this module does not.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class TokenSource(Protocol):
     def token(self) -> str:
         """The token to send now. BadToken when there is none."""
 
-    def refresh(self, refused: str) -> bool:
-        """Look again at once; whether the token is another one than that which was refused."""
+    def refresh(self, rejected: str) -> bool:
+        """Looks for a token at once; returns whether it differs from the rejected one."""
 
     def describe(self) -> str:
-        """What a person should know of it, for an error: where it is, since when it is expired."""
+        """Words about the token for an error: where it is, since when it is expired."""
 
 
 class StaticToken:
@@ -45,8 +45,8 @@ class StaticToken:
     def token(self) -> str:
         return self._token
 
-    def refresh(self, refused: str) -> bool:
-        return self._token != refused
+    def refresh(self, rejected: str) -> bool:
+        return self._token != rejected
 
     def describe(self) -> str:
         return _describe("the token", self._token, self._clock())
@@ -89,9 +89,9 @@ class TokenFile:
         self._good_until = self._ticks() + self._look_every_s
         return self._token
 
-    def refresh(self, refused: str) -> bool:
+    def refresh(self, rejected: str) -> bool:
         self._good_until, self._stamp = float("-inf"), None
-        return self.token() != refused
+        return self.token() != rejected
 
     def describe(self) -> str:
         return _describe(f"the token in {self._path}", self._token, self._clock())

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.builders import PREFIX, Manifest, container, pod_manifest
 from tests.clock import CpuClock
-from wellknown.names import ATTEMPT, DOMAIN, GRES, JOB_ID, NODE, OFFERED
+from wellknown.names import ATTEMPT, DOMAIN, FEASIBLE_NODES, GRES, JOB_ID, NODE
 
 WIDE = "\U0001f600"
 """A text with one such character takes four bytes for each of its others."""
@@ -179,20 +179,20 @@ def annotated(annotations: Mapping[str, str], **spec: Any) -> Manifest:
 
 
 FORGED = {
-    OFFERED: "7 " + " ".join(noise(n, 240) for n in range(12)),
+    FEASIBLE_NODES: "7 " + " ".join(noise(n, 240) for n in range(12)),
     JOB_ID: "7",
     NODE: "n" * 100_000,
     GRES: "g" * 100_000,
     DOMAIN + "x": "x" * 100_000,
 }
 OFFERS: Mapping[str, Mapping[str, str]] = {
-    "many": {ATTEMPT: "2", OFFERED: "0 n[0-999]"},
-    "long names": {ATTEMPT: "2", OFFERED: "0 " + "n" * 200 + "[0-999]"},
+    "many": {ATTEMPT: "2", FEASIBLE_NODES: "0 n[0-999]"},
+    "long names": {ATTEMPT: "2", FEASIBLE_NODES: "0 " + "n" * 200 + "[0-999]"},
     "as many other names as are kept": {
         ATTEMPT: "2",
-        OFFERED: "0 " + ",".join(noise(n, 24) for n in range(120)),
+        FEASIBLE_NODES: "0 " + ",".join(noise(n, 24) for n in range(120)),
     },
-    "malformed": {ATTEMPT: "2", OFFERED: "0 n[1-999999999]"},
+    "malformed": {ATTEMPT: "2", FEASIBLE_NODES: "0 n[1-999999999]"},
 }
 """Nodes that are said to be found for a Pod whose first attempt was in vain."""
 BESIDES = {

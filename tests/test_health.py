@@ -84,8 +84,12 @@ def test_outages_of_both_systems_are_two(health: Health) -> None:
 def test_what_is_no_outage_is_the_parts_own_trouble(health: Health) -> None:
     health.says("watch of persistentvolumeclaims", "Pods' claims are not checked", because=FORBIDDEN)
     health.says("Slurm's partitions", NeedsOperator("SLURM_EXTENDER_DEFAULT_PARTITION is x"))
-    health.says("breaker", "2 are held back", alarm=True)
-    assert troubles(health) == ["Slurm's partitions", "breaker", "watch of persistentvolumeclaims"]
+    health.says("eviction limiter", "2 are held back", alarm=True)
+    assert troubles(health) == [
+        "Slurm's partitions",
+        "eviction limiter",
+        "watch of persistentvolumeclaims",
+    ]
 
 
 def test_a_part_that_goes_on_to_meet_something_else_is_out_of_the_outage(

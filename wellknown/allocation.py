@@ -1,4 +1,5 @@
-"""What Slurm granted to a Pod, as it stands on the Pod: written by the extender, read on the node."""
+"""The allocation that Slurm granted to a Pod, as annotations of the Pod: the extender writes them, the
+node reads them."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ class Allocation:
     gres: str = ""
 
     def annotations(self) -> dict[str, str]:
-        """Returns the allocation as it stands on the Pod."""
+        """Returns the annotations that write this allocation onto the Pod."""
         found = {JOB_ID: str(self.job_id), NODE: self.node}
         return found | {GRES: self.gres} if self.gres else found
 
     @classmethod
     def parse(cls, annotations: Mapping[str, str]) -> Allocation | None:
-        """Returns the allocation that a Pod carries, None where there is none or it is malformed."""
+        """Returns the allocation in a Pod's annotations, None where there is none or it is malformed."""
         job_id, node = whole_number(annotations.get(JOB_ID, "")), annotations.get(NODE, "")
         gres = annotations.get(GRES, "")
         if job_id is None or not 0 < len(node) <= _LONGEST_NAME or len(gres) > _LONGEST_GRES:

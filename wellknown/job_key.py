@@ -1,9 +1,10 @@
-"""Which Slurm job stands for which Pod: ids that can be computed, and a key that proves them.
+"""The id and the key of a placeholder job: the id can be computed, and the key proves which Pod the job
+stands for.
 
-Root and SlurmUser may choose a job's id. Ours is a function of (cluster, workload, attempt, try), in a
-range that Slurm's own sequence is not to reach, so that a submission can be repeated, and found again
-after a crash, without having been written down anywhere. Two workloads may hash to one id; the key in
-`admin_comment`, which users cannot set, tells them apart, and the second takes its next try.
+Root and SlurmUser may choose a job's id. A placeholder's id is a function of (cluster, workload,
+attempt, try), in a range that Slurm's own sequence does not reach. So a submission can be repeated, and
+found again after a crash, without a record of it anywhere. Two workloads may hash to one id; the key in
+`admin_comment`, which users cannot set, tells them apart, and the second workload takes its next try.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from hashlib import blake2b
 _KEY_PREFIX = "slurm-extender"
 _LONGEST_NUMBER = 10
 ADOPTED_ATTEMPT = 0
-"""The attempt that is in the key of an adopted Pod's job (`adoption`): its Pod was placed by somebody
-else."""
+"""The attempt in the key of an adopted Pod's job (`adoption`): another scheduler placed that Pod."""
 TRIES_AT_RECOVERY = 4
 """How many tries of an attempt recovery asks Slurm about before it sends anything."""
 
 
 def whole_number(text: str) -> int | None:
-    """Returns the number that a text is, None where it is none that Slurm or we would have written.
+    """Returns the number that a text states, None where neither Slurm nor the extender writes such a
+    text.
 
-    Annotations are open to anybody who may edit the Pod: nothing in one may raise.
+    Everybody that may edit a Pod may write its annotations: no value of one may raise an error.
     """
     plain = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
     return int(text) if plain else None
 
 
 def job_name(namespace: str, name: str) -> str:
-    """Returns what a Pod's job is called in Slurm: first what tells one Pod from the next, since plain
-    squeue shows eight columns. Neither part can have the sign that is between them."""
+    """Returns the name of a Pod's job in Slurm. The part that differs between Pods comes first, since
+    plain squeue shows eight columns. Neither part can contain the sign between them."""
     return f"{name}@{namespace}"
 
 
@@ -39,7 +40,7 @@ def job_name(namespace: str, name: str) -> str:
 class JobIdRange:
     """The ids reserved for placeholders: first <= id < end.
 
-    Slurm's MaxJobId ends the ids that slurmctld gives by itself, and not those that it is told
+    Slurm's MaxJobId bounds the ids that slurmctld gives by itself, and not the ids that a request names
     (24.11 and 26.05, job_mgr.c): set to `first`, it keeps native jobs out of the range. So the range
     does not depend on it, and no id changes with it. `end` is its default; slurmrestd takes ids below
     2^26 - 1, and slurmctld uses the higher bits for federations."""
@@ -56,8 +57,8 @@ class JobIdRange:
 
 
 def encroaching(latest: int | None, max_job_id: int | None, ids: JobIdRange) -> str | None:
-    """Returns what is to be said where ids that slurmctld gives by itself are in the placeholders'
-    range, or in the last tenth before it; None where they are not, or begin anew before they are.
+    """Returns a warning where the ids that slurmctld gives by itself are in the placeholders' range, or
+    in the last tenth before it; None where they are not, or begin anew before they are.
 
     `latest` is the newest or the next of them, `max_job_id` is Slurm's MaxJobId; None is not known."""
     if latest is None:
@@ -77,9 +78,10 @@ def encroaching(latest: int | None, max_job_id: int | None, ids: JobIdRange) -> 
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderKey:
-    """Names one submission: the workload, which attempt to place it, and which try of that attempt.
+    """The name of one submission: the workload, the attempt to place it, and the try of that attempt.
 
-    A new attempt follows a placement that could not be used; a new try follows an id that could not.
+    A new attempt follows a placement that could not be used; a new try follows an id that could not be
+    used.
     """
 
     cluster: str
@@ -109,7 +111,7 @@ class PlaceholderKey:
 
     @classmethod
     def parse(cls, admin_comment: str) -> PlaceholderKey | None:
-        """Returns the key that an `admin_comment` holds, or None where it is not one of ours."""
+        """Returns the key in an `admin_comment`, or None where the comment is not a placeholder's."""
         match admin_comment.split("/"):
             case [prefix, cluster, namespace, name, uid, numbers] if prefix == _KEY_PREFIX:
                 before, _, after = numbers.partition(".")

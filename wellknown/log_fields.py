@@ -1,4 +1,4 @@
-"""What every line of the log that is about one Pod or one job says of it, always in the same fields."""
+"""The log fields that name one Pod or one job: the same fields in every line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Named(Protocol):
-    """Whatever says which Pod it is, or is of."""
+    """An object that names a Pod: its namespace, name and uid."""
 
     @property
     def namespace(self) -> str: ...
@@ -18,7 +18,7 @@ class Named(Protocol):
 
 
 class PodName(NamedTuple):
-    """A Pod's name, and which of those that had it."""
+    """A Pod's namespace and name, and its uid, since Pods may have the same name one after the other."""
 
     namespace: str
     name: str

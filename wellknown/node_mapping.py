@@ -1,9 +1,9 @@
-"""Which Slurm node a Node stands for, and which Node stands for a Slurm node.
+"""The mapping between Nodes of Kubernetes and nodes of Slurm.
 
-A Node names its Slurm node by a label, else by its own name. Where several name the same one, the Node
-of that very name stands for it. Where none has that name no Node does, until a person has put it right:
-nobody knows on which of them its jobs run. Whoever has to be sure that a node is free looks at all that
-name it.
+A Node names its Slurm node by a label, else by its own name. Where several Nodes name the same Slurm
+node, the Node that has the Slurm node's name stands for it. Where no Node has that name, none stands
+for it until a person corrects the labels: it is unknown on which of the Nodes its jobs run. Code that
+must be sure that a Slurm node is free looks at all Nodes that name it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def slurm_name(name: str, labels: Mapping[str, str], label: str) -> str:
 
 
 def is_kubelets(label: str) -> bool:
-    """Tells whether a kubelet may put a label onto its own Node, by which it would take another's Pods.
-    Source: k8s.io/kubernetes plugin/pkg/admission/noderestriction."""
+    """Tells whether a kubelet may put a label onto its own Node: by such a label it could take another
+    Node's Pods. Source: k8s.io/kubernetes plugin/pkg/admission/noderestriction."""
     namespace = label.rpartition("/")[0]
     return namespace != _RESTRICTED and not namespace.endswith(f".{_RESTRICTED}")
 
@@ -54,7 +54,7 @@ class NodeNames:
 
 
 def trouble(names: NodeNames, label: str) -> str | None:
-    """Returns what to tell of Nodes that name the same Slurm node, None where there are none."""
+    """Returns a warning about Nodes that name the same Slurm node, None where there are none."""
     told = [in_words(names, slurm_node) for slurm_node in names.contested]
     if not told:
         return None
@@ -62,7 +62,7 @@ def trouble(names: NodeNames, label: str) -> str | None:
 
 
 def in_words(names: NodeNames, slurm_node: str) -> str:
-    """Says who names a Slurm node, and who of them stands for it."""
+    """Returns words for the Nodes that name a Slurm node, and for the one that stands for it."""
     stands, naming = names.standing_for(slurm_node), sorted(names.naming(slurm_node))
     kept = f"{stands} alone stands for it" if stands else "none stands for it, and it gets no Pods"
     return f"Nodes {', '.join(_shortened(naming))} name Slurm's node {slurm_node}: {kept}"

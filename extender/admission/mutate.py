@@ -1,10 +1,11 @@
-"""/mutate: a Pod that asks for Slurm gets our scheduler, our gate and its first attempt's number. Where
-its Namespace says so, every Pod does that names no scheduler (/mutate/every-pod).
+"""/mutate: a Pod that asks for Slurm gets the extender's scheduler, its gate and the number of the
+first attempt. Where the Namespace says so, every Pod that names no scheduler gets them
+(/mutate/every-pod).
 
-What can never run is refused here, at `kubectl apply`, with every problem at once; what another webhook
-makes of a Pod afterwards is seen again (reinvocationPolicy: IfNeeded), and what is missed all the same
-is told by the Pod's condition. Nothing is looked up: admission works while Slurm or the rest of the
-extender is down.
+A Pod that can never run is rejected here, at `kubectl apply`, with every problem at once. A Pod that
+another webhook changes afterwards is seen again (reinvocationPolicy: IfNeeded), and the Pod's condition
+tells problems that were missed all the same. Admission looks nothing up: it works while Slurm or the
+rest of the extender is down.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def patch_of(pod: Manifest, translation: TranslationConfig) -> _Patch:
 
 
 def _unmarked(pod: Manifest) -> _Patch:
-    """Takes away what would make a Pod that is not ours look as if it were."""
+    """Returns the JSON Patch that removes the extender's marks from an unmanaged Pod."""
     kept = _without_ours(pod)
     if kept == (pod["metadata"].get("annotations") or {}):
         return []
@@ -87,7 +88,8 @@ def _unmarked(pod: Manifest) -> _Patch:
 
 
 def _without_ours(pod: Manifest) -> dict[str, str]:
-    """Annotations under our own domain are the extender's to write: those a user brought are dropped."""
+    """Returns a Pod's annotations without those under the extender's domain, which only the extender
+    may write."""
     annotations = pod["metadata"].get("annotations") or {}
     return {name: value for name, value in annotations.items() if not name.startswith(DOMAIN)}
 
@@ -102,7 +104,7 @@ def verb(
     *,
     every_pod: bool = False,
 ) -> Verb:
-    """Returns the verb. Both give what counts at this moment."""
+    """Returns the verb. Both functions return what is in force at this moment."""
 
     async def mutate(body: bytes) -> dict[str, Any]:
         asked = AdmissionReview[PodRequest].model_validate(parsed(body))

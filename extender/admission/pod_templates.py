@@ -1,4 +1,4 @@
-"""Where the objects that Pods are made from keep their Pod templates."""
+"""The places of Pod templates in the objects that Pods are made from."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _TEMPLATES: Mapping[tuple[str, str], Sequence[str]] = {
 
 
 def pod_templates(group: str, kind: str, manifest: Any) -> Iterator[tuple[str, Any]]:
-    """Gives an object's Pod templates, each with the place where it stands. An object of another kind,
-    or of another shape, has none."""
+    """Yields an object's Pod templates, each with its place. An object of another kind, or of another
+    shape, has none."""
     for path in _TEMPLATES.get((group, kind), ()):
         yield from _at("", manifest, path.split("."))
 

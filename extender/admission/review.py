@@ -1,7 +1,9 @@
-"""What kube-apiserver asks of admission, and how it is answered: admission.k8s.io/v1 AdmissionReview.
+"""The requests of kube-apiserver to admission webhooks, and the replies: admission.k8s.io/v1
+AdmissionReview.
 
-Of a Pod only the shape of what is read here is checked. kube-apiserver has decoded a Pod into its own
-types before it asks; what it would not take is answered with HTTP 400, as a defect of the caller.
+Of a Pod only the shape of the fields that are read is checked. kube-apiserver has decoded a Pod into
+its own types before it calls; a request that it would not take is answered with HTTP 400, as a defect
+of the caller.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from kubernetes_client.protocol import Manifest
 from service.http_server import Items, Texts, errors_of, fields_in_words
 
 DEFAULT_SCHEDULER = "default-scheduler"
-"""What kube-apiserver writes where a Pod names none."""
+"""The value that kube-apiserver writes where a Pod names none."""
 
 # What kube-apiserver passes on to kubectl: what is longer, or beyond all, it cuts or drops.
 _LONGEST_WARNING = 256
@@ -52,7 +54,7 @@ _CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), " ")
 
 
 def _first(values: Any) -> Any:
-    """Of lists beyond the limits nobody reads more than tells that they are."""
+    """The items that are read of a list beyond the limits: enough to tell that it is beyond them."""
     return values[:_MOST_READ] if isinstance(values, list) else values
 
 
@@ -147,18 +149,18 @@ def _shaped(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 Pod = Annotated[dict[str, Any], AfterValidator(_shaped)]
-"""A Pod's manifest as it came; whatever is read of it has its type."""
+"""A Pod's manifest as it came; the fields that are read have been checked for their types."""
 
 
 class GroupKind(_Part):
-    """What an object is, whichever version of it was sent."""
+    """The group and kind of an object, in any version."""
 
     group: str = ""
     kind: str
 
 
 class AdmissionRequest(_Part):
-    """What every request has."""
+    """The fields of every request."""
 
     uid: str
     kind: GroupKind
@@ -215,8 +217,7 @@ _JSON = TypeAdapter[dict[str, Any]](Annotated[Json[dict[str, Any]], BeforeValida
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    """Returns the JSON of a review, which is parsed once, whatever is read of it. Raises pydantic's
-    ValidationError."""
+    """Returns the JSON of a review, which is parsed once. Raises pydantic's ValidationError."""
     return _JSON.validate_python(body)
 
 
@@ -235,9 +236,9 @@ def allowed(
 
 
 def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) -> bool:
-    """Tells whether a Pod that is created becomes ours. Our marks on it count for nothing: whoever
-    creates it wrote them. With `every_pod` it need not ask for Slurm, but may name another scheduler,
-    and what must run whatever Slurm does is not taken."""
+    """Tells whether a Pod that is created becomes managed. The extender's marks on it do not count,
+    since its author wrote them. With `every_pod` it need not ask for Slurm; it may name another
+    scheduler, and Pods that must run without Slurm's consent are left out."""
     if translation.scope.problem(pod) is not None:
         return False
     if translation.asks(pod):
@@ -250,12 +251,12 @@ def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) 
 
 
 def is_mirror(pod: Manifest) -> bool:
-    """Tells whether a kubelet shows by a Pod what it runs already, whoever says what."""
+    """Tells whether a Pod is a mirror of one that a kubelet runs already, by itself."""
     return "kubernetes.io/config.mirror" in (pod["metadata"].get("annotations") or {})
 
 
 def asked_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> Request:
-    """Returns what a Pod asks for, as the policy has it. Its status says nothing about that."""
+    """Returns a Pod's request after the policy. The Pod's status does not matter for that."""
     wish = {"metadata": pod["metadata"], "spec": pod["spec"]}
     return judged(parse_pod(wish, translation), policy, translation).request
 
@@ -263,7 +264,7 @@ def asked_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> R
 def cannot_run(
     request: AdmissionRequest, problems: Sequence[str], warnings: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Returns the review that refuses a Pod, with all that is wrong, one problem a line."""
+    """Returns the review that rejects a Pod, with all problems, one a line."""
     told = (_line(problem, _LONGEST_PROBLEM) for problem in problems[:_MOST_PROBLEMS])
     lines = ["Slurm cannot run this Pod:", *(f"- {problem}" for problem in told)]
     if len(problems) > _MOST_PROBLEMS:
@@ -290,6 +291,6 @@ def _passed_on(warnings: Iterable[str]) -> Iterator[str]:
 
 
 def _line(told: str, longest: int) -> str:
-    """Whatever of it a Pod's author wrote; kube-apiserver drops a warning that has a control character
-    in it."""
+    """Returns a warning without control characters, for any text of a Pod's author: kube-apiserver
+    drops a warning that has one."""
     return told[:longest].translate(_CONTROL)

@@ -1,9 +1,10 @@
-"""/validate: what cannot run is told where its author looks, with every problem at once.
+"""/validate: the author of an object that cannot run is told every problem at once.
 
-The author of an object that Pods are made from is warned of what its Pods will meet; such an object is
-never refused. A Pod is, when a change makes it wrong while our gate still holds it, and at its creation.
-/mutate has seen it then: to ask about Pods here as well costs a sixth of a Pod's whole way, and is for
-clusters whose other webhooks change Pods after ours. Nothing is looked up.
+The author of an object that Pods are made from is warned of the problems of its Pods; such an object is
+never rejected. A Pod is rejected when a change makes it invalid while it still has the extender's gate,
+and at its creation. /mutate has seen it then: a call for Pods here as well costs a sixth of a Pod's
+whole way, and is for clusters where other webhooks change Pods after /mutate. The verb looks nothing
+up.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _POD = TypeAdapter(Pod)
 
 
 def review_pod(request: PodRequest, translation: TranslationConfig, policy: Policy) -> dict[str, Any]:
-    """Returns the AdmissionReview of a Pod. What was wrong before a change does not forbid the change:
-    it may mend something else, or be a controller's."""
+    """Returns the AdmissionReview of a Pod. A problem that existed before a change does not forbid the
+    change: it may correct something else, or be a controller's."""
     pod, before = request.object, request.old_object
     if not _waits(pod, before, translation):
         return allowed(request)
@@ -53,8 +54,8 @@ def review_pod(request: PodRequest, translation: TranslationConfig, policy: Poli
 
 
 def _waits(pod: Manifest, before: Manifest | None, translation: TranslationConfig) -> bool:
-    """Tells whether Slurm has yet to be asked for the Pod, or may be asked anew: what it has granted is
-    not affected by a change."""
+    """Tells whether Slurm has not been asked for the Pod yet, or may be asked anew: a change does not
+    affect what Slurm has granted."""
     spec = pod["spec"]
     if before is None:
         return translation.manages(pod) and not spec.get("nodeName")
@@ -67,7 +68,7 @@ def review_object(
 ) -> dict[str, Any]:
     """Returns the AdmissionReview of anything but a Pod."""
     kind = request.kind
-    every_pod = every_pod and kind.kind != "DaemonSet"  # which /mutate knows by the Pods' owner
+    every_pod = every_pod and kind.kind != "DaemonSet"  # which /mutate knows by the owner of the Pods
     told = list[str]()
     for place, template in pod_templates(kind.group, kind.kind, request.object):
         pod = _pod_of(template, request.namespace)
@@ -77,7 +78,7 @@ def review_object(
 
 
 def _pod_of(template: Any, namespace: str) -> Manifest | None:
-    """Returns the Pod that a template makes, None where kube-apiserver refuses it itself."""
+    """Returns the Pod that a template makes, None where kube-apiserver rejects it itself."""
     try:
         pod = _POD.validate_python({"metadata": {}} | template)
     except (TypeError, ValidationError):
@@ -100,7 +101,7 @@ def verb(
     *,
     every_pod: bool = False,
 ) -> Verb:
-    """Returns the verb. Both give what counts at this moment."""
+    """Returns the verb. Both functions return what is in force at this moment."""
 
     async def validate(body: bytes) -> dict[str, Any]:
         given = parsed(body)

@@ -1,1 +1,2 @@
-"""Both systems compared: by a command that changes nothing, and by the leader now and then."""
+"""The audit, which compares both systems: a command that changes nothing, and the leader's periodic
+rounds."""

@@ -1,7 +1,7 @@
-"""`python -m extender.audit`: every difference between both systems, with its cause and its cure.
+"""`python -m extender.audit` prints every difference between both systems, with its cause and its cure.
 
-It goes by the extender's own settings, leads nothing and changes nothing. Exit status: 0 where the two
-systems agree, 1 where they do not, 2 where they could not be read.
+It uses the extender's own settings and changes nothing. Exit status: 0 where the two systems agree, 1
+where they do not, 2 where they could not be read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from extender.audit.compare import Finding
 from extender.audit.reader import Reader
-from extender.cluster.keeper import ClusterViewKeeper, SlurmDefaults
+from extender.cluster.keeper import ClusterViewUpdater, SlurmDefaults
 from extender.cluster.view import ClusterView
 from extender.request.pod import Pod, parse_pod
 from extender.settings import Settings, from_environment
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
-    """Returns what is there at two looks in a row."""
+    """Returns the differences that two readings in a row have found."""
     kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
     kubernetes = await KubernetesRest.connect(kubeconfig)
     unreadable = Seldom("an entry of Slurm's answer cannot be read, and is passed over")
@@ -85,7 +85,7 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
 
 async def _view(settings: Settings, kubernetes: Kubernetes, slurm: SlurmRest) -> ClusterView:
     defaults = SlurmDefaults(settings.default_partition, settings.preempt_type, settings.kill_wait_s)
-    keeper = ClusterViewKeeper(kubernetes, slurm, Health(), settings.node_name_label, defaults)
+    keeper = ClusterViewUpdater(kubernetes, slurm, Health(), settings.node_name_label, defaults)
     return await keeper.load()
 
 

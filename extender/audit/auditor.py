@@ -1,9 +1,10 @@
-"""The leader's audit: both systems compared now and then, and what may be mended is mended.
+"""The leader's audit: it compares both systems periodically, and corrects the differences that it may
+correct.
 
-What is found once may be in motion: it counts when it is found again, several times, by asking anew.
-Then it is told, once, and counted; a live job whose Pod is proven gone, has another or may have none
-is ended by the ledger, at the breaker's pace. Nothing else is touched: the ledger mends what its own
-news tell of, and the rest is for people (invariants I5 and I6).
+A difference that is found once may be in motion: it counts when it is found again, several times, by
+new calls. Then it is logged once, and counted. The ledger ends a live job whose Pod is proven gone, has
+another job or may have none, at the eviction limiter's pace. Nothing else is touched: the ledger mends
+what its events tell, and the rest is for people (invariants I5 and I6).
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ _FIRST_S = (10.0, 20.0, 30.0, 60.0)
 _CONFIRM_S = 2.0
 _BYTES_A_JOB = 85  # of 24.11, which indents its answers; 26.05: 42
 _BYTES_A_SECOND = 2000
-"""What a round may cost on average: with more jobs in Slurm there are fewer."""
+"""The average cost of rounds: with more jobs in Slurm there are fewer rounds."""
 _SAID = 20
-"""Findings of a round that the log has one by one; the metrics count all, and the command lists them."""
+"""The findings of a round that are logged one by one; the metrics count all, and the command lists
+them."""
 _OVER = frozenset({State.RELEASING, State.DONE})
 _MENDED = frozenset({FindingKind.ORPHAN_JOB, FindingKind.TWO_JOBS})
 
@@ -44,7 +46,7 @@ log = structlog.get_logger()
 
 
 class PeriodicAudit:
-    """`told` hears of what is wrong after each round."""
+    """`told` is called with the findings after each round."""
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class PeriodicAudit:
         *,
         jobs_of_adopted_pods: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
-        """`jobs_of_adopted_pods` gives the jobs that are taken care of elsewhere."""
+        """`jobs_of_adopted_pods` gives the jobs that `unmanaged.adoption` handles."""
         self._reader = reader
         self._ledger = ledger
         self._view = view
@@ -66,10 +68,10 @@ class PeriodicAudit:
         self._health = health
         self._jobs_of_adopted_pods = jobs_of_adopted_pods
         self._wrong: dict[Finding, None] = {}
-        """What was found and confirmed, as of the last round, in order."""
+        """The confirmed findings of the last round, in order."""
 
     async def run(self, dispatcher: Dispatcher) -> None:
-        """Goes its rounds for ever."""
+        """Runs rounds for ever."""
         for first in chain(_FIRST_S, repeat(inf)):
             await asyncio.sleep(min(first, self.pause))
             try:
@@ -80,7 +82,7 @@ class PeriodicAudit:
 
     @property
     def pause(self) -> float:
-        """How long to wait between two rounds: the more jobs there are in Slurm, the longer."""
+        """Returns the pause between two rounds: the more jobs Slurm has, the longer."""
         return max(self._interval, self._reader.jobs * _BYTES_A_JOB / _BYTES_A_SECOND)
 
     async def go_round(self, dispatcher: Dispatcher) -> None:
@@ -101,16 +103,16 @@ class PeriodicAudit:
                 dispatcher.feed(OrphanFound(finding.key, finding.job_id))
 
     async def _known(self) -> tuple[tuple[Pod, ...], ClusterView, frozenset[int]]:
-        """What the ledger knows, and what the Nodes are. There may be 50,000 records: they, which do not
-        change, are gone through beside the event loop."""
+        """Returns the ledger's Pods and the view. There may be 50,000 records: since records are
+        immutable, another thread reads them."""
         records, view = tuple(self._ledger.placeholders), self._view()
         pods, jobs = await asyncio.to_thread(_pods_and_jobs, records)
         return pods, view, jobs | self._jobs_of_adopted_pods()
 
 
 def _pods_and_jobs(records: Sequence[Placeholder]) -> tuple[tuple[Pod, ...], frozenset[int]]:
-    """The ledger's word for a Pod's job and attempt is newer than that of the Pod itself, once Slurm has
-    taken the job. A Pod that is over is over."""
+    """Returns a Pod with the ledger's job and attempt: these are newer than the Pod's annotations, once
+    Slurm has taken the job. A Pod that is over stays over."""
     pods = (
         member.pod._replace(job_id=record.job.id, attempt=record.attempt)
         if record.watched

@@ -1,7 +1,7 @@
-"""Both systems compared: every difference, with its cause and its cure.
+"""The comparison of both systems: every difference, with its cause and its cure.
 
-Nothing is wrong with what is in motion, so one look proves nothing: whoever reports a difference has
-seen it more than once. Who reads is `extender.audit`; what is found here changes nothing by itself.
+A difference may only be in motion, so one reading proves nothing: callers report a difference that
+several readings have found. `audit.reader` reads; this module changes nothing.
 """
 
 from __future__ import annotations
@@ -28,26 +28,31 @@ from wellknown.node_mapping import in_words
 
 _TOLD_WITHIN_S = 60.0
 _MOST_READ = 100
-"""Of the jobs that wait though their Pods run: after a loss of Slurm's state there may be thousands."""
+"""How many jobs are read that wait though their Pods run: after a loss of Slurm's state there may be
+thousands."""
 
 
 class FindingKind(StrEnum):
     ORPHAN_JOB = "OrphanJob"
-    """A live job with our key whose Pod, or attempt at placing it, is over, or may have none."""
+    """A live job with a placeholder's key whose Pod, or attempt at placing it, is over, or may have
+    none."""
     POD_WITHOUT_JOB = "PodWithoutJob"
-    """A Pod that is bound, or waits, by a job that Slurm does not run, or hold, for it."""
+    """A Pod that is bound by a job that Slurm does not run, or waits for a job that Slurm does not
+    have."""
     JOB_WAITS = "JobWaits"
-    """Slurm has lost the job of a bound Pod, and does not start the next: something is on its Node."""
+    """Slurm has lost the job of a bound Pod, and does not start the next one: something else is on its
+    Node."""
     TWO_JOBS = "TwoJobs"
-    """A live job of a Pod that has another."""
+    """A second live job of a Pod."""
     WRONG_NODE = "WrongNode"
     """A Pod is bound to a Node that does not stand for its job's node."""
     FOREIGN_KEY = "ForeignKey"
-    """A live job in our range without our key, or a Pod that names a job that is not its own."""
+    """A live job in the placeholders' range without a key, or a Pod that names a job that is not its
+    own."""
     STUCK_GATE = "StuckGate"
-    """Our scheduling gate holds a Pod back, and nothing says why, or its job runs already."""
+    """The extender's scheduling gate is on a Pod, and no condition says why, or its job runs already."""
     STUCK_DRAIN = "StuckDrain"
-    """A node is drained with our reason, which its Node does not bear out."""
+    """A node is drained with a reason of the extender's that does not hold for its Node."""
     CONTESTED_NODE = "ContestedNode"
     """Several Nodes name the same Slurm node."""
     OTHER_CLUSTER = "OtherCluster"
@@ -61,7 +66,7 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One difference; equal to itself when it is found again, whatever its words are by then."""
+    """One difference; equal to itself when it is found again, also with other words."""
 
     kind: FindingKind
     cause: str = field(compare=False)
@@ -73,27 +78,27 @@ class Finding:
     mended: bool = field(default=False, compare=False)
     """Whether the leader mends it by itself."""
     key: PlaceholderKey | None = field(default=None, compare=False)
-    """Of an orphan job."""
+    """The cause of an orphan job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Both systems, the Pods read first."""
+    """A reading of both systems, the Pods first."""
 
     at: datetime
     pods: tuple[Pod, ...]
     states: Mapping[int, JobState]
     jobs: Mapping[int, Job]
-    """Those that were `unclear`, as they are in detail."""
+    """The `unclear` jobs, read in detail."""
     over: frozenset[int]
-    """Those of them whose Pod, or attempt, is proven to be over."""
+    """The jobs among them whose Pod, or attempt, is proven to be over."""
     view: ClusterView
     nodes: tuple[SlurmNode, ...] = ()
 
 
 def shared_ids(findings: Iterable[Finding], ids: JobIdRange) -> str | None:
-    """Returns what is to be said where other Kubernetes clusters' placeholders have ids of this one's
-    range. They are left alone, but it costs a read of each to know that."""
+    """Returns a warning where placeholders of other Kubernetes clusters have ids of this one's range.
+    They are left alone, but each must be read to know that."""
     if not any(finding.kind is FindingKind.OTHER_CLUSTER for finding in findings):
         return None
     return (
@@ -110,8 +115,8 @@ def unclear(
     rules: PlacementConfig,
     known: Container[int] = (),
 ) -> Iterator[int]:
-    """Yields the ids of the live jobs in our range that have to be read: not those that the right Pod
-    names, nor those that are `known` otherwise; of those that wait though that Pod runs, a few."""
+    """Yields the ids of the live jobs in the placeholders' range that have to be read: not the jobs
+    that the right Pod names, nor the `known` ones; of the jobs that wait though that Pod runs, a few."""
     naming = {pod.job_id: pod for pod in pods if pod.job_id is not None}
     waiting = 0
     for job_id, state in states.items():
@@ -125,7 +130,8 @@ def unclear(
 
 
 def _fits(pod: Pod, rules: PlacementConfig) -> bool:
-    """Tells whether a Pod's word for its job can be taken: that of one that was bound by hand cannot."""
+    """Tells whether a Pod's annotation for its job can be trusted: not on a Pod that was bound by
+    hand."""
     there = pod.allocation is not None and pod.allocation.node == pod.node
     return (pod.node is None or there) and not pod.finished and pod.job_id in own_ids(pod, rules)
 
@@ -142,9 +148,9 @@ def compare(reading: Snapshot, rules: PlacementConfig) -> tuple[Finding, ...]:
         key = key_of(job) or unsigned.get(job.id)
         if job.id in unsigned:
             found.append(_without_key(job))
-        stray = _stray(job, key, by_uid, reading, rules)
-        if stray is not None:
-            found.append(stray)
+        orphan = _orphan(job, key, by_uid, reading, rules)
+        if orphan is not None:
+            found.append(orphan)
         elif key is not None:
             own[key.uid].append(job)
     untold = sum(1 for pod in reading.pods if _is_untold(pod))
@@ -154,7 +160,7 @@ def compare(reading: Snapshot, rules: PlacementConfig) -> tuple[Finding, ...]:
 
 
 def _unsigned(reading: Snapshot, rules: PlacementConfig) -> Mapping[int, PlaceholderKey]:
-    """Returns, by id, the keys that the Pods' jobs should have which have none."""
+    """Returns the missing keys of Pods' jobs, by job id."""
     without = [job for job in reading.jobs.values() if not job.state.ended and key_of(job) is None]
     pods = {pod.workload.uid: pod for pod in reading.pods} if without else {}
     found = {}
@@ -174,14 +180,14 @@ def _without_key(job: Job) -> Finding:
     return Finding(FindingKind.FOREIGN_KEY, cause, cure, job_id=job.id)
 
 
-def _stray(
+def _orphan(
     job: Job,
     key: PlaceholderKey | None,
     by_uid: Mapping[str, Pod],
     reading: Snapshot,
     rules: PlacementConfig,
 ) -> Finding | None:
-    """What is wrong with a job by itself; None where it is a Pod's own."""
+    """Returns the finding about a job by itself; None where it is a Pod's own."""
     if key is None:
         cause = f"job {job.id} ({job.name}) has an id of the placeholders' range, and no key of ours"
         cure = (
@@ -196,11 +202,11 @@ def _stray(
         return Finding(FindingKind.OTHER_CLUSTER, cause, cure, whose, job.id)
     pod = by_uid.get(key.uid)
     if pod is None and job.id not in reading.over:
-        return None  # it is there, and was not listed
+        return None  # it exists, and was not listed
     if pod is None or pod.finished or key.attempt < pod.attempt:
         why = f"that Pod, or attempt {key.attempt} at placing it, is over"
     elif may_have_no_job(pod):
-        why = pod.obstacle or "what that Pod asks for is refused"
+        why = pod.obstacle or "what that Pod asks for is invalid"
     else:
         return None
     cause = f"job {job.id} is {job.state.text} for {whose}, and {why}"
@@ -209,8 +215,8 @@ def _stray(
 
 
 def may_have_no_job(pod: Pod) -> bool:
-    """Tells whether a Pod waits, and asks for what is refused or could not use a job. A replica that did
-    not know yet that it leads no more may have asked for one before that."""
+    """Tells whether a Pod waits, and asks for what is invalid or could not use a job. A replica that
+    did not know yet that it does not lead any more may have requested a job before that."""
     needs_none = bool(pod.request.problems) or pod.obstacle is not None
     return needs_none and pod.node is None and pod.allocation is None
 
@@ -218,7 +224,7 @@ def may_have_no_job(pod: Pod) -> bool:
 def _of_pod(
     pod: Pod, read: list[Job], untold: int, reading: Snapshot, rules: PlacementConfig
 ) -> Iterator[Finding]:
-    """What is wrong with a Pod; `read` are the jobs with its key that were read, live ones all."""
+    """Yields the findings about a Pod; `read` are the live jobs with its key that were read."""
     if pod.finished or pod.deleting:
         return
     live = {job.id for job in read}
@@ -251,8 +257,8 @@ def _names_another(pod: Pod) -> Finding:
 
 
 def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> Iterator[Finding]:
-    """The one that the Pod names is the one to stay, unless another runs and that one does not: then
-    the Pod may be on what the other holds, and a person must look."""
+    """Yields the findings about a Pod's second jobs. The job that the Pod names stays, unless it does
+    not run and another does: then the Pod may use what the other job holds, and a person must look."""
     if len(live) < 2:
         return
     kept = pod.job_id if pod.job_id in live else min(live)
@@ -266,8 +272,8 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
 
 
 def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot) -> Iterator[Finding]:
-    """A bound Pod for which Slurm runs nothing; `job` is its own, where that was read, and `state` that
-    of the job that it names."""
+    """Yields the findings about a bound Pod for which Slurm runs no job; `job` is its own, where it was
+    read, and `state` that of the job that it names."""
     name, node, job_id = f"{pod.namespace}/{pod.name}", pod.node or "", pod.job_id
     if job is not None:
         job_id, state = job.id, job.state
@@ -283,12 +289,13 @@ def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot
         yield _waits_for_its_node(pod, job, job_id, reading.view)
     elif state.ended or state.pending or state.suspended:
         cause = f"the Pod is bound to {node}, and its job {job_id} is {state.text}"
-        cure = "the leader deletes the Pod, unless the breaker holds that back (/readyz)"
+        cure = "the leader deletes the Pod, unless the eviction limiter holds that back (/readyz)"
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, job_id, node, mended=True)
 
 
 def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterView) -> Finding:
-    """Slurm does not say who is there: a person can see it."""
+    """Returns the finding about a job that waits for its node. Slurm does not say what is on the node:
+    a person can see it."""
     why = f" ({job.reason})" if job is not None and job.reason else ""
     cause = (
         f"the Pod runs on {pod.node}; Slurm has lost its job, and job {job_id}, which was asked for"
@@ -313,7 +320,7 @@ def _waiting(
     reading: Snapshot,
     rules: PlacementConfig,
 ) -> Iterator[Finding]:
-    """A Pod that is not bound."""
+    """Yields the findings about a Pod that is not bound."""
     name = f"{pod.namespace}/{pod.name}"
     if not live and pod.job_id is not None:
         what = "not known to Slurm" if state is None else state.text
@@ -335,7 +342,7 @@ def _is_untold(pod: Pod) -> bool:
 
 
 def _patience(untold: int, rules: PlacementConfig) -> float:
-    """Those in line are told one after the other."""
+    """Returns how long a Pod may be without a condition: Pods in line get theirs one after the other."""
     return _TOLD_WITHIN_S + untold * rules.telling_interval
 
 
@@ -344,7 +351,7 @@ def _age(pod: Pod, at: datetime) -> float:
 
 
 def _elsewhere(pod: Pod, read: list[Job], reading: Snapshot) -> Iterator[Finding]:
-    """A bound Pod whose job runs on another node."""
+    """Returns the finding about a bound Pod whose job runs on another node."""
     for job in read:
         if pod.node is None or not job.state.running or not job.nodes:
             continue
@@ -375,7 +382,7 @@ def _stuck_drains(reading: Snapshot) -> Iterator[Finding]:
         stands = reading.view.node_of(node.name)
         lingering_pods = "DRAIN" in node.states and "COMPLETING" not in node.states
         ours = lingering_pods and node.reason.startswith(drain_decision.PREFIX)
-        if ours and stands is not None and not drain_decision.borne_out(node.reason, stands):
+        if ours and stands is not None and not drain_decision.reason_still_holds(node.reason, stands):
             cause = f"drained ({node.reason}), and its Node {stands.name} is not so any more"
             cure = (
                 f"the leader takes it back; by hand: scontrol update nodename={node.name} state=undrain"

@@ -1,8 +1,8 @@
-"""Reads both systems for an audit: one question about all jobs, and few about single ones.
+"""The reader of both systems for an audit: one call for all jobs, and few for single ones.
 
-Slurm cannot be asked for the jobs of a range of ids, so the answer is as long as there are jobs: 42 to
-84 bytes each. Only those are read that the Pods do not account for, and those that are not ours only
-once. There may be 50,000 Pods: they are compared beside the event loop.
+Slurm cannot list the jobs of a range of ids, so the answer has 42 to 84 bytes for each job of Slurm.
+Only jobs that the Pods do not explain are read, and foreign jobs only once. There may be 50,000 Pods:
+another thread compares them.
 """
 
 from __future__ import annotations
@@ -36,21 +36,22 @@ class Reader:
         translation: TranslationConfig,
         native: Callable[[int | None], object] = lambda _: None,
     ) -> None:
-        """`native` hears at each look of the highest id below our range, None where there is none."""
+        """`native` is called at each reading with the highest id below the placeholders' range, None
+        where there is none."""
         self._slurm = slurm
         self._kubernetes = kubernetes
         self._rules = rules
         self._translation = translation
         self._native = native
         self._foreign: dict[int, Job] = {}
-        """Live jobs in our range that are not ours, as they were when read."""
+        """Live foreign jobs in the placeholders' range, as they were when read."""
         self.jobs = 0
-        """How many jobs Slurm had, tasks of arrays too, when all of them were asked for."""
+        """How many jobs Slurm had at the last reading, tasks of arrays included."""
 
     async def look(
         self, pods: Collection[Pod], view: ClusterView, known: Container[int] = ()
     ) -> tuple[Finding, ...]:
-        """Returns every difference; jobs that are `known` and that no Pod names are not looked at."""
+        """Returns every difference; `known` jobs that no Pod names are skipped."""
         states = await self._slurm.all_states()
         self.jobs = states.entries
         below = (job_id for job_id in states if job_id < self._rules.ids.first)
@@ -69,7 +70,7 @@ class Reader:
         view: ClusterView,
         known: Container[int] = (),
     ) -> tuple[Finding, ...]:
-        """Returns those of some differences that are still there; asks about their jobs alone."""
+        """Returns the differences among these that still exist; reads their jobs alone."""
         concerned = await asyncio.to_thread(_concerned, findings, pods)
         ids = {job_id for job_id in _job_ids(findings, concerned) if job_id is not None}
         drains = any(finding.kind is FindingKind.STUCK_DRAIN for finding in findings)
@@ -104,7 +105,7 @@ class Reader:
             states=states,
             jobs={job.id: job for job in (*read, *foreign)},
             over=frozenset(over),
-            view=replace(view),  # what it works out for itself is for one thread
+            view=replace(view),  # its caches are for one thread
             nodes=await self._slurm.nodes() if drains else (),
         )
         return await asyncio.to_thread(compare, reading, self._rules)

@@ -1,10 +1,10 @@
-"""Binds a Pod to the Node that its job runs on, and to no other (invariant I2).
+"""The binder binds a Pod to the Node that its job runs on, and to no other (invariant I2).
 
-The job is looked at, and the Binding carries the uid and resourceVersion of the Pod that it was compared
-with: whatever changed in between makes it fail, and it is tried again. The leader knows the Pod's
-version already; elsewhere, or where the Pod has changed since, the Pod is read first. Success is only
-said of a Pod that is bound. A Pod that is not ours has no job: it is bound where Slurm leaves it room.
-Nor is a Pod bound beside containers that outlive a Pod and its job, as far as the leader knows of them
+It compares the job with the Pod, and the Binding carries the uid and resourceVersion of that Pod: any
+change in between makes it fail, and it is tried again. The leader knows the Pod's version already; on
+other replicas, or where the Pod has changed since, the Pod is read first. The binder answers success
+only for a Pod that is bound. An unmanaged Pod has no job: it is bound where Slurm leaves it room. No
+Pod is bound beside containers that outlive a Pod and its job, as far as the leader knows of them
 (`lingering`).
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from extender.bind.room import DoesNotFit, NodeReservation
+from extender.bind.node_reservation import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
 from extender.cluster.view import ClusterView
 from extender.control.failures import failure_of
@@ -37,7 +37,7 @@ from wellknown.allocation import Allocation
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What kube-scheduler asks: this very Pod onto this Node."""
+    """kube-scheduler's request: this Pod onto this Node."""
 
     namespace: str
     name: str
@@ -50,8 +50,8 @@ class NotBound(Exception):
 
 
 def verified(pod: Pod, job: Job | None, node: str, view: ClusterView, ids: Container[int]) -> Allocation:
-    """Returns what Slurm really granted to a Pod on a Node. Raises NotBound where it did not. `ids` are
-    those of placeholders."""
+    """Returns the allocation that Slurm really granted to a Pod on a Node. Raises NotBound where there
+    is none. `ids` are the placeholders' ids."""
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.job_id} is not running")
     if not is_own(job, replace(claim_of(pod, view.cluster, ids, view), attempt=pod.attempt)):
@@ -76,23 +76,23 @@ class Binder:
         slurm: Slurm,
         translation: TranslationConfig,
         view: Callable[[], ClusterView],
-        room: NodeReservation,
+        reservation: NodeReservation,
         ledger: Callable[[], Ledger | None] = lambda: None,
         *,
         ids: Container[int],
     ) -> None:
-        """`ids` are those of placeholders; `ledger` gives None while this replica does not lead."""
+        """`ids` are the placeholders' ids; `ledger` gives None while this replica does not lead."""
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._translation = translation
         self._view = view
-        self._room = room
+        self._reservation = reservation
         self._ids = ids
         self._ledger = ledger
         self._running = RunningJobs(slurm)
 
     def job_of(self, target: Target) -> int | None:
-        """Returns the job that a Pod has, where the leader is asked."""
+        """Returns a Pod's job, None where this replica does not lead."""
         ledger = self._ledger()
         record = None if ledger is None else ledger.record_of(target.uid)
         return None if record is None else record.job.id
@@ -113,12 +113,12 @@ class Binder:
             await self._bind_as_read(target)
 
     async def _bind_as_known(self, target: Target) -> bool:
-        """Binds where the leader knows the Pod and all that are on the Node; tells whether it did."""
+        """Binds where the leader knows the Pod and all Pods on the Node; tells whether it did."""
         ledger = self._ledger()
         known = None if ledger is None else ledger.allocated(target.uid)
-        if ledger is None or known is None or self._room.has_adopted_pods(target.node):
+        if ledger is None or known is None or self._reservation.has_adopted_pods(target.node):
             return False
-        # Also who may have been bound there a moment ago, which the watch has yet to show.
+        # Also a Pod that may have been bound there a moment ago, which the watch does not show yet.
         record, member = known
         others = [each for each in ledger.holding(target.node) if each is not record]
         allocation, alone = await asyncio.gather(
@@ -143,9 +143,9 @@ class Binder:
             return
         ours = self._translation.manages(manifest)
         allocation = await self._granted(pod, target.node) if ours else None
-        async with self._room.held(manifest, target.node, allocation):
+        async with self._reservation.held(manifest, target.node, allocation):
             if ours:  # a Pod that was not listed any more may have containers there
-                await self._refuse_beside_containers(target.node)
+                await self._not_beside_containers(target.node)
             await self._post(target, pod, allocation)
 
     async def _post(self, target: Target, pod: Pod, allocation: Allocation | None) -> None:
@@ -154,9 +154,9 @@ class Binder:
             metadata["annotations"] = allocation.annotations()
         await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
 
-    async def _refuse_beside_containers(self, node: str) -> None:
+    async def _not_beside_containers(self, node: str) -> None:
         """Raises NotBound while containers may run on a Node whose Pod was deleted by force and whose
-        job is over: no list of Pods has them, and Slurm has given what they use to others."""
+        job is over: no list of Pods has them, and Slurm has given their resources to other jobs."""
         ledger = self._ledger()
         held = () if ledger is None else ledger.holding(node)
         outlive = [each for each in held if each.lingering]
@@ -165,15 +165,15 @@ class Binder:
             raise NotBound(f"containers of Pods that were deleted by force still end there: {names}")
 
     async def _have_their_jobs(self, bound: Iterable[Placeholder]) -> bool:
-        """Tells whether nobody outlasts its job. A job's end may be news: Slurm is asked, in the same
-        question as for the Pod's own."""
+        """Tells whether no Pod outlasts its job. A job's end may be unknown yet: Slurm is asked, in the
+        same call as for the Pod's own job."""
         jobs = [None if each.job.over else each.job.id for each in bound]
         known = [job_id for job_id in jobs if job_id is not None]
         return len(known) == len(jobs) and await self._running.hold_nodes(known)
 
     async def _still_granted(self, record: Placeholder, member: Member, node: str) -> Allocation:
-        """A job that was granted at once runs on that node or not at all: whether it does is a small
-        question. Any other may have been started anew: it is read."""
+        """Returns the allocation if it still holds. A job that was granted at once runs on that node or
+        not at all: its state is enough. Any other job may have been started anew: it is read."""
         slot = member.slot
         if slot is None or slot.node != node or not record.job.immediate:
             return await self._granted(member.pod, node)

@@ -26,7 +26,7 @@ class BindArgs(BaseModel):
 
 
 def verb(binder: Binder, health: Health) -> Verb:
-    """Returns the verb. What an outage that was told is the cause of is no news."""
+    """Returns the verb. A failure whose cause is a known outage is not logged as news."""
 
     async def bind(body: bytes) -> dict[str, str]:
         args = BindArgs.model_validate_json(body)

@@ -1,6 +1,6 @@
-"""What jobs do, asked at the last moment: binds that come together share one question.
+"""The states of jobs at the moment of a bind: binds that come together share one call to Slurm.
 
-kube-scheduler binds in the background, one Pod after the other, a few milliseconds apart: a question for
+kube-scheduler binds in the background, one Pod after the other, a few milliseconds apart: a call for
 each would cost as much as their allocations did.
 """
 
@@ -29,8 +29,8 @@ class RunningJobs:
         self._binds = 0  # that wait for the next question, without the jobs beside theirs
 
     async def runs(self, job_id: int) -> bool:
-        """Tells whether Slurm says, after this call began, that a job is RUNNING. One whose Prolog runs
-        still is waited for a moment: kube-scheduler would not come back as soon. Raises SlurmError."""
+        """Tells whether Slurm says, after this call began, that a job is RUNNING. Waits a moment for a
+        job whose Prolog still runs: kube-scheduler would not come back as soon. Raises SlurmError."""
         for pause in _PROLOG_S:
             self._binds += 1
             state = (await self._states.of((job_id,))).get(job_id, _NOT_KNOWN)

@@ -1,4 +1,5 @@
-"""What closes Nodes to a Pod, in words for its author, in kube-scheduler's manner: how many for what."""
+"""The words for why Nodes are closed to a Pod, for its author, in kube-scheduler's form: a number of
+Nodes for each reason."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _BY = {
 
 
 def in_kubernetes_words(closing: Closing) -> str:
-    """Returns what Nodes have, or do not have, that are closed to a Pod."""
+    """Returns words for what closed Nodes have or lack."""
     match closing:
         case Taint() if closing == CORDON:
             return "are cordoned"
@@ -30,7 +31,7 @@ def in_kubernetes_words(closing: Closing) -> str:
 
 
 def in_words(total: int, closed: Counter[str]) -> str:
-    """Returns a sentence of how many of so many Nodes are closed for what."""
+    """Returns a sentence with the number of closed Nodes for each reason."""
     if not total:
         return "no Node stands for any of its nodes"
     return f"0/{total} Nodes: {', '.join(_parts(closed))}"

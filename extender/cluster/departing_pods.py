@@ -1,4 +1,4 @@
-"""When a Node will be clear of the Pods that are leaving it."""
+"""The time when the departing Pods of a Node will be gone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _LATE_S = 5.0  # a kubelet needs a moment after the grace is over; a Pod that st
 
 
 def vacated_in(pods: Iterable[Manifest], now: datetime, within: float) -> float:
-    """Returns in how many seconds the last of a Node's departing Pods should be gone, 0.0 where none
-    is departing in time. One with more than `within` seconds left is not waited for: whoever deletes a
-    Pod chooses its grace, and may choose a day."""
+    """Returns in how many seconds the last of a Node's departing Pods should be gone, 0.0 where none is
+    departing in time. A Pod with more than `within` seconds left is not waited for: a deletion sets its
+    own grace, which may be a day."""
     due = (gone_in(pod, now) for pod in pods)
     return max((left + _LATE_S for left in due if -_LATE_S < left <= within), default=0.0)
 
@@ -22,8 +22,8 @@ def vacated_in(pods: Iterable[Manifest], now: datetime, within: float) -> float:
 def gone_in(pod: Manifest, now: datetime) -> float:
     """Returns how much of its grace a Pod has left, in seconds: less than 0 where it is late, infinity
     where it is not being deleted. A deletionTimestamp is when the grace is over (Kubernetes API,
-    ObjectMeta), by kube-apiserver's clock: one that differs from ours makes it no longer than the
-    grace."""
+    ObjectMeta), by kube-apiserver's clock: where that clock differs from the extender's the result is
+    no longer than the grace."""
     metadata = pod["metadata"]
     deletion = metadata.get("deletionTimestamp")
     if deletion is None:

@@ -1,4 +1,5 @@
-"""What Slurm's nodes have, and what jobs ask for, in the same words: for those who ask for too much."""
+"""The equipment of Slurm's nodes and the requests of jobs in the same words, for messages about
+requests that are too large."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from slurm_client.model import JobSpec, Node, Sharing
 
 
 class Equipment(NamedTuple):
-    """What the nodes of a partition have: all their features, and of everything else the most that one
-    node has. That is not always the same node."""
+    """The equipment of a partition's nodes: all their features, and of everything else the most that
+    one node has, which is not always the same node."""
 
     cpus: int = 0
     memory_mb: int = 0
     gres: Mapping[str, int] = MappingProxyType({})
-    """By name, and by name and type."""
+    """Counts by name, and by name and type."""
     features: frozenset[str] = frozenset()
 
     def beside(self, other: Equipment) -> Equipment:
-        """Returns what these nodes have together with others."""
+        """Returns the equipment of these nodes and others together."""
         return Equipment(
             max(self.cpus, other.cpus),
             max(self.memory_mb, other.memory_mb),
@@ -33,7 +34,7 @@ class Equipment(NamedTuple):
 
 
 def equipment(nodes: Iterable[Node]) -> dict[str, Equipment]:
-    """Returns what nodes have, by partition."""
+    """Returns the equipment of nodes, by partition."""
     found: dict[str, Equipment] = {}
     for node in nodes:
         has = Equipment(node.cpus, node.memory_mb, gres.counts(node.gres), frozenset(node.features))
@@ -43,8 +44,8 @@ def equipment(nodes: Iterable[Node]) -> dict[str, Equipment]:
 
 
 def together(partitions: str, known: Mapping[str, Equipment]) -> Equipment | None:
-    """Returns what the nodes of a partition have, or of a list of them ("a,b"); None where that is not
-    known of each."""
+    """Returns the equipment of a partition's nodes, or of a list of partitions ("a,b"); None where it
+    is not known for each."""
     names = partitions.split(",")
     if not known.keys() >= set(names):
         return None
@@ -59,7 +60,7 @@ def amounts(job: JobSpec) -> str:
 
 
 def exceeded(job: JobSpec, has: Equipment) -> str:
-    """Returns the most that one node has of what a job asks for more of; nothing where it does not."""
+    """Returns the most that one node has of each resource of which the job asks for more."""
     return ", ".join(_exceeded(job, has))
 
 
@@ -78,7 +79,7 @@ def _cpus(count: int) -> str:
 
 
 def _memory(mebibytes: int) -> str:
-    """In GiB where that is exact: two amounts that differ must not read the same."""
+    """Returns an amount in GiB where that is exact: two different amounts must not read the same."""
     exact = mebibytes >= 1024 and 10 * mebibytes % 1024 == 0
     return f"{mebibytes / 1024:g} GiB" if exact else f"{mebibytes} MiB"
 

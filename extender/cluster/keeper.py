@@ -1,5 +1,5 @@
-"""Keeps the read model of both systems' nodes: Nodes by watch, what slurm.conf has by asking now and
-then."""
+"""The updater of the read model of both systems' nodes: it watches Nodes, and reads slurm.conf
+periodically."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from wellknown.node_mapping import trouble
 _CONFIGURATION_S = 15.0
 _RETRY_S = 5.0
 NAMES = "Node names"
-"""What health has of Nodes that name the same Slurm node."""
+"""The part of health for Nodes that name the same Slurm node."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmDefaults:
-    """What an administrator says of Slurm where slurmrestd does not: None is not known."""
+    """Settings of Slurm that an administrator gives where slurmrestd does not tell them; None: not
+    known."""
 
     default_partition: str | None = None
     preempt_type: str | None = None
@@ -39,7 +40,7 @@ class SlurmDefaults:
     """Slurm's own default."""
 
 
-class ClusterViewKeeper:
+class ClusterViewUpdater:
     """`view` is the newest version."""
 
     def __init__(
@@ -60,9 +61,9 @@ class ClusterViewKeeper:
         self._defaults = defaults
         self.view = ClusterView()
         self.kill_wait_s = defaults.kill_wait_s
-        """Slurm's KillWait, as it was last told."""
+        """Slurm's KillWait, as last read."""
         self.node_statuses: dict[str, NodeStatus] = {}
-        """What Nodes say of themselves that placement does not go by, by Node."""
+        """The status of Nodes that placement does not use, by Node."""
         self.nodes_changed = asyncio.Event()
         """Set at every change of the Nodes that are in the view, and of their status."""
         self.loaded = False
@@ -70,7 +71,7 @@ class ClusterViewKeeper:
         self._tell: Callable[[ClusterView], None] = lambda _: None
 
     async def load(self) -> ClusterView:
-        """Reads both systems, once; returns the newest version. Raises their errors."""
+        """Reads both systems once; returns the newest version. Raises their errors."""
         async with self._loading:
             if not self.loaded:
                 await self._load()
@@ -83,7 +84,7 @@ class ClusterViewKeeper:
 
     @contextmanager
     def telling(self, tell: Callable[[ClusterView], None]) -> Iterator[None]:
-        """While it lasts, each new version is told."""
+        """A context in which `tell` is called with each new version."""
         self._tell = tell
         try:
             yield
@@ -104,7 +105,7 @@ class ClusterViewKeeper:
         await self._read_partitions()
 
     async def _read_configuration(self) -> None:
-        """An administrator may change it, and restart slurmctld."""
+        """Reads slurm.conf again: an administrator may change it, and restart slurmctld."""
         told = await self._slurm.configuration()
         if told.kill_wait_s is not None:
             self.kill_wait_s = told.kill_wait_s

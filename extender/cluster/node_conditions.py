@@ -1,4 +1,4 @@
-"""What the conditions on a Node say, Kubernetes' own and ours."""
+"""The conditions of a Node: Kubernetes' own, and the extender's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wellknown.names import SLURM_OUT_OF_SERVICE
 
 @dataclass(frozen=True, slots=True)
 class NodeCondition:
-    """What our condition on a Node says."""
+    """The extender's condition on a Node."""
 
     out: bool
     """Whether Slurm starts no new jobs there: the condition's status."""
@@ -23,11 +23,12 @@ class NodeCondition:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What a Node's status says, as far as it matters here."""
+    """The parts of a Node's status that matter here."""
 
     ready: bool = True
-    """False where Kubernetes says that it is not, or does not know; not where it says nothing."""
-    notice: NodeCondition | None = None
+    """False where Kubernetes says that the Node is not ready, or does not know; True where it says
+    nothing."""
+    condition: NodeCondition | None = None
 
     @classmethod
     def parse(cls, manifest: Manifest) -> NodeStatus:

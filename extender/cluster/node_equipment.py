@@ -1,4 +1,4 @@
-"""Reads what Slurm's nodes have, when somebody is to be told of it: all of them are some MB."""
+"""Reads the equipment of Slurm's nodes when a message needs it: the reply for all nodes is some MB."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEPT_S = 60.0
 
 
 class NodeEquipment:
-    """What was read counts for a minute; those who ask meanwhile share it."""
+    """Keeps the equipment for a minute; all callers share it."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
@@ -24,7 +24,8 @@ class NodeEquipment:
         self._known: Mapping[str, Equipment] = {}
 
     async def by_partition(self) -> Mapping[str, Equipment]:
-        """Returns what nodes have, by partition; as it was before where Slurm does not tell."""
+        """Returns the equipment of nodes, by partition; the last known one where Slurm does not
+        answer."""
         clock = asyncio.get_running_loop().time
         async with self._reading:
             if clock() >= self._until:

@@ -1,7 +1,8 @@
-"""All Nodes, with an index: which of them are open to a Pod is answered without looking at each.
+"""All Nodes with an index, which tells the Nodes that are open to a Pod without looking at each.
 
-A set of Nodes is a number, in which each Node has a bit. Those with a label, with one of its values, or
-with a taint are such a set, and a Pod's constraints are some operations on sets, whatever their size.
+A set of Nodes is a number, in which each Node has a bit. The Nodes with a label, with one of its
+values, or with a taint are such a set, and a Pod's constraints are a few operations on sets of any
+size.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ _NAME_FIELD = "metadata.name"  # the only one that node selector terms may name
 
 
 class _Of(Enum):
-    """What the index has besides labels."""
+    """The kinds of keys in the index besides labels."""
 
     TAINT = 0
 
 
 class By(Enum):
-    """What closes Nodes to a Pod besides their taints and its node selector."""
+    """The reasons that close Nodes to a Pod, besides their taints and its node selector."""
 
     AFFINITY = auto()
     """Its required node affinity."""
     CLAIM = auto()
-    """Where one of its claims is."""
+    """The place of one of its claims."""
 
 
 Closing = Taint | tuple[str, str] | By
 """A taint that it does not tolerate, a label of its node selector (key and value), or another reason."""
 _ANY = None
-"""In place of a label's value: whichever it is."""
+"""Stands for any value of a label."""
 _Key = str | _Of
 _Sets = Mapping[Any, int]
 _Ordered = tuple[list[int], list[int]]
@@ -48,7 +49,7 @@ _Ordered = tuple[list[int], list[int]]
 
 
 class Nodes(dict[str, Node]):
-    """All Nodes by name. It does not change: a change makes the next version of it."""
+    """All Nodes by name. An index is immutable: a change makes the next version."""
 
     __slots__ = ("_all", "_bits", "_free", "_names", "_numbers", "_sets")
 
@@ -60,13 +61,13 @@ class Nodes(dict[str, Node]):
         """The bits of Nodes that are gone."""
         self._sets: Mapping[_Key, _Sets] = _gathered(self)
         self._numbers: dict[str, tuple[_Sets, _Ordered]] = {}
-        """Worked out when first asked for, from the values that stand beside them."""
+        """Computed at the first use, from the values beside them."""
         self._names: NodeNames | None = None
 
     @property
     def names(self) -> NodeNames:
-        """Returns which Slurm nodes they stand for. Worked out when first asked for: a millisecond for
-        5,000."""
+        """Returns the mapping to Slurm nodes. It is computed at the first call: a millisecond for 5,000
+        Nodes."""
         if self._names is None:
             self._names = NodeNames({name: node.slurm_name for name, node in self.items()})
         return self._names
@@ -187,7 +188,7 @@ def _named(node: Node | None) -> str | None:
 
 
 def _facts(node: Node | None) -> set[tuple[_Key, Any]]:
-    """What the index has of a Node: keys with their values."""
+    """Returns the keys of a Node with their values."""
     if node is None:
         return set()
     taints = ((_Of.TAINT, taint) for taint in node.effective_taints)
@@ -218,7 +219,7 @@ def _as_set(places: list[int], size: int) -> int:
 def _moved(
     sets: Mapping[_Key, _Sets], bit: int, before: set[tuple[_Key, Any]], after: set[tuple[_Key, Any]]
 ) -> Mapping[_Key, _Sets]:
-    """Returns the index after one Node has changed, which shares what is as it was."""
+    """Returns the index after one Node has changed; it shares the unchanged parts."""
     changed = {key: dict(sets.get(key, {})) for key, _ in before ^ after}
     for key, value in before - after:
         changed[key][value] &= ~bit

@@ -1,6 +1,7 @@
-"""Both systems' nodes side by side, as they were when last looked at: what there is to choose from.
+"""The read model of both systems' nodes, as they were last read: the Nodes that a placement can choose
+from.
 
-Which Node stands for which Slurm node is `node_mapping`'s to say. Slurm nodes without a Node run native
+`node_mapping` decides which Node stands for which Slurm node. Slurm nodes without a Node run native
 jobs only, and are excluded from every placeholder.
 """
 
@@ -30,31 +31,31 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Which Slurm nodes a job must not use."""
+    """The Slurm nodes that a job must not use."""
 
     nodes: tuple[str, ...] = ()
     """Compressed: one hostlist expression, the same for the same nodes; () where there are none."""
     leaves_none: bool = False
-    """Nothing of the partition is left, or nothing of what the job requires."""
+    """No node of the partition is left, or none of the nodes that the job requires."""
 
 
 class Wish(NamedTuple):
-    """Where a Pod may and may not go, by all that counts for it at a moment."""
+    """The Nodes that a Pod may and may not use, by all constraints at one moment."""
 
     constraints: NodeConstraints
     partition: str
     excluded: tuple[str, ...] = ()
-    """The nodes that its author excludes, as a job has them."""
+    """The nodes that its author excludes, in a job's form."""
     required: tuple[str, ...] = ()
-    """The nodes of which its author requires one."""
+    """The nodes that its author requires: one of them."""
     avoid: frozenset[str] = frozenset()
-    """Nodes that refused this Pod of late."""
-    offered: tuple[str, ...] | None = None
-    """The only Nodes that count, if not all of them do; names, or hostlist expressions of them."""
+    """Nodes that kube-scheduler rejected for this Pod recently."""
+    feasible_nodes: tuple[str, ...] | None = None
+    """The only Nodes that count; None: all. Names, or hostlist expressions of them."""
 
 
 class _Answers(dict[_Question, _Answer]):
-    """What was worked out of one version of the read model. So many answers are kept, and no more."""
+    """A cache of answers about one version of the read model, of limited size."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -62,7 +63,7 @@ class _Answers(dict[_Question, _Answer]):
         self.made = 0
 
     def to(self, question: _Question, work_out: Callable[[_Question], _Answer]) -> _Answer:
-        """Returns the answer, which is worked out when it is first asked for."""
+        """Returns the answer, which is computed at the first call."""
         if question not in self:
             if len(self) >= self._most:
                 self.clear()
@@ -78,9 +79,9 @@ class ClusterView:
     nodes: Mapping[str, Node] = field(default_factory=Nodes)
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     preemption: bool = True
-    """Whether this Slurm may preempt at all; True until it is known not to."""
+    """Whether this Slurm may preempt at all; True until the opposite is known."""
     qos_preemption: bool = False
-    """Whether it preempts by QOS, whatever the partitions' tiers are."""
+    """Whether it preempts by QOS, independently of the partitions' tiers."""
     graceful_qos: frozenset[str] = frozenset()
     """The QOS that have a GraceTime, as far as an administrator has said."""
     max_job_count: int = 10_000
@@ -88,7 +89,7 @@ class ClusterView:
     cluster: str = ""
     """The Kubernetes cluster's identity, which is in every job's key; empty until it is known."""
 
-    # Worked out when first asked for.
+    # Computed at the first use.
     _excluded: _Answers[Wish, Exclusion] = field(
         default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
     )
@@ -125,7 +126,7 @@ class ClusterView:
         return self.nodes.get(self.names.standing_for(slurm_name) or "")
 
     def naming(self, slurm_name: str) -> tuple[Node, ...]:
-        """Returns all Nodes that name a Slurm node, for whoever has to be sure that it is free."""
+        """Returns all Nodes that name a Slurm node, for callers that must be sure that it is free."""
         return tuple(self.nodes[name] for name in self.names.naming(slurm_name))
 
     def names_it(self, node: str | None, slurm_name: str) -> bool:
@@ -135,7 +136,7 @@ class ClusterView:
 
     @property
     def names(self) -> NodeNames:
-        """Returns which Slurm nodes the Nodes stand for."""
+        """Returns the mapping from Nodes to Slurm nodes."""
         return self._indexed.names
 
     def partition_name(self, asked: str | None) -> str:
@@ -146,7 +147,7 @@ class ClusterView:
     def may_preempt(self, partition: str) -> bool:
         """Tells whether a job of this partition could take another's place.
 
-        An immediate allocation that is refused may have preempted all the same, so there is no fast
+        An immediate allocation that is rejected may have preempted all the same, so there is no fast
         path in such a partition. True for a partition that is not known.
         """
         if not self.preemption:
@@ -168,8 +169,8 @@ class ClusterView:
         return self.preemption and (bool(self.graceful_qos) or any(graceful))
 
     def has_grace(self, job: JobSpec) -> bool:
-        """Tells whether such a job may be given time to leave: by its partition, or by its QOS. One that
-        names no QOS has its user's default, whichever that is."""
+        """Tells whether such a job may be given time to leave: by its partition, or by its QOS. A job
+        that names no QOS has its user's default QOS."""
         return self._graceful.to((job.partition, job.qos), self._is_graceful)
 
     def _is_graceful(self, kind: tuple[str | None, str | None]) -> bool:
@@ -181,24 +182,24 @@ class ClusterView:
         return self.preemption and (by_partition or by_qos)
 
     def exclusion(self, wish: Wish) -> Exclusion:
-        """Returns the Slurm nodes of a partition that cannot be used, cut to those Slurm knows, and what
-        the Pod's author excludes. Worked out once for Pods that are alike: some milliseconds where there
-        are 5,000 Nodes."""
+        """Returns the Slurm nodes of a partition that cannot be used, cut to nodes that Slurm knows,
+        and the nodes that the Pod's author excludes. Computed once for equal Pods: some milliseconds
+        where there are 5,000 Nodes."""
         return self._excluded.to(wish, self._work_out)
 
     def why_none(self, wish: Wish) -> str:
-        """Returns how many Nodes of a partition are closed to a Pod, and by what."""
+        """Returns the number of Nodes of a partition that are closed to a Pod, by reason."""
         return self._explained.to(wish, self._explain)
 
     def leaves_any_of(self, nodes: Iterable[str], wish: Wish) -> bool:
-        """Tells whether the exclusion would leave a Slurm node if only these Nodes counted. They are
-        others each time, so nothing is kept of them."""
+        """Tells whether the exclusion would leave a Slurm node if only these Nodes counted. These Nodes
+        differ each time, so the answer is not cached."""
         left = self._left.to(wish, self._nodes_left)
         return left is None or bool(left & self._indexed.named(nodes))
 
     @property
     def evaluated(self) -> int:
-        """Returns how many exclusions were worked out so far."""
+        """Returns how many exclusions were computed so far."""
         return self._excluded.made
 
     def _work_out(self, wish: Wish) -> Exclusion:
@@ -227,18 +228,18 @@ class ClusterView:
         for closing, closed in nodes.closed_to(wish.constraints):
             yield in_kubernetes_words(closing), closed
         yield "are excluded for a while", nodes.named(wish.avoid)
-        if wish.offered is not None:
+        if wish.feasible_nodes is not None:
             yield (
                 "are not among those that kube-scheduler found",
-                ~nodes.named(hostlist.names(wish.offered)),
+                ~nodes.named(hostlist.names(wish.feasible_nodes)),
             )
 
     def _standing_for(self, slurm_nodes: Iterable[str]) -> int:
         return reduce(or_, map(self._indexed.standing_for, slurm_nodes), 0)
 
     def _nodes_left(self, wish: Wish) -> int | None:
-        """Returns the set of the Nodes of which each is left; None: not all that is wanted is known of
-        the partition, so that something is left whatever else is closed."""
+        """Returns the set of the Nodes of which each is left; None: not all that the Pod wants is known
+        about the partition, so that some Node is always left."""
         listed = self.slurm_nodes(wish.partition)
         wanted = set(hostlist.names(wish.required, MOST_NAMES) or listed)
         wanted.difference_update(hostlist.names(wish.excluded, MOST_NAMES))
@@ -250,9 +251,9 @@ class ClusterView:
     def _usable(self, wish: Wish) -> int:
         nodes = self._indexed
         usable = nodes.open_to(wish.constraints) & ~nodes.named(wish.avoid)
-        if wish.offered is None:
+        if wish.feasible_nodes is None:
             return usable
-        return usable & nodes.named(hostlist.names(wish.offered))
+        return usable & nodes.named(hostlist.names(wish.feasible_nodes))
 
     def slurm_nodes(self, partition: str) -> tuple[str, ...]:
         """Returns the nodes of a partition, or of a list of them ("a,b", which sbatch takes)."""

@@ -1,8 +1,8 @@
-"""Follows the claims that Pods may refer to: PersistentVolumeClaims, their volumes and classes, and
-ResourceClaims, where the API server has them.
+"""The watches of the claims that Pods may refer to: PersistentVolumeClaims, their volumes and classes,
+and ResourceClaims, where the API server has them.
 
-Of each object only the few fields are kept that `request.claims` goes by. A kind that cannot be listed
-or watched, or is not served, is looked for again now and then; nothing is concluded from it meanwhile.
+Only the fields that `request.claims` needs are kept of each object. A kind that cannot be listed or
+watched, or is not served, is tried again now and then; nothing is concluded from it meanwhile.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _BROKEN_S = 30.0
 """A kind whose watch has not been open for so long is unknown: it may have changed unseen."""
 _KINDS = ("persistentvolumeclaims", "persistentvolumes", "storageclasses", "resourceclaims")
 PARTS = tuple(f"watch of {kind}" for kind in _KINDS)
-"""What health has of this."""
+"""The part of health for this."""
 
 Changed = Callable[[Iterable[Key] | None], Awaitable[object]]
-"""Hears of claims that are not as they were; None: any may be meant. It hears of no more of that kind
-until it is done."""
+"""A function that is called with the claims that have changed; None: any claim may have. It is not
+called again for that kind until it has returned."""
 
 
 class ClaimWatch:
@@ -49,13 +49,14 @@ class ClaimWatch:
         self._health = health
         self._watches = {kind: self._watch(kind) for kind in _KINDS}
         self._wrong = dict[str, KubernetesError | None]()
-        """Why each kind could not be listed or watched, if it could not."""
+        """The error of each kind that could not be listed or watched."""
         self._broken = dict[str, asyncio.Timeout]()
-        """Of each kind that is followed: runs out when its watch has not been open for too long."""
+        """The deadline of each kind that is watched: it passes when the watch has not been open for too
+        long."""
 
     async def load(self) -> None:
-        """Lists all objects, once; `run` goes on from there. What cannot be listed keeps nobody waiting:
-        it stays unknown."""
+        """Lists all objects once; `run` goes on from there. A kind that cannot be listed delays
+        nothing: it stays unknown."""
         await asyncio.gather(*map(self._list, _KINDS))
 
     async def run(self, changed: Changed) -> None:
@@ -102,8 +103,8 @@ class ClaimWatch:
         return self._all(kind) is not None
 
     async def _list(self, kind: str, *, if_watched: bool = False) -> None:
-        """Where that fails, for whatever reason, the kind stays unknown. `if_watched`: nor is it listed
-        before it can be watched."""
+        """Lists a kind; where that fails, for any reason, the kind stays unknown. `if_watched`: it is
+        not listed before it can be watched."""
         if self._is_known(kind):
             return
         try:
@@ -143,7 +144,7 @@ class ClaimWatch:
     def _note(self, kind: str, change: Change) -> Iterable[Key] | None:
         """Returns the claims that a change is about."""
         known = self._all(kind)
-        assert known is not None  # or nobody follows them
+        assert known is not None  # or they are not followed
         name, after = _read(kind, change.manifest)
         before = known.pop(name, None)
         if not change.gone:
@@ -159,7 +160,7 @@ class ClaimWatch:
 
 
 def _read(kind: str, manifest: Manifest) -> tuple[Any, Any]:
-    """Returns what an object is known by, and what is kept of it."""
+    """Returns the key of an object, and the fields that are kept of it."""
     metadata = manifest["metadata"]
     names = metadata.get("namespace") or "", metadata["name"]
     match kind:

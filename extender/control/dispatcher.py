@@ -1,8 +1,9 @@
-"""Carries the ledger's effects out, and tells it what came of them. It decides nothing.
+"""The dispatcher carries out the ledger's effects, and tells the ledger their outcomes. It decides
+nothing.
 
-Each system has a lane with a bounded number of workers; what gives resources back has lanes of its own:
-neither a burst of submissions nor a Slurm that is slow to cancel holds up an eviction. So has what is
-only told to people: no Pod is placed later for it.
+Each system has a lane with a bounded number of workers. Effects that give resources back have lanes of
+their own, so that neither a burst of submissions nor a Slurm that is slow to cancel holds up an
+eviction. Effects that only inform people have a lane too, so that they delay no placement.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from extender.placement.waiting import granted
 from extender.request.pod import attempt_of
 from kubernetes_client.errors import Conflict, NotFound
 from kubernetes_client.protocol import Kubernetes
-from service.cooperative import by_turns
+from service.cooperative import yielding
 from slurm_client.errors import InvalidRequest, SlurmError
 from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
 from wellknown.log_fields import Named, PodName, about
-from wellknown.names import HELD_BACK
+from wellknown.names import Reason
 
 log = structlog.get_logger()
 
@@ -64,20 +65,20 @@ _READ_ANEW = 20
 
 
 class Observer(Protocol):
-    """Takes note of what becomes of effects and Events."""
+    """An observer of the outcomes of effects and Events."""
 
     def done(self, effect: Effect, seconds: float) -> None: ...
 
     def failed(
         self, effect: Effect, seconds: float, failure: Failure, about_it: Mapping[str, Any]
     ) -> None:
-        """`about_it`: what the log says of its Pod and job."""
+        """`about_it`: the log fields of its Pod and job."""
 
     def event_failed(self, event: Mapping[str, Any], failure: Failure) -> None: ...
 
 
 class Dispatcher:
-    """The one place where the ledger is fed. Its clock is the event loop's."""
+    """The only caller of the ledger. Its clock is the event loop's."""
 
     def __init__(
         self,
@@ -102,12 +103,12 @@ class Dispatcher:
         self._submissions: asyncio.Queue[Effect] = asyncio.Queue()
         self._writes: asyncio.Queue[Effect] = asyncio.Queue()
         self._words: asyncio.Queue[Effect] = asyncio.Queue()
-        """What is for people alone: a whole window of Pods that wait is asked about at once."""
+        """The lane for what only people read: a whole window of waiting Pods is asked about at once."""
         self._endings: asyncio.Queue[Effect] = asyncio.Queue()
         self._evictions: asyncio.Queue[Effect] = asyncio.Queue()
         self._events: asyncio.Queue[_Told] = asyncio.Queue(_UNTOLD)
         self._drops_events = False
-        """Too many wait, which was said; until none does."""
+        """Whether it was logged that too many Events wait; until none waits."""
         self._speechless_until = -inf
         self._books_closed_until = -inf
         self._alarm: asyncio.TimerHandle | None = None
@@ -128,16 +129,16 @@ class Dispatcher:
         }
 
     def feed(self, event: Event) -> None:
-        """Tells the ledger what happened and queues what follows. Never waits."""
+        """Applies an event to the ledger and queues the effects. Never waits."""
         for effect in self._ledger.apply(event, self.now()):
             self._lane(effect).put_nowait(effect)
         self._set_alarm()
 
     async def feed_all(self, events: Iterable[Event]) -> None:
-        """Feeds very many events, of which nothing may follow by itself before the last: no Tick comes
-        between them, but everything else gets its turns."""
+        """Feeds very many events. No Tick comes before the last of them, but all other work gets its
+        turns."""
         self._hold_alarm()
-        async for event in by_turns(events):
+        async for event in yielding(events):
             self.feed(event)
         self._alarm_due = inf
         self._set_alarm()
@@ -162,18 +163,18 @@ class Dispatcher:
                 self._alarm.cancel()
 
     async def carry_out(self, effect: Effect) -> Any:
-        """Does what an effect says and returns its result. Raises the systems' own errors."""
+        """Carries out an effect and returns its result. Raises the systems' own errors."""
         return await self._carry[type(effect)](effect)
 
     async def outcome_of(self, effect: Effect, pod: Named | None = None) -> Outcome:
-        """Carries an effect out, as soon as that is allowed, and returns what came of it. `pod` is whose
-        it is, where the ledger has no record of it."""
+        """Carries out an effect, as soon as that is allowed, and returns its outcome. `pod` is the
+        effect's Pod, where the ledger has no record of it."""
         if self._allowed is not None:
             await self._allowed()
         start, result = perf_counter(), None
         try:
             result = await self.carry_out(effect)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, who decides must hear of it
+        except Exception as error:  # noqa: BLE001 -- the ledger must hear of any error
             about_it = self._about(effect, pod)
             result = failure_of(error, about_it)
             self._observer.failed(effect, perf_counter() - start, result, about_it)
@@ -184,7 +185,7 @@ class Dispatcher:
         return Outcome(effect, result)
 
     def _about(self, effect: Effect, pod: Named | None) -> dict[str, Any]:
-        """What the log says of an effect's Pod and job."""
+        """Returns the log fields of an effect's Pod and job."""
         record = self._ledger.record_of(effect.uid)
         pod = record.workload if record is not None else pod
         job_id = getattr(effect, "job_id", record.job.id if record is not None else None)
@@ -232,7 +233,7 @@ class Dispatcher:
             await self._slurm.submit(effect.job, effect.job_id)
             return None
         await self._slurm.allocate(effect.job, effect.job_id)
-        with suppress(SlurmError):  # it is granted all the same, and is read then
+        with suppress(SlurmError):  # the job is granted all the same, and is read then
             return await self._slurm.grant(effect.job_id)
         return None
 
@@ -255,7 +256,8 @@ class Dispatcher:
         await self._slurm.cancel(effect.job_id, effect.name)
 
     async def _leave_words(self, effect: CancelJob) -> None:
-        """A slurmctld that is slow to take them would be as slow for every cancel behind this one."""
+        """Writes words into a job's comment, within a short time: a slurmctld that is slow to take them
+        would delay every cancel behind this one."""
         try:
             async with asyncio.timeout(_WORDS_S):
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
@@ -300,7 +302,7 @@ class Dispatcher:
             cause = pod_patches.dated(effect.cause, now, self.now())
             patch = pod_patches.waiting(pod, cause, effect.job_id, now)
             await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
-        action = "Evicting" if effect.cause.reason == HELD_BACK else "Placing"
+        action = "Evicting" if effect.cause.reason == Reason.EVICTION_THROTTLED else "Placing"
         self._tell(pod_patches.event(pod, effect.cause, now, action=action))
 
     async def _note_job(self, effect: RecordJobId) -> None:
@@ -327,13 +329,13 @@ class Dispatcher:
                 raise
         self._tell(pod_patches.event(pod, cause, now, action="Evicting"), effect.cancelled)
         if told is not None and not effect.in_any_version:
-            # Whoever decided by an old version of the Pod deletes nothing.
+            # A decision by an old version of the Pod deletes nothing.
             as_seen["resourceVersion"] = told["metadata"]["resourceVersion"]
         await self._kubernetes.delete_pod(pod.namespace, pod.name, as_seen, pod.eviction_grace)
 
     async def _evict_in_its_attempt(self, effect: EvictPod) -> None:
-        """It is read anew for each try, and deleted as it was read: between the two others, who write a
-        hundred times a second, are seldom as fast."""
+        """Deletes the version of the Pod that it has just read, and reads it anew for each try: a
+        writer that writes a hundred times a second seldom comes between the two calls."""
         pod, cause, now = effect.pod, effect.cause, _wall_clock()
         disruption = pod_patches.disruption(pod, cause, now, in_any_version=True)
         for number in range(_READ_ANEW):
@@ -354,7 +356,7 @@ class Dispatcher:
         raise Conflict(409, "others write to the Pod all the time")
 
     def _tell(self, event: dict[str, Any], cancelled: int | None = None) -> None:
-        """An Event is for people: nothing waits for it, and nothing fails without it."""
+        """Queues an Event. It is for people: no other work waits for it or fails without it."""
         if not self._events.full():
             self._events.put_nowait(_Told(self.now() + self._events_after_s, event, cancelled))
         elif not self._drops_events:
@@ -362,8 +364,8 @@ class Dispatcher:
             log.warning("Events are dropped: too many wait to be made", waiting=self._events.qsize())
 
     async def _record(self) -> None:
-        """Works for ever. A node waits for each Pod that is evicted: Events come after those, and after
-        the evictions that are heard of a little later."""
+        """Writes Events for ever. A node waits for each Pod that is evicted, so Events come after the
+        evictions, and after evictions that become known a little later."""
         while True:
             due, event, cancelled = await self._events.get()
             await asyncio.sleep(due - self.now())
@@ -378,8 +380,8 @@ class Dispatcher:
                 self._observer.event_failed(event, failure)
 
     async def _canceller(self, job_id: int) -> str | None:
-        """Slurm's books have mostly heard by now who it was. Where they are slow to answer they are left
-        alone for a while: other Events wait behind this one."""
+        """Returns the user that cancelled a job. Slurm's accounting mostly knows it by now. Where it is
+        slow to answer it is not asked for a while, since other Events wait behind this one."""
         began = self.now()
         if began < self._books_closed_until:
             return None
@@ -394,7 +396,8 @@ class Dispatcher:
 
 
 class _Told(NamedTuple):
-    """An Event that is to be made, and when; and the job, where it tells that somebody cancelled it."""
+    """An Event that is to be made, the time to make it, and the job, where the Event says that it was
+    cancelled."""
 
     due: float
     event: dict[str, Any]

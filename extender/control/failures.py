@@ -1,7 +1,7 @@
-"""Errors of either system: what follows from them, and what is told of them to a Pod's author.
+"""The errors of both systems: the remedy for each, and the words for a Pod's author.
 
-Where a system itself said what is wrong, its author reads that. What only tells how the extender reaches
-the systems (addresses, files, what the kernel says of a socket) is for its log.
+Where a system itself said what is wrong, the author reads that. Details of how the extender reaches the
+systems (addresses, files, the kernel's words about a socket) are for its log.
 """
 
 from __future__ import annotations
@@ -50,12 +50,11 @@ _UNSAID = {
     Remedy.LATER: "Slurm does not answer",
     Remedy.OPERATOR: "slurm-extender may not ask Slurm, or cannot: its log says why",
 }
-"""What is told where Slurm itself said nothing."""
+"""The words for the author where Slurm itself said nothing."""
 
 
 def failure_of(error: Exception, about: Mapping[str, Any] | None = None) -> Failure:
-    """Returns an error of either system as the ledger knows it. `about`: what the log says it is about,
-    where it is none of theirs."""
+    """Returns the Failure for an error of either system. `about`: the log fields for any other error."""
     if isinstance(error, SlurmError):
         remedy = next(r for kind, r in _SLURM_REMEDIES if isinstance(error, kind))
         whole = str(error)

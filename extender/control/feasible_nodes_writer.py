@@ -1,10 +1,10 @@
 """Tells the leader, by an annotation on the Pod, that it cannot be bound to the Node that Slurm chose.
 
-/filter sees it on whichever replica kube-scheduler asks: it offers other Nodes, without that one or
-(where /bind found no room on it) besides it. Which ones is worth knowing, since only those are worth
-another attempt. Where it offered none, the next attempt waits until it does (`placement.kept_back`):
-that is told once for each attempt. What cannot be written is not: kube-scheduler says on the Pod too
-that it found no Node, and asks again.
+/filter sees this on the replica that kube-scheduler calls: kube-scheduler offers other Nodes, without
+that Node or (where /bind found no room on it) besides it. The leader needs their names, since only they
+are worth another attempt. Where kube-scheduler offered none, the next attempt waits until it does
+(`placement.kept_back`): that is written once for each attempt. A write that fails is not repeated:
+kube-scheduler also says on the Pod that it found no Node, and asks again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 
 def is_told(pod: Manifest, allocation: Allocation | None) -> bool:
-    """Tells whether the Pod tells already of Nodes that were offered to it."""
+    """Tells whether the Pod has the annotation for this allocation already."""
     before = FeasibleNodes.parse(pod["metadata"].get("annotations") or {})
     return before is not None and before.job_id == (0 if allocation is None else allocation.job_id)
 
@@ -42,7 +42,8 @@ class FeasibleNodesWriter:
         self.told: asyncio.Queue[tuple[PodName, FeasibleNodes]] = asyncio.Queue(_MOST_WAITING)
 
     def tell(self, pod: Manifest, allocation: Allocation | None, offered: Sequence[str]) -> None:
-        """Notes that other Nodes were offered to a Pod than the one that it was allocated, if any."""
+        """Queues a note that kube-scheduler offered other Nodes to a Pod than the allocated one, if
+        there is one."""
         if not all(pod["metadata"].get(name) for name in ("namespace", "name", "uid")):
             return  # kube-scheduler sends no such Pod
         if not is_told(pod, allocation) and not self.told.full():
@@ -52,10 +53,10 @@ class FeasibleNodesWriter:
     async def run(self) -> None:
         """Writes for ever."""
         while True:
-            pod, offer = await self.told.get()
-            patch = pod_patches.offer(pod.uid, offer)
+            pod, found = await self.told.get()
+            patch = pod_patches.feasible_nodes(pod.uid, found)
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
             except KubernetesError as error:
                 tell = self._health.news(common_trouble(error), log.info)
-                tell("refusal not written", **about(pod, offer.job_id or None), error=str(error))
+                tell("feasible Nodes not written", **about(pod, found.job_id or None), error=str(error))

@@ -1,4 +1,5 @@
-"""Says where Slurm's own job ids come near the placeholders' range: now and then, on every replica."""
+"""The check whether Slurm's own job ids come near the placeholders' range: now and then, on every
+replica."""
 
 from __future__ import annotations
 
@@ -12,12 +13,13 @@ from wellknown.job_key import JobIdRange, encroaching
 
 _INTERVAL_S = 60.0
 PART = "job ids"
-"""What health has of them."""
+"""The part of health for them."""
 
 
 class JobIdCheck:
-    """`max_job_id` is Slurm's MaxJobId for a slurmrestd that does not tell it; None is not known. Nor
-    does such a one tell which id is next: there the leader's audit notes which ids it has seen."""
+    """`max_job_id` is Slurm's MaxJobId for a slurmrestd that does not tell it; None: not known. Such
+    a slurmrestd does not tell the next id either: the leader's audit then notes the ids that it has
+    seen."""
 
     def __init__(
         self, slurm: Slurm, health: Health, ids: JobIdRange, max_job_id: int | None = None
@@ -29,12 +31,12 @@ class JobIdCheck:
         self._seen: int | None = None
 
     def note(self, native: int | None) -> None:
-        """Takes the highest id below the range of all jobs that Slurm has, None where there is none."""
+        """Notes the highest id below the range among all jobs of Slurm, None where there is none."""
         self._seen = max(filter(None, (self._seen, native)), default=None)
 
     async def run(self) -> None:
         """Looks for ever."""
-        errors = SlurmError  # others say so
+        errors = SlurmError  # other parts say so
         await periodically(self.look, lambda: asyncio.sleep(_INTERVAL_S), outlives=errors)
 
     async def look(self) -> None:

@@ -1,7 +1,8 @@
-"""Tells the dispatcher what became of its jobs: one batched question about their states, repeated.
+"""The watch of the placeholders' jobs: it asks Slurm for their states, all in one call, again and
+again.
 
-Only jobs of ours are asked about, so that the cost does not grow with what else is in Slurm. Pushes make
-it look at a job at once; polls, which need no push, are what is relied on.
+It asks about placeholders alone, so that the cost does not grow with other jobs of Slurm. A push makes
+it look at a job at once; correctness depends on the polls alone.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from slurm_client.protocol import Slurm
 
 PART = "jobs"
 """What health has of this."""
-_QUIET = 4  # while nothing waits, only endings are news: asked less often
-# A push may come before its job is what it is about to be, or before we know that the job is ours.
+_QUIET = 4  # while no job waits, only endings are news: it asks less often
+# A push may come before its job has the new state, or before the ledger knows the job.
 _AGAIN_S = (0.01, 0.02, 0.05, 0.1)
 _TOGETHER_S = 0.01  # pushes that come within this time share one question
 _AROUND_S = 0.05  # between two looks at all jobs, or as long as one takes
@@ -39,7 +40,7 @@ class JobWatch:
         self._slurm = slurm
         self._health = health
         self._interval = interval
-        self._nudged: dict[int, int] = {}
+        self._pushed: dict[int, int] = {}
         """Job id -> how often it was looked at since its push."""
         self._woken = asyncio.Event()
         self._evicted = asyncio.Event()
@@ -48,13 +49,13 @@ class JobWatch:
         """Watches for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_polling(dispatcher))
-            tasks.create_task(self._follow_nudges(dispatcher))
+            tasks.create_task(self._follow_pushes(dispatcher))
             tasks.create_task(self._keep_looking_around(dispatcher))
             tasks.create_task(self._keep_reading_graces(dispatcher))
 
     def poll_now(self, job_id: int, looked: int = 0) -> None:
-        """Has a job looked at now, if it is one that is watched. Returns at once."""
-        self._nudged[job_id] = looked
+        """Has a job looked at now, if it is watched. Returns at once."""
+        self._pushed[job_id] = looked
         self._woken.set()
 
     async def _keep_polling(self, dispatcher: Dispatcher) -> None:
@@ -80,8 +81,9 @@ class JobWatch:
             await self._slurm.ping()
 
     async def _keep_reading_graces(self, dispatcher: Dispatcher) -> None:
-        """That a job has only its GraceTime left is not in its state: the whole job is read. So only
-        those that may have one are, each once in a round, and for no more than half of the time."""
+        """Reads jobs that may have a GraceTime. The state of a job does not tell that its GraceTime has
+        begun, so the whole job is read: each such job once in a round, in no more than half of the
+        time."""
         while True:
             began, jobs = dispatcher.now(), self._ledger.jobs_with_grace()
             left = iter(jobs.items())
@@ -98,13 +100,13 @@ class JobWatch:
             if job is not None and job.preempt_time is not None:
                 dispatcher.feed(GraceStarted(uid, job))
 
-    async def _follow_nudges(self, dispatcher: Dispatcher) -> None:
+    async def _follow_pushes(self, dispatcher: Dispatcher) -> None:
         while True:
             await self._woken.wait()
             self._woken.clear()
-            nudged, self._nudged = self._nudged, {}
-            plain = await self._look(nudged.keys(), dispatcher)
-            for job_id, looked in nudged.items():
+            pushed, self._pushed = self._pushed, {}
+            plain = await self._look(pushed.keys(), dispatcher)
+            for job_id, looked in pushed.items():
                 if job_id not in plain and looked < len(_AGAIN_S):
                     asyncio.get_running_loop().call_later(
                         _AGAIN_S[looked], self._poll_again, job_id, looked + 1
@@ -112,9 +114,10 @@ class JobWatch:
             await asyncio.sleep(_TOGETHER_S)
 
     async def _keep_looking_around(self, dispatcher: Dispatcher) -> None:
-        """A job whose Pod is to be evicted is seldom the only one: somebody cancels them all, or a
-        partition's nodes are lost. Its push is the first of very many, each from a script of its own
-        that slurmctld starts: all jobs are asked about, again as long as there are more."""
+        """Looks at all jobs after one that ends its Pod. Such a job is seldom the only one: an
+        administrator cancels all jobs, or a partition's nodes are lost. Its push is the first of very
+        many, each from a script that slurmctld starts. So all jobs are asked about, again as long as
+        more end."""
         while True:
             await self._evicted.wait()
             self._evicted.clear()
@@ -123,11 +126,11 @@ class JobWatch:
             await asyncio.sleep(max(_AROUND_S, dispatcher.now() - began))
 
     def _poll_again(self, job_id: int, looked: int) -> None:
-        if job_id not in self._nudged:  # a newer push starts from the beginning
+        if job_id not in self._pushed:  # a newer push starts from the beginning
             self.poll_now(job_id, looked)
 
     async def _look(self, job_ids: Collection[int], dispatcher: Dispatcher) -> Collection[int]:
-        """Asks about those of the jobs that are watched. Returns those that need no other look."""
+        """Asks about the watched ones of these jobs. Returns the jobs that need no other look."""
         asked, asked_at = self._ledger.watched_jobs().intersection(job_ids), dispatcher.now()
         if not asked:
             return ()
@@ -147,5 +150,6 @@ class JobWatch:
 
 
 def _is_plain(state: JobState) -> bool:
-    """Tells whether this is what became of a job: not while PrologSlurmctld holds it (CONFIGURING)."""
+    """Tells whether a state needs no other look: it does while PrologSlurmctld holds the job
+    (CONFIGURING)."""
     return state.running or state.pending or state.suspended or state.ended

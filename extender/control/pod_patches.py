@@ -1,4 +1,4 @@
-"""What is written onto a Pod: the patches, conditions and Events, as manifests. Nothing is sent here.
+"""The writes to a Pod: patches, conditions and Events, as manifests. This module sends nothing.
 
 The patches are strategic merge patches: they leave the gates and conditions of others alone, and
 cost kube-apiserver a tenth less than JSON merge patches.
@@ -15,7 +15,7 @@ from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.pod import Pod
 from wellknown.allocation import Allocation
 from wellknown.conditions import condition, timestamp
-from wellknown.names import ADOPTED, ATTEMPT, CONDITION, GATE, GRES, JOB_ID, NODE, OFFERED
+from wellknown.names import ADOPTED, ATTEMPT, CONDITION, FEASIBLE_NODES, GATE, GRES, JOB_ID, NODE, Reason
 
 _COMPONENT = "slurm-extender"
 _TIME = "%H:%M:%S UTC"
@@ -26,9 +26,9 @@ _ONCE_IN_S = 1800
 def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:
     """Returns the status patch that makes kube-scheduler look at the allocated Node first."""
     message = f"Slurm job {allocation.job_id} runs on Node {allocation.node}"
-    cause = ConditionReason("Allocated", message)
+    cause = ConditionReason(Reason.ALLOCATED, message)
     conditions = [_condition(CONDITION, cause, now, holds=True)]
-    if pod.looked_at:  # what kube-scheduler says from now on is said of this Node
+    if pod.looked_at:  # from now on kube-scheduler's message is about this Node
         conditions.append(_condition("PodScheduled", cause, now, holds=False))
     return {
         "metadata": _as_seen(pod),
@@ -37,11 +37,12 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
 
 
 def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, Any]:
-    """Returns the patch that puts the allocation on the Pod and lifts our gate, both or neither."""
+    """Returns the patch that puts the allocation on the Pod and removes the extender's gate, both or
+    neither."""
     metadata = {"uid": pod.uid, "resourceVersion": resource_version}
     granted: dict[str, str | None] = dict(allocation.annotations())
-    if pod.offered is not None:
-        granted[OFFERED] = None
+    if pod.feasible_nodes is not None:
+        granted[FEASIBLE_NODES] = None
     patch: dict[str, Any] = {"metadata": metadata | {"annotations": granted}}
     if pod.gated:
         patch["spec"] = {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}
@@ -49,27 +50,27 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, 
 
 
 def renumbered(pod: Pod, job_id: int, attempt: int) -> dict[str, Any]:
-    """Returns the patch that names another job than the one that a Pod says it was placed by."""
+    """Returns the patch that replaces the job id and the attempt on a Pod."""
     numbers = {JOB_ID: str(job_id), ATTEMPT: str(attempt)}
     return {"metadata": {"uid": pod.uid, "annotations": numbers}}
 
 
 def adopted(uid: str, job_id: int | None) -> dict[str, Any]:
-    """Returns the patch that notes on a Pod of somebody else's which job runs for it."""
+    """Returns the patch that notes on an adopted Pod the job that runs for it."""
     noted = None if job_id is None else str(job_id)
     return {"metadata": {"uid": uid, "annotations": {ADOPTED: noted}}}
 
 
 def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:
     """Returns the patch that numbers the next attempt and takes the allocation off the Pod."""
-    annotations = {ATTEMPT: str(attempt), **dict.fromkeys((JOB_ID, NODE, GRES, OFFERED))}
+    annotations = {ATTEMPT: str(attempt), **dict.fromkeys((JOB_ID, NODE, GRES, FEASIBLE_NODES))}
     return {"metadata": _as_seen(pod) | {"annotations": annotations}}
 
 
-def offer(uid: str, offered: FeasibleNodes) -> dict[str, Any]:
+def feasible_nodes(uid: str, found: FeasibleNodes) -> dict[str, Any]:
     """Returns the patch that says which Nodes kube-scheduler offered instead of a job's. It names the
-    job, and so says nothing wrong of a Pod that has changed."""
-    return {"metadata": {"uid": uid, "annotations": offered.annotations()}}
+    job, and so it is not wrong on a Pod that has changed."""
+    return {"metadata": {"uid": uid, "annotations": found.annotations()}}
 
 
 def no_nomination(pod: Pod, cause: ConditionReason | None, now: datetime) -> dict[str, Any]:
@@ -92,8 +93,8 @@ def waiting(pod: Pod, cause: ConditionReason, job_id: int | None, now: datetime)
 
 
 def dated(cause: ConditionReason, now: datetime, clock: float) -> ConditionReason:
-    """Returns a cause whose message tells when what comes next will happen. `clock` is the ledger's now.
-    An Event does not tell it: it would be another each time."""
+    """Returns a cause whose message has the times of the next steps. `clock` is the ledger's now. An
+    Event does not have them: it would be a new one each time."""
     dues = ((due.words, now + timedelta(seconds=due.at - clock)) for due in cause.dues)
     times = "".join(f"; {words} {when.astimezone(UTC):{_TIME}}" for words, when in dues)
     return ConditionReason(cause.reason, cause.told(times), normal=cause.normal)
@@ -115,8 +116,8 @@ def disruption(
 
 
 def event(pod: Pod, cause: ConditionReason, now: datetime, *, action: str) -> dict[str, Any]:
-    """Returns an Event about a Pod. Within half an hour the same words about the same Pod make the same
-    name, so that a repetition after a crash makes no second one. Later they are told anew."""
+    """Returns an Event about a Pod. Within half an hour the same words about the same Pod give the same
+    name, so that a repetition after a crash makes no second Event. Later they make a new one."""
     half_hour = int(now.timestamp()) // _ONCE_IN_S
     said = f"{pod.uid}{cause.reason}{cause.words}{half_hour}"
     digest = blake2b(said.encode(), digest_size=8).hexdigest()
@@ -150,7 +151,7 @@ def event(pod: Pod, cause: ConditionReason, now: datetime, *, action: str) -> di
 
 
 def age(pod: Pod, now: datetime) -> float | None:
-    """Returns for how many seconds a Pod has been there; None where that is not known."""
+    """Returns the age of a Pod in seconds; None where it is not known."""
     return (now - datetime.fromisoformat(pod.created)).total_seconds() if pod.created else None
 
 

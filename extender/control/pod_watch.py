@@ -1,5 +1,5 @@
-"""Tells the dispatcher of every version of every Pod that names our scheduler and is ours, as the policy
-has it."""
+"""The watch of managed Pods: it tells the dispatcher every version of each, with its job after the
+policy."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
-from service.cooperative import by_turns
+from service.cooperative import yielding
 from service.health import Health
 
 _Asked = tuple[bytes, TranslationConfig, str | None]
-"""What lasts of a Pod's spec, and those of its annotations that Slurm is asked by, in short; how they
-were read; whether the Pod is out of scope."""
+"""A digest of the lasting parts of a Pod's spec and of the annotations for its job; the translation by
+which they were read; whether the Pod is out of scope."""
 _PASSING = frozenset({"schedulingGates", "nodeName"})
-"""What every placement changes in a spec. Nothing is asked for by it."""
+"""The fields of a spec that every placement changes. They ask for nothing."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """A Pod's last version as its author wrote it, and what the policy made of what it asks for."""
+    """A Pod's last version as its author wrote it, and its request after the policy."""
 
     asked: _Asked
     pod: Pod
@@ -43,12 +43,12 @@ class _Known:
     needs: tuple[Need, ...] = ()
     """The claims that it refers to, while it is not bound."""
     found: Verdict = NOTHING
-    """What these meant for it when it was last told of."""
+    """What the claims meant for the Pod when the dispatcher was last told about it."""
 
 
 class PodWatch:
-    """The API server selects the Pods: others cost nothing here. `translation` gives how Pods are read
-    now, the same object while nothing changes."""
+    """The API server selects the Pods: other Pods cost nothing. `translation` returns the current
+    translation, the same object while nothing changes."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class PodWatch:
         self._known: dict[str, _Known] = {}
         self._claims = claims
         self._needing: defaultdict[Key, set[str]] = defaultdict(set)
-        """Who refers to a claim, and is not bound."""
+        """The uids of the Pods that refer to a claim, and are not bound."""
 
     async def list(self) -> tuple[Pod, ...]:
-        """Returns all Pods of ours; `run` goes on from there. Raises KubernetesError."""
+        """Returns all managed Pods; `run` goes on from there. Raises KubernetesError."""
         if self._claims is not None:
             await self._claims.load()
         listed = await self._watch.list_as(self._parse_ours)
@@ -133,11 +133,11 @@ class PodWatch:
     async def _look_again(
         self, keys: Iterable[Key] | None, dispatcher: Dispatcher, claims: ClaimWatch
     ) -> None:
-        """Claims are not as they were: the Pods that refer to them may be told something else. There may
-        be very many of these, and for most nothing may have changed."""
+        """Looks again at the Pods that refer to changed claims. There may be very many of them, and for
+        most nothing may have changed."""
         meant = tuple(self._needing) if keys is None else keys
         uids = {uid for key in meant for uid in self._needing.get(key, ())}
-        async for uid in by_turns(sorted(uids)):
+        async for uid in yielding(sorted(uids)):
             known = self._known.get(uid)
             if known is None or not known.needs:
                 continue
@@ -146,7 +146,7 @@ class PodWatch:
                 dispatcher.feed(PodObserved(self._as_claimed(asked, claims)))
 
     def _is_ours(self, manifest: Manifest) -> bool:
-        """One that was ours stays so: it may have a job."""
+        """Tells whether a Pod is managed. A Pod that was managed stays so: it may have a job."""
         return manifest["metadata"]["uid"] in self._known or self._translation().manages(manifest)
 
     async def _follow_policy(self, dispatcher: Dispatcher) -> None:
@@ -156,8 +156,9 @@ class PodWatch:
             await changed.wait()
 
     async def _judge_again(self, dispatcher: Dispatcher) -> None:
-        """A Pod that waits goes by the policy of now. There may be very many: others get their turns."""
-        async for uid in by_turns(tuple(self._known)):
+        """Judges the waiting Pods by the current policy. There may be very many: other work gets its
+        turns."""
+        async for uid in yielding(tuple(self._known)):
             known = self._known.get(uid)
             if known is None or known.by is self._policy.policy or _is_settled(known):
                 continue
@@ -170,8 +171,8 @@ class PodWatch:
     def parse(self, manifest: Manifest) -> Pod:
         """Returns a Pod of ours as the policy has it.
 
-        What it asks for is read once for each spec: its versions differ in their status, gates and Node.
-        Its generation would tell, but a kube-apiserver before 1.33 keeps the author's."""
+        Its request is read once for each spec: most versions differ only in their status, gates and
+        Node. The generation would tell this, but a kube-apiserver before 1.33 keeps the author's."""
         metadata = manifest["metadata"]
         translation = self._translation()
         uid, prefix = metadata["uid"], translation.annotation_prefix
@@ -202,5 +203,5 @@ class PodWatch:
 
 
 def _is_settled(known: _Known) -> bool:
-    """Tells whether a Pod runs, and by what it was allowed to ask for."""
+    """Tells whether a Pod is bound, with a request that was allowed."""
     return known.pod.node is not None and not known.judged.problems

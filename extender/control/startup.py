@@ -1,8 +1,8 @@
-"""Rebuilds the ledger from both systems at the start: what `placement.recovery` decides about.
+"""The recovery of the ledger from both systems at the start; `placement.recovery` decides.
 
-Every Pod of ours is listed, every job state in our range is listed, and the jobs that may matter are
-read: those under an id that a Pod could have used, and those that live, but for those that are seen to
-run for a Pod that runs. A live job whose Pod is proven gone is an orphan, and ended.
+It lists every managed Pod and every job state in the placeholders' range, and reads the jobs that may
+matter: jobs under an id that a Pod could have used, and live jobs, except jobs that are known to run
+for a running Pod. A live job whose Pod is proven gone is an orphan, and is ended.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ async def recover(
     adoptable: Callable[[Manifest], bool],
     adopted: Container[str] = (),
 ) -> tuple[tuple[PlaceholderKey, Job], ...]:
-    """Tells the dispatcher where every workload stands, and returns the live jobs of adopted Pods: a
-    manifest says whether its Pod is one, and the uids of some are known already. Raises both systems'
+    """Tells the dispatcher the state of every workload, and returns the live jobs of adopted Pods: a
+    manifest tells whether its Pod is one, and the uids of some are known already. Raises both systems'
     errors; may be repeated only before anything else was fed."""
     pods = tuple(pods)
     log.info("Pods listed", pods=len(pods))
@@ -82,7 +82,7 @@ async def recover(
 async def tell_those_who_wait(
     pods: PodWatch, kubernetes: Kubernetes, failure: Failure, health: Health
 ) -> None:
-    """Tells the Pods that nobody has told anything yet why they wait for a recovery that fails."""
+    """Writes onto Pods that have no condition yet that they wait for a recovery that fails."""
     cause, now = trouble(failure), datetime.now(UTC)
     try:
         for pod in await pods.list():
@@ -97,7 +97,7 @@ async def tell_those_who_wait(
 async def _jobs_that_matter(
     pods: tuple[Pod, ...], slurm: Slurm, rules: PlacementConfig
 ) -> tuple[list[tuple[PlaceholderKey, Job]], list[Job]]:
-    """Returns the jobs with a key of this cluster, and those without any key."""
+    """Returns the jobs with a key of this cluster, and the jobs without any key."""
     states = await slurm.all_states()
     if states.nameless:  # each may be any job that the answer lacks
         lacking = await asyncio.to_thread(list, not_among(pods, states, rules))
@@ -109,8 +109,8 @@ async def _jobs_that_matter(
 
 
 async def read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:
-    """Returns the jobs that Slurm knows under some ids, but for those of which its answer cannot be
-    read: nothing is concluded of them, nor ends for them. Raises SlurmError."""
+    """Returns the jobs that Slurm knows under some ids, without jobs whose entry cannot be read:
+    nothing is concluded about these, and none is ended. Raises SlurmError."""
     left, jobs = iter(job_ids), list[Job]()
 
     async def read() -> None:
@@ -127,8 +127,8 @@ async def read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:
 async def is_over(
     key: PlaceholderKey, kubernetes: Kubernetes, adoptable: Callable[[Manifest], bool]
 ) -> bool:
-    """Tells whether what a job was made for is over: its attempt, or the adopted Pod. Absence from a
-    list is not enough to end a job (invariant I5): the Pod is asked for by name."""
+    """Tells whether the purpose of a job is over: its attempt, or the adopted Pod. Absence from a list
+    is not enough to end a job (invariant I5): the Pod is asked for by name."""
     manifest = await kubernetes.read_pod(key.namespace, key.name)
     if manifest is None or manifest["metadata"]["uid"] != key.uid:
         return True

@@ -1,10 +1,10 @@
 """/filter: the Node that Slurm granted, or none.
 
-For a Pod of ours the answer is a function of the request alone: the Pod carries its allocation. For any
-other it is the Nodes where Slurm leaves it room, by what is known at this moment. Nothing is waited for,
-however busy Slurm is; that the answer is true is checked again by /bind.
-Reasons are constant texts: kube-scheduler takes a changed message for news and tries again at once.
-Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderArgs and ExtenderFilterResult.
+For a managed Pod the answer is a function of the request alone: the Pod carries its allocation. For any
+other Pod it is the Nodes where Slurm leaves room, as known at this moment. The verb never waits,
+however busy Slurm is; /bind checks again that the answer is true. Reasons are constant texts:
+kube-scheduler takes a changed message for news and tries again at once. Wire format:
+k8s.io/kube-scheduler/extender/v1, ExtenderArgs and ExtenderFilterResult.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from extender.request.manifest import PodManifest
 from extender.request.pod import is_retried
 from extender.request.translation import TranslationConfig
-from extender.unmanaged.capacity_watch import OccupancyView
+from extender.unmanaged.capacity_watch import CapacityWatch
 from kubernetes_client.protocol import Manifest
 from service.http_server import Items, Verb
 from wellknown.allocation import Allocation
@@ -42,9 +42,10 @@ def verdict(
     pod: Manifest,
     node_names: Sequence[str],
     translation: TranslationConfig,
-    occupancy: OccupancyView,
+    occupancy: CapacityWatch,
 ) -> dict[str, Any]:
-    """Returns the ExtenderFilterResult: one Node, none, or (a Pod that is not ours) those with room."""
+    """Returns the ExtenderFilterResult: one Node, none, or (for an unmanaged Pod) the Nodes with
+    room."""
     if not translation.manages(pod):
         return _open(node_names, occupancy.closed(pod, node_names))
     allocation = allocated(pod)
@@ -60,8 +61,8 @@ def verdict(
 def to_tell(
     allocation: Allocation | None, names: Sequence[str], *, retried: bool, taken: bool
 ) -> Sequence[str]:
-    """Returns those of the Nodes that kube-scheduler offers a Pod of ours which placement has to know,
-    none where that is nothing new. `retried`: an attempt is over; `taken`: others have what Slurm
+    """Returns the Nodes that kube-scheduler offers a managed Pod, where placement has to know them;
+    none where they are known. `retried`: an attempt is over; `taken`: other Pods have what Slurm
     allocated (`capacity_watch.TAKEN`), so that the Pod can only be bound elsewhere."""
     if allocation is None:
         return names if retried else ()
@@ -71,16 +72,17 @@ def to_tell(
 
 
 def allocated(pod: Manifest) -> Allocation | None:
-    """Returns what a Pod's annotations say that Slurm granted it."""
+    """Returns the allocation in a Pod's annotations."""
     return Allocation.parse(pod["metadata"].get("annotations") or {})
 
 
-def _taken(pod: Manifest, allocation: Allocation, occupancy: OccupancyView) -> str | None:
+def _taken(pod: Manifest, allocation: Allocation, occupancy: CapacityWatch) -> str | None:
     return occupancy.closed_to_ours(pod["metadata"].get("uid") or "", allocation)
 
 
 def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any]:
-    """No eviction of a Pod makes Slurm give a Node back: hence unresolvable."""
+    """Returns the reply for an unmanaged Pod. No eviction of a Pod makes Slurm give a Node back: hence
+    unresolvable."""
     if not closed:
         return {"NodeNames": node_names, "FailedNodes": {}}
     return {
@@ -92,10 +94,10 @@ def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any
 Offered = Callable[[Manifest, Allocation | None, Sequence[str]], None]
 
 
-def verb(translation: TranslationConfig, occupancy: OccupancyView, offered: Offered) -> Verb:
-    """Returns the verb. `offered` hears of other Nodes than the one that a Pod was allocated and cannot
-    use, and of those for a Pod whose last attempt is over: Slurm may have to know them before the
-    next."""
+def verb(translation: TranslationConfig, occupancy: CapacityWatch, offered: Offered) -> Verb:
+    """Returns the verb. `offered` is called with the Nodes that kube-scheduler offers where a Pod
+    cannot use its allocated Node, or where its last attempt is over: Slurm may have to know them before
+    the next attempt."""
 
     async def filter_nodes(body: bytes) -> dict[str, Any]:
         args = FilterArgs.model_validate_json(body)

@@ -1,11 +1,11 @@
-"""/hooks/v1: what Slurm's scripts say and ask (their side is deploy/slurm).
+"""/hooks/v1: the calls of Slurm's scripts (deploy/slurm).
 
 POST jobs/{job_id}: something happened to a job. GET nodes/{name}/clear: may a job's first process start
 on a node, or is a Pod still there whose own job has ended? (421: the node is not this cluster's.)
 
-A push is a hint and no more: it carries a job's id, and what became of the job is then asked of Slurm.
-So one that is lost, late, doubled or forged harms nothing, and the token only keeps strangers from
-making work. The answer never waits for Slurm: slurmctld holds the job while its script runs.
+A push is only a hint: it carries a job's id, and the extender then asks Slurm for the job's state. So a
+push that is lost, late, doubled or forged does no harm, and the token only keeps strangers from making
+work. The answer never waits for Slurm: slurmctld holds the job while its script runs.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _PLACEHOLDER = {"Slurm-Extender-Job": "placeholder"}
 
 
 class Bearer:
-    """Knows the token. A refusal is logged, but strangers cannot fill the log."""
+    """Compares a request's token. A wrong one is logged, but strangers cannot fill the log."""
 
     def __init__(self, tokens: TokenSource, clock: Callable[[], float] = time.monotonic) -> None:
         self._tokens = tokens
-        self._refused = Seldom("pushes refused", clock)
+        self._unauthorized = Seldom("pushes unauthorized", clock)
 
-    def refusal(self, authorization: str | None) -> Response | None:
-        """Returns the answer to who does not send the token; None to who does."""
+    def unauthorized(self, authorization: str | None) -> Response | None:
+        """Returns the answer to a request without the token; None for one with it."""
         try:
             token = self._tokens.token()
         except NeedsOperator as error:
-            self._refused.says(error=str(error))
+            self._unauthorized.says(error=str(error))
             return reply({"Error": "no token is set here: see the extender's log"}, 503)
         if authorization is None:
             wrong = "send the token: Authorization: Bearer TOKEN"
@@ -52,10 +52,10 @@ class Bearer:
             wrong = "this is not the token of SLURM_EXTENDER_HOOKS_TOKEN_FILE"
         else:
             return None
-        self._refused.says(error=wrong)
-        refused = reply({"Error": wrong}, 401)
-        refused.headers["WWW-Authenticate"] = "Bearer"
-        return refused
+        self._unauthorized.says(error=wrong)
+        answer = reply({"Error": wrong}, 401)
+        answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
 
 
 def router(tokens: TokenSource, poll_now: Callable[[int], None], gate: Gate) -> APIRouter:
@@ -66,21 +66,21 @@ def router(tokens: TokenSource, poll_now: Callable[[int], None], gate: Gate) -> 
 
     @routes.post("/jobs/{job_id}")
     async def job_changed(job_id: JobId, request: Request) -> Response:
-        refused = bearer.refusal(request.headers.get("Authorization"))
-        if refused is None:
+        unauthorized = bearer.unauthorized(request.headers.get("Authorization"))
+        if unauthorized is None:
             poll_now(job_id)
-        return refused or Response(status_code=202)
+        return unauthorized or Response(status_code=202)
 
     @routes.get("/nodes/{name}/clear")
     async def clear(
         name: NodeName, request: Request, wait: Seconds = 0.0, job: AskingJob = None
     ) -> Response:
-        """204: clear for `job`; with the header Slurm-Extender-Job: placeholder, since the job is one of
-        this cluster: no other needs to answer then. 409: not within `wait` seconds, and which Pods are
-        there. 421: no Node of this cluster stands for the node. 503: ask another."""
-        refused = bearer.refusal(request.headers.get("Authorization"))
-        if refused is not None:
-            return refused
+        """204: clear for `job`; with the header Slurm-Extender-Job: placeholder, since the job is one
+        of this cluster: no other cluster needs to answer then. 409: not within `wait` seconds, and
+        which Pods are there. 421: no Node of this cluster stands for the node. 503: ask another."""
+        unauthorized = bearer.unauthorized(request.headers.get("Authorization"))
+        if unauthorized is not None:
+            return unauthorized
         try:
             return await _lets_in(gate, name, wait, job)
         except NotOurs:

@@ -1,4 +1,4 @@
-"""What the replica that leads does: it places Pods."""
+"""The work of the leading replica: it places Pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from extender.control.job_watch import PART as JOBS
 from extender.control.job_watch import JobWatch
 from extender.control.pod_watch import PodWatch
 from extender.leader.replica import Replica
-from extender.node_sync.controller import PARTS, Leadership, NodeKeeper
+from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.prolog_gate import Gate
 from extender.placement.config import PlacementConfig
 from extender.placement.events import ClusterObserved
@@ -30,7 +30,7 @@ from extender.unmanaged.adopter import Adopter
 from extender.unmanaged.adoption import Adoptions, adoptable
 
 IN_VAIN = "Pods that cannot be bound"
-"""What health has of them."""
+"""The parts of health for them."""
 _START = "start"
 _SIGNATURES = "AdminComment"
 _SHARED_IDS = "job ids of other clusters"
@@ -53,7 +53,7 @@ class Leader:
         )
 
     def ledger(self) -> Ledger | None:
-        """Returns the ledger, None while another replica may lead: what it knows counts no more then."""
+        """Returns the ledger, None while another replica may lead: the ledger is out of date then."""
         return self._ledger if self._replica.lease.is_held else None
 
     def poll_now(self, job_id: int) -> None:
@@ -62,7 +62,7 @@ class Leader:
             self._jobs.poll_now(job_id)
 
     def stand_by(self) -> None:
-        """Another replica leads: this one is ready as soon as it can verify bindings."""
+        """Notes that another replica leads: this one is ready as soon as it can verify bindings."""
         if self._replica.cluster.loaded:
             self._replica.health.ready = True
 
@@ -70,8 +70,16 @@ class Leader:
         """Recovers, then places Pods for as long as this replica leads."""
         try:
             await self._lead()
-        finally:  # what another replica has to do now is no trouble of this one
-            own = (JOBS, "recovery", "watch of Pods", "breaker", _SIGNATURES, _SHARED_IDS, IN_VAIN)
+        finally:  # the work of another replica is no trouble of this one
+            own = (
+                JOBS,
+                "recovery",
+                "watch of Pods",
+                "eviction limiter",
+                _SIGNATURES,
+                _SHARED_IDS,
+                IN_VAIN,
+            )
             for part in (*own, ADOPTION, *CLAIMS, *PARTS):
                 self._replica.health.says(part, None)
             self._jobs = self._ledger = None
@@ -83,14 +91,14 @@ class Leader:
         view = await replica.insist(_START, replica.cluster.load, pods)
         rules = replica.settings.rules(view.cluster, replica.cluster.kill_wait_s)
         observe = replica.telemetry.placement.observe
-        ledger = Ledger(rules, observe, self._held_back, self._unsigned, self._in_vain)
+        ledger = Ledger(rules, observe, self._throttled, self._unsigned, self._in_vain)
         dispatcher = self._dispatcher(ledger)
         recover = partial(self._recover, pods, rules, dispatcher)
         adoptions = await replica.insist("recovery", recover, pods)
         replica.health.ready = True
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
-        self._jobs, self._ledger = jobs, ledger  # from now on pushes mean something
-        nodes = self._node_keeper(ledger)
+        self._jobs, self._ledger = jobs, ledger  # from now on pushes have an effect
+        nodes = self._node_controller(ledger)
         with (
             replica.telemetry.placement.leading(
                 lambda: ledger.placeholders, lambda: nodes.tally, lambda: adoptions.tally
@@ -161,9 +169,9 @@ class Leader:
     def _in_vain(self, pods: InVain) -> None:
         self._replica.health.says(IN_VAIN, pods.words)
 
-    def _held_back(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
-        self._replica.health.says("breaker", eviction_limiter.words, alarm=True)
-        self._replica.telemetry.placement.held_back(eviction_limiter, record)
+    def _throttled(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
+        self._replica.health.says("eviction limiter", eviction_limiter.words, alarm=True)
+        self._replica.telemetry.placement.throttled(eviction_limiter, record)
 
     def _unsigned(self, words: str | None) -> None:
         self._replica.health.says(_SIGNATURES, words, alarm=True)
@@ -178,8 +186,8 @@ class Leader:
             allowed=self._replica.lease.held,
         )
 
-    def _node_keeper(self, ledger: Ledger) -> NodeKeeper:
-        return NodeKeeper(
+    def _node_controller(self, ledger: Ledger) -> NodeController:
+        return NodeController(
             self._replica.kubernetes,
             self._replica.slurm,
             self._replica.slurm_nodes,

@@ -1,10 +1,11 @@
-"""Which replica leads: a coordination.k8s.io Lease, renewed while its holder lives.
+"""The election of the leader: a coordination.k8s.io Lease, renewed while its holder lives.
 
-Every replica answers kube-scheduler and admission; the one that leads places Pods besides. That there
-is one is economy, not safety: job ids of our choosing and the Pod's resourceVersion make two leaders
-harmless (DESIGN section 3). So an outage of kube-apiserver deposes nobody: a leader that cannot renew
-holds its effects back until it can, and stops only when it sees that another holds the Lease. A holder
-is judged by how long its Lease has not changed on the own clock; clocks are not compared.
+Every replica answers kube-scheduler and admission; the leader places Pods in addition. That there is
+one leader is economy, not safety: job ids that the extender chooses and the Pod's resourceVersion make
+two leaders harmless (DESIGN section 3). So an outage of kube-apiserver deposes no leader: a leader that
+cannot renew holds its effects back until it can, and stops only when it sees that another holds the
+Lease. A holder is judged by how long its Lease has not changed on the own clock; clocks are not
+compared.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ log = structlog.get_logger()
 
 
 class Lease:
-    """One replica's view of the Lease. A holder that comes back under its name leads again at once."""
+    """One replica's view of the Lease. A holder that comes back under its old name leads again at
+    once."""
 
     def __init__(
         self, kubernetes: Kubernetes, namespace: str, identity: str, duration_s: int, health: Health
@@ -87,7 +89,7 @@ class Lease:
             part.result()
 
     async def _stop(self) -> None:
-        """Ends the work. What it raised meanwhile is told by the log: it is over."""
+        """Ends the work. Errors that it raised meanwhile are only logged, since it is over."""
         work, self._leading = self._leading, None
         if work is None:
             return
@@ -97,7 +99,8 @@ class Lease:
             log.error("failed while it ended", exc_info=result)
 
     async def _hold(self) -> bool | None:
-        """Takes or renews the Lease. Tells whether it is ours; None where that cannot be told now."""
+        """Takes or renews the Lease. Tells whether this replica holds it; None where that is not known
+        now."""
         asked = _now()
         try:
             async with asyncio.timeout(self._duration / 2):
@@ -131,8 +134,9 @@ class Lease:
         return True
 
     def _may_take(self, spec: Mapping[str, Any], now: float) -> bool:
-        """One that leads keeps the Lease only while it is still its own: if another has had it since,
-        what it knows is out of date, and it begins anew."""
+        """Tells whether this replica may take the Lease. A leader keeps it only while it is still its
+        own: if another replica has had it since, the leader's ledger is out of date, and it begins
+        anew."""
         holder = spec.get("holderIdentity") or ""
         if self._leading is not None:
             return bool(holder == self._identity)
@@ -140,7 +144,7 @@ class Lease:
         return holder in ("", self._identity) or now - self._seen[1] >= lasts
 
     async def _release(self) -> None:
-        """The next leader need not wait for what is given back."""
+        """Gives the Lease back, so that the next leader need not wait."""
         if not self.is_held:
             return
         self._held_until = -inf
@@ -152,7 +156,7 @@ class Lease:
                     await self._kubernetes.replace_lease(self._namespace, NAME, empty)
 
     def _manifest(self, before: Mapping[str, Any], holder: str | None = None) -> dict[str, Any]:
-        """The Lease with us (or nobody) as its holder, to be written over this version of it."""
+        """Returns the Lease with a new holder (or none), to replace this version of it."""
         spec, now = before.get("spec") or {}, _timestamp()
         holder = self._identity if holder is None else holder
         same = spec.get("holderIdentity") == holder

@@ -1,4 +1,4 @@
-"""What every replica has and does, whether it leads or not."""
+"""The parts and the work of every replica, whether it leads or not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from extender.cluster.keeper import ClusterViewKeeper, SlurmDefaults
+from extender.cluster.keeper import ClusterViewUpdater, SlurmDefaults
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.control import startup
@@ -21,7 +21,7 @@ from extender.policy.keeper import PolicyKeeper
 from extender.request.translation import TranslationConfig
 from extender.settings import Settings
 from extender.telemetry import Telemetry
-from extender.unmanaged.capacity_watch import OccupancyView
+from extender.unmanaged.capacity_watch import CapacityWatch
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class Replica:
-    """The adapters of both systems, and what is known of them."""
+    """The adapters of both systems, and the read models of both."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Replica:
             settings.qos_grace,
             settings.max_job_count,
         )
-        self.cluster = ClusterViewKeeper(
+        self.cluster = ClusterViewUpdater(
             kubernetes, slurm, self.health, settings.node_name_label, defaults
         )
         self.slurm_nodes = SlurmNodes(slurm)
@@ -73,7 +73,7 @@ class Replica:
         self.feasible_nodes = FeasibleNodesWriter(kubernetes, self.health)
         self._cpus = CpuCheck(self.slurm_nodes, self.health, self.view, settings.cpu_unit)
         self.job_ids = JobIdCheck(slurm, self.health, settings.placeholder_ids, settings.max_job_id)
-        self.capacity = OccupancyView(
+        self.capacity = CapacityWatch(
             kubernetes,
             slurm,
             self.slurm_nodes,
@@ -96,12 +96,12 @@ class Replica:
             tasks.create_task(self.job_ids.run())
 
     def view(self) -> ClusterView:
-        """Returns both systems' nodes, as they are known now."""
+        """Returns both systems' nodes, as known now."""
         return self.cluster.view
 
     def translation(self) -> TranslationConfig:
-        """Returns how Pods are read now: with Slurm's KillWait as it was last told. It is the same
-        object while that does not change."""
+        """Returns the current translation, with Slurm's KillWait as last read. It is the same object
+        while that does not change."""
         rule = self._translation_now.grace
         if rule.kill_wait_s != self.cluster.kill_wait_s:
             rule = replace(rule, kill_wait_s=self.cluster.kill_wait_s)
@@ -111,8 +111,8 @@ class Replica:
     async def insist(
         self, part: str, act: Callable[[], Awaitable[Result]], pods: PodWatch | None = None
     ) -> Result:
-        """Repeats an act until it succeeds, and returns its result; meanwhile /readyz says why not, and
-        so do `pods` that wait."""
+        """Repeats an action until it succeeds, and returns its result; meanwhile /readyz and the
+        conditions of waiting `pods` say why it fails."""
         while True:
             try:
                 result = await act()

@@ -1,8 +1,9 @@
-"""Keeps nodes and Nodes of one mind about what is out of service: what `drain_decision` decides.
+"""The controller that keeps Slurm's nodes and Kubernetes' Nodes in agreement on what is out of service,
+as `drain_decision` decides.
 
-The leader alone does it. Slurm's nodes come by `cluster.slurm_nodes`, Nodes by the watch of
-`cluster.keeper`; whatever is not as it should be is looked at once more, in both systems, and then put
-right. What failed is tried again after the next reading.
+It runs on the leader alone. Slurm's nodes come by `cluster.slurm_nodes`, Nodes by the watch of
+`cluster.keeper`. A node that is not as it should be is read once more, in both systems, and then
+corrected. A correction that failed is tried again after the next reading.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from extender.cluster.keeper import ClusterViewKeeper
+from extender.cluster.keeper import ClusterViewUpdater
 from extender.cluster.node_conditions import NodeCondition, NodeStatus
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.node_sync.drain_decision import (
@@ -27,8 +28,8 @@ from extender.node_sync.drain_decision import (
     Tally,
     Undrain,
     alarm,
+    condition_of,
     lingering_pods,
-    notice,
     order,
     taints_wrong,
     wants_taint,
@@ -39,7 +40,7 @@ from extender.placement.job_tracking import NodeCheck
 from extender.placement.ledger import Ledger
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
-from service.cooperative import by_turns
+from service.cooperative import yielding
 from service.health import Health
 from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
@@ -56,14 +57,14 @@ _FAILS_S = 5.0  # a gate drains first and then fails, and Slurm drains again wha
 _PATIENCE_S = 300.0  # of nodes resumed for lost jobs: the longest pause, and how long proves them calm
 _ACTING, _TOO_MANY = "nodes", "nodes out of service"
 PARTS = (_ACTING, _TOO_MANY)
-"""What health has of this."""
+"""The part of health for this."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """What the leader alone has."""
+    """The parts that only the leader has."""
 
     ledger: Ledger
     allowed: Callable[[], Awaitable[None]]
@@ -73,15 +74,15 @@ class Leadership:
     systems' errors."""
 
 
-class NodeKeeper:
-    """Works for as long as this replica leads."""
+class NodeController:
+    """The controller of nodes; it runs while this replica leads."""
 
     def __init__(
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,
         slurm_nodes: SlurmNodes,
-        cluster: ClusterViewKeeper,
+        cluster: ClusterViewUpdater,
         leadership: Leadership,
         health: Health,
         *,
@@ -96,15 +97,15 @@ class NodeKeeper:
         self._health = health
         self._drain_settings = drain_settings
         self._nodes: dict[str, SlurmNode] = {}
-        """As last read, by Slurm's names."""
+        """The nodes as last read, by Slurm's names."""
         self._lingering_pods: Mapping[str, tuple[LingeringPod, ...]] = {}
-        self._refused: dict[str, float] = {}
-        """Since when nodes were seen drained by their gates."""
+        self._prolog_refused: dict[str, float] = {}
+        """The time since which each node is drained by its gate."""
         self._pauses: dict[str, tuple[float, float]] = {}
-        """How long nodes that were resumed for a lost job stay drained if a gate refuses a job there
-        once more, and when they were resumed."""
+        """For nodes that were resumed for a lost job: how long they stay drained if their gate rejects
+        a job once more, and when they were resumed."""
         self._readings = _STEADY
-        """That succeeded since the last that did not."""
+        """The readings that succeeded since the last failure."""
         self._read_again = 0.0
         self._looked_until = 0.0
         """What was read before has been looked at, and put right."""
@@ -112,7 +113,7 @@ class NodeKeeper:
         self.tally = Tally()
 
     async def run(self) -> None:
-        """Works for ever."""
+        """Runs for ever."""
         while True:
             await self.turn()
             with suppress(TimeoutError):
@@ -120,7 +121,7 @@ class NodeKeeper:
                     await self._cluster.nodes_changed.wait()
 
     async def turn(self) -> None:
-        """Looks whether anything is news, and puts right what is wrong."""
+        """Looks for changes, and corrects the nodes that are wrong."""
         changed = self._cluster.nodes_changed.is_set()
         self._cluster.nodes_changed.clear()
         before = self._lingering_pods
@@ -148,7 +149,7 @@ class NodeKeeper:
 
     async def _attend_to_all(self) -> None:
         cases = []
-        async for node in by_turns(tuple(self._nodes.values())):
+        async for node in yielding(tuple(self._nodes.values())):
             case = self._case(node)
             if case is not None:
                 cases.append(await self._with_gate(case))
@@ -156,12 +157,12 @@ class NodeKeeper:
         at = DrainContext.of(cases, _clock(), self._drain_settings, steady=steady)
         self.tally = Tally.of(cases, at)
         self._health.says(_TOO_MANY, alarm(cases, at))
-        wrong = [case async for case in by_turns(cases) if _is_wrong(case, at)]
+        wrong = [case async for case in yielding(cases) if _is_wrong(case, at)]
         self._tell_first(wrong, await asyncio.gather(*(self._attend(case, at) for case in wrong)))
         self._looked_until = _now()
 
     def _case(self, slurm: SlurmNode) -> ObservedNode | None:
-        """A node for which no Node stands is no reason for anything."""
+        """Returns a node as both systems have it; a node for which no Node stands is left out."""
         node = self._cluster.view.node_of(slurm.name)
         if node is None:
             return None
@@ -169,18 +170,19 @@ class NodeKeeper:
         return ObservedNode(node, node_status, slurm, self._lingering_pods.get(node.name, ()))
 
     async def _with_gate(self, case: ObservedNode) -> ObservedNode:
-        """Returns a case with what its gate has to say of it."""
+        """Returns a case with its gate's state."""
         if case.drained_by_its_gate:
             return replace(case, blocked=await self._is_blocked(case))
         self._note_resumed(case)
         return case
 
     async def _is_blocked(self, case: ObservedNode) -> bool:
-        """A node where Slurm has to start a lost job again is not: that job comes before those that
-        its Pod is in the way of. While others have its place those are refused all the same, and so
-        the node rests longer from one to the next."""
+        """Tells whether the next job would be rejected on a node that its gate has drained. A node
+        where Slurm has to start a lost job again is not blocked: the lost job comes before the jobs
+        that its Pod is in the way of. While others have its place these jobs are rejected all the same,
+        and so the node stays drained longer each time."""
         name, lost = case.slurm.name, self._has_lost_jobs(case.node.name)
-        since = self._refused.setdefault(name, _now())
+        since = self._prolog_refused.setdefault(name, _now())
         if _now() - since < (self._pause(name) if lost else _FAILS_S):
             return True
         if lost:
@@ -195,7 +197,7 @@ class NodeKeeper:
 
     def _note_resumed(self, case: ObservedNode) -> None:
         name = case.slurm.name
-        if self._refused.pop(name, None) is not None:
+        if self._prolog_refused.pop(name, None) is not None:
             self._pauses[name] = min(2 * self._pause(name), _PATIENCE_S), _now()
         if name in self._pauses:
             calm = _now() - self._pauses[name][1] >= _PATIENCE_S
@@ -209,7 +211,7 @@ class NodeKeeper:
         )
 
     def _tell_first(self, cases: Sequence[ObservedNode], errors: Sequence[Exception | None]) -> None:
-        """Tells health what was in the way of the first of the nodes that were not put right."""
+        """Tells health the error of the first node that was not corrected."""
         for case, error in zip(cases, errors, strict=True):
             if error is not None:
                 self._health.says(_ACTING, f"{case.slurm.name}: {error}", because=error)
@@ -217,7 +219,7 @@ class NodeKeeper:
         self._health.says(_ACTING, None)
 
     async def _attend(self, case: ObservedNode, at: DrainContext) -> Exception | None:
-        """Puts one node right. Returns what is in the way of that."""
+        """Corrects one node. Returns the error where that fails."""
         async with self._slots:
             try:
                 await self._put_right(case, at)
@@ -228,8 +230,8 @@ class NodeKeeper:
         return None
 
     async def _put_right(self, case: ObservedNode, at: DrainContext) -> None:
-        """A drain is made before the Node is told of it, and taken back after: whatever a crash leaves
-        half done, the next leader can tell it from what a person did."""
+        """Drains or resumes a node. A drain is made before the Node's condition says so, and taken back
+        after it: so the next leader can tell what a crash left half done from what a person did."""
         await self._leadership.allowed()
         seen = await self._look(case)
         if seen is None:
@@ -245,7 +247,7 @@ class NodeKeeper:
             await self._tell(seen, at)
 
     async def _take_back(self, case: ObservedNode, at: DrainContext) -> None:
-        """Slurm, too, may have drained the node meanwhile, and given its own reason."""
+        """Drains a node, unless Slurm has drained it meanwhile with a reason of its own."""
         if case.told_of_our_drain:
             await self._tell(case, at)
         slurm = await self._slurm.node(case.slurm.name)
@@ -270,9 +272,10 @@ class NodeKeeper:
         return await self._with_gate(seen)
 
     async def _tell(self, case: ObservedNode, at: DrainContext) -> None:
-        told, name = notice(case, at), case.node.name
-        if told is not None and told != case.node_status.notice:
-            await self._kubernetes.patch_node_status(name, _patch(told, case.node_status.notice, at))
+        told, name = condition_of(case, at), case.node.name
+        if told is not None and told != case.node_status.condition:
+            patch = _patch(told, case.node_status.condition, at)
+            await self._kubernetes.patch_node_status(name, patch)
         if taints_wrong(case, at):
             manifest = await self._kubernetes.read_node(name)
             taints = (manifest.get("spec") or {}).get("taints") or ()
@@ -283,8 +286,8 @@ class NodeKeeper:
 
 
 def _is_wrong(case: ObservedNode, at: DrainContext) -> bool:
-    """Tells whether there is something to be done in either system."""
-    untold = notice(case, at) not in (None, case.node_status.notice)
+    """Tells whether a node needs a correction in either system."""
+    untold = condition_of(case, at) not in (None, case.node_status.condition)
     return untold or order(case, at) is not None or taints_wrong(case, at)
 
 

@@ -1,4 +1,4 @@
-"""Says where Slurm and Kubernetes count CPUs differently: at the start, and now and then."""
+"""The check whether Slurm and Kubernetes count CPUs alike: at the start, and now and then."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ log = structlog.get_logger()
 
 
 class CpuCheck:
-    """A disagreement is trouble, which /readyz shows; whole cores are how Slurm works, and logged."""
+    """The check of CPU counts. A disagreement is trouble, which /readyz shows; that jobs get whole
+    cores is only logged."""
 
     def __init__(
         self, slurm_nodes: SlurmNodes, health: Health, view: Callable[[], ClusterView], unit: Decimal
@@ -38,7 +39,7 @@ class CpuCheck:
         await periodically(
             self.look,
             lambda: asyncio.sleep(_INTERVAL_S),
-            outlives=SlurmError,  # others say so
+            outlives=SlurmError,  # other parts say so
             retry=lambda: asyncio.sleep(_RETRY_S),
         )
 

@@ -1,4 +1,5 @@
-"""Whether Slurm and Kubernetes mean the same by a CPU, for an administrator who must see where not.
+"""The comparison of CPUs in Slurm and in Kubernetes, for an administrator, who must see where they
+differ.
 
 Kubernetes counts logical CPUs. Slurm counts what slurm.conf declares: threads, cores, or parts.
 """
@@ -17,7 +18,7 @@ _MILLI = Decimal("0.001")
 
 
 def disagreements(view: ClusterView, nodes: Iterable[SlurmNode], unit: Decimal) -> tuple[str, ...]:
-    """Returns where Slurm's CPUs of `unit` each cannot be meant to be those of the Node."""
+    """Returns the nodes where Slurm's CPUs, of `unit` each, cannot be the CPUs of the Node."""
     kinds: defaultdict[tuple[Decimal, int], list[str]] = defaultdict(list)
     for slurm_node in nodes:
         node = view.node_of(slurm_node.name)
@@ -33,7 +34,7 @@ def disagreements(view: ClusterView, nodes: Iterable[SlurmNode], unit: Decimal) 
 
 
 def whole_cores(nodes: Iterable[SlurmNode], unit: Decimal) -> tuple[str, ...]:
-    """Returns where a job gets more CPUs than it asks for, since it gets whole cores."""
+    """Returns the nodes where a job gets more CPUs than it asks for, since it gets whole cores."""
     kinds: defaultdict[int, list[str]] = defaultdict(list)
     for node in nodes:
         if node.cpus_per_core > 1:
@@ -46,8 +47,9 @@ def whole_cores(nodes: Iterable[SlurmNode], unit: Decimal) -> tuple[str, ...]:
 
 
 def _disagree(has: Decimal, node: SlurmNode, unit: Decimal) -> bool:
-    """Fewer than there are may be a choice: a node may keep CPUs to itself. Not so where they are its
-    cores, or where the unit says that they are of another size."""
+    """Tells whether a node's CPUs are wrong. Fewer CPUs than there are may be a choice, since a node
+    may keep CPUs to itself; but not where they equal its cores, or where the unit says that they are of
+    another size."""
     stand_for = node.cpus * unit
     if unit == 1:
         only_cores = node.cpus_per_core < node.threads_per_core

@@ -1,13 +1,14 @@
-"""When a node of Slurm is drained for its Node's sake, and what the Node is told of the node.
+"""The decision when a Slurm node is drained because of its Node, and which condition and taint the Node
+gets.
 
 A cordon, a taint, a Node that is not ready or a Pod that outstays its job drains the node; its gate
-(deploy/slurm) drains it too, where it refuses a job. When that is over, the drain is taken back. Which
-drains are ours is told by their reason in Slurm alone, so that a crash forgets nothing; all others are
-a person's, or Slurm's own, and are left alone. A drain and DOWN become a condition on the Node, and a
-taint where that is wished; neither drains anything in turn.
+(deploy/slurm) drains it too, where it rejects a job. When the cause is over, the drain is taken back.
+The reason in Slurm alone tells which drains are the extender's, so that a crash forgets nothing; all
+other drains are a person's, or Slurm's own, and are left alone. A drain and DOWN become a condition on
+the Node, and a taint where the settings say so; neither of them drains anything in turn.
 
-Who resumes a node that we drained has the last word until the cause is another one, or gone: the
-condition remembers it.
+A person that resumes a node which the extender drained has the last word until the cause changes or
+ends: the condition remembers it.
 """
 
 from __future__ import annotations
@@ -23,33 +24,32 @@ from extender.request.node_constraints import Node, Taint
 from extender.request.wording import cut
 from kubernetes_client.protocol import Manifest
 from slurm_client.model import Node as SlurmNode
-from wellknown.names import OUT_OF_SERVICE
+from wellknown.names import OUT_OF_SERVICE, NodeReason
 
 PREFIX = "slurm-extender: "
-"""What the reason of every drain of ours begins with, and of no other."""
+"""The prefix of the reason of the extender's drains, and of no others."""
 TAINT = Taint(OUT_OF_SERVICE, "slurm", "NoSchedule")
-"""With this value it is ours; one of another value or effect is somebody else's."""
+"""The extender's taint; a taint of another value or effect belongs to somebody else."""
 
 _OUTSTAYED = f"{PREFIX}Pod "
-_REFUSED = f"{PREFIX}the gate refused job "
+_PROLOG_REFUSED = f"{PREFIX}the gate refused job "
 _CORDONED = f"{PREFIX}cordoned in Kubernetes"
 _TAINTED = f"{PREFIX}tainted {{}} in Kubernetes".format
 _NOT_READY = f"{PREFIX}not ready in Kubernetes"
 _AWAY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-"""What Kubernetes taints a Node with that is not ready."""
+"""The taints that Kubernetes puts on a Node that is not ready."""
 
 _LEFT_ALONE = frozenset({"DOWN", "FUTURE", "UNKNOWN"})
 _OUT = frozenset({"DOWN", "DRAIN", "FAIL"})
-_FOR_KUBERNETES, _BY_HAND = "DrainedForKubernetes", "ResumedByHand"
 _FORGETS_S = 10.0  # what a killed slurmctld may not have saved, and twice that
 _HANDFUL = 5
 
 
 class Why(StrEnum):
-    """What a node may be drained for, the most pressing first."""
+    """The causes of a drain, the most urgent first."""
 
     OUTSTAYED = "outstayed"
-    REFUSED = "refused"
+    PROLOG_REFUSED = "prolog-refused"
     CORDONED = "cordoned"
     TAINTED = "tainted"
     NOT_READY = "not-ready"
@@ -59,7 +59,7 @@ class Why(StrEnum):
 class DrainReason:
     why: Why
     reason: str
-    """As Slurm is to tell it."""
+    """The reason in Slurm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +72,17 @@ class LingeringPod:
 
 @dataclass(frozen=True, slots=True)
 class DrainSettings:
-    """What an administrator wants of all this; the condition is always written."""
+    """The settings of an administrator; the condition is always written."""
 
     drain: bool = True
     keys: frozenset[str] = frozenset()
-    """Of the taints that drain."""
+    """The keys of the taints that drain."""
     taint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
-    """One node as both systems have it now."""
+    """One node as both systems have it."""
 
     node: Node
     node_status: NodeStatus
@@ -91,7 +91,7 @@ class ObservedNode:
     unsettled: bool = False
     """Slurm has lost the job of a Pod that runs there, or seems to have: it must start it again."""
     blocked: bool = False
-    """Where the gate drained it: the next job there would be refused as well."""
+    """The gate has drained it, and would reject the next job there as well."""
 
     @property
     def down(self) -> bool:
@@ -103,8 +103,9 @@ class ObservedNode:
 
     @property
     def job_ends(self) -> bool:
-        """A job is COMPLETING there: it stays so while it has a process that cannot be killed, for which
-        Slurm drains the node (`Kill task failed`). Where our drain came a moment later it hides that."""
+        """A job is COMPLETING there: it stays so while it has a process that cannot be killed, for
+        which Slurm drains the node (`Kill task failed`). Where the extender's drain came a moment later
+        it hides that."""
         return "COMPLETING" in self.slurm.states
 
     @property
@@ -113,21 +114,20 @@ class ObservedNode:
 
     @property
     def drained_by_its_gate(self) -> bool:
-        return self.drained_by_us and self.slurm.reason.startswith(_REFUSED)
+        return self.drained_by_us and self.slurm.reason.startswith(_PROLOG_REFUSED)
 
     @property
     def told_of_our_drain(self) -> bool:
-        """A drain of ours that is missing from now on was taken back by a person."""
-        told = self.node_status.notice
-        return told is not None and told.reason == _FOR_KUBERNETES
+        """Tells whether the Node's condition names a drain of the extender: if that drain is missing, a
+        person has taken it back."""
+        told = self.node_status.condition
+        return told is not None and told.reason == NodeReason.DRAINED_FOR_KUBERNETES
 
 
 @dataclass(frozen=True, slots=True)
 class DrainContext:
-    """What a decision takes into account besides the node itself.
-
-    What is seen on too many nodes at once is more likely wrong than so: nothing is done for it that was
-    not done before (invariant I5)."""
+    """What a decision takes into account besides the node itself. A cause that is seen on too many
+    nodes at once is more likely wrong than true: no new drain is made for it (invariant I5)."""
 
     now: float
     """UNIX seconds."""
@@ -146,7 +146,7 @@ class DrainContext:
         *,
         steady: bool = True,
     ) -> DrainContext:
-        """Returns them for a cluster of these nodes."""
+        """Returns the context for a cluster of these nodes."""
         not_ready = sum(not case.node_status.ready for case in cases)
         down = sum(case.down for case in cases)
         total = len(cases)
@@ -155,15 +155,16 @@ class DrainContext:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many nodes are drained for each cause, and how many are not, for being too many."""
+    """How many nodes are drained for each cause, and for how many a drain is suppressed, since they are
+    too many."""
 
     drained: Mapping[Why, int] = field(default_factory=dict)
-    spared: int = 0
+    suppressed: int = 0
 
     @classmethod
     def of(cls, cases: Sequence[ObservedNode], at: DrainContext) -> Tally:
-        """Returns it for a cluster of these nodes."""
-        causes = (cause_of(case, at.drain_settings) for case in cases if case.drained_by_us)
+        """Returns the tally for a cluster of these nodes."""
+        causes = (drain_reason(case, at.drain_settings) for case in cases if case.drained_by_us)
         unready = sum(not case.node_status.ready for case in cases if not case.out)
         drained = Counter(cause.why for cause in causes if cause is not None)
         return cls(drained, unready if at.many_not_ready and at.drain_settings.drain else 0)
@@ -176,14 +177,14 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Undrain:
-    """Take back a drain of ours."""
+    """An order: take back the extender's drain."""
 
 
 Order = Drain | Undrain
 
 
 def alarm(cases: Sequence[ObservedNode], at: DrainContext) -> str | None:
-    """Returns what is not acted upon for being seen on too many nodes at once."""
+    """Returns words for the causes that are ignored, since they are seen on too many nodes at once."""
     words = []
     if at.many_not_ready and at.drain_settings.drain:
         unready = sum(not case.node_status.ready for case in cases)
@@ -197,7 +198,8 @@ def alarm(cases: Sequence[ObservedNode], at: DrainContext) -> str | None:
 def lingering_pods(
     placeholders: Iterable[Placeholder], before: float
 ) -> dict[str, tuple[LingeringPod, ...]]:
-    """Returns by Node the Pods whose jobs have ended; those whose did before a moment are overdue."""
+    """Returns by Node the Pods whose jobs have ended; a Pod whose job ended earlier than `before` is
+    overdue."""
     found: defaultdict[str, list[LingeringPod]] = defaultdict(list)
     for each in placeholders:
         overdue = max(each.since, each.job.over_since) <= before
@@ -207,13 +209,13 @@ def lingering_pods(
     return {node: tuple(there) for node, there in found.items()}
 
 
-def cause_of(case: ObservedNode, drain_settings: DrainSettings) -> DrainReason | None:
-    """Returns why a node is to be drained, or to stay so; None where nothing speaks for it."""
+def drain_reason(case: ObservedNode, drain_settings: DrainSettings) -> DrainReason | None:
+    """Returns why a node is to be drained, or to stay drained; None where there is no cause."""
     in_the_way = _outstayed(case) if drain_settings.drain else None
     if in_the_way is not None:
         return in_the_way
-    if case.blocked and case.drained_by_its_gate:  # it is the gate that drains, whatever is wished
-        return DrainReason(Why.REFUSED, case.slurm.reason)
+    if case.blocked and case.drained_by_its_gate:  # the gate drains under any settings
+        return DrainReason(Why.PROLOG_REFUSED, case.slurm.reason)
     if not drain_settings.drain:
         return None
     if case.node.unschedulable:
@@ -235,12 +237,12 @@ def _outstayed(case: ObservedNode) -> DrainReason | None:
     return None
 
 
-def borne_out(reason: str, node: Node) -> bool:
-    """Tells whether a Node by itself shows what a drain of ours says of it. Of Pods it knows nothing:
-    one that is said to outstay its job, or to be in another's way, is taken to do so."""
+def reason_still_holds(reason: str, node: Node) -> bool:
+    """Tells whether the reason of the extender's drain still holds, by the Node alone. A Node tells
+    nothing about Pods: a reason that names a Pod is taken to hold."""
     keys = {taint.key for taint in node.taints}
     return (
-        reason.startswith((_OUTSTAYED, _REFUSED))
+        reason.startswith((_OUTSTAYED, _PROLOG_REFUSED))
         or (reason.startswith(_CORDONED) and node.unschedulable)
         or (reason.startswith(_NOT_READY) and not keys.isdisjoint(_AWAY))
         or any(reason.startswith(_TAINTED(key)) for key in keys)
@@ -248,14 +250,14 @@ def borne_out(reason: str, node: Node) -> bool:
 
 
 def order(case: ObservedNode, at: DrainContext) -> Order | None:
-    """Returns what is to be done in Slurm, None where the node is to be left as it is."""
-    cause = cause_of(case, at.drain_settings)
+    """Returns the order for Slurm, None where the node is left as it is."""
+    cause = drain_reason(case, at.drain_settings)
     if not case.slurm.states.isdisjoint(_LEFT_ALONE):
         return None
     if case.drained_by_us:
         if cause is None:
             return None if case.job_ends else Undrain()
-        # What Slurm has added to the reason since is left to be read.
+        # Words that Slurm has added to the reason since are kept.
         return None if case.slurm.reason.startswith(cause.reason) else Drain(cause.reason)
     if case.out or case.unsettled or cause is None or _overruled(case, cause, at):
         return None
@@ -264,43 +266,47 @@ def order(case: ObservedNode, at: DrainContext) -> Order | None:
     return Drain(cause.reason)
 
 
-def notice(case: ObservedNode, at: DrainContext) -> NodeCondition | None:
-    """Returns what the Node's condition is to say; None where there is nothing to be told of a node that
-    has never been out of service."""
-    cause, reason = cause_of(case, at.drain_settings), case.slurm.reason or "no reason is given"
+def condition_of(case: ObservedNode, at: DrainContext) -> NodeCondition | None:
+    """Returns the Node's condition; None for a node that has never been out of service."""
+    cause, reason = drain_reason(case, at.drain_settings), case.slurm.reason or "no reason is given"
     if case.drained_by_us and cause is None:
-        # Written before the drain is taken back: from then on a missing drain is nobody's word.
+        # Written before the drain is taken back: from then on a missing drain is no person's decision.
         when = "taken back when no job is ending there" if case.job_ends else "being taken back"
-        return NodeCondition(True, "Resuming", f"its drain in Slurm is {when}")
+        return NodeCondition(True, NodeReason.RESUMING, f"its drain in Slurm is {when}")
     if case.drained_by_us:
-        return NodeCondition(True, _FOR_KUBERNETES, _told("drained", reason))
+        return NodeCondition(True, NodeReason.DRAINED_FOR_KUBERNETES, _told("drained", reason))
     if case.out:
-        state = "down" if case.down else "drained"
-        return NodeCondition(True, f"{state.capitalize()}InSlurm", _told(state, reason))
+        known, state = NodeReason.DRAINED_IN_SLURM, "drained"
+        if case.down:
+            known, state = NodeReason.DOWN_IN_SLURM, "down"
+        return NodeCondition(True, known, _told(state, reason))
     if cause is not None and _overruled(case, cause, at):
-        return NodeCondition(False, _BY_HAND, f"resumed in Slurm in spite of: {cause.reason}")
-    if case.node_status.notice is None:
+        return NodeCondition(
+            False, NodeReason.RESUMED_BY_HAND, f"resumed in Slurm in spite of: {cause.reason}"
+        )
+    if case.node_status.condition is None:
         return None
-    return NodeCondition(False, "InService", "takes new jobs in Slurm")
+    return NodeCondition(False, NodeReason.IN_SERVICE, "takes new jobs in Slurm")
 
 
 def wants_taint(case: ObservedNode, at: DrainContext) -> bool:
-    """Tells whether our taint belongs on the Node. A drain of ours is no reason: what it is for keeps
-    Pods away already, or is not to."""
+    """Tells whether the extender's taint belongs on the Node. The extender's own drain is no reason:
+    its cause keeps Pods away already, or does not have to."""
     if not at.drain_settings.taint or not case.out or case.drained_by_us:
         return False
     return TAINT in case.node.taints or not (case.down and at.many_down)
 
 
 def taints_wrong(case: ObservedNode, at: DrainContext) -> bool:
-    """Tells whether our taint is to be put on the Node, or taken off it."""
+    """Tells whether the extender's taint has to be put on the Node, or taken off it."""
     if not wants_taint(case, at):
         return TAINT in case.node.taints
     return not any(_same_place(taint.key, taint.effect) for taint in case.node.taints)
 
 
 def with_taint(taints: Sequence[Manifest], *, wanted: bool) -> list[Manifest]:
-    """Returns a Node's taints, as manifests, with or without ours; all others stay as they are."""
+    """Returns a Node's taints, as manifests, with or without the extender's; all others stay as they
+    are."""
     kept = [taint for taint in taints if not _is_ours(taint)]
     if wanted and not any(_same_place(taint["key"], taint["effect"]) for taint in kept):
         kept.append({"key": TAINT.key, "value": TAINT.value, "effect": TAINT.effect})
@@ -308,13 +314,13 @@ def with_taint(taints: Sequence[Manifest], *, wanted: bool) -> list[Manifest]:
 
 
 def _overruled(case: ObservedNode, cause: DrainReason, at: DrainContext) -> bool:
-    """Tells whether a person has resumed a node that was drained for this very cause. A drain that is
-    missing soon after it was made, or after an outage, is one that Slurm has lost."""
-    told = case.node_status.notice
+    """Tells whether a person has resumed a node that was drained for this cause. A drain that is
+    missing soon after it was made, or after an outage, was lost by Slurm."""
+    told = case.node_status.condition
     if told is None or cause.reason not in told.message:
         return False
     lasted = at.steady and at.now - told.since >= _FORGETS_S
-    return told.reason == _BY_HAND or (case.told_of_our_drain and lasted)
+    return told.reason == NodeReason.RESUMED_BY_HAND or (case.told_of_our_drain and lasted)
 
 
 def _too_many(count: int, total: int) -> bool:
@@ -330,5 +336,5 @@ def _is_ours(taint: Manifest) -> bool:
 
 
 def _same_place(key: str, effect: str) -> bool:
-    """A Node has one taint of a key and an effect."""
+    """Tells whether a taint has this key and effect: a Node has one such taint."""
     return (key, effect) == (TAINT.key, TAINT.effect)

@@ -1,8 +1,9 @@
-"""Whether a job that Slurm starts on a node would meet a Pod there whose own job has ended.
+"""The Prolog gate: it tells whether a job that Slurm starts on a node would meet a Pod there whose own
+job has ended.
 
 Slurm gives a node away the moment a job ends; the Pod has its grace. So each node's Prolog
-(deploy/slurm) asks here first, and the job's first process waits for the answer. Slurm may serve
-several Kubernetes clusters: each answers for its own Nodes, and says of others that they are not.
+(deploy/slurm) calls the gate first, and the job's first process waits for the answer. Slurm may serve
+several Kubernetes clusters: each answers for its own Nodes only.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING, State.REL
 
 
 class NotLeading(Exception):
-    """Another replica knows, or soon will."""
+    """Raised on a replica that does not lead: another replica knows the answer, or soon will."""
 
 
 class NotOurs(Exception):
-    """No Node of this cluster stands for the node: native jobs' alone, or another cluster's."""
+    """No Node of this cluster stands for the node: it is for native jobs alone, or another cluster's."""
 
 
 class Gate:
@@ -57,13 +58,13 @@ class Gate:
         self._poll_now = poll_now
         self._states = JobStates(slurm)
         self._about_jobs: dict[int, asyncio.Future[bool]] = {}
-        """Questions under way: whether a job is a placeholder."""
+        """The calls under way that tell whether a job is a placeholder."""
 
     async def is_placeholder(self, node: str, job_id: int) -> bool:
-        """Tells whether a job that starts on a Slurm node is a placeholder of this cluster: no Pod is in
-        its way, since kube-scheduler counts Pods after Pods. Its id alone does not tell: Slurm's own ids
-        may have come so far, and another cluster's placeholders may have ids of the same range. The
-        gates of one job's nodes share the question. Raises NotOurs, NotLeading, SlurmError."""
+        """Tells whether a job that starts on a Slurm node is a placeholder of this cluster: no Pod is
+        in its way, since kube-scheduler counts Pods after Pods. Its id alone does not tell: Slurm's own
+        ids may have come so far, and another cluster's placeholders may have ids of the same range. The
+        gates of one job's nodes share the call. Raises NotOurs, NotLeading, SlurmError."""
         self._nodes(node)
         if job_id not in self._leading().rules.ids:
             return False
@@ -86,14 +87,15 @@ class Gate:
             await asyncio.sleep(_LOOK_AGAIN_S - loop.time() % _LOOK_AGAIN_S)  # all at once
 
     async def in_the_way(self, node: str) -> tuple[str, ...]:
-        """Returns the Pods that are on a node, or may yet be bound to it, without a job that runs. What
-        the job of one has, also while it is preempted, Slurm has given to nobody else.
+        """Returns the Pods that are on a node, or may yet be bound to it, without a running job. The
+        resources of a running job, also of one that is being preempted, Slurm has given to no other
+        job.
 
-        Who may yet be bound only the leader knows: by what a Pod says of itself, too, since another
-        replica that believed to lead may have written it. Who is bound the leader may not have heard of
-        yet, for the same reason: so kube-apiserver has the last word. A Pod that was bound without a job
-        of its own there is in nobody's way: whoever did that, it is like any that is not managed. Raises
-        as `wait` does.
+        Only the leader knows the Pods that may yet be bound: also by their annotations, since another
+        replica that believed to lead may have written them. For the same reason the leader may not know
+        all bound Pods yet: so kube-apiserver has the last word. A Pod that was bound without a job of
+        its own there is in no job's way: it is treated like an unmanaged Pod. Raises the same errors as
+        `wait`.
         """
         names, ledger = self._nodes(node), self._leading()
         held = [each for name in names for each in ledger.holding(name)]
@@ -108,7 +110,8 @@ class Gate:
         return tuple(pod.full_name for pod in alone)
 
     def _nodes(self, slurm_node: str) -> tuple[str, ...]:
-        """Returns the Nodes that name a node, one mostly: each replica knows, once it has read them."""
+        """Returns the Nodes that name a node, mostly one: each replica knows them once it has read
+        them."""
         view = self._view()
         nodes = view.naming(slurm_node)
         if not nodes:
@@ -119,7 +122,7 @@ class Gate:
         ledger = self._leading()
         job = await self._slurm.job(job_id)
         key = key_of(job) if job is not None else None
-        if key is None:  # who has overwritten it?
+        if key is None:  # its AdminComment was overwritten
             return ledger.has_job(job_id)
         return key.cluster == ledger.rules.cluster
 
@@ -137,8 +140,9 @@ class Gate:
         return tuple([each for each in held if not await self._has_its_job(each, states, node)])
 
     async def _has_its_job(self, held: Placeholder, states: Mapping[int, JobState], node: str) -> bool:
-        """A job may have ended a moment ago, to make room for the one that asks: its end is news. One
-        in doubt may run elsewhere, and so may that of a Pod that is told to leave: it is read."""
+        """Tells whether a Pod's job still runs on the node. The job may have ended a moment ago, to
+        make room for the job that is starting. A job that is unverified may run elsewhere, and so may
+        the job of a Pod that is being deleted: it is read."""
         if not _goes_by_its_job(held) or held.job.id is None:
             return False
         state = states.get(held.job.id)
@@ -150,22 +154,23 @@ class Gate:
 
     async def _outlasts_its_job(self, node: str, pod: Pod) -> bool:
         """Tells whether a Pod was bound by a job of its own that does not run on its node. Such a Pod
-        carries its allocation when it is bound; whose the job is, Slurm says, or the id."""
-        carried = pod.allocation
-        if carried is None or carried.node != pod.node:
+        carries its allocation when it is bound; Slurm, or the id, tells whether the job is the Pod's
+        own."""
+        pod_allocation = pod.allocation
+        if pod_allocation is None or pod_allocation.node != pod.node:
             return False
-        job = await self._own_job(pod, carried.job_id)
+        job = await self._own_job(pod, pod_allocation.job_id)
         if job is None:
-            return own_key(carried.job_id, pod, self._leading().rules) is not None
+            return own_key(pod_allocation.job_id, pod, self._leading().rules) is not None
         return not _is_on(job, node)
 
     async def _runs_on(self, node: str, pod: Pod, job_id: int) -> bool:
-        """Tells whether a job is a Pod's own and runs on a node, by Slurm's word alone."""
+        """Tells whether a job is a Pod's own and runs on a node, by Slurm's answer alone."""
         job = await self._own_job(pod, job_id)
         return job is not None and _is_on(job, node)
 
     async def _own_job(self, pod: Pod, job_id: int) -> Job | None:
-        """Returns a job as Slurm has it now, None where it is not the Pod's own."""
+        """Reads a job; returns None where it is not the Pod's own."""
         job, rules = await self._slurm.job(job_id), self._leading().rules
         claim = claim_of(pod, rules.cluster, own_ids(pod, rules), self._view())
         return job if job is not None and is_own(job, claim) else None

@@ -1,4 +1,4 @@
-"""Writes the table of docs/annotations.md from the one that annotations are read by.
+"""Writes the table of docs/annotations.md from the table that the code reads annotations by.
 
 The text around the table is the page's own. `make docs` runs this; a test fails where it was not run.
 """
@@ -15,7 +15,7 @@ _BEGIN = "<!-- The table is made by `make docs` from extender/request/annotation
 _END = "<!-- End of the table. -->\n"
 _SBATCH = "[sbatch(1)](https://slurm.schedmd.com/sbatch.html)"
 _HEAD = f"""\
-| annotation | value | {_SBATCH} | example | refused unless it is | note |
+| annotation | value | {_SBATCH} | example | invalid unless it is | note |
 |---|---|---|---|---|---|
 """
 

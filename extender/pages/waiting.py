@@ -1,4 +1,4 @@
-"""Writes the table of docs/waiting.md from the one that pending reasons are explained by.
+"""Writes the table of docs/waiting.md from the table that the code explains pending reasons by.
 
 The text around the table is the page's own. `make docs` runs this; a test fails where it was not run.
 """

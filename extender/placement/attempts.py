@@ -17,6 +17,7 @@ from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
 from extender.placement.retry import Waits
 from extender.placement.states import State
+from wellknown.names import Reason
 
 
 def give_back(placeholder: Placeholder, at: Context) -> Placeholder:
@@ -25,7 +26,7 @@ def give_back(placeholder: Placeholder, at: Context) -> Placeholder:
     rejecting = [each for each in placeholder.members if each.rejects(placeholder.job.id)]
     if not rejecting:
         cause = ConditionReason(
-            "NotBound", f"could not be bound to {_nodes(placeholder.members)} before the deadline"
+            Reason.NOT_BOUND, f"could not be bound to {_nodes(placeholder.members)} before the deadline"
         )
         return rested(placeholder.replaced(at.now, cause), at)
     cause = ConditionReason(
@@ -35,7 +36,7 @@ def give_back(placeholder: Placeholder, at: Context) -> Placeholder:
     avoided = ((each.slot.node, until) for each in rejecting if each.slot)
     avoid = (*placeholder.rejections.nodes, *avoided)
     replaced = placeholder.replaced(at.now, cause).with_rejections(nodes=avoid)
-    found = rejecting[0].pod.offered
+    found = rejecting[0].pod.feasible_nodes
     if found is None or found.job_id != placeholder.job.id:
         return rested(replaced, at)
     if not found.nodes:
@@ -107,9 +108,7 @@ def not_now(placeholder: Placeholder, cause: ConditionReason) -> Placeholder:
 
 def trouble(failure: Failure) -> ConditionReason:
     """Returns what holds a Pod up, in words for its author."""
-    reason = {
-        Remedy.LATER: f"{failure.system}Busy",
-        Remedy.NO_ROOM: f"{failure.system}Closed",
-        Remedy.OPERATOR: f"{failure.system}NeedsOperator",
-    }.get(failure.remedy, f"{failure.system}Unavailable")
+    what = "NeedsOperator" if failure.remedy is Remedy.OPERATOR else "Unavailable"
+    known = {Remedy.LATER: Reason.SLURM_BUSY, Remedy.NO_ROOM: Reason.PARTITION_CLOSED}
+    reason = known.get(failure.remedy) or Reason(f"{failure.system}{what}")
     return ConditionReason(reason, f"{failure.message}; the Pod waits and the request is repeated")

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from extender.placement.condition_reason import ConditionReason, Due
 from extender.placement.placeholder import Placeholder
-from wellknown.names import ELSEWHERE
+from wellknown.names import ELSEWHERE, Reason
 
-NODE_REFUSED = "NodeRefused"
+NODE_REFUSED = Reason.NODE_REJECTED
 _NAMED = 3
 _OURS = re.compile(rf"\d+ {ELSEWHERE}, |, \d+ {ELSEWHERE}")
 

@@ -6,8 +6,9 @@ from extender.cluster.view import Exclusion, Wish
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
 from extender.placement.placeholder import Placeholder
+from wellknown.names import Reason
 
-NO_ELIGIBLE_NODE = "NoEligibleNode"
+NO_ELIGIBLE_NODE = Reason.NO_ELIGIBLE_NODE
 
 
 def excluded_nodes_of(placeholder: Placeholder, at: Context) -> Exclusion:

@@ -1,9 +1,9 @@
-"""The breaker: not more than so many deletions a minute, whatever the two systems say (invariant I5).
+"""The eviction limiter lets a limited number of deletions a minute pass (invariant I5).
 
 A job that ends ends its Pod, and a job whose Pod is gone is ended: each by itself is daily business.
 Very many at once are as likely to be a mistake (a partition wiped, a Slurm that came up with another
 state), and a person should see it before everything is gone. What is over the limit is held back, told
-loudly, and let go as the minute slides on: a breaker that waited for a person would keep nodes from
+loudly, and let go as the minute slides on: a limiter that waited for a person would keep nodes from
 preemption all night. A limit of none holds everything, until a person gives another.
 
 What was to end so from the start (`is_foreseen`) passes and does not count. Of the rest preempted Pods
@@ -128,8 +128,8 @@ class EvictionLimiter:
         why = ", ".join(f"{count} {reason}" for reason, count in self._reasons.items() if count)
         names = ", ".join(held.name for held, _ in zip(self._held.values(), range(_NAMED), strict=False))
         return (
-            f"the breaker has tripped: {self.limit} deletions a minute may pass"
-            f" (SLURM_EXTENDER_BREAKER_EVICTIONS_PER_MINUTE); {self.held} are held back"
+            f"the eviction limit is reached: {self.limit} deletions a minute may pass"
+            f" (SLURM_EXTENDER_EVICTIONS_PER_MINUTE); {self.held} are held back"
             f" ({why}), first {names}"
         )
 
@@ -141,7 +141,7 @@ class EvictionLimiter:
         return room > 0 and (preempted or self._has_a_share(record.workload.namespace, room))
 
     def _next(self, now: float) -> str | None:
-        """Whose turn it is; then it is another namespace's."""
+        """OwnedBy turn it is; then it is another namespace's."""
         if not self._held or now < self._stuck_until:
             return None
         room = self._room(now)

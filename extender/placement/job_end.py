@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from extender.placement.condition_reason import ConditionReason
 from slurm_client.model import Job, JobState
+from wellknown.names import Reason
 
 # Ends that are Slurm's doing and not a person's: a Pod that has not started is placed again. FAILED is a
 # job that slurmctld has started and cannot answer for any more ("response msg send failure, killing").
@@ -11,23 +12,23 @@ PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"})
 # Ends of a submission that never ran: its id is burnt, and means nothing else.
 FAILED_BEFORE_START = frozenset({"FAILED", "BOOT_FAIL"})
 
-PREEMPTED, CANCELLED = "SlurmJobPreempted", "SlurmJobCancelled"
-FORESEEN = frozenset({"SlurmJobTimeout", "SlurmJobDeadline", "SlurmJobCompleted"})
+PREEMPTED, CANCELLED = Reason.SLURM_JOB_PREEMPTED, Reason.SLURM_JOB_CANCELLED
+FORESEEN = frozenset({Reason.SLURM_JOB_TIMEOUT, Reason.SLURM_JOB_DEADLINE, Reason.SLURM_JOB_COMPLETED})
 """Reasons of ends that were to come from the start: by what was asked for with the job, or by itself."""
 ENDS = {
     "CANCELLED": ConditionReason(CANCELLED, "was cancelled in Slurm"),
     "PREEMPTED": ConditionReason(PREEMPTED, "was preempted by Slurm"),
-    "TIMEOUT": ConditionReason("SlurmJobTimeout", "reached its time limit in Slurm"),
-    "DEADLINE": ConditionReason("SlurmJobDeadline", "reached its deadline in Slurm"),
-    "NODE_FAIL": ConditionReason("SlurmNodeFailed", "lost its node in Slurm"),
-    "BOOT_FAIL": ConditionReason("SlurmNodeFailed", "lost its node in Slurm while it booted"),
-    "COMPLETED": ConditionReason("SlurmJobCompleted", "was completed in Slurm"),
-    "SUSPENDED": ConditionReason("SlurmJobSuspended", "was suspended in Slurm"),
-    "PENDING": ConditionReason("SlurmJobRequeued", "was requeued in Slurm"),
+    "TIMEOUT": ConditionReason(Reason.SLURM_JOB_TIMEOUT, "reached its time limit in Slurm"),
+    "DEADLINE": ConditionReason(Reason.SLURM_JOB_DEADLINE, "reached its deadline in Slurm"),
+    "NODE_FAIL": ConditionReason(Reason.SLURM_NODE_FAILED, "lost its node in Slurm"),
+    "BOOT_FAIL": ConditionReason(Reason.SLURM_NODE_FAILED, "lost its node in Slurm while it booted"),
+    "COMPLETED": ConditionReason(Reason.SLURM_JOB_COMPLETED, "was completed in Slurm"),
+    "SUSPENDED": ConditionReason(Reason.SLURM_JOB_SUSPENDED, "was suspended in Slurm"),
+    "PENDING": ConditionReason(Reason.SLURM_JOB_REQUEUED, "was requeued in Slurm"),
 }
-OTHER_END = ConditionReason("SlurmJobEnded", "ended in Slurm")
-LOST = ConditionReason("SlurmJobLost", "is not known to Slurm any more")
-MISFIT = "SlurmJobChanged"
+OTHER_END = ConditionReason(Reason.SLURM_JOB_ENDED, "ended in Slurm")
+LOST = ConditionReason(Reason.SLURM_JOB_LOST, "is not known to Slurm any more")
+MISFIT = Reason.SLURM_JOB_CHANGED
 """The reason where a job is not, or no longer, what its Pod asks for."""
 
 

@@ -23,11 +23,12 @@ from extender.placement.condition_reason import ConditionReason, Due
 from extender.placement.config import Context
 from extender.placement.placeholder import Placeholder
 from extender.request.job_request import Request
+from wellknown.names import Reason
 
-INCOMPLETE = "PodsMissing"
-OTHER_GATES = "OtherGates"
-NOT_READY = "ClaimNotReady"
-NOT_BINDABLE = "NotBindable"
+INCOMPLETE = Reason.PODS_MISSING
+OTHER_GATES = Reason.SCHEDULING_GATED
+NOT_READY = Reason.CLAIM_NOT_READY
+NOT_BINDABLE = Reason.NOT_BINDABLE
 _A_FEW, _NAMED = 5, 3
 REASONS = frozenset({INCOMPLETE, OTHER_GATES, NOT_READY, NOT_BINDABLE})
 """Of the causes that `kept_back` gives."""
@@ -120,7 +121,7 @@ def asking_first(placeholder: Placeholder) -> Placeholder:
 def as_found(placeholder: Placeholder, at: Context) -> Placeholder:
     """Returns the record of a Pod whose turn it is: for a while only those Nodes count that
     kube-scheduler has found for it, where it was asked first."""
-    found = placeholder.lead.offered
+    found = placeholder.lead.feasible_nodes
     if found is None or not found.nodes or not placeholder.rejections.asks_first:
         return placeholder
     nodes = frozenset(found.names)
@@ -142,7 +143,10 @@ def _may_ask(placeholder: Placeholder) -> bool:
     pods = [each.pod for each in placeholder.members]
     if any(pod.attempt < placeholder.attempt for pod in pods):
         return False
-    return any(pod.lacks_room or (pod.offered is not None and not pod.offered.job_id) for pod in pods)
+    return any(
+        pod.lacks_room or (pod.feasible_nodes is not None and not pod.feasible_nodes.job_id)
+        for pod in pods
+    )
 
 
 def _words(placeholder: Placeholder) -> str:
@@ -162,4 +166,4 @@ def _words(placeholder: Placeholder) -> str:
 
 
 def _refusal(placeholder: Placeholder) -> str:
-    return next((each.pod.refusal for each in placeholder.members if each.pod.refusal), "")
+    return next((each.pod.node_rejection for each in placeholder.members if each.pod.node_rejection), "")

@@ -61,7 +61,7 @@ _Item = TypeVar("_Item")
 
 class Ledger(LedgerReader):
     """Events in, effects out. `observer` hears of every change of state, before and after; `held_back`
-    of every deletion that the breaker holds back, and lets go; `unsigned` of jobs without their keys;
+    of every change in what the eviction limiter delays; `unsigned` of jobs without their keys;
     `in_vain` of every change in which Pods kube-scheduler binds nowhere."""
 
     def __init__(

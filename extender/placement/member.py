@@ -55,7 +55,7 @@ class Member(NamedTuple):
 
     def rejects(self, job_id: int | None) -> bool:
         """Tells whether kube-scheduler will not have the Node that a job has, as far as the Pod says."""
-        offered = self.pod.offered
+        offered = self.pod.feasible_nodes
         return self.pod.unschedulable or (offered is not None and offered.job_id == job_id)
 
     def node_in(self, state: State) -> str | None:

@@ -38,13 +38,14 @@ from extender.placement.table import after_read
 from extender.request.pod import Pod
 from slurm_client.model import Grant, Job
 from wellknown.allocation import Allocation
+from wellknown.names import Reason
 
 # What Slurm answers to a submission before it looks for a duplicate.
 _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR})
 # Answers that leave open whether there is a job under the id: it is read.
 _LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
 _DENIALS = 6  # within some six seconds, with a look after each
-SLURM_REFUSES = "SlurmRefuses"
+SLURM_REFUSES = Reason.REJECTED_BY_SLURM
 _NEVER = "Slurm refuses the job"
 
 
@@ -155,7 +156,7 @@ def _as_written(pod: Pod, allocation: Allocation, version: str) -> Pod:
         job_id=allocation.job_id,
         gates=pod.other_gates,
         resource_version=version,
-        offered=None,
+        feasible_nodes=None,
     )
 
 

@@ -13,13 +13,14 @@ from extender.placement.placeholder import Placeholder
 from extender.placement.states import OVER, UNBOUND, WITHOUT_JOB, State
 from extender.request.job_request import Request
 from extender.request.pod import Pod
+from wellknown.names import Reason
 
 _OFFER_S = 0.2  # how long other replicas have to say what kube-scheduler offered
 _WRITES = frozenset({State.ALLOCATED, State.REPLACING, State.EVICTING})
 _ELSEWHERE = "Pod was bound without this job"
 _NUMBERED = frozenset({State.BOUND, State.EVICTING})
 """A Pod that is bound gets no other attempt: a number that says so is forged."""
-_BROKEN = "PodOfGroupGone"
+_BROKEN = Reason.POD_OF_GROUP_GONE
 MISSED = "Pod is not among all Pods any more"
 
 
@@ -102,7 +103,7 @@ def asked_changed(placeholder: Placeholder, before: Request, at: Context) -> Pla
     """SUBMITTING, QUEUED: another job is asked for; or other Nodes are closed to it now."""
     asked, request = changed(placeholder, before, at), placeholder.request
     if request.job != before.job or request.problems:
-        cause = ConditionReason("Changed", "the Pod asks for something else than its job")
+        cause = ConditionReason(Reason.CHANGED, "the Pod asks for something else than its job")
         return asked.move(State.REPLACING, at.now, cause=cause)
     return asked.with_retry(not_before=0.0) if asked.state is State.QUEUED else asked
 
@@ -121,7 +122,7 @@ def with_version(placeholder: Placeholder, member: Member, pod: Pod) -> Placehol
     request = member.pod.request
     if placeholder.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
-    said = "" if pod.node is not None else pod.refusal or member.said
+    said = "" if pod.node is not None else pod.node_rejection or member.said
     placeholder = placeholder.with_member(pod, pod=pod, unlisted=False, said=said)
     if pod.request is request:
         return placeholder
@@ -158,9 +159,9 @@ def unbound(placeholder: Placeholder, pod: Pod, before: Pod, now: float) -> Plac
         return awaited(placeholder, pod)
     if not member.rejects(placeholder.job.id):
         return placeholder.with_member(pod, rejection_cleared=True)
-    if pod.unschedulable and not before.unschedulable and pod.offered is None:
+    if pod.unschedulable and not before.unschedulable and pod.feasible_nodes is None:
         return placeholder.with_retry(not_before=max(placeholder.retry.not_before, now + _OFFER_S))
-    if pod.offered != before.offered and not placeholder.rejections.waiting_for_departures:
+    if pod.feasible_nodes != before.feasible_nodes and not placeholder.rejections.waiting_for_departures:
         return placeholder.with_retry(not_before=0.0)
     return placeholder
 
@@ -215,7 +216,7 @@ def after_end(placeholder: Placeholder, uid: str, now: float, words: str = "Pod 
     if len(placeholder.members) == 1:
         placeholder = placeholder.with_members(unlisted=False)
         to = State.DONE if placeholder.state in WITHOUT_JOB else State.RELEASING
-        return placeholder.move(to, now, cause=ConditionReason("PodEnded", words))
+        return placeholder.move(to, now, cause=ConditionReason(Reason.POD_ENDED, words))
     left = tuple(each for each in placeholder.members if each is not member)
     return not_whole(placeholder._replace(members=left), now)
 
@@ -261,4 +262,4 @@ def is_back(placeholder: Placeholder, pod: Pod) -> bool:
 
 def refused(placeholder: Placeholder, refusal: Refusal, now: float) -> Placeholder:
     """Returns the record of a Pod that cannot run as it is."""
-    return placeholder.move(State.REFUSED, now, cause=refusal.cause("Refused"))
+    return placeholder.move(State.REFUSED, now, cause=refusal.cause(Reason.INVALID))

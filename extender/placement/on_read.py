@@ -13,7 +13,7 @@ from extender.placement.job_end import LOST, MISFIT, failed_before_start
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.lingering import still_held
 from extender.placement.on_job import allocated_lost, ended, to_ask_again, waiting_polled
-from extender.placement.ownership import Claim, Whose, claim_for, identity_of, whose
+from extender.placement.ownership import Claim, OwnedBy, claim_for, identity_of, owner_of
 from extender.placement.placeholder import Placeholder
 from extender.placement.slots import slot_on, with_slots
 from extender.placement.states import UNBOUND, State
@@ -21,6 +21,7 @@ from extender.placement.waiting import why_it_waits
 from extender.request.pod import Pod
 from extender.request.pod_end import is_replaced
 from slurm_client.model import Grant, Job
+from wellknown.names import Reason
 
 # It was read; None: Slurm does not know that id
 
@@ -94,12 +95,12 @@ def after_first_look(placeholder: Placeholder, *, made_so: bool) -> Placeholder:
 def recognised(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
     if job is None:
         return placeholder
-    match whose(job, _claim(placeholder, at)):
-        case Whose.OURS:
+    match owner_of(job, _claim(placeholder, at)):
+        case OwnedBy.OURS:
             known = placeholder.with_job(identity=identity_of(job), unsigned=False)
-        case Whose.UNSIGNED:
+        case OwnedBy.UNSIGNED:
             known = placeholder.with_job(unsigned=True)
-        case Whose.FOREIGN:
+        case OwnedBy.FOREIGN:
             return placeholder.unclaimed()
     return known.with_job(owned=True, name=job.name)
 
@@ -164,7 +165,7 @@ def _without_key(placeholder: Placeholder, job: Job, at: Context) -> Placeholder
         "does not have the AdminComment that it was asked for with: a job_submit plugin, or an"
         " administrator, overwrites it"
     )
-    return _forbidden(placeholder, job, "SlurmJobUnsigned", what, at)
+    return _forbidden(placeholder, job, Reason.SLURM_JOB_UNSIGNED, what, at)
 
 
 def _forbidden(placeholder: Placeholder, job: Job, reason: str, what: str, at: Context) -> Placeholder:
@@ -191,7 +192,7 @@ def _disowned(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     )
     refusal = Refusal(words)
     return _given_back(
-        placeholder._replace(forbidden_because=refusal), job, refusal.cause("WrongOwner"), at
+        placeholder._replace(forbidden_because=refusal), job, refusal.cause(Reason.WRONG_OWNER), at
     )
 
 
@@ -230,13 +231,13 @@ def _unverified(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     if unnamed is not None:
         # A Node has lost its label, or is not there: nobody has ended the job.
         told = f"Slurm job {job.id} runs on {unnamed}, which no Node names"
-        cause = ConditionReason("SlurmNodeUnnamed", told)
+        cause = ConditionReason(Reason.SLURM_NODE_UNNAMED, told)
         return placeholder._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)
     if all(any(at.view.names_it(pod.node, name) for name in nodes) for pod in pods):
         return placeholder._replace(cause=None).with_job(node_check=NodeCheck.VERIFIED)
     if job.state.running:
         cause = ConditionReason(
-            "SlurmNodeChanged", f"Slurm job {job.id} was started again on {', '.join(job.nodes)}"
+            Reason.SLURM_NODE_CHANGED, f"Slurm job {job.id} was started again on {', '.join(job.nodes)}"
         )
         return placeholder.move(State.EVICTING, at.now, cause=cause)
     unsure = not job.state.ended and not job.state.pending and not job.state.suspended
@@ -273,7 +274,7 @@ def granted(placeholder: Placeholder, job_id: int, grant: Grant, at: Context) ->
     unknown = [node for node, slot in zip(grant.nodes, slots, strict=True) if slot is None]
     if unknown or len(slots) < len(placeholder.members):
         chosen = ", ".join(unknown or grant.nodes)
-        cause = ConditionReason("NodeUnknown", f"Slurm chose {chosen}, for which no Node stands")
+        cause = ConditionReason(Reason.NODE_UNKNOWN, f"Slurm chose {chosen}, for which no Node stands")
         return placeholder.replaced(at.now, cause)
     members = with_slots(placeholder.members, [slot for slot in slots if slot is not None])
     verified = placeholder._replace(members=members).with_job(node_check=NodeCheck.VERIFIED)
@@ -284,7 +285,7 @@ def adopt(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
     """Returns a record in SUBMITTING after its job, which has its key, turned out to exist."""
     placeholder = placeholder.with_job(owned=True)
     if job.state.ended and is_replaced(job.comment):
-        cause = ConditionReason("Changed", f"Slurm job {job.id} was cancelled to be replaced")
+        cause = ConditionReason(Reason.CHANGED, f"Slurm job {job.id} was cancelled to be replaced")
         return placeholder.replaced(at.now, cause).with_job(over=True)
     if job.state.ended:
         return ended(placeholder, job.state, at)

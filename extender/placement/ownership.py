@@ -24,8 +24,8 @@ _CLOCKS_DIFFER_S = 300
 """Slurm's own authentication takes no message that is older: clocks differ by less."""
 
 
-class Whose(Enum):
-    """Whose a job is, seen from one workload."""
+class OwnedBy(Enum):
+    """The owner of a job, as one workload sees it."""
 
     OURS = auto()
     """It has the workload's key."""
@@ -98,22 +98,22 @@ def identity_of(job: Job) -> Identity:
     return Identity(job.id, job.sluid, job.submit_time)
 
 
-def whose(job: Job, claim: Claim) -> Whose:
-    """Returns whose a job is."""
+def owner_of(job: Job, claim: Claim) -> OwnedBy:
+    """Returns the owner of a job."""
     key = key_of(job)
     if key is not None:
         same = (key.cluster, key.uid) == (claim.cluster, claim.uid)
-        return Whose.OURS if same and claim.attempt in (None, key.attempt) else Whose.FOREIGN
+        return OwnedBy.OURS if same and claim.attempt in (None, key.attempt) else OwnedBy.FOREIGN
     if job.id not in claim.ids:
-        return Whose.FOREIGN
+        return OwnedBy.FOREIGN
     taken = claim.taken if claim.known is None else claim.known == identity_of(job)
     mine = taken or _is_named(job, claim) or _runs_at_its_pod(job, claim)
-    return Whose.UNSIGNED if mine else Whose.FOREIGN
+    return OwnedBy.UNSIGNED if mine else OwnedBy.FOREIGN
 
 
 def is_own(job: Job, claim: Claim) -> bool:
     """Tells whether a job is the workload's, with or without its key."""
-    return whose(job, claim) is not Whose.FOREIGN
+    return owner_of(job, claim) is not OwnedBy.FOREIGN
 
 
 def _is_named(job: Job, claim: Claim) -> bool:

@@ -28,9 +28,10 @@ from extender.request.pod import Pod
 from slurm_client.model import Grant, Job, JobState
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
+from wellknown.names import Reason
 
 _SPREAD = 1000
-_DOOMED = ConditionReason("SlurmJobEnded", "its job in Slurm had ended, and is forgotten by now")
+_DOOMED = ConditionReason(Reason.SLURM_JOB_ENDED, "its job in Slurm had ended, and is forgotten by now")
 
 
 def possible_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from extender.placement.member import Member
 from extender.placement.on_outcome import SLURM_REFUSES
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
-from wellknown.names import HELD_BACK
+from wellknown.names import Reason
 
 _WAITING = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
 _TOLD = _WAITING | {State.REFUSED}
@@ -36,7 +36,7 @@ def next_report(placeholder: Placeholder, now: float) -> ReportWaiting | None:
 def _next_report(placeholder: Placeholder, member: Member) -> ReportWaiting | None:
     cause = _what_holds_up(placeholder, member)
     if cause is not None and placeholder.throttled:
-        cause = ConditionReason(HELD_BACK, f"{cause.message}; {_MANY_AT_ONCE}")
+        cause = ConditionReason(Reason.EVICTION_THROTTLED, f"{cause.message}; {_MANY_AT_ONCE}")
     elif placeholder.state not in _TOLD and not (cause and cause.reason in _ALWAYS_TOLD):
         return None
     if cause is None or not _is_news(cause, member.shown):

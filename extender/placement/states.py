@@ -23,7 +23,7 @@ class State(StrEnum):
     """The job ended first, or has only its GraceTime left; the Pod is being deleted."""
     RELEASING = "Releasing"
     """The Pod ended first; the job is being cancelled."""
-    REFUSED = "Refused"
+    REFUSED = "Invalid"
     """What the Pod asks can never run; it keeps its gate until it is changed or deleted."""
     DONE = "Done"
     """A tombstone: a job that slurmctld forgot to have cancelled would be cancelled again."""

@@ -1,4 +1,4 @@
-"""Whose turn it is: a bounded number of placeholders waits in each partition, the rest waits gated.
+"""OwnedBy turn it is: a bounded number of placeholders waits in each partition, the rest waits gated.
 
 A short queue keeps Slurm's scheduler fast. But it is Slurm that decides whose job comes first: so every
 owner (`line.Owner`) has jobs in its queue, and the owner with the fewest is next. The window holds
@@ -30,13 +30,16 @@ from extender.placement.placeholder import Placeholder
 from extender.placement.places import Places, User
 from extender.placement.ranking import Ranking
 from extender.placement.states import State
+from wellknown.names import Reason
 
 _OWN = "Pods of its Slurm user (of its namespace, where it has no user), account, QOS and reservation"
 IN_LINE = ConditionReason(
-    "InLine", f"waits in line: as many {_OWN} wait in Slurm's queue as may at a time", normal=True
+    Reason.WAITING_FOR_SUBMIT_SLOT,
+    f"waits in line: as many {_OWN} wait in Slurm's queue as may at a time",
+    normal=True,
 )
 NO_PLACE = ConditionReason(
-    "InLine",
+    Reason.WAITING_FOR_SUBMIT_SLOT,
     f"waits in line: Slurm's queue fills up, and its MaxJobCount leaves no more places for {_OWN}",
     normal=True,
 )

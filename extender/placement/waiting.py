@@ -17,6 +17,7 @@ from extender.request.job_request import Request
 from extender.request.wording import cut
 from slurm_client.model import Job
 from wellknown.allocation import Allocation
+from wellknown.names import Reason
 
 _HELD, _TOO_LONG = "JobHeldUser", "PartitionTimeLimit"
 TOO_LARGE = frozenset({"PartitionConfig", "BadConstraints"})
@@ -48,7 +49,7 @@ def granted(allocation: Allocation, waited: float | None, ours: float) -> Condit
     if waited is not None:
         whole = in_words(max(waited, ours))
         words += f"; the Pod waited {whole}, {in_words(ours)} of it for slurm-extender"
-    return ConditionReason("Granted", words, normal=True)
+    return ConditionReason(Reason.GRANTED, words, normal=True)
 
 
 def in_words(seconds: float) -> str:
@@ -66,7 +67,7 @@ def in_words(seconds: float) -> str:
 
 
 def _sentence(job: Job, request: Request, at: Context) -> str:
-    """Whose doing it is where that is known, and what Slurm's word means where it is not."""
+    """OwnedBy doing it is where that is known, and what Slurm's word means where it is not."""
     if job.reason == _HELD and request.job.priority == 0:
         return 'its author holds it by the annotation priority: "0", until an admin of Slurm releases it'
     partition, limit = at.view.partitions.get(job.partition), job.time_limit_minutes

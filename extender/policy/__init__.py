@@ -1,4 +1,4 @@
-"""Policies as people write them: a YAML file, checked, and read again when it changes.
+"""The policy file: YAML, checked, and read again when it changes.
 
-What a policy means is decided in `extender.policy.rules`.
+`extender.policy.rules` decides what a policy means.
 """

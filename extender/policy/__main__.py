@@ -1,4 +1,4 @@
-"""`python -m extender.policy`: checks a policy, and says what it means for somebody."""
+"""`python -m extender.policy`: checks a policy file, and prints the rule for a ServiceAccount."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _preset(policy: Policy) -> str:
 def _tell(policy: Policy, namespace: str, service_account: str) -> None:
     rule = policy.rule_for(namespace, service_account)
     if rule is None:
-        _say(f"no rule: {'anything goes' if policy.open else 'refused'} (preset: {_preset(policy)})")
+        _say(f"no rule: {'anything goes' if policy.open else 'forbidden'} (preset: {_preset(policy)})")
         return
     _say(f"rule {rule.name!r}")
     for line in described(rule):

@@ -1,4 +1,4 @@
-"""The file's format, and every problem of a file with its line.
+"""The format of a policy file, and the problems of a file with their lines.
 
 The models here are the schema; `python -m extender.policy schema` prints it.
 """
@@ -30,7 +30,7 @@ from slurm_client.ownership import OWNERS, may_own
 
 _INTEGER = "tag:yaml.org,2002:int"
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
-"""Without YAML 1.1's own: 010 is 8 there, 1_0 is 10 and 1:30 is 90."""
+"""A loader of YAML without YAML 1.1's numbers: 010 is 8 there, 1_0 is 10 and 1:30 is 90."""
 _Place = tuple[int | str, ...]
 _SHOWN = 80
 _WORDS = {
@@ -44,7 +44,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong with a file: the line (from 1; 0 is the whole), the field, and why."""
+    """A problem of a file: the line (from 1; 0 is the whole), the field, and why."""
 
     line: int
     field: str
@@ -52,7 +52,8 @@ class Problem:
 
 
 class WrongPolicy(Exception):
-    """A policy that cannot be read; `lines` has every problem, as compilers tell theirs."""
+    """The error for a policy that cannot be read; `lines` has every problem, in the form of a
+    compiler's errors."""
 
     def __init__(self, path: Path, problems: list[Problem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda one: one.line))
@@ -84,7 +85,7 @@ _User = Annotated[int | str, PlainValidator(_user, json_schema_input_type=int | 
 _Allowed = Annotated[str, PlainValidator(_allowed, json_schema_input_type=int | Literal["*"])]
 _Pattern = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\s,]+$")]
 _NamePattern = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.*?-]+$")]
-"""Of namespaces and ServiceAccounts, whose names are in lower case."""
+"""Patterns of namespaces and ServiceAccounts, whose names are in lower case."""
 _Name = Annotated[str, StringConstraints(pattern=r"^[^\s*?]+$")]
 
 
@@ -96,7 +97,8 @@ class _Part(BaseModel):
 
 
 class Default(_Part):
-    """What a job gets where the Pod says nothing. Slurm decides what is not given here."""
+    """The values of a job's fields where the Pod says nothing. Slurm decides fields that have no value
+    here."""
 
     user: _User | None = Field(
         None, description="uid of the job's owner; `token`: the user of the extender's token"
@@ -112,7 +114,8 @@ class Default(_Part):
 
 
 class Allow(_Part):
-    """What a Pod may ask for besides the default: patterns like `gpu-*`, in which * is anything."""
+    """The values that a Pod may ask for besides the default: patterns like `gpu-*`, in which * is
+    anything."""
 
     users: list[_Allowed] = Field([], description="for user-id: uids, or *")
     groups: list[_Allowed] = Field([], description="for group-id: gids, or *")
@@ -145,7 +148,7 @@ class RuleModel(_Part):
 
 
 class PolicyModel(_Part):
-    """Who may ask Slurm for what."""
+    """The content of a policy file: which Pods may ask Slurm for what."""
 
     preset: Literal["restricted", "open"] = Field(
         "restricted", description="what Pods may ask for that no rule is for: nothing, or anything"
@@ -244,12 +247,13 @@ class _Document:
         self.problems.append(Problem(line, _path(place), why))
 
     def _line(self, place: _Place) -> int:
-        """Of what is missing: that of what it is missing in."""
+        """Returns the line of a field; for a missing field the line of the enclosing mapping."""
         known = (place[:length] for length in range(len(place), -1, -1))
         return next(self._lines[one] for one in known if one in self._lines)
 
     def _note(self, node: yaml.Node, place: _Place = ()) -> None:
-        """Takes note of the lines from this part on; what an alias repeats has its first place."""
+        """Notes the lines of this part and its children; a part that an alias repeats has its first
+        line."""
         self._lines.setdefault(place, node.start_mark.line + 1)
         if id(node) in self._seen:
             return
@@ -264,7 +268,8 @@ class _Document:
                 self._note_field(key, value, (*place, str(key.value)))
 
     def _note_field(self, key: yaml.Node, value: yaml.Node, place: _Place) -> None:
-        """YAML readers silently take the last of what is there twice; a policy must not depend on it."""
+        """Notes keys that occur twice as problems: YAML readers silently take the last, and a policy
+        must not depend on it."""
         line = key.start_mark.line + 1
         if place in self._lines:
             self._wrong(line, place, f"is there already, in line {self._lines[place]}")
@@ -274,7 +279,7 @@ class _Document:
 
 
 def _path(place: _Place) -> str:
-    """As Kubernetes writes it: rules[0].allow.users[1]."""
+    """Returns a path as Kubernetes writes it: rules[0].allow.users[1]."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
     return "".join(parts).removeprefix(".")
 

@@ -1,7 +1,7 @@
-"""The policy that counts now: a preset, or what a file says, read again whenever the file changes.
+"""The current policy: a preset, or the content of a file that is read again whenever it changes.
 
-A file that turns bad changes nothing: the last good policy counts, and the log, /readyz and a metric say
-so until the file is mended.
+A file that becomes wrong changes nothing: the last good policy stays in force, and the log, /readyz and
+a metric say so until the file is corrected.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ Preset = Literal["restricted", "open"]
 
 
 class PolicyKeeper:
-    """Keeps the policy. `changed` is set, and replaced by another, when it becomes another."""
+    """Keeps the current policy. `changed` is set, and replaced by another event, when the policy
+    changes."""
 
     def __init__(self, file: Path | None, preset: Preset = "restricted") -> None:
-        """The preset counts where there is no file. Raises WrongPolicy where there is a bad one."""
+        """The preset is in force where there is no file. Raises WrongPolicy where the file is wrong."""
         self.policy: Policy = OPEN if preset == "open" else RESTRICTED
         self.changed = asyncio.Event()
         self.trouble: str | None = None
-        """What is wrong with the file as it is now; None where its policy is the one that counts."""
+        """The problem with the current file; None where its policy is in force."""
         self._file = file
         self._seen: Stamp | None = None
         self._read: Stamp | None = None
@@ -43,7 +44,8 @@ class PolicyKeeper:
             self.policy = read(file)
 
     async def run(self, health: Health, tell: Callable[[bool], object]) -> None:
-        """Looks at the file for ever, if there is one; `tell` hears each time whether it is good."""
+        """Looks at the file for ever, if there is one; `tell` is called each time with whether it is
+        good."""
         self._announce()
         while self._file is not None:
             await asyncio.sleep(_LOOK_S)
@@ -53,8 +55,8 @@ class PolicyKeeper:
             tell(self.trouble is None)
 
     def look(self, file: Path) -> None:
-        """Reads the file where it has changed, once it has stayed the same between two looks: half of it
-        may be a policy too."""
+        """Reads a changed file once it has stayed the same between two looks: half of a file may be a
+        policy too."""
         now = _stamp_of(file)
         if now is not None and now != self._read and now == self._seen:
             self._read = now
@@ -88,6 +90,7 @@ class PolicyKeeper:
 
 
 def _stamp_of(file: Path) -> Stamp | None:
+    """Returns the stamp of the file behind links: a ConfigMap changes by a link to another folder."""
     try:
         return stamp(file)
     except OSError:

@@ -1,8 +1,8 @@
-"""Who may ask Slurm for what: the decision, by a Pod's namespace and ServiceAccount.
+"""The decision which Pod may ask Slurm for what, by its namespace and ServiceAccount.
 
-The rules are read in order and the first that matches counts, as in a firewall. A Pod that asks for what
-its rule does not allow is refused in words, and what it may not have is taken out of its job besides: no
-job that follows from a judged Pod ever has it. How the rules are written is `extender.policy`'s.
+The rules are read in order and the first that matches counts, as in a firewall. A Pod that asks for a
+value that its rule does not allow is invalid, with a message, and the value is taken out of its job as
+well: no job of a judged Pod ever has it. `extender.policy.file` reads the rules.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _SHOWN = 80
 _LISTED = ("account", "partition", "qos", "reservation")
 _JUDGED = ("user_id", "group_id", "priority", *_LISTED)
 _OTHERWISE = {"user_id": "nobody", "group_id": "the user's number"} | dict.fromkeys(_LISTED, "Slurm's")
-"""What a job gets where neither the Pod nor a rule says anything."""
+"""The value of a job's field where neither the Pod nor a rule gives one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What one field of a job may be: what it is where the Pod says nothing (None: what Slurm says), and
-    patterns of what the Pod may ask for."""
+    """The values that one field of a job may have: the default where the Pod says nothing (None:
+    Slurm's), and patterns of values that the Pod may ask for."""
 
     default: int | str | None = None
     allowed: tuple[str, ...] = ()
 
     def permits(self, asked: int | str) -> bool:
-        """Tells whether a Pod may ask for this; of a list ("a,b"), for each of it. What is in the
-        default, which may be a list too, it gets anyway."""
+        """Tells whether a Pod may ask for a value, or for each item of a list ("a,b"). Items of the
+        default, which may be a list too, are always allowed."""
         own = _parts(self.default)
         return all(part in own or self._permits(part) for part in _parts(asked))
 
@@ -54,13 +54,13 @@ def _parts(value: int | str | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the Pods of some namespaces and ServiceAccounts may ask for. All patterns are the shell's."""
+    """The rule for the Pods of some namespaces and ServiceAccounts. All patterns are the shell's."""
 
     name: str
     namespaces: tuple[str, ...]
     service_accounts: tuple[str, ...] = ("*",)
     token: bool = False
-    """Whether jobs are the token's own user's where the Pod names none."""
+    """Whether jobs belong to the token's own user where the Pod names none."""
     user: Choice = Choice()
     group: Choice = Choice()
     """A job has its user's number as its group where neither the Pod nor the default says otherwise;
@@ -71,37 +71,38 @@ class Rule:
     timeout_minutes: int | None = None
     """The time limit where the Pod names none; None: `max_timeout_minutes`, else the partition's."""
     max_timeout_minutes: int | None = None
-    """The longest that a Pod may ask for besides; None: any."""
+    """The longest time limit that a Pod may ask for; None: any."""
 
     def matches(self, namespace: str, service_account: str) -> bool:
-        """Tells whether the rule is for such Pods."""
+        """Tells whether the rule applies to such Pods."""
         here = any(fnmatchcase(namespace, one) for one in self.namespaces)
         return here and any(fnmatchcase(service_account, one) for one in self.service_accounts)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All rules, and whether Pods that none of them is for may ask for anything (`open`) or nothing."""
+    """All rules, and whether Pods without a rule may ask for anything (`open`) or nothing."""
 
     rules: tuple[Rule, ...] = ()
     open: bool = False
     pod_users: frozenset[int | None] = frozenset()
-    """Users that only Pods have: no native job is theirs. None is the token's own."""
+    """Users that only Pods have: no native job belongs to them. None is the token's own user."""
 
     def rule_for(self, namespace: str, service_account: str) -> Rule | None:
-        """Returns the rule that counts for such Pods, None where there is none."""
+        """Returns the rule that applies to such Pods, None where there is none."""
         return next((r for r in self.rules if r.matches(namespace, service_account)), None)
 
 
 OPEN = Policy(open=True)
-"""Any annotation; jobs are the token's own user's unless the Pod says otherwise."""
+"""The open preset: any annotation is allowed, and jobs belong to the token's own user unless the Pod
+names another."""
 RESTRICTED = Policy()
-"""Nothing without a rule."""
+"""The restricted preset: nothing is allowed without a rule."""
 
 
 def judged(pod: Pod, policy: Policy, translation: TranslationConfig) -> Pod:
-    """Returns the Pod with its job as the policy has it: defaults filled in, what is not allowed taken
-    out, and every such thing among the problems of its request."""
+    """Returns the Pod with its job after the policy: defaults are filled in, values that are not
+    allowed are taken out, and each of them is a problem of the request."""
     request = _apart(_permitted(pod, policy, translation), policy, translation)
     return pod if request is pod.request else pod._replace(request=request)
 
@@ -123,7 +124,7 @@ def _permitted(pod: Pod, policy: Policy, translation: TranslationConfig) -> Requ
 
 
 def _apart(request: Request, policy: Policy, translation: TranslationConfig) -> Request:
-    """Keeps a Pod's GPUs and those of native jobs apart, as far as the settings want it."""
+    """Keeps the GPUs of a Pod and of native jobs apart, as the settings say."""
     job = request.job
     found = shared_gpus(job, translation.shared_gpus, policy.pod_users, translation.annotation_prefix)
     if found is None:
@@ -144,7 +145,7 @@ def _no_rule(pod: Pod) -> str:
 
 
 class _Verdict:
-    """What one rule makes of one job."""
+    """The application of one rule to one job."""
 
     def __init__(self, rule: Rule, request: Request, prefix: str) -> None:
         job = request.job
@@ -174,19 +175,19 @@ class _Verdict:
     def _chosen(
         self, name: str, asked: int | str | None, choice: Choice, own: int | str | None = None
     ) -> int | str | None:
-        """`own` may be asked for besides."""
+        """Returns a field's value after the rule; `own` is allowed in addition."""
         if asked is None:
             return choice.default
         if asked == own or choice.permits(asked):
             return asked
-        self._refuse(name, asked, str(choice))
+        self._forbid(name, asked, str(choice))
         return choice.default
 
     def _priority(self, asked: int | None) -> int | None:
         most = self._rule.max_priority
         if asked is None or (most is not None and asked <= most):
             return asked
-        self._refuse("priority", asked, _priorities(self._rule))
+        self._forbid("priority", asked, _priorities(self._rule))
         return None
 
     def _time_limit(self, asked: int | None) -> int | None:
@@ -201,7 +202,7 @@ class _Verdict:
         )
         return most
 
-    def _refuse(self, name: str, asked: int | str, allowed: str) -> None:
+    def _forbid(self, name: str, asked: int | str, allowed: str) -> None:
         self.problems.append(
             f"{self._asker(name)}: {shown(str(asked), _SHOWN)} is not allowed by {self._label()}, which"
             f" allows {allowed}"
@@ -215,7 +216,7 @@ class _Verdict:
 
 
 def described(rule: Rule) -> Iterator[str]:
-    """Yields, for people, what a rule gives and allows, a line for each annotation."""
+    """Yields a line for each annotation with what a rule gives and allows."""
     choices = {"user_id": rule.user, "group_id": rule.group, **rule.fields}
     for name, otherwise in _OTHERWISE.items():
         choice = choices.get(name, Choice())

@@ -1,10 +1,10 @@
-"""/preempt: of the victims that kube-scheduler proposes, those whose eviction helps.
+"""/preempt: the victims whose eviction helps, among the victims that kube-scheduler proposes.
 
-None for a Pod of ours: for those only Slurm preempts. kube-scheduler asks no /filter before it
-proposes; it would evict one Pod after the other for one that Slurm has not let in. Any other Pod gets
-what was proposed on the Nodes that it may use then (`OccupancyView.open_without`), and no other
-victims: which ones are enough, and the least important, is kube-scheduler's to find.
-Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionArgs and ExtenderPreemptionResult.
+There are none for a managed Pod: only Slurm preempts for it. kube-scheduler calls no /filter before it
+proposes; it would evict one Pod after the other for a Pod that Slurm has not let in. Any other Pod gets
+the proposed victims on the Nodes that it may use then (`CapacityWatch.open_without`), and no other
+victims: kube-scheduler finds the fewest and least important ones. Wire format:
+k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionArgs and ExtenderPreemptionResult.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from extender.request.manifest import PodManifest
 from extender.request.translation import TranslationConfig
-from extender.unmanaged.capacity_watch import OccupancyView
+from extender.unmanaged.capacity_watch import CapacityWatch
 from service.http_server import Verb
 
 
@@ -36,16 +36,16 @@ def _uids(victims: dict[str, Any]) -> list[str]:
 
 class PreemptionArgs(BaseModel):
     """ExtenderPreemptionArgs; the victims are null unless the extender is nodeCacheCapable, without
-    which /filter refuses every Node."""
+    which /filter closes every Node."""
 
     model_config = ConfigDict(extra="ignore")
 
     Pod: PodManifest
     NodeNameToMetaVictims: Annotated[dict[str, Any], AfterValidator(_all_victims)] | None = None
-    """MetaVictims, by Node; the first that is wrong is told, and none is looked at after it."""
+    """MetaVictims, by Node; validation ends at the first wrong item."""
 
 
-def verb(translation: TranslationConfig, occupancy: OccupancyView) -> Verb:
+def verb(translation: TranslationConfig, occupancy: CapacityWatch) -> Verb:
     """Returns the verb."""
 
     async def preempt(body: bytes) -> dict[str, Any]:

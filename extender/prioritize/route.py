@@ -13,7 +13,7 @@ from service.http_server import Items, Verb
 
 
 class PrioritizeArgs(BaseModel):
-    """ExtenderArgs, of which only the names are read."""
+    """ExtenderArgs; only the Nodes' names are read."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -1,7 +1,8 @@
-"""The annotations a Pod author writes, read into a job: one table, a reader for each kind of value.
+"""The annotations that a Pod's author writes, and how they are read into a job: one table, with a
+reader for each kind of value.
 
-Their meaning is sbatch(1)'s. The prefix is configurable; who may ask for what is a policy's matter. The
-same table is the page that people read: docs/annotations.md (`extender.pages.annotations`).
+Their meaning is sbatch(1)'s. The prefix is configurable; a policy decides which Pod may ask for what.
+The page for authors is made from the same table: docs/annotations.md (`extender.pages.annotations`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from wellknown.job_key import whole_number
 from wellknown.names import DEFAULT_PREFIX
 
 DEFAULT_PAGE = "docs/annotations.md"
-"""Where the page is; every message to a Pod author points into it."""
+"""The address of the page; every message to a Pod's author points into it."""
 
 # "true" and "false" are the older boolean form of none and ok.
 _SHARED = {
@@ -38,18 +39,18 @@ _SHARED = {
 LARGEST = 0xFFFF_FFFD
 """Slurm's numbers have 32 bits, and the two largest mean "infinite" and "not set"."""
 LONGEST_MINUTES = 365 * 24 * 60
-"""Of a time limit: for slurmctld's planning no job without one lasts longer either. It can count to 136
+"""The longest time limit: slurmctld plans no job without a limit for longer either. It can count to 136
 years, but while a job of 78 years waits, its backfill scheduler (24.11) plans for ever, and slurmctld
-answers nobody."""
+answers no calls."""
 _MOST_SECONDS = 60 * LONGEST_MINUTES
 _SHOWN = 60
-_MOST_UNKNOWN = 15  # of the names that nobody knows: a Pod may bring any number
+_MOST_UNKNOWN = 15  # of the unknown names: a Pod may have any number
 _ALIKE = 0.8  # difflib's ratio: one letter of five may be another
-_COUNTED = 10_000  # of the names in a list: how many more there are is nobody's question
+_COUNTED = 10_000  # of the names in a list
 _LONGEST = 1 << 18  # all annotations of an object together, as kube-apiserver has it
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Characters that end a line, move a terminal's cursor, or turn what follows around: whoever looks at a
-job would see lines that Slurm did not write. Slurm itself ends a text at a NUL."""
+"""Characters that end a line, move a terminal's cursor, or turn what follows around: a reader of a job
+would see lines that Slurm did not write. Slurm itself ends a text at a NUL."""
 _NODE_NAMES = re.compile(r"[\w.\[\],\s-]*+", re.ASCII)
 
 
@@ -61,7 +62,7 @@ def _text(value: str, most: int = MOST_BYTES) -> str:
 
 
 def _list(value: str) -> str:
-    """Several, as Slurm takes them: with nothing but a comma between them."""
+    """Several names, as Slurm takes them: with nothing but a comma between them."""
     names = dict.fromkeys(name.strip() for name in _text(value).split(","))
     return _text(",".join(filter(None, names)))
 
@@ -154,12 +155,12 @@ class Annotation:
     """The job's field (`JobSpec`)."""
     kind: ValueType
     sbatch: str
-    """What it means: sbatch(1)'s option."""
+    """The option of sbatch(1) that has this meaning."""
     example: str
     note: str = ""
     """What else an author should know, in Markdown."""
     warning: str = ""
-    """What every author who uses it is told."""
+    """A warning for every author that uses it."""
 
 
 ANNOTATIONS: tuple[Annotation, ...] = (
@@ -187,7 +188,7 @@ ANNOTATIONS: tuple[Annotation, ...] = (
         _A_TEXT,
         "--constraint",
         "a100&nvme",
-        "A Pod has one node: a count (`nvme*2`) is refused.",
+        "A Pod has one node: a count (`nvme*2`) is invalid.",
     ),
     Annotation(
         "current-working-dir",
@@ -271,7 +272,8 @@ _BY_NAME: Mapping[str, Annotation] = {row.name: row for row in ANNOTATIONS}
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnnotations:
-    """What annotations ask for. Problems and warnings are in words, each with where to read more."""
+    """The request that annotations make. Problems and warnings are sentences, each with a link to the
+    page."""
 
     fields: Mapping[str, Any]
     """Values for `JobSpec`, by field."""
@@ -282,7 +284,7 @@ class ParsedAnnotations:
 def read_annotations(
     annotations: Mapping[str, str], prefix: str = DEFAULT_PREFIX, page: str = DEFAULT_PAGE
 ) -> ParsedAnnotations:
-    """Returns what the annotations under the prefix ask for. Never raises."""
+    """Returns the request that the annotations under the prefix make. Never raises."""
     fields: dict[str, Any] = {}
     problems: list[str] = []
     warnings: list[str] = []
@@ -309,8 +311,8 @@ def read_annotations(
 
 
 def _unknown(annotations: Iterable[str], prefix: str) -> Iterator[tuple[str, str]]:
-    """Gives the names that no row has, each with the one that it was meant to be, if it is a near miss:
-    the default prefix is another product's, which may have more of them."""
+    """Yields the names that no row has, each with the similar name of a row, if there is one: the
+    default prefix is another product's, which may have more annotations."""
     for key in annotations:
         name = key.removeprefix(prefix)
         if name != key and name not in _BY_NAME:
@@ -320,8 +322,8 @@ def _unknown(annotations: Iterable[str], prefix: str) -> Iterator[tuple[str, str
 
 
 def shown(value: str, most: int = _SHOWN) -> str:
-    """Returns a value as it is shown in a sentence, in quotes. What is unprintable is written out, and
-    what is beyond Latin-1: a sentence with one such character takes four times its room."""
+    """Returns a value as it is shown in a sentence, in quotes. Unprintable characters are escaped, and
+    characters beyond Latin-1: a sentence with one such character takes four times its memory."""
     text = repr(value[:most]).encode("latin-1", "backslashreplace").decode("latin-1")
     return text if len(text) <= most + 2 else text[:most] + "..."
 

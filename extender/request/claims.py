@@ -1,13 +1,14 @@
-"""What a Pod's claims say of where it can be bound, if anywhere, so that no job is asked for in vain.
+"""The claims of a Pod, and the Nodes where they let it be bound, so that no job is requested in vain.
 
-The rules are those by which kube-scheduler refuses every Node before it asks an extender: PreFilter of
+The rules are those by which kube-scheduler rejects every Node before it calls an extender: PreFilter of
 its plugins VolumeBinding, VolumeZone and DynamicResources. Where a claim is bound to a volume with a
 node affinity, or allocated to devices of certain Nodes, the other Nodes are closed to the Pod.
 
-Not looked at: ServiceAccounts and image pull secrets. kube-scheduler binds a Pod without them, and the
-kubelet then waits for them; kube-apiserver admits no Pod whose ServiceAccount does not exist, and where
-that admission is switched off there are none. Nor what ReadWriteOncePod, allowedTopologies and the
-labels of volumes close: kube-scheduler refuses those Nodes, and others are asked for (`kept_back`).
+ServiceAccounts and image pull secrets are not considered. kube-scheduler binds a Pod without them, and
+the kubelet then waits for them; kube-apiserver admits no Pod whose ServiceAccount does not exist, and
+where that admission is switched off there are none. Neither are ReadWriteOncePod, allowedTopologies and
+the labels of volumes: kube-scheduler rejects the Nodes that these close, and the next attempt asks for
+other Nodes (`kept_back`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SELECTED_NODE = "volume.kubernetes.io/selected-node"  # which kube-scheduler's 
 
 
 class Key(NamedTuple):
-    """Which claim: its kind, namespace and name."""
+    """The key of a claim: its kind, namespace and name."""
 
     kind: str
     namespace: str
@@ -41,13 +42,13 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A claim that a Pod refers to. It has no name as long as nobody has created it."""
+    """A claim that a Pod refers to. It has no name until it is created."""
 
     key: Key
     entry: str
-    """The volume, or the entry of spec.resourceClaims, that it is for."""
+    """The volume, or the entry of spec.resourceClaims, that needs the claim."""
     own: bool = False
-    """It is made for this Pod, and must be."""
+    """Whether the claim must have been made for this Pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class ResourceClaim:
     deleting: bool
     owner: str
     nodes: tuple[Manifest, ...] | None
-    """Node selector terms: where what was allocated to it is; None: anywhere, or not known yet."""
+    """Node selector terms for the place of the allocated devices; None: anywhere, or not known yet."""
 
     @classmethod
     def parse(cls, manifest: Manifest) -> ResourceClaim:
@@ -126,10 +127,10 @@ class Verdict(NamedTuple):
     obstacle: str | None = None
     """Why it can be bound nowhere, in words for its author."""
     nodes: tuple[tuple[Manifest, ...], ...] = ()
-    """For each claim that is somewhere: node selector terms, any of which may match."""
+    """For each claim that has a place: node selector terms, any of which may match."""
     provisioned_on: str | None = None
-    """The Node where a volume is being made for one: until it is there, kube-scheduler binds the Pod
-    nowhere, and only there afterwards."""
+    """The Node where a volume is being made for a claim: until the volume exists, kube-scheduler binds
+    the Pod nowhere, and afterwards only there."""
 
 
 NOTHING = Verdict()
@@ -137,7 +138,8 @@ NOTHING = Verdict()
 
 @dataclass
 class Claims:
-    """All claims, and what they refer to. None: it cannot be read, and nothing is concluded from it."""
+    """All claims, and the objects that they refer to. None: a kind cannot be read, and nothing is
+    concluded from it."""
 
     volume_claims: dict[Key, VolumeClaim] | None = None
     volumes: dict[str, Volume] | None = None
@@ -146,7 +148,7 @@ class Claims:
     resource_claims: dict[Key, ResourceClaim] | None = None
 
     def verdict(self, uid: str, needs: tuple[Need, ...]) -> Verdict:
-        """Returns what its claims mean for the Pod of this uid."""
+        """Returns what the claims mean for the Pod of this uid."""
         nodes, provisioned_on = list[tuple[Manifest, ...]](), None
         for need in needs:
             of_volumes = need.key.kind == VOLUME_CLAIM
@@ -177,7 +179,8 @@ class Claims:
         return Verdict(None, () if volume.nodes is None else (volume.nodes,))
 
     def _of_unbound(self, need: Need, claim: VolumeClaim) -> str | None:
-        """A claim that names a volume itself does not wait for a Pod, whatever its class says."""
+        """Returns the problem of an unbound claim, None where it is bound once the Pod has a Node. A
+        claim that names a volume does not wait for a Pod, with any class."""
         if self.waits is None or (not claim.volume and self.waits.get(claim.storage_class)):
             return None
         why = f'its StorageClass "{claim.storage_class}" does not wait for a Pod'
@@ -221,7 +224,8 @@ def _volume_needs(metadata: Manifest, spec: Manifest) -> Iterator[Need]:
 
 
 def _resource_needs(manifest: Manifest) -> Iterator[Need]:
-    """What is made of a template is named in the Pod's status; null there: none is needed."""
+    """Yields the ResourceClaims that a Pod needs. The Pod's status names the claim made from a
+    template; null there: none is needed."""
     metadata, entries = manifest["metadata"], manifest["spec"].get("resourceClaims") or ()
     told = (manifest.get("status") or {}).get("resourceClaimStatuses") or ()
     made = {each["name"]: each.get("resourceClaimName") for each in told}

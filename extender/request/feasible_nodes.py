@@ -1,4 +1,4 @@
-"""The Nodes that kube-scheduler offers for a Pod whose allocated Node it refuses."""
+"""The Nodes that kube-scheduler offers for a Pod whose allocated Node it rejects."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from dataclasses import dataclass
 
 from slurm_client import hostlist
 from wellknown.job_key import whole_number
-from wellknown.names import OFFERED
+from wellknown.names import FEASIBLE_NODES
 
-_MOST_OFFERED = 1000
+_MOST_NAMED = 1000
 _LONGEST_OFFER = 3072
 
 
 @dataclass(frozen=True, slots=True)
 class FeasibleNodes:
-    """kube-scheduler refused the Node of a job, and offered others (none: more than can be told)."""
+    """The Nodes that kube-scheduler offers instead of a job's Node (none: more than can be told)."""
 
     job_id: int
-    """0: it found these Nodes for a Pod that has no allocation."""
+    """0: kube-scheduler found these Nodes for a Pod that has no allocation."""
     nodes: tuple[str, ...] = ()
-    """One hostlist expression, whatever names it is made of: they are kept while the Pod waits."""
+    """One hostlist expression for any names, since they are kept while the Pod waits."""
 
     def __post_init__(self) -> None:
-        """Of so many names, or so long ones, there are none."""
-        text = hostlist.compress(self.nodes) if len(self.nodes) <= _MOST_OFFERED else ""
+        """Too many names, or too long ones, are left out."""
+        text = hostlist.compress(self.nodes) if len(self.nodes) <= _MOST_NAMED else ""
         object.__setattr__(self, "nodes", (text,) if 0 < len(text) <= _LONGEST_OFFER else ())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns the Nodes; none where they are malformed: anybody may have written them."""
+        """Returns the Nodes; none where they are malformed: everybody that may edit the Pod may have
+        written them."""
         try:
-            return hostlist.expand(",".join(self.nodes), _MOST_OFFERED)
+            return hostlist.expand(",".join(self.nodes), _MOST_NAMED)
         except ValueError:
             return ()
 
@@ -41,12 +42,12 @@ class FeasibleNodes:
         return self.nodes if self.names else ()
 
     def annotations(self) -> dict[str, str]:
-        """Returns the offer as it stands on the Pod."""
-        return {OFFERED: " ".join((str(self.job_id), *self.nodes))}
+        """Returns the annotation that says this on the Pod."""
+        return {FEASIBLE_NODES: " ".join((str(self.job_id), *self.nodes))}
 
     @classmethod
     def parse(cls, annotations: Mapping[str, str]) -> FeasibleNodes | None:
-        """Returns the offer that a Pod carries, None where there is none or it is malformed."""
-        job_id, *nodes = annotations.get(OFFERED, "").split() or ("",)
+        """Returns what a Pod's annotation says, None where there is none or it is malformed."""
+        job_id, *nodes = annotations.get(FEASIBLE_NODES, "").split() or ("",)
         number = whole_number(job_id)
         return None if number is None else cls(number, tuple(nodes))

@@ -1,7 +1,7 @@
-"""How long a Pod may take to end, beside how long Slurm waits for it.
+"""The grace period of a Pod, compared with how long Slurm waits for its job to end.
 
 The processes of a job that Slurm ends have KillWait seconds from SIGTERM to SIGKILL (slurm.conf(5)). A
-Pod is held to the same, less 5 seconds for its kubelet: one that could stay longer might share its node
+Pod gets the same, less 5 seconds for its kubelet: a Pod that could stay longer might share its node
 with the next job. The grace cannot be changed on a Pod that exists.
 """
 
@@ -13,9 +13,10 @@ from typing import Literal
 from kubernetes_client.protocol import Manifest
 
 KUBERNETES_DEFAULT_S = 30
-"""kube-apiserver writes it into every Pod that names no grace, before anybody is asked."""
+"""The grace that kube-apiserver writes into every Pod that names none, before it calls webhooks."""
 KUBELET_S = 5
-"""What a kubelet needs besides, to end what its grace did not end and to say so."""
+"""Seconds that a kubelet needs in addition, to kill containers that outlast the grace and to report
+it."""
 
 DefaultGrace = Literal["lower", "refuse"]
 
@@ -27,7 +28,7 @@ class GraceRule:
     kill_wait_s: int = 30
     """Slurm's KillWait; 30 is Slurm's own default."""
     default: DefaultGrace = "lower"
-    """What becomes of Kubernetes' default of 30, which mostly nobody typed."""
+    """What is done about Kubernetes' default of 30, which the author mostly did not write."""
 
     @property
     def longest(self) -> int:
@@ -36,8 +37,8 @@ class GraceRule:
 
     @property
     def leaves_within(self) -> float:
-        """Returns for how long at most a Pod that is leaving, or containers that outlive one, are waited
-        for, in seconds: what stays longer was not deleted by this rule."""
+        """Returns the longest time to wait for a leaving Pod, or for containers that outlive their Pod,
+        in seconds: a Pod that stays longer was not deleted by this rule."""
         return float(self.kill_wait_s + KUBELET_S)
 
     def of_eviction(self, own: int) -> int:
@@ -60,7 +61,7 @@ class GraceRule:
         return f"terminationGracePeriodSeconds: {grace} is not {bound}"
 
     def warning(self, spec: Manifest) -> str | None:
-        """Returns what the author of a Pod is told whose grace is lowered."""
+        """Returns the warning for the author of a Pod whose grace is lowered."""
         lowered = self.lowered(spec)
         if lowered is None:
             return None

@@ -29,23 +29,24 @@ _TEXTS = (
     *("account", "comment", "constraints", "current_working_directory"),
     *("partition", "prefer", "qos", "reservation"),
 )
-"""What may be long of a job, beside its lists of nodes."""
+"""The fields of a job that may be long, beside its lists of nodes."""
 _MOST_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a Pod asks for. Where `problems` is not empty it cannot be placed, and they say why."""
+    """The job that a Pod asks for. Where `problems` is not empty the Pod is invalid: it cannot be
+    placed, and they say why."""
 
     job: JobSpec
     constraints: NodeConstraints
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    """What its author should know, and is placed all the same."""
+    """Warnings for the author of a Pod that is placed all the same."""
     by_class: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Those fields of the job that the Pod's PriorityClass asks for, with its name."""
+    """The fields of the job that the Pod's PriorityClass asks for, with the class's name."""
     by_policy: frozenset[str] = field(default=frozenset(), compare=False)
-    """Those that the policy gives it, since nobody asks for them."""
+    """The fields that the policy sets, since the Pod does not."""
 
     def asker(self, of: str, prefix: str) -> str:
         """Returns, in words, what asks for a field of the job: a PriorityClass, the policy, or an
@@ -102,7 +103,8 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
 
 
 def _small(request: Request, translation: TranslationConfig) -> Request:
-    """Returns a request that is small enough to be kept: any other is refused, and its texts go."""
+    """Returns a request that is small enough to be kept: a larger one becomes invalid, and loses its
+    texts."""
     job, told = request.job, (*request.problems, *request.warnings)
     asked = [text for name in _TEXTS if (text := getattr(job, name))]
     texts = (*asked, *job.excluded_nodes, *job.required_nodes, request.constraints.packed)
@@ -116,7 +118,8 @@ def _small(request: Request, translation: TranslationConfig) -> Request:
 
 
 def _gang(spec: Manifest) -> str | None:
-    """kube-scheduler places the Pods of a PodGroup together or not at all."""
+    """Returns the problem of a member of a PodGroup, whose Pods kube-scheduler places together or not
+    at all."""
     if not spec.get("schedulingGroup"):
         return None
     return (
@@ -126,8 +129,8 @@ def _gang(spec: Manifest) -> str | None:
 
 
 def _claimed(spec: Manifest, job: JobSpec, translation: TranslationConfig) -> str | None:
-    """Slurm does not know of devices that are allocated to ResourceClaims, and would give them to others
-    too, but for those of a node that the job has for itself."""
+    """Returns the problem of ResourceClaims. Slurm does not know of devices that are allocated to them,
+    and would give them to other jobs too, unless the job has its node for itself."""
     if not spec.get("resourceClaims") or job.shared is Sharing.NONE:
         return None
     counted = ", ".join(sorted(translation.gres)[:_MOST_NAMED]) or "there is none"
@@ -139,7 +142,7 @@ def _claimed(spec: Manifest, job: JobSpec, translation: TranslationConfig) -> st
 
 
 def _amounts(spec: Manifest) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
-    """What a Pod requests, and what is wrong with it."""
+    """The resources that a Pod requests, and the problems with them."""
     try:
         amounts = effective_requests(spec)
     except ValueError:
@@ -148,8 +151,8 @@ def _amounts(spec: Manifest) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
 
 
 def _deadline(spec: Manifest) -> dict[str, int]:
-    """A Pod that Kubernetes ends after a while needs its nodes no longer than that. Beyond what Slurm
-    plans for its job has no limit: a shorter one would end the Pod too early."""
+    """Returns the time limit for a Pod that Kubernetes ends after a while, since it needs its nodes no
+    longer. Beyond what Slurm plans for there is no limit: a shorter one would end the Pod too early."""
     limit = minutes(spec.get("activeDeadlineSeconds") or 0)
     return {"time_limit_minutes": limit} if 0 < limit <= LONGEST_MINUTES else {}
 
@@ -161,7 +164,8 @@ def _too_many(cpu: Decimal, unit: Decimal) -> tuple[str, ...]:
 
 
 def rounding(cpu: Decimal, unit: Decimal) -> str | None:
-    """Returns what to tell of a request that Slurm can only count as more: nobody else gets the rest."""
+    """Returns a warning about a request that Slurm can only count as more: no other job gets the
+    rest."""
     taken = whole(cpu, unit) * unit
     if taken <= cpu:
         return None
@@ -170,7 +174,7 @@ def rounding(cpu: Decimal, unit: Decimal) -> str | None:
 
 
 def _unreserved(spec: Manifest, amounts: Mapping[str, Decimal]) -> str | None:
-    """Returns what to tell of memory that a Pod may use though nobody keeps it for the Pod."""
+    """Returns a warning about memory that a Pod may use though it is not reserved for the Pod."""
     if not amounts:
         return None
     requested, most = (
@@ -187,7 +191,8 @@ def _unreserved(spec: Manifest, amounts: Mapping[str, Decimal]) -> str | None:
 def gres_of(
     amounts: Mapping[str, Decimal], translation: TranslationConfig
 ) -> tuple[tuple[str, int], ...]:
-    """Returns the GRES that requests ask for, by name; what the translation does not name is none."""
+    """Returns the GRES that requests ask for, by name; resources that the translation does not name are
+    no GRES."""
     asked: Counter[str] = Counter()
     for name, amount in amounts.items():
         if name in translation.gres:
@@ -196,7 +201,8 @@ def gres_of(
 
 
 def _mixed(gres: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
-    """Slurm takes no job that asks for a GRES both with and without a type (26.05 and 24.11)."""
+    """Returns the problem of a GRES both with and without a type: Slurm takes no such job (26.05 and
+    24.11)."""
     names = {name for name, _ in gres}
     both = names & {name.partition(":")[0] for name in names if ":" in name}
     return tuple(
@@ -206,7 +212,8 @@ def _mixed(gres: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
 
 
 def _missing(amounts: Mapping[str, Decimal]) -> tuple[str, ...]:
-    """Slurm places by CPUs and memory: a Pod that asks for none would be placed on top of others."""
+    """Returns the problems of a Pod that asks for no CPUs or memory: Slurm places by these, and would
+    place it on top of others."""
     return tuple(
         f"the Pod requests no {name}: set resources.requests.{name} on its containers"
         for name in MANDATORY

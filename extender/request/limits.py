@@ -1,9 +1,9 @@
-"""How much a Pod may ask: the most of everything that costs the extender time or memory.
+"""The limits on a Pod: the most of everything that costs the extender time or memory.
 
-One Pod must not stop the others. What it demands of Nodes is evaluated in the event loop, against all
-Nodes, and a snapshot of each Pod is kept. The limits are far beyond what anybody writes; a Pod beyond
-one is refused in words that name what it has too much of, how much, and the limit: at admission, and
-where it is parsed, since it may be older than the webhook. docs/annotations.md has the table.
+One Pod must not stop the others. Its constraints on Nodes are evaluated in the event loop, against all
+Nodes, and a snapshot of each Pod is kept. The limits are far beyond what authors write. A Pod beyond a
+limit is invalid, and the message names what it has too much of, how much, and the limit: at admission,
+and where the Pod is parsed, since it may be older than the webhook. docs/annotations.md has the table.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ MOST_BRACKETS = 2_000
 MOST_TERMS = 100
 """Terms of the required node affinity."""
 MOST_EXPRESSIONS = 500
-"""Labels of the node selector, and expressions of all of those terms."""
+"""Labels of the node selector, and expressions of all of its affinity's terms."""
 MOST_TOLERATIONS = 200
 MOST_DEMAND_BYTES = 64 * 1024
 """Of the node selector, the required node affinity and the tolerations, as JSON."""
 MOST_CONTAINERS = 500
-"""With the init containers."""
+"""Containers, init containers included."""
 MOST_AMOUNTS = 2_000
 """Requests and limits, of all containers and of the Pod itself."""
 MOST_CLAIMS = 64
-"""PersistentVolumeClaims, those of generic ephemeral volumes too, and ResourceClaims."""
+"""PersistentVolumeClaims, also of generic ephemeral volumes, and ResourceClaims."""
 MOST_KEPT_BYTES = 9 * 1024
 """Of memory, for what a Pod asks Slurm and demands of Nodes; the latter compressed."""
 
@@ -43,7 +43,8 @@ _DEMANDS = "nodeSelector, required node affinity and tolerations"
 
 
 class BeyondLimitError(ValueError):
-    """A value has more of something than is taken: "10000 node names, and at most 1000 are taken"."""
+    """An error: a value has more of something than is allowed: "10000 node names, and at most 1000 are
+    taken"."""
 
 
 def beyond(things: str, many: int | str, most: int) -> str:
@@ -63,7 +64,7 @@ def demands(spec: Manifest) -> bytes:
     wanted = spec.get("nodeSelector") or {}, required_terms(spec), spec.get("tolerations") or ()
     try:
         return orjson.dumps(wanted)
-    except TypeError:  # a number that Kubernetes has not: it will refuse the Pod
+    except TypeError:  # a number that Kubernetes does not have: it will reject the Pod
         return b"[{},[],[]]"
 
 
@@ -118,7 +119,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def too_much_kept(texts: Iterable[str | bytes]) -> str | None:
-    """Returns what is wrong with what would be kept of a Pod, None where it is little enough. A text
+    """Returns the problem with the size of a Pod's snapshot, None where it is small enough. A text
     takes up to four bytes a character."""
     weight = sum(map(getsizeof, texts))
     if weight <= MOST_KEPT_BYTES:

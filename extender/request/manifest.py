@@ -8,7 +8,7 @@ from pydantic import AfterValidator
 
 
 def _is_a_pod(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Only what everything here relies on: the API server validates the rest."""
+    """Checks only what all other code relies on: the API server validates the rest."""
     for part in ("metadata", "spec"):
         if not isinstance(manifest.get(part), dict):
             raise ValueError(f"a Pod has an object {part!r}")  # noqa: TRY004 -- pydantic's word

@@ -1,8 +1,9 @@
-"""Which Nodes Kubernetes itself would refuse to a Pod, so that Slurm is not asked to choose them.
+"""The Nodes that Kubernetes itself would reject for a Pod, so that Slurm is not asked to choose them.
 
-Node selector, required node affinity, taints, cordons: what can be told from a Pod and a Node alone.
-Where its volumes are is known from its claims (`claims`); what depends on other Pods (anti-affinity,
-spread, ports) is kube-scheduler's to refuse. All Nodes are asked at once, by the index of `node_index`.
+These are constraints between a Pod and a Node alone: node selector, required node affinity, taints,
+cordons. The place of its volumes is known from its claims (`claims`); constraints that depend on other
+Pods (anti-affinity, spread, ports) are left to kube-scheduler. The index of `node_index` evaluates all
+Nodes at once.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ class Node:
 
     name: str
     slurm_name: str
-    """Of the Slurm node that it names; whether it stands for it is `node_mapping`'s to say."""
+    """The name of the Slurm node that it names; `node_mapping` decides whether it stands for that
+    node."""
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     cpus: Decimal | None = None
-    """What it has, as Kubernetes counts: logical CPUs."""
+    """The CPUs that it has, as Kubernetes counts: logical CPUs."""
     allocatable: Mapping[str, str] = field(default_factory=dict)
     """What all Pods on it may request together, as quantities."""
 
@@ -66,13 +68,14 @@ class Node:
 
     @property
     def effective_taints(self) -> tuple[Taint, ...]:
-        """Returns its taints. A cordon is one that the node controller adds a moment later."""
+        """Returns its taints. A cordon is included: the node controller adds that taint a moment
+        later."""
         return (*self.taints, CORDON) if self.unschedulable else self.taints
 
 
 def gains(before: Node, after: Node) -> bool:
-    """Tells whether a Node may be open to Pods now to which it was not before: it has lost a taint, or
-    has other labels, or more of a resource."""
+    """Tells whether a Node may be open to more Pods than before: it has lost a taint, or has other
+    labels, or more of a resource."""
     untainted = not set(before.effective_taints) <= set(after.effective_taints)
     return untainted or before.labels != after.labels or _has_more(before.allocatable, after.allocatable)
 
@@ -85,19 +88,19 @@ def _has_more(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
 
 
 class Demands(NamedTuple):
-    """What a Pod demands of Nodes, as its manifest says it."""
+    """A Pod's constraints on Nodes, as its manifest states them."""
 
     selector: Mapping[str, str]
     terms: list[Manifest] | None
     """Node selector terms, any of which may match; None where there is no required affinity."""
     tolerations: list[Manifest]
     claimed: Sequence[Sequence[Manifest]] = ()
-    """For each of its claims that is somewhere, such terms: one of each must match."""
+    """For each of its claims that has a place, such terms: one of each must match."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConstraints:
-    """What a Pod demands of Nodes, in a form that is small to keep and soon compared."""
+    """A Pod's constraints on Nodes, in a form that is small and quickly compared."""
 
     signature: bytes
     """The same for equal constraints: Pods made from one template share it."""
@@ -110,7 +113,7 @@ class NodeConstraints:
         return cls._pack(limits.demands(spec))
 
     def with_claimed(self, terms: Sequence[Sequence[Manifest]]) -> NodeConstraints:
-        """Returns them for a Pod whose claims are somewhere."""
+        """Returns the constraints of a Pod whose claims have a place."""
         return self._pack(orjson.dumps(tuple(self.demands._replace(claimed=terms))))
 
     @classmethod
@@ -120,7 +123,7 @@ class NodeConstraints:
 
     @property
     def demands(self) -> Demands:
-        """Returns them to be looked into, which takes up to a millisecond."""
+        """Returns the constraints in readable form, which takes up to a millisecond."""
         text = self.packed if self.packed.startswith(b"[") else zlib.decompress(self.packed)
         return Demands(*orjson.loads(text))
 
@@ -130,13 +133,13 @@ ANYWHERE = NodeConstraints.parse({})
 
 
 class Tolerated:
-    """What tolerations let pass. Source: k8s.io/api/core/v1 Toleration.ToleratesTaint."""
+    """The taints that tolerations allow. Source: k8s.io/api/core/v1 Toleration.ToleratesTaint."""
 
     def __init__(self, tolerations: list[Manifest]) -> None:
         self._kinds = {kind for each in tolerations if (kind := _kind(each)) is not None}
 
     def passes(self, taint: Taint) -> bool:
-        """Tells whether a taint closes its Node to nobody, or not to this Pod."""
+        """Tells whether a taint leaves its Node open to this Pod."""
         return taint.effect == "PreferNoSchedule" or any(
             (key, value, effect) in self._kinds
             for key in (taint.key, None)

@@ -15,11 +15,11 @@ from extender.request.workload import Workload
 from kubernetes_client.protocol import Manifest
 from wellknown.allocation import Allocation
 from wellknown.job_key import whole_number
-from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, HELD_BACK, JOB_ID, WAITING
+from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, WAITING, Reason
 
-_MOST_GATES = 4  # of others, which are only told
+_MOST_GATES = 4  # of other gates, which are only shown
 _MOST_ATTEMPTS = 1_000_000
-_LONGEST_REFUSAL = 400
+_LONGEST_REJECTION = 400
 _INSUFFICIENT = re.compile(r"Insufficient (\S+)")
 _TOO_MANY_PODS = "Too many pods"
 
@@ -41,35 +41,36 @@ class Pod(NamedTuple):
     allocation: Allocation | None = None
     deleting: bool = False
     deletion_grace: int = 0
-    """With how long a grace it is being deleted, in seconds: whoever deletes it chooses."""
+    """The grace that it is being deleted with, in seconds; the deletion sets it."""
     grace: int = KUBERNETES_DEFAULT_S
-    """Its own, in seconds."""
+    """The Pod's own grace, in seconds."""
     eviction_grace: int = KUBERNETES_DEFAULT_S
-    """The grace that its eviction gives it (`GraceRule.of_eviction`)."""
+    """The grace that it is evicted with (`GraceRule.of_eviction`)."""
     finished: bool = False
     end: str = ""
-    """How it ended, or why it is being deleted."""
+    """Words for how the Pod ended, or why it is being deleted."""
     doomed: bool = False
-    """Our condition on it says that its job has ended, and that its deletion is held back."""
+    """Its condition says that its job has ended, and that the eviction limiter delays its deletion."""
     told_to_wait: bool = False
-    """Our condition on it says that it waits."""
-    offered: FeasibleNodes | None = None
-    """What kube-scheduler offered instead of an allocated Node."""
+    """Its condition says that it waits."""
+    feasible_nodes: FeasibleNodes | None = None
+    """The Nodes that kube-scheduler offered instead of an allocated Node."""
     looked_at: bool = False
     """kube-scheduler looked for a Node, and found none."""
-    refusal: str = ""
-    """In its words, where that was by its own rules: not because the allocation was not there yet."""
+    node_rejection: str = ""
+    """kube-scheduler's message that it found no Node by its own rules; empty where only the allocation
+    was missing."""
     lacks_room: bool = False
-    """Among its words is that Nodes lack what Slurm may make room for (`lacks_room`)."""
+    """The message says that Nodes lack what Slurm may make room for (`lacks_room`)."""
     obstacle: str | None = None
-    """What it refers to that is not ready, so that it can be bound nowhere; in words for its author."""
+    """A claim that is not ready, so that the Pod can be bound nowhere; in words for its author."""
     provisioned_on: str | None = None
     """The Node where a volume is being made for it."""
     service_account: str = "default"
     group: Workload | None = None
     """The workload that it is a member of; None: it is one by itself."""
     touch: int = 0
-    """Another number once somebody has annotated it; what the extender itself writes does not count."""
+    """A number that changes when its annotations are changed, but not by the extender itself."""
 
     @property
     def workload(self) -> Workload:
@@ -83,12 +84,12 @@ class Pod(NamedTuple):
 
     @property
     def gated(self) -> bool:
-        """Tells whether our own scheduling gate holds the Pod back."""
+        """Tells whether the extender's own scheduling gate is on the Pod."""
         return GATE in self.gates
 
     @property
     def leaving(self) -> bool:
-        """Tells whether it is being deleted, and as soon as an eviction would have it gone."""
+        """Tells whether it is being deleted, at least as quickly as by an eviction."""
         return self.deleting and self.deletion_grace <= self.eviction_grace
 
     @property
@@ -101,24 +102,24 @@ class Pod(NamedTuple):
 
     @property
     def unschedulable(self) -> bool:
-        """Tells whether kube-scheduler refuses every Node by its own rules."""
-        return bool(self.refusal)
+        """Tells whether kube-scheduler rejects every Node by its own rules."""
+        return bool(self.node_rejection)
 
     @property
     def other_gates(self) -> tuple[str, ...]:
-        """Returns the gates that others put on the Pod, which stay."""
+        """Returns the scheduling gates of other controllers on the Pod, which stay."""
         return tuple(gate for gate in self.gates if gate != GATE)
 
 
 def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Request | None = None) -> Pod:
-    """Returns the snapshot of a Pod's manifest. Never raises on what a user can write. `request` is what
-    it asks for, where that has been read already."""
+    """Returns the snapshot of a Pod's manifest. Never raises on what a user can write. `request` is its
+    request, where that has been read already."""
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
     annotations = metadata.get("annotations") or {}
     false, grace = _false(status), own_grace(spec)
     waiting, scheduled = false.get(CONDITION), false.get("PodScheduled") or {}
     looked_at = scheduled.get("reason") == "Unschedulable"
-    refusal = _refusal(scheduled) if looked_at else ""
+    node_rejection = _node_rejection(scheduled) if looked_at else ""
     return Pod(
         uid=metadata.get("uid") or "",
         namespace=metadata.get("namespace") or "default",
@@ -139,12 +140,12 @@ def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Reque
         eviction_grace=translation.grace.of_eviction(grace),
         finished=status.get("phase") in ("Succeeded", "Failed"),
         end=end_in_words(manifest),
-        doomed=waiting is not None and waiting.get("reason") == HELD_BACK,
+        doomed=waiting is not None and waiting.get("reason") == Reason.EVICTION_THROTTLED,
         told_to_wait=waiting is not None,
-        offered=FeasibleNodes.parse(annotations),
+        feasible_nodes=FeasibleNodes.parse(annotations),
         looked_at=looked_at,
-        refusal=refusal[:_LONGEST_REFUSAL],
-        lacks_room=lacks_room(refusal, translation),
+        node_rejection=node_rejection[:_LONGEST_REJECTION],
+        lacks_room=lacks_room(node_rejection, translation),
         touch=_touch(annotations),
     )
 
@@ -154,15 +155,16 @@ def _touch(annotations: Mapping[str, str]) -> int:
 
 
 def _gates(spec: Manifest) -> tuple[str, ...]:
-    """Ours, and the first of the others: as they are lifted more come into sight."""
+    """Returns the extender's gate and the first of the others: as these are lifted, more become
+    visible."""
     names = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     others = [name for name in names if name != GATE][:_MOST_GATES]
     return (GATE, *others) if GATE in names else tuple(others)
 
 
 def attempt_of(annotations: Mapping[str, str]) -> int:
-    """Returns which attempt at placing a Pod its annotations number. One that nobody reaches is forged:
-    what follows it must still fit into a job's key."""
+    """Returns the number of the attempt in a Pod's annotations. A number that no Pod reaches is forged:
+    the next ones must still fit into a job's key."""
     number = whole_number(annotations.get(ATTEMPT, "")) or 1
     return number if number < _MOST_ATTEMPTS else 1
 
@@ -173,19 +175,19 @@ def _false(status: Manifest) -> Mapping[str, Manifest]:
     return {each.get("type"): each for each in conditions if each.get("status") == "False"}
 
 
-def _refusal(unschedulable: Manifest) -> str:
+def _node_rejection(unschedulable: Manifest) -> str:
     words = (unschedulable.get("message") or "").strip() or "kube-scheduler finds no Node"
     return "" if WAITING in words else words
 
 
-def lacks_room(refusal: str, translation: TranslationConfig) -> bool:
+def lacks_room(node_rejection: str, translation: TranslationConfig) -> bool:
     """Tells whether kube-scheduler says, in NodeResourcesFit's words, that Nodes lack what a job of
     Slurm's may make room for by preempting others: CPUs, memory, GRES, or a place for one more Pod. No
     job makes room for a resource that Slurm does not count."""
-    if not refusal:  # as nearly always
+    if not node_rejection:  # as nearly always
         return False
-    lacking = {name.rstrip(".,") for name in _INSUFFICIENT.findall(refusal)}
-    return _TOO_MANY_PODS in refusal or not lacking.isdisjoint((*MANDATORY, *translation.gres))
+    lacking = {name.rstrip(".,") for name in _INSUFFICIENT.findall(node_rejection)}
+    return _TOO_MANY_PODS in node_rejection or not lacking.isdisjoint((*MANDATORY, *translation.gres))
 
 
 def is_retried(manifest: Manifest) -> bool:

@@ -1,7 +1,7 @@
-"""How a Pod ended, in words for whoever looks at its job: in squeue, or in sacct once it is over.
+"""Words for how a Pod ended, for readers of its job in squeue, or in sacct once the job is over.
 
-A placeholder that is ended from outside is CANCELLED in Slurm, whatever became of its Pod. The words are
-left in its comment, after those of the Pod's author (docs/endings.md).
+A placeholder that is ended from outside is CANCELLED in Slurm, for any end of its Pod. So the words are
+appended to the job's comment, after the words of the Pod's author (docs/endings.md).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def end_in_words(manifest: Manifest) -> str:
 
 
 def _disruptions(status: Manifest) -> Iterator[Manifest]:
-    """Whoever disrupts a Pod leaves this condition on it (KEP-3329)."""
+    """Yields the conditions that a disruption leaves on the Pod (KEP-3329)."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             yield condition
 
 
 def _exit_codes(status: Manifest) -> Iterator[str]:
-    """Of the containers that did not succeed."""
+    """Yields words for the containers that did not succeed."""
     for container in status.get("containerStatuses") or ():
         code = ((container.get("state") or {}).get("terminated") or {}).get("exitCode")
         if code:
@@ -50,7 +50,8 @@ def _exit_codes(status: Manifest) -> Iterator[str]:
 
 
 def _line(*parts: str | None) -> str:
-    """The parts that there are, on one line. Whoever may write a Pod's status wrote them."""
+    """Returns the parts that are not empty, on one line. Everybody that may write a Pod's status can
+    write them."""
     return " ".join(CONTROLS.sub(" ", ": ".join(filter(None, parts))).split())[:_LONGEST]
 
 
@@ -60,8 +61,8 @@ def replaced_in_words(cause: str, comment: str | None) -> str:
 
 
 def is_replaced(comment: str) -> bool:
-    """Tells whether a job says that it was cancelled for its Pod to get another. Who writes that himself
-    gets another instead of an eviction."""
+    """Tells whether a job's comment says that it was cancelled for its Pod to get another. An author
+    that writes this gets another job instead of an eviction."""
     return comment.startswith(_REPLACED)
 
 

@@ -1,9 +1,9 @@
-"""What a Pod asks of a node, by Kubernetes' own arithmetic.
+"""The resources that a Pod requests, by Kubernetes' own arithmetic.
 
-The effective request of a resource is the larger of what runs together (app containers and sidecars)
-and the largest moment of the start-up sequence (an init container beside the sidecars before it), plus
-the Pod's overhead; pod-level requests, where given, take the containers' place.
-Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688 (overhead).
+The effective request of a resource is the larger of two sums: the containers that run together (app
+containers and sidecars) and the largest moment of the start-up sequence (an init container beside the
+sidecars before it), plus the Pod's overhead; pod-level requests, where given, take the containers'
+place. Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688 (overhead).
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def effective_requests(spec: Manifest) -> dict[str, Decimal]:
 
 
 def effective_limits(spec: Manifest) -> dict[str, Decimal]:
-    """Returns what a Pod's limits let it use, likewise; what has no limit counts by its request."""
+    """Returns what a Pod's limits let it use, likewise; a resource without a limit counts by its
+    request."""
     return _effective(spec, ("requests", "limits"))
 
 
@@ -89,7 +90,7 @@ def wrong_quantities(spec: Manifest) -> tuple[str, ...]:
 
 
 def _amounts(spec: Manifest) -> Iterator[tuple[str, Mapping[str, str] | None]]:
-    """All that count, each with where it stands."""
+    """Yields all amounts that count, each with its place in the manifest."""
     holders = [("spec", spec)]
     for field in ("initContainers", "containers"):
         holders += [(str(each.get("name")), each) for each in spec.get(field) or ()]

@@ -1,6 +1,6 @@
-"""Which Pods an installation looks at: by their namespaces, and by their labels.
+"""The scope of an installation: the Pods that it looks at, by their namespaces and their labels.
 
-Admission leaves other Pods alone, whatever they ask for, and placement never hears of them.
+Admission leaves all other Pods alone, and placement never hears of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REQUIREMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Requirement:
-    """`values` None: any. A label that is not there is in no set."""
+    """`values` None: any. A missing label is in no set."""
 
     key: str
     values: frozenset[str] | None
@@ -48,7 +48,7 @@ class Selector:
         return cls(text.strip(), tuple(_requirements(text)) if text.strip() else ())
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Tells whether all of it is so."""
+        """Tells whether all requirements match."""
         return all(one.met_by(labels) for one in self._requirements)
 
 
@@ -87,7 +87,7 @@ class Scope:
 
     @classmethod
     def of(cls, namespaces: Iterable[str] | None = None, selector: str = "") -> Scope:
-        """Raises ValueError where the selector is none."""
+        """Raises ValueError where the text is no selector."""
         return cls(None if namespaces is None else frozenset(namespaces), Selector.parse(selector))
 
     @property

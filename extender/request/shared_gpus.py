@@ -1,9 +1,9 @@
-"""What becomes of a Pod that asks for GPUs of a node that native jobs may share.
+"""The rule for a Pod that asks for GPUs of a node that native jobs may share.
 
-Slurm chooses which of a node's GPUs a job has. Which ones a Pod has its kubelet chooses, by its device
-plugin, and neither knows of the other's choice: a Pod and a native job on one node may get the same GPU,
-though both count what there is. That cannot be where no native job is on the Pod's node: where the Pod's
-job has the whole node (sbatch(1) --exclusive), or shares it with jobs of its own user alone
+Slurm chooses the GPUs of a job. The kubelet chooses the GPUs of a Pod, by its device plugin, and
+neither knows of the other's choice: a Pod and a native job on one node may get the same GPU, though
+both count what there is. That cannot be where no native job is on the Pod's node: where the Pod's job
+has the whole node (sbatch(1) --exclusive), or shares it with jobs of its own user alone
 (--exclusive=user), and every job of that user is a Pod's. MCS and topology keep others away only where
 Slurm has the plugins for them, and do not count.
 """
@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from slurm_client.model import JobSpec, Sharing
 
 SharedGpus = Literal["refuse", "isolate", "allow"]
-"""The setting: refuse such a Pod; give it nodes of its user alone where only Pods have that user, and
+"""The setting: `refuse` such a Pod; give it nodes of its user alone where only Pods have that user, and
 refuse it otherwise; or allow it, with a warning."""
 
 _GPUS = frozenset({"gpu", "mps", "shard"})
@@ -29,7 +29,7 @@ _ISOLATED = "exclusive is user for this Pod, so that no native job uses its GPUs
 
 
 class Finding(NamedTuple):
-    """How such a Pod's job shares its node, what is wrong, and what the Pod's author should know."""
+    """How such a Pod's job shares its node, the problem, and the warning for the Pod's author."""
 
     shared: str | None
     problem: str | None = None
@@ -39,8 +39,8 @@ class Finding(NamedTuple):
 def shared_gpus(
     job: JobSpec, setting: SharedGpus, pod_users: Collection[int | None], prefix: str
 ) -> Finding | None:
-    """Returns what becomes of a Pod with such a job; None where no native job can have its GPUs. Of the
-    users that only Pods have, None is the token's own. The prefix is the annotations'."""
+    """Returns the finding about a Pod with such a job; None where no native job can have its GPUs.
+    Among the users that only Pods have, None is the token's own. `prefix` is the annotations'."""
     if job.shared is Sharing.NONE or not any(name.partition(":")[0] in _GPUS for name, _ in job.gres):
         return None
     only_pods = job.user_id in pod_users
@@ -50,10 +50,10 @@ def shared_gpus(
         return Finding(job.shared, warning=_ALLOWED)
     if setting == "isolate" and only_pods:
         return Finding(Sharing.USER, warning=_ISOLATED)
-    return Finding(job.shared, problem=_refused(job, prefix, only_pods=only_pods))
+    return Finding(job.shared, problem=_problem(job, prefix, only_pods=only_pods))
 
 
-def _refused(job: JobSpec, prefix: str, *, only_pods: bool) -> str:
+def _problem(job: JobSpec, prefix: str, *, only_pods: bool) -> str:
     asked = ", ".join(f"{name}:{count}" for name, count in job.gres)
     user = "the user of the extender's token" if job.user_id is None else f"user {job.user_id}"
     where = "" if only_pods else f", of which {user} is none: the policy lists them as podUsers"

@@ -1,11 +1,11 @@
-"""How long what a person is told may be, and what is cut where it is longer."""
+"""The length of messages, and the parts that are cut from a longer one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 MOST_TOLD = 1024
-"""Characters of an Event's message, as kube-apiserver takes it; a condition's is kept as short."""
+"""The most characters of an Event's message in kube-apiserver; a condition's is kept as short."""
 _CUT = "..."
 
 
@@ -17,8 +17,9 @@ def cut(text: str, most: int = MOST_TOLD) -> str:
 
 
 def fitted(parts: Sequence[str], least: Sequence[int], most: int = MOST_TOLD) -> str:
-    """Returns the parts as one text of at most so many characters. Where they are longer those of these
-    indices are cut, the least important first, each only if cutting those before it is not enough."""
+    """Returns the parts as one text of at most so many characters. Where they are longer the parts of
+    these indices are cut, the least important first, each only if cutting the parts before it is not
+    enough."""
     kept = [*parts]
     for index in least:
         over = sum(map(len, kept)) - most

@@ -1,4 +1,4 @@
-"""Logs and metrics. Telemetry listens: what decides knows nothing of it."""
+"""Logs and metrics of the extender. Telemetry listens; code that decides does not know it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.metrics import Troubles
 
 
 class Telemetry:
-    """The extender's own metrics, in one registry; a part for each domain that is listened to."""
+    """The extender's own metrics, in one registry, with a part for each domain."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -27,10 +27,10 @@ class Telemetry:
         self._policy.set(1)
 
     def follow(self, health: Health) -> None:
-        """Tells from now on what is in trouble."""
+        """Adds the metric of troubled components."""
         self.placement.health = health
         self.registry.register(Troubles(health))
 
     def policy_read(self, good: bool) -> None:
-        """Takes note of whether the policy's file is good."""
+        """Notes whether the policy file is good."""
         self._policy.set(good)

@@ -1,4 +1,4 @@
-"""Requests that are answered, and those that are refused."""
+"""Metrics of the requests that the listeners answer, and of what they reject."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from service.seldom import Seldom
 
 
 class HttpTelemetry:
-    """Listens to the listeners."""
+    """The metrics of the listeners."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         requests = default_metrics(registry=registry, latency_lowr_buckets=SECONDS)
@@ -31,24 +31,24 @@ class HttpTelemetry:
             buckets=FAST,
             registry=registry,
         )
-        self._refusals = Counter(
-            "slurm_extender_refusals",
-            "Requests and connections that a listener refused or ended, by why.",
+        self._rejections = Counter(
+            "slurm_extender_listener_rejections",
+            "Requests and connections that a listener rejected or ended, by why.",
             ["listener", "why"],
             registry=registry,
         )
         self._told: dict[tuple[str, str], Seldom] = {}
 
     def answered(self, path: str, status: HTTPStatus, seconds: float) -> None:
-        """Takes note of a request to one of the verbs."""
+        """Counts a request to one of the verbs."""
         verb = path.rpartition("/")[2]
         child(self._verbs, verb, str(status.value)).observe(seconds)
 
-    def refused(self, listener: str, why: str) -> None:
-        """Takes note of a connection or a request that a listener did not take."""
-        child(self._refusals, listener, why).inc()
+    def rejected(self, listener: str, why: str) -> None:
+        """Counts a connection or a request that a listener rejected."""
+        child(self._rejections, listener, why).inc()
         if (listener, why) not in self._told:
-            self._told[listener, why] = Seldom("a listener refuses")
+            self._told[listener, why] = Seldom("a listener rejects")
         self._told[listener, why].says(listener=listener, why=why)
 
     def instrument(self, application: FastAPI) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of placeholders, adopted Pods, effects and evictions while this replica leads."""
+"""Logs and metrics of placeholders, adopted Pods, effects and evictions while this replica leads."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _QUIET = frozenset({State.SEEN, State.SUBMITTING, State.DONE})
 
 
 class PlacementTelemetry:
-    """Listens to the ledger, the dispatcher, the audit and the nodes' controller. An outage that health
-    has told of is not told again for each effect that fails in it."""
+    """An observer of the ledger, the dispatcher, the audit and the controller of nodes. An outage that
+    health has logged is not logged again for each effect that fails in it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.health = Health()
-        self._moves = Counter(
-            "slurm_extender_moves",
+        self._transitions = Counter(
+            "slurm_extender_placeholder_transitions",
             "Placeholders that came into a state.",
             ["state"],
             registry=registry,
@@ -68,9 +68,9 @@ class PlacementTelemetry:
             ["reason"],
             registry=registry,
         )
-        self._held_back = Gauge(
-            "slurm_extender_breaker_held_back",
-            "Deletions that the breaker holds back: more than may be in a minute.",
+        self._throttled = Gauge(
+            "slurm_extender_evictions_throttled",
+            "Deletions that the eviction limiter holds back: more than may be in a minute.",
             registry=registry,
         )
         self._findings = Gauge(
@@ -89,8 +89,8 @@ class PlacementTelemetry:
         registry.register(self._states)
 
     def observe(self, before: Placeholder | None, after: Placeholder) -> None:
-        """Takes note of a placeholder that came into another state."""
-        child(self._moves, after.state).inc()
+        """Counts and logs a placeholder that came into another state."""
+        child(self._transitions, after.state).inc()
         if after.state is State.BOUND and before is not None:
             self._placement.observe(after.since - after.first_seen)
         if after.state is State.EVICTING and after.cause is not None:
@@ -110,31 +110,31 @@ class PlacementTelemetry:
             why=after.cause.message if after.cause else None,
         )
 
-    def held_back(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
-        """Takes note of a change in what the breaker holds back; of the record that is one more."""
-        self._held_back.set(eviction_limiter.held)
+    def throttled(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
+        """Notes a change in what the eviction limiter delays. `record`: one more that waits."""
+        self._throttled.set(eviction_limiter.held)
         if record is not None:
             log.warning(
-                "deletion held back",
+                "eviction throttled",
                 **about(record.workload, record.job.id),
                 why=record.evicted_for.message if record.evicted_for else "a job without its Pod",
             )
 
     def audited(self, findings: Iterable[Finding]) -> None:
-        """Takes note of all differences between both systems."""
+        """Counts the differences between both systems."""
         tally = Tally(finding.kind for finding in findings)
         for kind in FindingKind:
             self._findings.labels(kind).set(tally[kind])
 
     def done(self, effect: Effect, seconds: float) -> None:
-        """Takes note of an effect that was carried out."""
+        """Measures an effect that was carried out."""
         child(self._effects, type(effect).__name__, "done").observe(seconds)
 
     def failed(
         self, effect: Effect, seconds: float, failure: Failure, about_it: Mapping[str, Any]
     ) -> None:
-        """Takes note of an effect that failed, and logs it, unless health has told of the outage that is
-        its cause."""
+        """Measures an effect that failed, and logs it, unless health has logged the outage that is its
+        cause."""
         outcome, name = failure.remedy.name.lower(), type(effect).__name__
         child(self._effects, name, outcome).observe(seconds)
         tell = self.health.news(failure.trouble, log.info)
@@ -147,13 +147,13 @@ class PlacementTelemetry:
         )
 
     def event_failed(self, event: Mapping[str, Any], failure: Failure) -> None:
-        """Takes note of an Event about a Pod that could not be made."""
+        """Logs an Event about a Pod that could not be made."""
         tell = self.health.news(failure.trouble, log.warning)
         pod, name = PodName.of(event["involvedObject"]), event["metadata"]["name"]
         tell("Event not made", **about(pod), name=name, error=failure.inner)
 
     def adopted(self, record: Adopted) -> None:
-        """Takes note of an adopted Pod whose job came into another stage."""
+        """Logs an adopted Pod whose job came into another stage."""
         adopted_pod = record.adopted_pod
         tell = log.info if record.stage in (Stage.WAITING, Stage.RUNNING) else log.warning
         tell(
@@ -167,8 +167,8 @@ class PlacementTelemetry:
         nodes: Callable[[], NodeTally],
         adopted_pods: Callable[[], Mapping[Stage, int]] = dict,
     ) -> Iterator[None]:
-        """While it lasts, this replica leads and these are its placeholders, counted when asked for, the
-        nodes that it keeps, and how many adopted Pods are in which stage."""
+        """A context in which this replica leads. The metrics count its placeholders, nodes and adopted
+        Pods when they are read."""
         self._states.placeholders, self._states.nodes = placeholders, nodes
         self._states.adopted_pods = adopted_pods
         self._leads.set(1)
@@ -178,7 +178,7 @@ class PlacementTelemetry:
             self._states.placeholders, self._states.nodes = tuple, NodeTally
             self._states.adopted_pods = dict
             self._leads.set(0)
-            self._held_back.set(0)
+            self._throttled.set(0)
             self.audited(())
 
 
@@ -206,9 +206,9 @@ class _States(Collector):
             drained.add_metric([why], nodes.drained.get(why, 0))
         yield drained
         yield GaugeMetricFamily(
-            "slurm_extender_spared_nodes",
+            "slurm_extender_drains_suppressed",
             "Nodes that are not ready, while they are too many for any more to be drained.",
-            value=nodes.spared,
+            value=nodes.suppressed,
         )
         adopted_pods = self.adopted_pods()
         adopted = GaugeMetricFamily(

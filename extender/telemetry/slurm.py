@@ -1,4 +1,4 @@
-"""What Slurm is asked, and what of its answers cannot be read."""
+"""Metrics of the calls to Slurm, and of entries in its replies that cannot be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.seldom import Seldom
 
 
 class SlurmTelemetry:
-    """Listens to the client of slurmrestd."""
+    """An observer of the client of slurmrestd."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._rest_calls = Counter(
@@ -36,12 +36,12 @@ class SlurmTelemetry:
         self._malformed_told = Seldom("an entry of Slurm's answer cannot be read, and is passed over")
 
     def asked(self, call: str, sent: int, received: int) -> None:
-        """Takes note of a request to slurmrestd and its bytes."""
+        """Counts a request to slurmrestd and its bytes."""
         child(self._rest_calls, call).inc()
         child(self._rest_bytes, call, "sent").inc(sent)
         child(self._rest_bytes, call, "received").inc(received)
 
     def malformed(self, call: str, why: str) -> None:
-        """Takes note of an entry in a reply of slurmrestd's that cannot be read."""
+        """Counts and logs an entry in a reply of slurmrestd that cannot be read."""
         child(self._malformed, call).inc()
         self._malformed_told.says(call=call, why=why)

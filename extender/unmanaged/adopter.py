@@ -1,8 +1,8 @@
-"""The leader's care for adopted Pods: each round asks Slurm for the states of their jobs, all in one
-question, and carries out what `adoption` makes of them.
+"""The leader's loop for adopted Pods: each round reads the states of their jobs, all in one call to
+Slurm, and carries out the effects that `adoption` decides.
 
-A round begins soon after an adopted Pod came or went, and every second or so. What a round asks for is
-answered before the next begins.
+A round begins soon after an adopted Pod came or went, and every second or so. The effects of a round
+have outcomes before the next round begins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from extender.control.dispatcher import Dispatcher
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.events import Effect
 from extender.unmanaged.adoption import Adoptions
-from extender.unmanaged.capacity_watch import OccupancyView
+from extender.unmanaged.capacity_watch import CapacityWatch
 from service.health import Health
 from service.periodic import periodically
 from slurm_client.errors import SlurmError
@@ -32,12 +32,12 @@ _WORKERS = 8
 
 
 class Adopter:
-    """Asks for, watches and ends the jobs of adopted Pods."""
+    """Requests, watches and ends the jobs of adopted Pods."""
 
     def __init__(
         self,
         adoptions: Adoptions,
-        occupancy: OccupancyView,
+        occupancy: CapacityWatch,
         slurm: Slurm,
         health: Health,
         rules: PlacementConfig,
@@ -51,7 +51,7 @@ class Adopter:
         self._view = view
 
     async def run(self, dispatcher: Dispatcher) -> None:
-        """Goes its rounds for ever."""
+        """Runs rounds for ever."""
         began = 0.0
 
         async def go_round() -> None:

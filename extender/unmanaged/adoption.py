@@ -1,10 +1,9 @@
-"""Pods that another scheduler bound to Slurm's nodes, and the jobs that stand for them there.
+"""The adoption of Pods that another scheduler bound to Slurm's nodes: jobs stand for them there.
 
 An adopted Pod's job is pinned to the node where its Pod runs, so that Slurm does not give that room
-away. It never ends the Pod, which is somebody else's: only the Pod's end ends the job. Each round
-compares the adopted Pods that there are with what Slurm says of their jobs. Nothing needs to outlive the
-leader: the jobs are under ids that can be computed, at attempt 0, since nobody has tried to place the
-Pod.
+away. It never ends the Pod, which belongs to another scheduler: only the Pod's end ends the job. Each
+round compares the adopted Pods with the states of their jobs. Nothing needs to outlive the leader: the
+ids of the jobs can be computed, at attempt 0, since the extender has not tried to place the Pod.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from wellknown.job_key import ADOPTED_ATTEMPT, JobIdRange, PlaceholderKey, job_n
 COMMENT = "adopted: another scheduler has bound this Pod, which runs on without its job"
 _OVER = ("Succeeded", "Failed")
 _ENDED_PAUSE_S = 10.0  # Slurm may have preempted it, and would again
-_REFUSED_PAUSE_S = (10.0, 600.0)
+_REJECTED_PAUSE_S = (10.0, 600.0)
 _NOTE_PAUSE_S = 10.0
 _GONE = "Pod is gone"
 
@@ -54,17 +53,17 @@ class Stage(StrEnum):
     RUNNING = "running"
     """Slurm counts the Pod."""
     CANCELLED = "cancelled"
-    """Somebody has cancelled the job: this leader does not ask for it again."""
-    REFUSED = "refused"
-    """Slurm says that there can be no such job. It is asked now and then."""
+    """A person has cancelled the job: this leader does not request it again."""
+    REJECTED_BY_SLURM = "rejected_by_slurm"
+    """Slurm says that there can be no such job. The request is repeated now and then."""
 
 
-_KEPT = frozenset({Stage.CANCELLED, Stage.REFUSED})
+_KEPT = frozenset({Stage.CANCELLED, Stage.REJECTED_BY_SLURM})
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptedPod:
-    """A Pod that runs on a Node without our doing, and what it requests there, as Slurm counts it."""
+    """A Pod that another scheduler bound to a Node, and its requests, as Slurm counts them."""
 
     uid: str
     namespace: str
@@ -74,13 +73,12 @@ class AdoptedPod:
     memory_mb: int
     gres: tuple[tuple[str, int], ...] = ()
     noted: int | None = None
-    """The job that stands on the Pod as its own."""
+    """The job that the Pod's annotation names."""
 
 
 def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod | None:
-    """Returns a Pod as one to adopt, None where it is not to have a job: it is ours, not bound,
-    over, exempt (what Slurm sets apart for the system is for those), or requests nothing that Slurm
-    counts."""
+    """Returns a Pod as one to adopt, None where it gets no job: it is managed, not bound, over, exempt
+    (Slurm sets resources apart for such Pods), or requests nothing that Slurm counts."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     node, phase = spec.get("nodeName"), (manifest.get("status") or {}).get("phase")
     if (
@@ -114,30 +112,31 @@ def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """One adopted Pod, and where its job stands. Times are the ledger's clock, in seconds."""
+    """One adopted Pod, and the stage of its job. Times are the ledger's clock, in seconds."""
 
     adopted_pod: AdoptedPod
     key: PlaceholderKey
     job_id: int
     stage: Stage = Stage.WAITING
-    ours: bool = False
-    """It is certain that the job under this id has our key: it was made or read by us."""
+    owned: bool = False
+    """It is certain that the job under this id has the Pod's key: the extender has made or read it."""
     failures: int = 0
-    """How many times in a row it was refused."""
+    """How many times in a row Slurm rejected it."""
     not_before: float = 0.0
-    """When Slurm may be told, or asked for, anything about it again."""
+    """When calls to Slurm about it are allowed again."""
     quiet_until: float = 0.0
     """When the Pod may be written to again, after that failed."""
     job_name: str = ""
-    """What the job is called, if it was read."""
+    """The job's name, if it was read."""
 
     @property
     def called(self) -> str:
-        """Returns what its job is called, as far as is known."""
+        """Returns the name of its job, as far as it is known."""
         return self.job_name or job_name(self.adopted_pod.namespace, self.adopted_pod.name)
 
     def read(self, job: Job) -> Adopted | None:
-        """Returns the record after the job under its id was read; None where that is another's."""
+        """Returns the record after the job under its id was read; None where the job is another
+        Pod's."""
         adopted_pod = self.adopted_pod
         claim = Claim(
             cluster=self.key.cluster,
@@ -146,12 +145,12 @@ class Adopted:
             ids=(self.job_id,),
             attempt=ADOPTED_ATTEMPT,
         )
-        return replace(self, ours=True, job_name=job.name) if is_own(job, claim) else None
+        return replace(self, owned=True, job_name=job.name) if is_own(job, claim) else None
 
     def next_try(self, ids: JobIdRange, **changes: Any) -> Adopted:
         """Returns the record with the next id that the Pod may have a job under."""
         key = replace(self.key, attempt_try=self.key.attempt_try + 1)
-        return replace(self, key=key, job_id=key.job_id(ids), ours=False, job_name="", **changes)
+        return replace(self, key=key, job_id=key.job_id(ids), owned=False, job_name="", **changes)
 
     def at(self, stage: Stage) -> Adopted:
         """Returns the record in a stage; itself where it is in that one."""
@@ -172,7 +171,7 @@ class Adoptions:
         self._observer = observer
         self._adopted: dict[str, Adopted] = {}
         self._ending: dict[int, Adopted] = {}
-        """By job: those whose Pods are gone, and second ones."""
+        """By job: jobs whose Pods are gone, and second jobs of a Pod."""
         self._found: defaultdict[str, list[PlaceholderKey]] = defaultdict(list)
         for key, _ in sorted(found, key=lambda one: not one[1].state.running):
             self._found[key.uid].append(key)
@@ -189,7 +188,7 @@ class Adoptions:
         return Counter(record.stage for record in self._adopted.values())
 
     def see(self, adopted_pods: Mapping[str, AdoptedPod], view: ClusterView) -> None:
-        """Takes who the adopted Pods are now. Those on Nodes that Slurm does not have need no job."""
+        """Takes the current adopted Pods. Pods on Nodes that Slurm does not have need no job."""
         for uid in self._adopted.keys() - adopted_pods.keys():
             record = self._adopted.pop(uid)
             self._ending[record.job_id] = replace(record, not_before=0.0)
@@ -202,10 +201,10 @@ class Adoptions:
                 self._adopted[uid] = self._begin(adopted_pod)
 
     def round(self, states: Mapping[int, JobState], at: Context) -> tuple[Effect, ...]:
-        """Takes what a healthy Slurm says of the `job_ids` (what is missing it does not know), and
-        returns what is to be done: all of it is to be carried out, and answered by `apply`, before the
-        next round. What gives resources back comes first. An absence needs no confirmation: what Slurm
-        has it does not take twice."""
+        """Takes the states of the `job_ids` from a healthy Slurm (it does not know a job that is
+        missing), and returns effects: all are to be carried out, and answered by `apply`, before the
+        next round. Effects that give resources back come first. An absence needs no confirmation: Slurm
+        does not take a job twice."""
         effects = [*self._endings(states, at.now)]
         for record in tuple(self._adopted.values()):
             state = states.get(record.job_id)
@@ -221,7 +220,7 @@ class Adoptions:
         return (ending or self._adopted[effect.uid]).adopted_pod
 
     def apply(self, outcome: Outcome, now: float) -> None:
-        """Takes what came of an effect."""
+        """Takes the outcome of an effect."""
         effect, result = outcome.effect, outcome.result
         if isinstance(effect, RecordAdoption):
             if isinstance(result, Failure):
@@ -235,11 +234,11 @@ class Adoptions:
             self._store(self._after(self._adopted[effect.uid], effect, result, now))
 
     def _begin(self, adopted_pod: AdoptedPod) -> Adopted:
-        """With the job that it has, or else with the first try."""
+        """Returns a new record, with the job that the Pod has, or else with the first try."""
         ids, found = self._rules.ids, self._found.pop(adopted_pod.uid, [])
         for second in found[1:]:
             self._ending[second.job_id(ids)] = Adopted(
-                adopted_pod, second, second.job_id(ids), ours=True
+                adopted_pod, second, second.job_id(ids), owned=True
             )
         first = PlaceholderKey(
             self._rules.cluster,
@@ -249,7 +248,7 @@ class Adoptions:
             ADOPTED_ATTEMPT,
         )
         key = found[0] if found else first
-        return Adopted(adopted_pod, key, key.job_id(ids), ours=bool(found))
+        return Adopted(adopted_pod, key, key.job_id(ids), owned=bool(found))
 
     def _store(self, record: Adopted) -> None:
         before = self._adopted[record.adopted_pod.uid]
@@ -257,15 +256,16 @@ class Adoptions:
         if record.stage is not before.stage:
             self._observer(record)
 
-    # Jobs that nobody needs any more
+    # Jobs that are not needed any more
 
     def _endings(self, states: Mapping[int, JobState], now: float) -> Iterator[Effect]:
-        """One that arrives when this has been given up is the audit's to find."""
+        """Yields the effects that end jobs. The audit finds a job that appears after this has been
+        given up."""
         for job_id, record in tuple(self._ending.items()):
             state = states.get(job_id)
             if state is None or state.ended:
                 del self._ending[job_id]
-            elif not record.ours:
+            elif not record.owned:
                 yield ReadJob(record.adopted_pod.uid, job_id)
             elif now >= record.not_before:
                 yield CancelJob(
@@ -277,7 +277,7 @@ class Adoptions:
         if isinstance(effect, CancelJob):
             other = isinstance(result, Failure) and result.remedy is Remedy.OTHER_JOB
             later = now + (0.0 if other else self._rules.recancel)
-            self._ending[job_id] = replace(record, ours=not other, not_before=later)
+            self._ending[job_id] = replace(record, owned=not other, not_before=later)
         elif isinstance(result, Job):
             read = record.read(result)
             if read is None:
@@ -288,18 +288,18 @@ class Adoptions:
     # Jobs of adopted Pods
 
     def _moved(self, record: Adopted, state: JobState | None, now: float) -> Adopted:
-        """Returns the record after Slurm said this of its job."""
+        """Returns the record after Slurm told this state of its job."""
         if state is None:
             return record if record.stage in _KEPT else record.at(Stage.WAITING)
         if state.base == UNKNOWN_STATE:  # it could not be read, or understood
             return record
         if not state.ended:
             known = record.at(Stage.RUNNING if state.running else Stage.WAITING)
-            return known if record.ours else record
-        if record.stage is Stage.CANCELLED or (record.ours and state.base == "CANCELLED"):
+            return known if record.owned else record
+        if record.stage is Stage.CANCELLED or (record.owned and state.base == "CANCELLED"):
             return record.at(Stage.CANCELLED)
         stage = record.stage if record.stage in _KEPT else Stage.WAITING
-        pause = _ENDED_PAUSE_S if record.ours and state.base != "TIMEOUT" else 0.0
+        pause = _ENDED_PAUSE_S if record.owned and state.base != "TIMEOUT" else 0.0
         later = max(record.not_before, now + pause)
         return record.next_try(self._rules.ids, stage=stage, not_before=later)
 
@@ -310,7 +310,7 @@ class Adoptions:
             yield RecordAdoption(adopted_pod.uid, adopted_pod.namespace, adopted_pod.name, wanted)
         if record.stage is Stage.CANCELLED or at.now < record.not_before:
             return
-        if state is not None and not record.ours:
+        if state is not None and not record.owned:
             yield ReadJob(adopted_pod.uid, job_id)
         job = _asked(record, at.view) if state is None else None
         if job is not None:
@@ -320,24 +320,24 @@ class Adoptions:
         if isinstance(result, Failure):
             return self._after_failure(record, result, now)
         if isinstance(effect, Submit):
-            return replace(record.at(Stage.WAITING), ours=True, failures=0)
+            return replace(record.at(Stage.WAITING), owned=True, failures=0)
         if not isinstance(result, Job):
             return record
         read = record.read(result)
         return record.next_try(self._rules.ids) if read is None else replace(read, failures=0)
 
     def _after_failure(self, record: Adopted, failure: Failure, now: float) -> Adopted:
-        shortest, longest = _REFUSED_PAUSE_S
+        shortest, longest = _REJECTED_PAUSE_S
         never = failure.remedy is Remedy.CHANGE
-        refused = min(longest, shortest * 2 ** min(record.failures, 10))
-        pause = refused if never else self._rules.delay(failure.remedy, record.failures)
+        rejected = min(longest, shortest * 2 ** min(record.failures, 10))
+        pause = rejected if never else self._rules.delay(failure.remedy, record.failures)
         held_up = replace(record, failures=record.failures + 1, not_before=now + pause)
-        return held_up.at(Stage.REFUSED) if never else held_up
+        return held_up.at(Stage.REJECTED_BY_SLURM) if never else held_up
 
 
 def _place(adopted_pod: AdoptedPod, view: ClusterView) -> tuple[str, Partition] | None:
-    """Returns the node that an adopted Pod is on and the partition to ask for it in: the default one, if
-    it has the node, else the first that does."""
+    """Returns the node that an adopted Pod is on and the partition for its job: the default one, if it
+    has the node, else the first that does."""
     node = view.nodes.get(adopted_pod.node)
     if node is None or view.node_of(node.slurm_name) is not node:
         return None
@@ -347,8 +347,8 @@ def _place(adopted_pod: AdoptedPod, view: ClusterView) -> tuple[str, Partition] 
 
 
 def _asked(record: Adopted, view: ClusterView) -> JobSpec | None:
-    """Before all others: the Pod has its room already. If native jobs have it the job waits, and Slurm
-    keeps the node for it meanwhile."""
+    """Returns the job to request. It has the highest priority, since the Pod has its room already. If
+    native jobs have that room the job waits, and Slurm keeps the node for it meanwhile."""
     adopted_pod, place = record.adopted_pod, _place(record.adopted_pod, view)
     if place is None:
         return None

@@ -1,9 +1,9 @@
-"""What Slurm's jobs leave of each Node to Pods that Slurm does not know of: unmanaged Pods.
+"""The capacity of each Node that Slurm's jobs leave to unmanaged Pods, which Slurm does not know.
 
 kube-scheduler counts all Pods but no native jobs, Slurm counts all jobs but no unmanaged Pods. Free for
-one more unmanaged Pod is what a node has, less what Slurm has allocated (native jobs and placeholders
-alike), less what the unmanaged Pods bound there request. What Slurm does not count, and Nodes that are
-not Slurm's, are kube-scheduler's alone.
+one more unmanaged Pod is a node's capacity, less what Slurm has allocated (native jobs and placeholders
+alike), less what the unmanaged Pods bound there request. Resources that Slurm does not count, and Nodes
+that are not Slurm's, are left to kube-scheduler.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Amounts:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Returns the same for equal amounts."""
+        """Returns a key that is the same for equal amounts."""
         return (self.cpu, self.memory, *self.gres.items())
 
     def less(self, others: Collection[Amounts]) -> Amounts:
-        """Returns what is left when others have theirs; below zero where they have too much."""
+        """Returns what is left without others' amounts; below zero where they have too much."""
         if not others:
             return self
         cpu, memory, devices = self.cpu, self.memory, Counter(self.gres)
@@ -60,7 +60,8 @@ class Amounts:
         return Amounts(cpu, memory, devices)
 
     def within(self, free: Amounts) -> bool:
-        """Tells whether this fits. As for kube-scheduler, what is not asked for fits everywhere."""
+        """Tells whether these amounts fit. As in kube-scheduler, a resource that is not requested fits
+        everywhere."""
         return (
             (self.cpu <= free.cpu or not self.cpu)
             and (self.memory <= free.memory or not self.memory)
@@ -71,7 +72,7 @@ class Amounts:
         )
 
     def covers(self, asked: Amounts) -> bool:
-        """Tells whether nothing of what is asked for is given away twice already."""
+        """Tells whether none of the requested resources is given away twice already."""
         return (
             (self.cpu >= 0 or not asked.cpu)
             and (self.memory >= 0 or not asked.memory)
@@ -79,7 +80,7 @@ class Amounts:
         )
 
     def exceeds(self, other: Amounts) -> bool:
-        """Tells whether there is more of anything than there was."""
+        """Tells whether there is more of any resource than in the other amounts."""
         return (
             self.cpu > other.cpu
             or self.memory > other.memory
@@ -88,8 +89,8 @@ class Amounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """An unmanaged Pod that some Node was closed to."""
+class UnschedulablePod:
+    """An unmanaged Pod that waits, since no Node has room for it."""
 
     uid: str
     namespace: str
@@ -100,8 +101,8 @@ class Refused:
 
 
 def requested(manifest: Manifest, translation: TranslationConfig) -> Amounts:
-    """Returns what a Pod takes of a Node, in what Slurm counts too: as Slurm counts it where the Pod is
-    going to have a job. Never raises."""
+    """Returns what a Pod takes of a Node, of the resources that Slurm counts too: in Slurm's units
+    where the Pod will have a job. Never raises."""
     try:
         amounts = effective_requests(manifest["spec"])
     except ValueError:  # too large a number: kube-apiserver lets no other through
@@ -115,17 +116,16 @@ def requested(manifest: Manifest, translation: TranslationConfig) -> Amounts:
 
 
 def exempt(manifest: Manifest) -> bool:
-    """Tells whether a Pod must run whatever Slurm does: a DaemonSet's, or critical to the system.
-
-    It is counted for others all the same.
-    """
+    """Tells whether a Pod must run without Slurm's consent: a DaemonSet's, or critical to the system.
+    It counts against other Pods all the same."""
     if any(map(_is_daemon_set, manifest["metadata"].get("ownerReferences") or ())):
         return True
     return (manifest["spec"].get("priority") or 0) >= _SYSTEM_CRITICAL
 
 
 def _is_daemon_set(owner: Manifest) -> bool:
-    """One that does not exist has its Pods taken away by the garbage collector."""
+    """Tells whether an owner is a DaemonSet's controller; the garbage collector removes Pods of one
+    that does not exist."""
     of_apps = (owner.get("apiVersion") or "").partition("/")[0] == "apps"
     return bool(of_apps and owner.get("kind") == "DaemonSet" and owner.get("controller"))
 
@@ -140,8 +140,8 @@ def open_to_pods(node: SlurmNode, translation: TranslationConfig) -> Amounts:
 
 
 def left_by_jobs(node: SlurmNode, translation: TranslationConfig) -> Amounts:
-    """Returns what Slurm has not allocated of a node; what it sets apart for the system counts as left
-    (CoreSpecCount, MemSpecLimit: DaemonSets live on that)."""
+    """Returns what Slurm has not allocated of a node; resources that it sets apart for the system count
+    as left (CoreSpecCount, MemSpecLimit: DaemonSets use them)."""
     cpus, memory_mb = node.cpus - node.cpus_allocated, node.memory_mb - node.memory_allocated_mb
     devices = _counts(node.gres).copy()
     devices.subtract(_counts(node.gres_used))
@@ -149,7 +149,8 @@ def left_by_jobs(node: SlurmNode, translation: TranslationConfig) -> Amounts:
 
 
 def placeholder_of(manifest: Manifest, translation: TranslationConfig) -> int | None:
-    """Returns the job that a bound Pod says counts for it in Slurm, None where none does."""
+    """Returns the job that counts for a bound Pod in Slurm, by the Pod's annotation, None where there
+    is none."""
     if not translation.manages(manifest):
         return adopted_as(manifest) if translation.adopts else None
     allocation = Allocation.parse(manifest["metadata"].get("annotations") or {})
@@ -157,13 +158,13 @@ def placeholder_of(manifest: Manifest, translation: TranslationConfig) -> int | 
 
 
 def adopted_as(manifest: Manifest) -> int | None:
-    """Returns the job that runs for a Pod that another scheduler bound, as it stands on the Pod."""
+    """Returns the job that runs for an adopted Pod, by the Pod's annotation."""
     return whole_number((manifest["metadata"].get("annotations") or {}).get(ADOPTED, ""))
 
 
 def bound_for_s(manifest: Manifest, now: datetime) -> float:
-    """Returns for how many seconds a Pod has been bound, by kube-apiserver's clock; infinity where that
-    is not said."""
+    """Returns for how many seconds a Pod has been bound, by kube-apiserver's clock; infinity where the
+    Pod does not say."""
     for condition in (manifest.get("status") or {}).get("conditions") or ():
         since = condition.get("lastTransitionTime")
         if condition["type"] == "PodScheduled" and condition["status"] == "True" and since:
@@ -174,7 +175,8 @@ def bound_for_s(manifest: Manifest, now: datetime) -> float:
 def uncounted(
     bound: Iterable[Manifest], states: Mapping[int, JobState], translation: TranslationConfig
 ) -> Iterable[Amounts]:
-    """Returns what bound Pods request that Slurm does not count: those without a job that still has it.
+    """Returns the requests of bound Pods that Slurm does not count: Pods without a job that still has
+    the resources.
 
     A Pod may outlast its placeholder by its grace.
     """
@@ -185,7 +187,7 @@ def uncounted(
 
 
 class Occupancy:
-    """What is free on each Node that stands for a Slurm node, and who waits for it."""
+    """The free capacity of each Node that stands for a Slurm node, and the Pods that wait for it."""
 
     def __init__(self, remembered: int = 256) -> None:
         self._remembered = remembered
@@ -196,10 +198,10 @@ class Occupancy:
         self._exempt: set[str] = set()
         self._leaving: set[str] = set()
         self._grown: set[str] = set()
-        self._refused: dict[str, Refused] = {}
+        self._unschedulable: dict[str, UnschedulablePod] = {}
 
     def slurm_seen(self, left: Mapping[str, Amounts], *, after_outage: bool = False) -> None:
-        """Takes what Slurm's jobs leave, by Node. After an outage everything counts as freed."""
+        """Takes what Slurm's jobs leave, by Node. After an outage all of it counts as freed."""
         before, self._left = {} if after_outage else self._free, dict(left)
         self._free = {node: self._free_on(node) for node in left}
         self._grown.update(
@@ -207,15 +209,15 @@ class Occupancy:
         )
 
     def node_seen(self, node: str, left: Amounts) -> None:
-        """Takes what Slurm's jobs leave of one Node, which is news of the others neither way."""
+        """Takes what Slurm's jobs leave of one Node; it tells nothing about other Nodes."""
         self._left[node] = left
         self._count_again(node)
 
     def pod_seen(
         self, uid: str, node: str, asked: Amounts, *, exempt: bool = False, leaving: bool = False
     ) -> None:
-        """Takes an unmanaged Pod that is bound to a Node, or what has changed of it. `leaving`: it was
-        deleted, and has its grace still."""
+        """Takes an unmanaged Pod that is bound to a Node, or its change. `leaving`: it was deleted, and
+        still has its grace."""
         if exempt:
             self._exempt.add(uid)
         if leaving:
@@ -225,7 +227,7 @@ class Occupancy:
         self._count_again(node)
 
     def pod_gone(self, uid: str) -> None:
-        """Takes that a Pod is not there any more."""
+        """Notes that a Pod does not exist any more."""
         self._exempt.discard(uid)
         self._leaving.discard(uid)
         node = self._node_of.pop(uid, None)
@@ -241,13 +243,13 @@ class Occupancy:
         return any(uid not in self._exempt for uid in self._pods.get(node, ()))
 
     def closed(self, asked: Amounts, names: Sequence[str]) -> list[str]:
-        """Returns those of the Nodes that have too little left."""
+        """Returns the Nodes that have too little left."""
         free = self._free
         return [name for name in names if name in free and not asked.within(free[name])]
 
     def fits_without(self, asked: Amounts, node: str, gone: Collection[str]) -> bool:
-        """Tells whether a Node has so much once these Pods (uids) are gone. What Slurm has allocated it
-        has allocated still: only what Pods have that Slurm does not count becomes free."""
+        """Tells whether a Node has so much once these Pods (uids) are gone. Slurm's allocations stay:
+        only resources of Pods that Slurm does not count become free."""
         if node not in self._left:
             return True
         stay = [amounts for uid, amounts in self._pods.get(node, {}).items() if uid not in gone]
@@ -257,31 +259,31 @@ class Occupancy:
         """Tells whether a Node has so much once the Pods that are leaving it are gone."""
         return self.fits_without(asked, node, self._leaving)
 
-    def remember(self, pod: Refused) -> None:
-        """Takes a Pod that waits for room. A few are enough: the binding of one wakes them all."""
-        self._refused.pop(pod.uid, None)
-        if len(self._refused) < self._remembered:
-            self._refused[pod.uid] = pod
+    def remember(self, pod: UnschedulablePod) -> None:
+        """Remembers a Pod that waits for room. A few are enough: the binding of one wakes them all."""
+        self._unschedulable.pop(pod.uid, None)
+        if len(self._unschedulable) < self._remembered:
+            self._unschedulable[pod.uid] = pod
 
     def forget(self, uid: str) -> None:
-        """Takes that a Pod waits no more."""
-        self._refused.pop(uid, None)
+        """Notes that a Pod does not wait any more."""
+        self._unschedulable.pop(uid, None)
 
     def forget_before(self, then: float) -> bool:
-        """Forgets the Pods that have not asked since; tells whether any waits still."""
-        self._refused = {uid: pod for uid, pod in self._refused.items() if pod.at >= then}
-        return bool(self._refused)
+        """Forgets the Pods that have not asked since; tells whether any Pod still waits."""
+        self._unschedulable = {uid: pod for uid, pod in self._unschedulable.items() if pod.at >= then}
+        return bool(self._unschedulable)
 
-    def take_those_with_room(self) -> list[Refused]:
-        """Returns the Pods for which a Node has room that it may not have had when they were refused,
-        the most important first, and all that ask for nothing. They are to be told, and ask again."""
+    def take_those_with_room(self) -> list[UnschedulablePod]:
+        """Returns the Pods for which a Node has room that it may not have had when they asked last, the
+        most important first, and all that request nothing. The caller tells them, and they ask again."""
         freed = [Amounts(), *(self._free[node] for node in self._grown if node in self._free)]
         self._grown.clear()
-        alike = {pod.asked.key: pod.asked for pod in self._refused.values()}
+        alike = {pod.asked.key: pod.asked for pod in self._unschedulable.values()}
         room = {key: any(asked.within(free) for free in freed) for key, asked in alike.items()}
-        fitting = [pod for pod in self._refused.values() if room[pod.asked.key]]
+        fitting = [pod for pod in self._unschedulable.values() if room[pod.asked.key]]
         for pod in fitting:
-            del self._refused[pod.uid]
+            del self._unschedulable[pod.uid]
         return sorted(fitting, key=lambda pod: -pod.priority)
 
     def _free_on(self, node: str) -> Amounts:

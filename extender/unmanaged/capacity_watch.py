@@ -1,9 +1,10 @@
-"""Keeps what is free for unmanaged Pods: Slurm's nodes by asking, the Pods bound to them by watch.
+"""The watch of the free capacity for unmanaged Pods: it reads Slurm's nodes, and watches the Pods bound
+to them.
 
-It runs on every replica. The Pods are watched; Slurm's nodes (not its jobs: their number does not
-matter) are read at the start, and then every second or so while such Pods ask or wait. /filter answers
-from memory; /bind has the one node read that it is about. A Pod that was refused is touched when room
-appears, since the end of a native job is no event in Kubernetes.
+It runs on every replica. Slurm's nodes (not its jobs: their number does not matter) are read at the
+start, and then every second or so while such Pods ask or wait. /filter answers from memory; /bind reads
+its one node. An unschedulable Pod is touched when room appears, since the end of a native job is no
+event in Kubernetes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from extender.unmanaged.adoption import AdoptedPod, adoptable
 from extender.unmanaged.capacity import (
     Amounts,
     Occupancy,
-    Refused,
+    UnschedulablePod,
     exempt,
     open_to_pods,
     placeholder_of,
@@ -39,7 +40,7 @@ from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
 from wellknown.log_fields import about
-from wellknown.names import ROOM_SEEN
+from wellknown.names import CAPACITY_FREED
 
 # Constant texts: kube-scheduler takes a changed message for news and tries again at once.
 FULL = "Slurm's jobs leave too little room on this Node"
@@ -52,14 +53,14 @@ _INTERVAL_S = 1.0
 _IDLE_S = 60.0
 _ASKS_AGAIN_S = 360.0  # kube-scheduler looks at every Pod that waits at least every five minutes
 _FAILURES = 3
-_PATIENCE_S = 2.0  # kube-scheduler schedules nobody while /preempt waits
+_PATIENCE_S = 2.0  # kube-scheduler schedules no Pod while /preempt waits
 _MOST_TAKEN = 1000
 
 log = structlog.get_logger()
 
 
-class OccupancyView:
-    """`enabled` is False where unmanaged Pods are nobody's business here."""
+class CapacityWatch:
+    """The free capacity for unmanaged Pods. `enabled` is False where they are ignored."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class OccupancyView:
         *,
         enabled: bool = True,
     ) -> None:
-        # Of Pods that name our scheduler, those out of scope are unmanaged too.
+        # Pods that name the extender's scheduler but are out of scope are unmanaged too.
         named = (
             f"spec.schedulerName!={translation.scheduler_name}," if translation.scope.everything else ""
         )
@@ -93,28 +94,28 @@ class OccupancyView:
         self._asked_at = -inf
         self._failures = _FAILURES  # in a row; nothing is known before the first success
         self.stale = False
-        """Nobody has asked for so long that Slurm's nodes are not read any more."""
+        """No Pod has asked for so long that Slurm's nodes are not read any more."""
         self._node_seen_at = -inf
-        """What was read before tells less than /bind has seen of a node."""
+        """A reading from before this tells less than /bind has seen of a node."""
         self._pods_known = False
         self._unmanaged: set[str] = set()
-        """The Pods on Nodes that are not ours, by uid: those that are adopted among them."""
+        """The uids of the unmanaged Pods on Nodes, adopted Pods included."""
         self._slurms_nodes: Collection[str] = ()
-        """The Nodes that name Slurm's, as last read."""
+        """The Nodes of Slurm's nodes, as last read."""
         self._taken: dict[str, int] = {}
         self.adopted_pods: dict[str, AdoptedPod] = {}
-        """The Pods on Nodes that are to have a job, by uid; none where none are adopted."""
+        """The Pods on Nodes that will have a job, by uid; empty where Pods are not adopted."""
         self.adopted_pods_changed = asyncio.Event()
-        """Set at every change of them."""
+        """Set at every change of `adopted_pods`."""
 
     # What the verbs ask
 
     def concerns(self, manifest: Manifest) -> bool:
-        """Tells whether a Pod that is not ours may only use what Slurm leaves."""
+        """Tells whether a Pod is unmanaged and may only use what Slurm leaves."""
         return self._enabled and not exempt(manifest)
 
     def closed(self, manifest: Manifest, names: Sequence[str]) -> dict[str, str]:
-        """Returns the Nodes that a Pod that is not ours may not use now, and why. Waits for nothing."""
+        """Returns the Nodes that an unmanaged Pod may not use now, and why. Never waits."""
         if not self.concerns(manifest):
             return {}
         self._note_question()
@@ -123,24 +124,24 @@ class OccupancyView:
             closed = dict.fromkeys(self._occupancy.closed(asked, names), FULL)
             self._open_to_nominated(manifest, asked, closed)
         else:
-            asked = Amounts()  # it is told when more is known, whether it fits then or not
+            asked = Amounts()  # it is woken when more is known, whether it fits then or not
             closed = dict.fromkeys(self._slurms(names), UNKNOWN)
-        self._note(manifest, asked, refused=len(closed) == len(names))
+        self._note(manifest, asked, unschedulable=len(closed) == len(names))
         return closed
 
     async def open_without(
         self, manifest: Manifest, victims: Mapping[str, Collection[str]]
     ) -> list[str]:
-        """Returns the Nodes that a Pod that is not ours may use once others are gone. `victims`: their
-        uids, by Node. Nodes that are not Slurm's are kube-scheduler's alone. On Slurm's
+        """Returns the Nodes that an unmanaged Pod may use once other Pods are gone. `victims`: their
+        uids, by Node. Nodes that are not Slurm's are left to kube-scheduler. On Slurm's Nodes
 
-        - no Pod of ours may be among them: what its job leaves is Slurm's to give, to the next job of
-          its queue, so that one Pod after the other would be evicted in vain. A Pod of which nothing
-          is known counts as ours; so do all where unmanaged Pods are ignored;
-        - a Pod that may only use what Slurm leaves must fit then. Of the victims only those give room
-          that Slurm does not count: what an adopted one's job leaves is Slurm's to give, too.
+        - no managed Pod may be among them: Slurm gives what its job leaves to the next job of its
+          queue, so that one Pod after the other would be evicted in vain. An unknown Pod counts as
+          managed; so do all Pods where unmanaged Pods are ignored;
+        - a Pod that may only use what Slurm leaves must fit then. Only victims that Slurm does not
+          count give room: what an adopted Pod's job leaves goes to Slurm's queue, too.
 
-        Where Slurm's nodes were not read of late they are read now."""
+        Where Slurm's nodes were not read recently they are read now."""
         slurms = self._slurms_or_newer(victims)
         may = [node for node in slurms if self._unmanaged.issuperset(victims[node])]
         if may and self.concerns(manifest):
@@ -150,11 +151,11 @@ class OccupancyView:
             fits = self._occupancy.fits_without
             read = self._slurms_nodes if known else ()
             may = [node for node in may if node in read and fits(asked, node, victims[node])]
-        refused = set(slurms).difference(may)
-        return [node for node in victims if node not in refused]
+        forbidden = set(slurms).difference(may)
+        return [node for node in victims if node not in forbidden]
 
     async def read_node(self, name: str) -> SlurmNode | None:
-        """Reads the Slurm node that a Node stands for, with all that is so when it is called; None where
+        """Reads the Slurm node that a Node stands for, as it is at a moment after the call; None where
         Slurm has none. /filter knows it from then on. Raises SlurmError."""
         own = self._view().nodes.get(name)
         if own is None and self._view().nodes:
@@ -166,11 +167,11 @@ class OccupancyView:
         return node
 
     def closed_to_ours(self, uid: str, allocation: Allocation) -> str | None:
-        """Returns why a Pod of ours cannot use its allocation, where /bind found that out."""
+        """Returns why a managed Pod cannot use its allocation, where /bind found that out."""
         return TAKEN if self._taken.get(uid) == allocation.job_id else None
 
     def allocation_taken(self, uid: str, job_id: int) -> None:
-        """Takes that what a job allocated was used by others already, so that /filter says so."""
+        """Notes that other Pods already use what a job allocated, so that /filter says so."""
         if len(self._taken) >= _MOST_TAKEN:
             self._taken.pop(next(iter(self._taken)))
         self._taken[uid] = job_id
@@ -181,7 +182,7 @@ class OccupancyView:
 
     def is_slurms(self, node: str) -> bool:
         """Tells whether Slurm has a Node, by the last reading of its nodes or, for a newer Node, by its
-        partitions; yes, if nothing was seen of it."""
+        partitions; True where neither was read."""
         return bool(self._slurms_or_newer([node]))
 
     def was_read(self, node: str) -> bool:
@@ -190,7 +191,8 @@ class OccupancyView:
 
     @property
     def known(self) -> bool:
-        """Tells whether Slurm's nodes and the Pods on them are known, and Slurm has answered of late."""
+        """Tells whether Slurm's nodes and the Pods on them are known, and Slurm has answered
+        recently."""
         return self._pods_known and self._failures < _FAILURES
 
     # Behind them
@@ -226,7 +228,8 @@ class OccupancyView:
         self._pods_known = True
 
     def pod_seen(self, manifest: Manifest) -> None:
-        """An annotated Pod that another scheduler bound before its job was there counts as unmanaged."""
+        """Notes a Pod. An annotated Pod that another scheduler bound before it had a job counts as
+        unmanaged."""
         metadata, node = manifest["metadata"], manifest["spec"]["nodeName"]
         uid = metadata["uid"]
         if self._translation.manages(manifest):
@@ -268,7 +271,7 @@ class OccupancyView:
             await asyncio.sleep(pause)
 
     async def _read_and_wake(self) -> float:
-        """Returns how long to wait until the next time."""
+        """Returns the pause until the next reading."""
         try:
             reading = await self.read(_INTERVAL_S)
         except SlurmError:
@@ -292,26 +295,26 @@ class OccupancyView:
         return reading
 
     async def _renew(self) -> None:
-        """Reads Slurm's nodes where nobody does; gives up soon where Slurm does not answer."""
+        """Reads Slurm's nodes where the loop does not; gives up soon where Slurm does not answer."""
         if self.stale and self.known:
             with suppress(SlurmError, TimeoutError):
                 async with asyncio.timeout(_PATIENCE_S):
                     await self.read()
 
     def _open_to_nominated(self, manifest: Manifest, asked: Amounts, closed: dict[str, str]) -> None:
-        """Opens the Node for which kube-scheduler has evicted others, if what they leave is enough: it
-        counts them until they are gone, and /bind asks again. Were the Node closed for a moment longer
-        than they are there, kube-scheduler would evict others on another Node."""
+        """Opens the Node for which kube-scheduler has evicted Pods, if what they leave is enough:
+        kube-scheduler counts them until they are gone, and /bind checks again. If the Node stayed
+        closed a moment longer than they exist, kube-scheduler would evict other Pods on another Node."""
         node = (manifest.get("status") or {}).get("nominatedNodeName")
         if node in closed and self._occupancy.fits_without_leaving(asked, node):
             del closed[node]
 
     async def _wake(self) -> None:
-        """Touches the Pods that were refused and may fit by now; they ask again at once."""
+        """Touches the unschedulable Pods that may fit by now; they ask again at once."""
         if not self.known:
             return
         for pod in self._occupancy.take_those_with_room():
-            stamp = {ROOM_SEEN: datetime.now(UTC).isoformat()}
+            stamp = {CAPACITY_FREED: datetime.now(UTC).isoformat()}
             patch: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": stamp}}
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
@@ -320,30 +323,30 @@ class OccupancyView:
                 tell("a Pod that waits was not touched", **about(pod), error=str(error))
 
     def _note_question(self) -> None:
-        """From now on Slurm's nodes are read, until nobody asks any more."""
+        """Has Slurm's nodes read from now on, until no Pod asks any more."""
         self._asked_at = asyncio.get_running_loop().time()
         self._asked.set()
 
-    def _note(self, manifest: Manifest, asked: Amounts, *, refused: bool) -> None:
+    def _note(self, manifest: Manifest, asked: Amounts, *, unschedulable: bool) -> None:
         metadata = manifest["metadata"]
         uid = metadata.get("uid") or ""
-        if not refused:
+        if not unschedulable:
             self._occupancy.forget(uid)
             return
         namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
         priority = manifest["spec"].get("priority") or 0
-        self._occupancy.remember(Refused(uid, namespace, name, priority, asked, self._asked_at))
+        self._occupancy.remember(UnschedulablePod(uid, namespace, name, priority, asked, self._asked_at))
 
     def _slurms(self, names: Sequence[str]) -> Sequence[str]:
-        """Returns the Nodes that Slurm has, by the last reading of its nodes; by its partitions if there
-        was none, and all if nothing was seen of it."""
+        """Returns the Nodes that Slurm has, by the last reading of its nodes; by its partitions if
+        there was none, and all Nodes if neither was read."""
         if self._slurms_nodes:
             return [name for name in names if name in self._slurms_nodes]
         return self._in_partitions(names)
 
     def _slurms_or_newer(self, names: Collection[str]) -> Sequence[str]:
-        """Returns the Nodes that Slurm has, by the last reading of its nodes or, for those that were not
-        there yet, by its partitions; and all if nothing was seen of it."""
+        """Returns the Nodes that Slurm has, by the last reading of its nodes or, for newer Nodes, by
+        its partitions; and all Nodes if neither was read."""
         newer = set(self._in_partitions([name for name in names if not self.was_read(name)]))
         return [name for name in names if self.was_read(name) or name in newer]
 
@@ -359,7 +362,7 @@ class OccupancyView:
 def _left(
     nodes: Sequence[SlurmNode], view: ClusterView, translation: TranslationConfig
 ) -> dict[str, Amounts]:
-    """What Slurm's nodes have left for unmanaged Pods, by the Nodes that name them."""
+    """Returns what Slurm's nodes leave to unmanaged Pods, by the Nodes that name them."""
     return {
         name: open_to_pods(node, translation)
         for node in nodes

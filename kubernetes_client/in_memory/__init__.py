@@ -1,9 +1,9 @@
 """A small kube-apiserver in memory: `protocol.Kubernetes` without a network, for tests.
 
 It passes the same contract tests as the real one (tests/kubernetes_client/test_contract.py) and answers
-what those measured: versions and their preconditions, strategic merge patches, status as a resource of
-its own, graceful deletion, Bindings, lists in pages, watches with selectors and bookmarks, expiry.
-It leaves out what no test has needed: defaults and validation of fields, admission, permissions,
+as measured there: versions and their preconditions, strategic merge patches, status as a resource of
+its own, graceful deletion, Bindings, lists in pages, watches with selectors and bookmarks, expiry. It
+leaves out what no test has needed: defaults and validation of fields, admission, permissions,
 finalizers, generations, garbage collection, pages that expire.
 """
 

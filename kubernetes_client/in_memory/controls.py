@@ -1,4 +1,4 @@
-"""What people, kubelets and bad luck do to an `InMemoryKubernetes`: for tests."""
+"""The actions of people, kubelets and failures on an `InMemoryKubernetes`: for tests."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 
 class Controls:
-    """Mixed into `InMemoryKubernetes`. None of these fails, whatever `outage` says.
+    """The tests' controls of an `InMemoryKubernetes`. They work during an `outage` too.
 
-    A call is named by its method ("patch_pod"); of `serves`, `list`, `pages` and `watch` those about one
-    kind are named by both ("watch pods").
+    A call is named by its method ("patch_pod"); calls of `serves`, `list`, `pages` and `watch` are
+    named by method and kind ("watch pods").
     """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
@@ -45,10 +45,10 @@ class Controls:
         self.calls: list[str] = []
         """Every call that was made, in order."""
 
-    # Bad luck
+    # Failures
 
     def outage(self, error: KubernetesError | None, *calls: str) -> None:
-        """Every call, or each of these, raises `error` and does nothing, and open watches break, until
+        """Makes all calls, or these, raise `error` and do nothing, and open watches break, until
         `outage(None)`."""
         if error is None:
             for call in calls or tuple(self._outages):
@@ -58,36 +58,36 @@ class Controls:
         self._store.touch()
 
     def hold(self, *calls: str) -> None:
-        """Every call, or each of these, waits and does nothing until `release`."""
+        """Makes all calls, or these, wait and do nothing until `release`."""
         for call in calls or ("",):
             self._held.setdefault(call, asyncio.Event())
 
     def release(self) -> None:
-        """Calls that are held go on, and no more are."""
+        """Lets held calls go on, and holds no more."""
         for held in self._held.values():
             held.set()
         self._held = {}
 
     def lose_reply_of_next(self, call: str) -> None:
-        """The next such call does its work and raises Unavailable."""
+        """Makes the next such call do its work and raise Unavailable."""
         self._lose_reply_of.add(call)
 
     def before_next(self, call: str, meanwhile: Callable[[], object]) -> None:
-        """The next such call comes after `meanwhile`, which may be a coroutine function."""
+        """Runs `meanwhile`, which may be a coroutine function, before the next such call."""
         self._meanwhile[call] = meanwhile
 
     def compact(self) -> None:
-        """Watches from versions before the present one have expired."""
+        """Expires watches from versions before the present one."""
         self._compacted = self._store.version
 
     def bookmark(self) -> None:
-        """Every open watch tells the last version of its kind, if it is newer than the watch."""
+        """Has every open watch tell the last version of its kind, if it is newer than the watch."""
         for watch in self._watches:
             watch.tells_version = True
         self._store.touch()
 
     def end_watches(self) -> None:
-        """Every open watch ends, as at its timeout."""
+        """Ends every open watch, as at its timeout."""
         for watch in self._watches:
             watch.ended = True
         self._store.touch()
@@ -95,8 +95,8 @@ class Controls:
     # People and kubelets
 
     def put(self, kind: str, *manifests: Manifest) -> None:
-        """Objects are created or, where they exist, replaced; under another uid they are new ones. They
-        keep the uid and, where it is newer than all, the resourceVersion that they bring."""
+        """Creates objects or, where they exist, replaces them; under another uid they are new objects.
+        They keep the uid and, where it is newer than all, the resourceVersion that they bring."""
         for manifest in manifests:
             metadata = manifest["metadata"]
             namespace, name = metadata.get("namespace") or "", metadata["name"]
@@ -111,12 +111,12 @@ class Controls:
             self._store.create(kind, manifest)
 
     def edit(self, kind: str, name: str, patch: Manifest, namespace: str = "default") -> None:
-        """Somebody merges a strategic merge patch into an object, all of it."""
+        """Merges a strategic merge patch into all of an object."""
         before = self._store.get(kind, _namespace(kind, namespace), name)
         self._store.update(kind, merged(before, patch))
 
     def remove(self, kind: str, name: str, namespace: str = "default") -> None:
-        """An object is gone; a Pod because its kubelet has ended all containers, or by force."""
+        """Removes an object; a Pod is gone because its kubelet has ended all containers, or by force."""
         if kind == "pods":
             self._delete(self.read(kind, name, namespace), 0)
         else:
@@ -131,11 +131,11 @@ class Controls:
         return self._store.all(kind)
 
     def writes(self, kind: str) -> int:
-        """Returns how often objects of a kind were written, by whomever."""
+        """Returns how often objects of a kind were written, by any writer."""
         return sum(change.kind == kind for change in self._store.changes)
 
     async def until(self, holds: Callable[[], object]) -> None:
-        """Returns when `holds` is true of what it looks at after every write."""
+        """Returns when `holds` is true; it is evaluated after every write."""
         while not holds():
             await self._store.changed.wait()
 
@@ -146,8 +146,8 @@ class Controls:
             await self._one_waits.wait()
 
     def _delete(self, pod: dict[str, Any], grace_s: int) -> None:
-        """As rest.BeforeDelete and podStrategy.CheckGracefulDelete have it: also a Pod that is gone at
-        once is being deleted for one version."""
+        """Deletes as rest.BeforeDelete and podStrategy.CheckGracefulDelete do: a Pod that is gone at
+        once is being deleted for one version too."""
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
         if not pod["spec"].get("nodeName") or phase in _ENDED:
             grace_s = 0
@@ -168,7 +168,7 @@ class Controls:
 
     @asynccontextmanager
     async def _call(self, method: str, kind: str = "") -> AsyncIterator[None]:
-        """Surrounds what a call does: others get their turns before it, as with any server."""
+        """Surrounds the work of a call: other tasks get their turns before it, as with any server."""
         call = f"{method} {kind}".strip()
         names = ("", method, call)
         self.calls.append(call)

@@ -1,4 +1,4 @@
-"""`protocol.Kubernetes` over a `Store`: the calls, what kube-apiserver refuses, and its watches."""
+"""`protocol.Kubernetes` over a `Store`: the calls, the errors of kube-apiserver, and its watches."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class InMemoryKubernetes(Controls):
             return self._listed(kind, field_selector)
 
     async def pages(self, kind: str, field_selector: str | None) -> AsyncIterator[Manifest]:
-        """All parts are of the moment of the first; none expires."""
+        """All parts show the moment of the first part; none expires."""
         async with self._call("pages", kind):
             whole = self._listed(kind, field_selector)
         items, metadata = whole["items"], whole["metadata"]
@@ -176,7 +176,7 @@ class InMemoryKubernetes(Controls):
             self._watches.remove(watch)
 
     async def aclose(self) -> None:
-        """Nothing to close: the same object can be used again, as a server would live on."""
+        """Closes nothing: the same object can be used again, as a server would live on."""
 
     def _create(self, kind: str, namespace: str, manifest: Manifest) -> dict[str, Any]:
         metadata = {**manifest["metadata"], "namespace": namespace}
@@ -206,7 +206,7 @@ class InMemoryKubernetes(Controls):
         return {"metadata": {"resourceVersion": str(self._store.version)}, "items": items}
 
     async def _pieces(self, kind: str, watch: Watch, seconds: float) -> AsyncIterator[bytes]:
-        """Whatever a watch waits for touches the store."""
+        """Yields the events of a watch. Everything that it waits for changes the store."""
         clock = asyncio.get_running_loop().time
         ends = clock() + seconds
         while not watch.ended:
@@ -250,7 +250,7 @@ def _check_bindable(pod: Manifest) -> None:
 
 
 def _check_spec(before: Manifest, after: Manifest) -> None:
-    """Of what else may be changed in a Pod's spec this project changes nothing."""
+    """Raises Rejected where a patch changes a part of the spec that this project does not change."""
     old, new = dict(before["spec"]), dict(after["spec"])
     gates = old.pop("schedulingGates", ()), new.pop("schedulingGates", ())
     if old != new or any(gate not in gates[0] for gate in gates[1]):

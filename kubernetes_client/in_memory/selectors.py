@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kubernetes_client.protocol import Manifest
 
 _FIELDS: Final = frozenset({"spec.nodeName", "spec.schedulerName", "status.phase"})
-"""Those that selectors of this project name."""
+"""The fields that selectors of this project name."""
 
 
 def selects(field_selector: str | None) -> Callable[[Manifest], bool]:

@@ -1,4 +1,5 @@
-"""The objects of an `InMemoryKubernetes`, every version of them, and those who wait for the next."""
+"""The objects of an `InMemoryKubernetes`, every version of them, and the tasks that wait for the next
+version."""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ class Change:
 
 
 class Store:
-    """Keeps objects as etcd does: one version counter for all, and no change forgotten."""
+    """Keeps objects as etcd does: with one version counter for all objects, and all changes."""
 
     def __init__(self) -> None:
         self.version = 0
-        """Of the last write."""
+        """The version of the last write."""
         self.changes: list[Change] = []
         self.changed = asyncio.Event()
         """Set, and replaced, at every write."""
@@ -68,23 +69,24 @@ class Store:
         return self._write(key, created)
 
     def update(self, kind: str, manifest: Manifest) -> dict[str, Any]:
-        """Writes a new version of an object that exists; returns it. What changes nothing is none."""
+        """Writes a new version of an object that exists; returns it. A write that changes nothing makes
+        no new version."""
         key = _key(kind, manifest)
         changed = _copy(manifest)
         return changed if changed == self._objects[key] else self._write(key, changed)
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
-        """Takes an object away."""
+        """Removes an object."""
         before = self._objects.pop((kind, namespace, name))
         self._add(Change(self.version + 1, kind, before, None))
 
     def touch(self) -> None:
-        """Wakes those who wait, though nothing was written."""
+        """Wakes the waiting tasks, though nothing was written."""
         self.changed.set()
         self.changed = asyncio.Event()
 
     def _write(self, key: Key, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Under the version that it brings, if that is newer than all."""
+        """Writes an object under the version that it brings, if that is newer than all."""
         version = max(self.version + 1, int(manifest["metadata"].get("resourceVersion") or 0))
         manifest["metadata"]["resourceVersion"] = str(version)
         before, self._objects[key] = self._objects.get(key), manifest
@@ -103,6 +105,6 @@ def _key(kind: str, manifest: Manifest) -> Key:
 
 
 def _copy(manifest: Manifest) -> dict[str, Any]:
-    """Returns a copy of all of it, by way of JSON: copy.deepcopy is slow."""
+    """Returns a deep copy, by way of JSON: copy.deepcopy is slow."""
     copied: dict[str, Any] = orjson.loads(orjson.dumps(manifest))
     return copied

@@ -1,4 +1,4 @@
-"""What one watch tells of the changes in a `Store`."""
+"""The events by which one watch tells the changes in a `Store`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Watch:
     def __init__(self, store: Store, kind: str, fits: Callable[[Manifest], bool], since: str) -> None:
         self.ended = False
         self.waits = False
-        """Its reader wants more, and there was nothing."""
+        """The reader waits for an event, and there is none."""
         self.tells_version = False
-        """The next news have a bookmark at their end."""
+        """The next events end with a bookmark."""
         self._store = store
         self._kind = kind
         self._fits = fits
@@ -33,12 +33,12 @@ class Watch:
         self._first = b"".join(line("ADDED", manifest) for manifest in there)
 
     def expired(self, compacted: int) -> bool:
-        """Its version is older than all that were kept."""
+        """The watch's version is older than all versions that were kept."""
         return self._from < compacted
 
     @property
     def idle(self) -> bool:
-        """It has told everything, and its reader wants more."""
+        """The watch has told everything, and its reader waits."""
         return self.waits and self._at == len(self._store.changes)
 
     def news(self) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from slurm_client.in_memory import refusals
+from slurm_client.in_memory import rejections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -89,9 +89,9 @@ class Enforcement:
             return spec.account or "", spec.qos or ""
         association = self._association(user_id, spec.account)
         if association is None:
-            raise refusals.refusal(refusals.INVALID_ACCOUNT)
+            raise rejections.rejection(rejections.INVALID_ACCOUNT)
         if (qos := spec.qos or association.qos[0]) not in association.qos:
-            raise refusals.refusal(refusals.INVALID_QOS)
+            raise rejections.rejection(rejections.INVALID_QOS)
         return association.account, qos
 
     def check(self, record: Record, others: Iterable[Record]) -> None:
@@ -104,7 +104,7 @@ class Enforcement:
             for limits, peers in self._peers(qos, association, record, list(others))
         )
         if too_many or (qos.deny_on_limit and _too_large(record, qos.limits)):
-            raise refusals.refusal(refusals.ACCOUNTING_POLICY)
+            raise rejections.rejection(rejections.ACCOUNTING_POLICY)
 
     def reason(self, record: Record, others: Iterable[Record]) -> str | None:
         """Why it must wait although there may be room; `others` live."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slurm_client.errors import RetryLater
-from slurm_client.in_memory import refusals, scheduler
+from slurm_client.in_memory import rejections, scheduler
 from slurm_client.in_memory.accounting import REASONS, Enforcement
 from slurm_client.in_memory.history import Journal
 from slurm_client.in_memory.jobs import Jobs
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 _DEFAULT_PRIORITY = 1
 # Why an immediate allocation is refused, by the reason for which a job would wait.
 _REFUSED = {
-    scheduler.HELD: refusals.DEPENDENCY,
-    scheduler.NODE_NOT_AVAILABLE: refusals.NODE_NOT_AVAIL,
-    scheduler.PARTITION_CONFIG: refusals.PART_CONFIG_UNAVAILABLE,
-    scheduler.PARTITION_DOWN: refusals.PARTITION_DOWN,
+    scheduler.HELD: rejections.DEPENDENCY,
+    scheduler.NODE_NOT_AVAILABLE: rejections.NODE_NOT_AVAIL,
+    scheduler.PARTITION_CONFIG: rejections.PART_CONFIG_UNAVAILABLE,
+    scheduler.PARTITION_DOWN: rejections.PARTITION_DOWN,
 }
 
 
@@ -82,7 +82,7 @@ class Controller:
         partition = self.partitions[record.partition]
         if scheduler.never(record, partition, self.machines):
             self._refused(record, now)
-            raise refusals.refusal(refusals.NODE_CONFIG_UNAVAILABLE)
+            raise rejections.rejection(rejections.NODE_CONFIG_UNAVAILABLE)
         reason = scheduler.standing_reason(record, partition, self.machines) or ""
         self.jobs.put(replace(record, reason=reason), now)
         self.changed(now)
@@ -97,7 +97,7 @@ class Controller:
         try:
             self._enforcement.check(record, self._alive())
         except RetryLater:
-            raise refusals.limit_reached() from None
+            raise rejections.limit_reached() from None
         outcome = self._try_now(record)
         if outcome is None:
             self.jobs.put(record, now)
@@ -105,23 +105,23 @@ class Controller:
             return job_id
         if isinstance(outcome, int):
             self._refused(record, now)
-            if outcome == refusals.ACCOUNTING_POLICY:
-                raise refusals.limit_reached()
-            raise refusals.refusal(outcome)
+            if outcome == rejections.ACCOUNTING_POLICY:
+                raise rejections.limit_reached()
+            raise rejections.rejection(outcome)
         self._start(record, outcome, now)
         return job_id
 
     def update(self, job_id: int, changes: JobChanges, now: float) -> None:
         record = self.jobs.get(job_id)
         if record is None:
-            raise refusals.missing_job()
+            raise rejections.missing_job()
         if record.state.ended:
-            raise refusals.refusal(refusals.JOB_FINISHED)
+            raise rejections.rejection(rejections.JOB_FINISHED)
         self._ask_plugin(_changed(record, changes).spec)
         if record.held and changes.priority:
-            raise refusals.still_held()
+            raise rejections.still_held()
         if changes.excluded_nodes is not None:
-            named = refusals.named(changes.excluded_nodes, self.machines)
+            named = rejections.named(changes.excluded_nodes, self.machines)
             changes = replace(changes, excluded_nodes=named)
         self.jobs.put(_changed(record, changes), now)
         self.changed(now)
@@ -132,7 +132,7 @@ class Controller:
         if record is None or record.state.ended:
             return
         if name not in (None, record.spec.name):
-            raise refusals.other_job(told(record.spec.name), name)
+            raise rejections.other_job(told(record.spec.name), name)
         self.end(record, "CANCELLED", now)
 
     def end(self, record: Record, base: str, now: float, *, reason: str = "") -> None:
@@ -190,15 +190,15 @@ class Controller:
         if reason == scheduler.TIME_LIMIT:
             return None
         if reason != scheduler.HELD and self._must_queue(record):
-            return refusals.NOT_TOP_PRIORITY
+            return rejections.NOT_TOP_PRIORITY
         if scheduler.never(record, partition, self.machines):
-            return refusals.NODE_CONFIG_UNAVAILABLE
+            return rejections.NODE_CONFIG_UNAVAILABLE
         if reason is not None:
             return _REFUSED[reason]
         if self._limited(record):
-            return refusals.ACCOUNTING_POLICY
+            return rejections.ACCOUNTING_POLICY
         slots = scheduler.place(record, scheduler.allowed(record, partition, self.machines))
-        return slots or refusals.NODES_BUSY
+        return slots or rejections.NODES_BUSY
 
     def _must_queue(self, record: Record) -> bool:
         """Whether a job that is not held waits before it: in its partition with at least its
@@ -220,15 +220,15 @@ class Controller:
 
     def _record(self, spec: JobSpec, job_id: int, now: float, *, external: bool) -> Record:
         if job_id <= 0:
-            raise refusals.refusal(refusals.INVALID_JOB_ID)
+            raise rejections.rejection(rejections.INVALID_JOB_ID)
         self._ask_plugin(spec)
         if job_id in self.jobs:
-            raise refusals.refusal(refusals.DUPLICATE_JOB_ID)
-        spec = refusals.checked(spec, self.machines)
-        partition = refusals.partition_of(spec, self.partitions)
+            raise rejections.rejection(rejections.DUPLICATE_JOB_ID)
+        spec = rejections.checked(spec, self.machines)
+        partition = rejections.partition_of(spec, self.partitions)
         user_id = spec.user_id or 0
         account, qos = self._enforcement.charged(spec, user_id)
-        refusals.check_reservation(spec, user_id, self.reservations)
+        rejections.check_reservation(spec, user_id, self.reservations)
         self._arrivals += 1
         return Record(
             id=job_id,
@@ -247,12 +247,12 @@ class Controller:
     def _ask_plugin(self, spec: JobSpec) -> None:
         number = self.plugin(spec) if self.plugin is not None else 0
         if number:
-            raise refusals.refusal(number)
+            raise rejections.rejection(number)
 
     def machine(self, name: str) -> Machine:
         """A node. Refused: 2018."""
         if name not in self.machines:
-            raise refusals.refusal(refusals.INVALID_NODE_NAME)
+            raise rejections.rejection(rejections.INVALID_NODE_NAME)
         return self.machines[name]
 
     def _alive(self) -> Iterator[Record]:

@@ -1,9 +1,9 @@
 """What may not be, found by comparing both systems at one moment, and how long it is put up with.
 
 Two systems agree only after a while, so that each of these may be seen for a moment: a Pod is created
-before its job, and ends before it. While anything is disturbed that moment lasts. What is judged is
-therefore what outlasts GRACE_S of uninterrupted calm, in which every component runs and no link fails:
-it covers the Lease's duration, kube-scheduler's longest backoff (10 s) and the time that slurmrestd
+before its job, and ends before it. While anything is disturbed that moment lasts. So an anomaly is what
+outlasts GRACE_S of an uninterrupted quiet period, in which every component runs and no link fails: that
+covers the duration of the Lease, kube-scheduler's longest backoff (10 s) and the time that slurmrestd
 takes to give up on a killed slurmctld (10 s). Only what kube-scheduler has to end waits for it to see
 Pods again besides (`canary`). In the final audit nothing is put up with.
 """
@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tests.chaos.cluster_spec import CLOSED, CROWD, PROBES
+from tests.chaos.history import SeenJob, SeenNode, SeenPod
 from tests.chaos.plan import Odd
-from tests.chaos.scene import CLOSED, CROWD, PROBES
-from tests.chaos.seen import SeenJob, SeenNode, SeenPod
 
 GRACE_S = 20.0
 WAITS_S = 75.0
@@ -42,9 +42,9 @@ UNDERSIZED = "undersized"
 """A Pod is bound by a job that has less than the Pod asks for, or is in another partition."""
 KINDS = (DUPLICATES, LOST, WRONG_KILLS, UNBOUND_LEAKS, OVERCOMMITTED, STUCK_NODES, UNDONE, UNDERSIZED)
 
-_REFUSED, _RESTS = "Refused", "NotBindable"
+_REFUSED, _RESTS = "Invalid", "NotBindable"
 _TOLD: Mapping[str, str] = {
-    Odd.GREEDY: "InLine",
+    Odd.GREEDY: "WaitingForSubmitSlot",
     Odd.DENIED: _REFUSED,
     Odd.CLAIM: "ClaimNotReady",
     Odd.NOWHERE: _RESTS,
@@ -202,9 +202,9 @@ class Since(NamedTuple):
     """And kube-scheduler sees Pods."""
 
     def lasted(self, anomaly: Anomaly, since: float, now: float) -> float:
-        """For how long an anomaly has been seen in uninterrupted calm."""
-        calm = self.placing if anomaly.placing else self.all_serve
-        return 0.0 if calm is None else now - max(since, calm)
+        """For how long an anomaly has been seen in an uninterrupted quiet period."""
+        quiet = self.placing if anomaly.placing else self.all_serve
+        return 0.0 if quiet is None else now - max(since, quiet)
 
 
 class Lasting:
@@ -216,7 +216,7 @@ class Lasting:
         self.longest_s: dict[str, float] = dict.fromkeys(KINDS, 0.0)
         """By kind, whatever was disturbed meanwhile."""
 
-    def update(self, now: float, calm: Since, seen: Collection[Anomaly]) -> list[Anomaly]:
+    def update(self, now: float, quiet: Since, seen: Collection[Anomaly]) -> list[Anomaly]:
         """Takes in all anomalies of a moment, and returns those that have just lasted too long."""
         self._since = {anomaly: self._since.get(anomaly, now) for anomaly in seen}
         self._told &= set(seen)
@@ -225,7 +225,7 @@ class Lasting:
         too_long = [
             anomaly
             for anomaly, since in self._since.items()
-            if calm.lasted(anomaly, since, now) >= anomaly.grace_s and anomaly not in self._told
+            if quiet.lasted(anomaly, since, now) >= anomaly.grace_s and anomaly not in self._told
         ]
         self._told.update(too_long)
         return too_long

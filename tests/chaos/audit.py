@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from deploy.local.cluster import Cluster
 from tests.chaos.anomalies import Anomaly, anomalies, of_nodes
+from tests.chaos.history import SeenPod, read_pod
 from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.observer import Observer
-from tests.chaos.seen import SeenPod, read_pod
 
 SETTLING_S = 90.0
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import httpx
 
-from tests.chaos.calm import Calm
+from tests.chaos.quiet_periods import QuietPeriods
 
 NEEDED_AFTER: Final = ("kube-apiserver", "kube-scheduler")
 """The names of the components, or how they begin, whose failures may leave its lists old."""
@@ -41,7 +41,7 @@ class Canary:
     def __init__(
         self,
         api: Api,
-        placing: Calm,
+        placing: QuietPeriods,
         log: Callable[[str], None],
         gives_up_after_s: float = GIVES_UP_AFTER_S,
     ) -> None:

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from tests.chaos.judge import Causes
+from tests.chaos.checker import Causes
+from tests.chaos.cluster_spec import CROWD, CROWD_SIZE, LABEL, PREFIX, STOPS_AFTER
+from tests.chaos.history import SeenPod
 from tests.chaos.observer import Observer
-from tests.chaos.scene import CROWD, CROWD_SIZE, LABEL, PREFIX, STOPS_AFTER
-from tests.chaos.seen import SeenPod
 from tests.chaos.workload import Workload, pod
 
 AT_ONCE = 50

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from tests.chaos.calm import Calm
-from tests.chaos.judge import Eviction
+from tests.chaos.checker import Eviction
+from tests.chaos.quiet_periods import QuietPeriods
 from tests.chaos.signals import Signal
 
 CALM_FOR_S = 10.0
@@ -28,10 +28,10 @@ class Measured:
 
 
 def measured(
-    signals: Iterable[Signal], eviction: Callable[[int], Eviction | None], calm: Calm
+    signals: Iterable[Signal], eviction: Callable[[int], Eviction | None], quiet: QuietPeriods
 ) -> Iterator[Measured]:
     """Yields each Pod that was bound when Slurm first said that its job is to go. Times are those of
-    `calm`."""
+    `quiet`."""
     heard: set[int] = set()
     for signal in sorted(signals, key=lambda each: each.at):
         if signal.job_id in heard or (found := eviction(signal.job_id)) is None:
@@ -43,7 +43,7 @@ def measured(
         took = NEVER_S if found.at is None else found.at - signal.at
         if found.ended_at < signal.at + min(took, ENDS_WITHIN_S):
             continue
-        if calm.covers(signal.at - CALM_FOR_S, signal.at + min(took, CALM_AFTER_S)):
+        if quiet.covers(signal.at - CALM_FOR_S, signal.at + min(took, CALM_AFTER_S)):
             yield Measured(signal, found.pod, took)
 
 

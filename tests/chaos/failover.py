@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import httpx
 
 from deploy.local.cluster import Cluster
-from tests.chaos.attacker import Attacker
-from tests.chaos.calm import Calm
+from tests.chaos.cluster_spec import PREFIX, PROBES
 from tests.chaos.kubernetes import Kubernetes
-from tests.chaos.scene import PREFIX, PROBES
+from tests.chaos.nemesis import Nemesis
+from tests.chaos.quiet_periods import QuietPeriods
 from tests.chaos.workload import Workload, pod
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/slurm-extender"
@@ -25,15 +25,15 @@ class Failovers:
     """Kills the leading extender and the kube-scheduler beside it, and sends a Pod after them."""
 
     cluster: Cluster
-    attacker: Attacker
+    nemesis: Nemesis
     workload: Workload
-    calm: Calm
+    quiet: QuietPeriods
     log: Callable[[str], None]
     took_s: list[float] = field(default_factory=list)
     """From each probe's creation, its first try, to its Binding."""
 
     def measure(self, number: int) -> None:
-        """Call it when all is calm."""
+        """Call it while nothing is disturbed."""
         kubernetes = Kubernetes(self.cluster)
         try:
             self._measure(f"probe-{number}", kubernetes)
@@ -45,12 +45,12 @@ class Failovers:
         if pair is None:
             self.log("nobody holds the Lease: no failover is measured")
             return
-        with self.calm.disturbed("failover"):
-            self.attacker.hold_down(*pair)
+        with self.quiet.disturbed("failover"):
+            self.nemesis.hold_down(*pair)
             try:
                 took = self._probe(name, kubernetes)
             finally:
-                self.attacker.let_up(*pair)
+                self.nemesis.let_up(*pair)
             time.sleep(1.0)  # until they are seen to come back
         self.took_s.append(took)
         self.log(f"failover from {pair[0]}: {name} bound within {took:.1f} s")

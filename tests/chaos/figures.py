@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from deploy.local.cluster import Cluster
-from tests.chaos.calm import Calm
+from tests.chaos.checker import Checker
 from tests.chaos.evictions import Measured, measured, percentile
-from tests.chaos.judge import Judge
 from tests.chaos.overlap import Overlap, Stay, overlaps, read_processes
+from tests.chaos.quiet_periods import QuietPeriods
 from tests.chaos.signals import Signal, read_signals
 from tests.chaos.state_loss import AFTERWARDS_S
 from tests.chaos.workload import PROCESSES
@@ -59,20 +59,20 @@ def processes_of(cluster: Cluster, cpus: Mapping[str, int]) -> list[Stay]:
 def figures(
     signals: Iterable[Signal],
     processes: Iterable[Stay],
-    judge: Judge,
-    calm: Calm,
+    checker: Checker,
+    quiet: QuietPeriods,
     log: Callable[[float, str], None],
 ) -> Figures:
     """`log` is told moments and what was then."""
-    processes, pods = list(processes), judge.lingering_pods(calm.covers)
-    met = list(overlaps(processes, pods, judge.node_cpus, judge.disowned))
+    processes, pods = list(processes), checker.lingering_pods(quiet.covers)
+    met = list(overlaps(processes, pods, checker.node_cpus, checker.disowned))
     when = {(one.at, one.node) for one in met}
-    everything = overlaps(processes, pods, judge.node_cpus)
+    everything = overlaps(processes, pods, checker.node_cpus)
     unknown = [one for one in everything if (one.at, one.node) not in when]
-    lost = [one for one in met if judge.follows_state_loss(one.at, AFTERWARDS_S)]
+    lost = [one for one in met if checker.follows_state_loss(one.at, AFTERWARDS_S)]
     for one in (*met, *unknown):
         log(one.at, f"OVERLAP of {one.seconds:.2f} s on {one.node}: {one.words}")
-    evicted = sorted(measured(signals, judge.eviction, calm), key=lambda each: -each.took_s)
+    evicted = sorted(measured(signals, checker.eviction, quiet), key=lambda each: -each.took_s)
     for each in evicted[:_SLOWEST]:
         log(each.signal.at, f"{each.pod} {each.signal.kind}: told in {each.took_s:.3f} s")
     return Figures(

@@ -10,11 +10,11 @@ from contextlib import suppress
 
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
-from tests.chaos.judge import Causes
+from tests.chaos.checker import Causes
+from tests.chaos.cluster_spec import HIGH, LOW
+from tests.chaos.history import NAMESPACE, SeenJob
 from tests.chaos.observer import Observer
 from tests.chaos.plan import Mischief, MischiefPlan
-from tests.chaos.scene import HIGH, LOW
-from tests.chaos.seen import NAMESPACE, SeenJob
 
 SETTLED_S = 5.0
 """A job has been read for so long, with its key. One that loses it before rightly counts for nothing."""

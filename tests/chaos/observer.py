@@ -15,11 +15,11 @@ import httpx
 
 from deploy.local.cluster import Cluster
 from tests.chaos.anomalies import Since
-from tests.chaos.calm import Calm
-from tests.chaos.judge import Judge
+from tests.chaos.checker import Checker
+from tests.chaos.cluster_spec import LABEL
+from tests.chaos.history import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, read_pod
 from tests.chaos.kubernetes import Kubernetes
-from tests.chaos.scene import LABEL
-from tests.chaos.seen import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, read_pod
+from tests.chaos.quiet_periods import QuietPeriods
 
 _PODS = "/api/v1/namespaces/default/pods"
 _INTERVAL_S = 0.4
@@ -31,13 +31,15 @@ _SCONTROL_S = 6.0
 
 
 class Observer:
-    """Feeds a judge until it is stopped."""
+    """Feeds a checker until it is stopped."""
 
-    def __init__(self, cluster: Cluster, judge: Judge, calm: Calm, placing: Calm) -> None:
+    def __init__(
+        self, cluster: Cluster, checker: Checker, quiet: QuietPeriods, placing: QuietPeriods
+    ) -> None:
         self._cluster = cluster
-        self._calm, self._placing = calm, placing
+        self._quiet, self._placing = quiet, placing
         self._kubernetes = Kubernetes(cluster)
-        self._judge = judge
+        self._checker = checker
         self._lock = Lock()
         self._over = Event()
         parts = (self._watch_pods, self._watch_leaving, self._watch_jobs, self._watch_nodes)
@@ -62,7 +64,7 @@ class Observer:
 
     def jobs(self) -> list[SeenJob]:
         """Asks slurmctld. Raises subprocess.SubprocessError where it does not answer."""
-        return read_jobs(self._scontrol("jobs"), lambda name: self._judge.uids.get(name, ""))
+        return read_jobs(self._scontrol("jobs"), lambda name: self._checker.uids.get(name, ""))
 
     def nodes(self) -> list[SeenNode]:
         """Asks both systems. Raises httpx.HTTPError, subprocess.SubprocessError."""
@@ -72,12 +74,12 @@ class Observer:
     def pods(self) -> list[SeenPod]:
         """All Pods that there are, as far as is known."""
         with self._lock:
-            return list(self._judge.pods.values())
+            return list(self._checker.pods.values())
 
     def placed_before(self, moment: float) -> set[str]:
         """The uids of the Pods that have been on their nodes since then, and stay."""
         with self._lock:
-            return self._judge.placed_before(moment)
+            return self._checker.placed_before(moment)
 
     def _scontrol(self, what: str) -> str:
         scontrol = [str(self._cluster.directory / "bin" / "scontrol"), "-o", "show", what]
@@ -85,7 +87,7 @@ class Observer:
         return done.stdout
 
     def _since(self) -> Since:
-        return Since(self._calm.since(), self._placing.since())
+        return Since(self._quiet.since(), self._placing.since())
 
     def _watch_jobs(self) -> None:
         while not self._over.wait(_INTERVAL_S):
@@ -97,7 +99,7 @@ class Observer:
             self.looks += 1
             self._latest = jobs
             with self._lock:
-                self._judge.jobs_seen(begin, time.monotonic(), self._since(), jobs)
+                self._checker.jobs_seen(begin, time.monotonic(), self._since(), jobs)
 
     def _watch_nodes(self) -> None:
         while not self._over.wait(_NODES_INTERVAL_S):
@@ -107,7 +109,7 @@ class Observer:
             except (httpx.HTTPError, subprocess.SubprocessError):
                 continue
             with self._lock:
-                self._judge.nodes_seen(begin, time.monotonic(), self._since(), nodes)
+                self._checker.nodes_seen(begin, time.monotonic(), self._since(), nodes)
 
     def _watch_leaving(self) -> None:
         """A watch tells late that a Pod is gone: who is there is asked, and of those that are leaving
@@ -130,7 +132,7 @@ class Observer:
             for pod in map(read_pod, answer.get("items", [answer])):
                 if not pod.ended:
                     with self._lock:
-                        self._judge.pod_there(begin, pod.uid)
+                        self._checker.pod_there(begin, pod.uid)
 
     def _watch_pods(self) -> None:
         version = ""
@@ -151,10 +153,10 @@ class Observer:
         pods = [read_pod(manifest) for manifest in listed["items"]]
         with self._lock:
             now = time.monotonic()
-            for uid in self._judge.pods.keys() - {pod.uid for pod in pods}:
-                self._judge.pod_gone(now, uid)
+            for uid in self._checker.pods.keys() - {pod.uid for pod in pods}:
+                self._checker.pod_gone(now, uid)
             for pod in pods:
-                self._judge.pod_seen(now, pod)
+                self._checker.pod_seen(now, pod)
         return str(listed["metadata"]["resourceVersion"])
 
     def _changes(self, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -168,6 +170,6 @@ class Observer:
             return
         with self._lock:
             if kind == "DELETED":
-                self._judge.pod_gone(time.monotonic(), manifest["metadata"]["uid"])
+                self._checker.pod_gone(time.monotonic(), manifest["metadata"]["uid"])
             else:
-                self._judge.pod_seen(time.monotonic(), read_pod(manifest))
+                self._checker.pod_seen(time.monotonic(), read_pod(manifest))

@@ -10,7 +10,17 @@ from random import Random
 from deploy.local.links import TARGETS
 from deploy.local.proxy import FAULTS, HEALTHY
 from deploy.local.spec import ClusterSpec
-from tests.chaos.scene import CLOSED, DENIED, GRACEFUL, HELD, HIGH, LOW, MAIN, MOST_GRACE_S, WINDOW
+from tests.chaos.cluster_spec import (
+    CLOSED,
+    DENIED,
+    GRACEFUL,
+    HELD,
+    HIGH,
+    LOW,
+    MAIN,
+    MOST_GRACE_S,
+    WINDOW,
+)
 
 STORM_S = 28.0
 _ATTACKS_A_SECOND = 1.4
@@ -78,7 +88,7 @@ class PodPlan:
 
 
 class Odd(StrEnum):
-    """Why a Pod is never to be bound. Each is its label `scene.ODD`."""
+    """Why a Pod is never to be bound. Each is its label `cluster_spec.ODD`."""
 
     GREEDY = "greedy"
     """It is one of many of an owner's that cannot start. Some of them have jobs."""

@@ -16,8 +16,8 @@ from threading import Event, Thread
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from extender.node_sync.drain_decision import PREFIX
-from tests.chaos.judge import Causes
-from tests.chaos.seen import SeenJob
+from tests.chaos.checker import Causes
+from tests.chaos.history import SeenJob
 
 LONGEST_S = 25.0
 """No native job of a plan runs that long."""

@@ -15,21 +15,21 @@ from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from tests.chaos import plan
 from tests.chaos.anomalies import GRACE_S
-from tests.chaos.attacker import Attacker
 from tests.chaos.audit import Audit, audit
-from tests.chaos.calm import Calm
 from tests.chaos.canary import Canary
+from tests.chaos.checker import Causes, Checker
+from tests.chaos.cluster_spec import SPEC
 from tests.chaos.crowd import Crowd
 from tests.chaos.failover import Failovers
 from tests.chaos.figures import Figures, figures, processes_of, signals_of
-from tests.chaos.judge import Causes, Judge
 from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.mischief import Mischiefs, denials
+from tests.chaos.nemesis import Nemesis
 from tests.chaos.observer import Observer
+from tests.chaos.preemption_burst import preemption_burst
+from tests.chaos.quiet_periods import QuietPeriods
 from tests.chaos.repair import Repair
 from tests.chaos.report import Report, count, story, usual
-from tests.chaos.rush import rush
-from tests.chaos.scene import SPEC
 from tests.chaos.state_loss import StateLoss
 from tests.chaos.workload import BY_FORCE, SLOWLY, Workload
 
@@ -50,19 +50,19 @@ class Run:
         self._node_cpus = dict.fromkeys(
             [*cluster.spec.node_names, *cluster.spec.external_names], cluster.spec.cpus_per_node
         )
-        self._causes, self._calm = Causes(), Calm()
-        self._placing = Calm(within=self._calm)
-        self.judge = Judge(self._causes, self._node_cpus)
-        self._observer = Observer(cluster, self.judge, self._calm, self._placing)
+        self._causes, self._quiet = Causes(), QuietPeriods()
+        self._placing = QuietPeriods(within=self._quiet)
+        self.checker = Checker(self._causes, self._node_cpus)
+        self._observer = Observer(cluster, self.checker, self._quiet, self._placing)
         self._canary = Canary(Kubernetes(cluster), self._placing, self._log)
-        self._attacker = Attacker(cluster, self._calm, self._canary, self._causes, self._log)
+        self._nemesis = Nemesis(cluster, self._quiet, self._canary, self._causes, self._log)
         self._workload = Workload(cluster, self._causes)
         self._mischiefs = Mischiefs(cluster, self._observer, self._causes)
         self._repair = Repair(cluster, self._causes, self._observer.latest_jobs)
-        self._failovers = Failovers(cluster, self._attacker, self._workload, self._calm, self._log)
+        self._failovers = Failovers(cluster, self._nemesis, self._workload, self._quiet, self._log)
         self._crowd = Crowd(cluster, self._observer, self._workload, self._causes, self._log)
         self._state_loss = StateLoss(
-            cluster, self._attacker, self._observer, self._calm, self._causes, self._log
+            cluster, self._nemesis, self._observer, self._quiet, self._causes, self._log
         )
 
     def carry_out(self) -> Report:
@@ -77,7 +77,7 @@ class Run:
         for outage in plan.outages(self._seed, self._duration, self._cluster.spec):
             self._workload.plan_outage(outage)
         with ExitStack() as parts:
-            for part in (self._observer, self._canary, self._attacker, self._repair, self._workload):
+            for part in (self._observer, self._canary, self._nemesis, self._repair, self._workload):
                 part.start()
                 parts.callback(part.stop)
             self._crowd.gather()
@@ -91,24 +91,24 @@ class Run:
 
     def _figures(self) -> Figures:
         signals = signals_of(self._cluster)
-        self.judge.conclude(signals)
+        self.checker.conclude(signals)
         processes = processes_of(self._cluster, self._workload.native_cpus)
 
         def tell(at: float, words: str) -> None:
             self._log(f"{at - self.begin:8.2f} s  {words}")
 
-        return figures(signals, processes, self.judge, self._calm, tell)
+        return figures(signals, processes, self.checker, self._quiet, tell)
 
     def _storms(self) -> None:
         """Storm, rest, many evictions, failover, at times a loss of state, until the time is over; at
         least once each."""
         lasts = min(plan.STORM_S, self._duration / 3)
         for number, attacks in enumerate(plan.storms(self._seed, self._cluster.spec, lasts)):
-            self._attacker.storm(attacks)
+            self._nemesis.storm(attacks)
             self._log(f"storm {number} is over: {len(attacks)} attacks")
             self._rest()
             self._crowd.thin_out()
-            rush(self._workload, number)
+            preemption_burst(self._workload, number)
             self._failovers.measure(number)
             if number % _STORMS_A_STATE_LOSS == 0:
                 self._rest()
@@ -123,37 +123,37 @@ class Run:
             self._log(f"not healed: {self._placing}")
 
     def _report(self, result: Audit, measured: Figures) -> Report:
-        violations = list(dict.fromkeys([*self.judge.violations, *result.found]))
+        violations = list(dict.fromkeys([*self.checker.violations, *result.found]))
         for violation in violations:
-            for line in story(violation, self.judge.history, self.begin):
+            for line in story(violation, self.checker.history, self.begin):
                 self._log(line)
         counted: dict[str, Any] = {**count(violations), **asdict(measured)}
-        denied, held = denials(self._cluster), [round(each, 1) for each in self.judge.nowhere_held_s]
+        denied, held = denials(self._cluster), [round(each, 1) for each in self.checker.nowhere_held_s]
         failovers = [round(took, 2) for took in self._failovers.took_s]
         return Report(
             **counted,
             crowd_bound=self._crowd.sizes,
-            guests_adopted=len(self.judge.adopted),
+            guests_adopted=len(self.checker.adopted),
             state_losses=len(self._causes.state_lost),
             outages={how: self._workload.done[how] for how in plan.Outage},
-            kills=self._attacker.counts[plan.KILL],
-            pods=len(self.judge.names),
+            kills=self._nemesis.counts[plan.KILL],
+            pods=len(self.checker.names),
             failover_s_max=max(failovers, default=None),
             seed=self._seed,
             duration_s=round(time.monotonic() - self.begin, 1),
             failovers_s=failovers,
-            attacks=dict(self._attacker.counts),
-            kills_of=dict(self._attacker.kills),
-            ended_by_themselves=dict(self._attacker.ended_by_themselves),
+            attacks=dict(self._nemesis.counts),
+            kills_of=dict(self._nemesis.kills),
+            ended_by_themselves=dict(self._nemesis.ended_by_themselves),
             repairs=dict(self._repair.done),
-            longest_s={kind: round(took, 1) for kind, took in self.judge.longest_s.items()},
-            pods_bound=self.judge.bound,
+            longest_s={kind: round(took, 1) for kind, took in self.checker.longest_s.items()},
+            pods_bound=self.checker.bound,
             deletions={how: self._workload.done[how] for how in (BY_FORCE, SLOWLY)},
             mischief=dict(self._mischiefs.done),
-            odd_pods=dict(Counter(self.judge.odd.values())),
+            odd_pods=dict(Counter(self.checker.odd.values())),
             denials_max=max(denied, default=0),
             denials_p50=usual(denied),
-            unbindable_held_s=round(self.judge.held_s, 1),
+            unbindable_held_s=round(self.checker.held_s, 1),
             unbindable_held_s_p50=usual(held),
             native_jobs=self._workload.done["sbatch"],
             blind_s=round(self._canary.blind_s, 1),

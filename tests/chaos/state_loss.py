@@ -11,10 +11,10 @@ from subprocess import SubprocessError
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.layout import Layout
-from tests.chaos.attacker import Attacker
-from tests.chaos.calm import Calm
-from tests.chaos.judge import Causes
+from tests.chaos.checker import Causes
+from tests.chaos.nemesis import Nemesis
 from tests.chaos.observer import Observer
+from tests.chaos.quiet_periods import QuietPeriods
 
 AFTERWARDS_S = 60.0
 """For so long an overlap may come of it."""
@@ -29,31 +29,31 @@ class StateLoss:
     def __init__(
         self,
         cluster: Cluster,
-        attacker: Attacker,
+        nemesis: Nemesis,
         observer: Observer,
-        calm: Calm,
+        quiet: QuietPeriods,
         causes: Causes,
         log: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
-        self._attacker = attacker
+        self._nemesis = nemesis
         self._observer = observer
-        self._calm = calm
+        self._quiet = quiet
         self._causes = causes
         self._log = log
         folder = Layout(cluster.directory).slurm
         self._conf, self._state = folder / "etc/slurm.conf", folder / "var/state"
 
     def inflict(self) -> None:
-        with self._calm.disturbed("state loss"):
-            self._attacker.hold_down("slurmctld")
+        with self._quiet.disturbed("state loss"):
+            self._nemesis.hold_down("slurmctld")
             before = self._conf.read_text()
             self._conf.write_text(before.replace(_OPEN, _CLOSED))
             self._causes.state_lost.append(time.monotonic())
             for folder in self._state.iterdir():
                 shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
             begin = time.monotonic()
-            self._attacker.let_up("slurmctld")
+            self._nemesis.let_up("slurmctld")
             missing = self._wait_for_jobs(begin)
             self._log(f"state lost; {missing} Pods without a job after {time.monotonic() - begin:.1f} s")
             self._conf.write_text(before)

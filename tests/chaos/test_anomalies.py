@@ -20,12 +20,12 @@ from tests.chaos.anomalies import (
     anomalies,
     of_nodes,
 )
-from tests.chaos.scene import CROWD
-from tests.chaos.seen import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, read_pod
+from tests.chaos.cluster_spec import CROWD
+from tests.chaos.history import SeenJob, SeenNode, SeenPod, read_jobs, read_nodes, read_pod
 
 NODES = {"n1": 8, "n2": 8}
 WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
-REFUSED = replace(WAITING, job_id=None, odd="denied", told="Refused")
+REFUSED = replace(WAITING, job_id=None, odd="denied", told="Invalid")
 BOUND = replace(WAITING, node="n1", phase="Running")
 JOB = SeenJob(1, "p@default", "root", "RUNNING", "n1", 2, "u")
 PENDING = replace(JOB, state="PENDING", node="")
@@ -90,12 +90,12 @@ def test_a_pod_that_leaves_slowly_without_a_job() -> None:
 def test_a_pod_that_is_rightly_without_a_job_is_told_so() -> None:
     greedy, denied = replace(WAITING, odd="greedy"), replace(WAITING, odd="denied")
     assert kinds([greedy], []) == [LOST]
-    assert kinds([replace(greedy, told="InLine")], []) == []
+    assert kinds([replace(greedy, told="WaitingForSubmitSlot")], []) == []
     assert kinds([denied], []) == [LOST]
-    assert kinds([replace(denied, told="Refused")], []) == []
+    assert kinds([replace(denied, told="Invalid")], []) == []
     assert kinds([replace(WAITING, odd="claim", told="ClaimNotReady")], []) == []
     assert kinds([replace(WAITING, odd="nowhere", told="NotBindable")], []) == []
-    for told in ("InLine", "Refused", "ClaimNotReady", "NotBindable"):
+    for told in ("WaitingForSubmitSlot", "Invalid", "ClaimNotReady", "NotBindable"):
         assert kinds([replace(WAITING, told=told)], []) == [LOST]
         assert kinds([replace(WAITING, odd="modest", told=told)], []) == [LOST]
 
@@ -332,11 +332,20 @@ def test_a_pods_manifest_is_read() -> None:
         },
         "status": {
             "phase": "Running",
-            "conditions": [{"type": "slurm-extender.io/Placeholder", "reason": "InLine"}],
+            "conditions": [{"type": "slurm-extender.io/Placeholder", "reason": "WaitingForSubmitSlot"}],
         },
     }
     seen = SeenPod(
-        "u", "p", "n1", "Running", deleting=True, cpus=2, gpus=1, job_id=7, odd="greedy", told="InLine"
+        "u",
+        "p",
+        "n1",
+        "Running",
+        deleting=True,
+        cpus=2,
+        gpus=1,
+        job_id=7,
+        odd="greedy",
+        told="WaitingForSubmitSlot",
     )
     seen = replace(seen, partitions=frozenset({"main", "low"}), grace_s=8)
     assert read_pod(manifest) == seen

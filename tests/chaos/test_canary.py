@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.chaos.calm import Calm
 from tests.chaos.canary import Canary
+from tests.chaos.quiet_periods import QuietPeriods
 
 _WITHIN_S = 5.0
 
@@ -45,8 +45,8 @@ class Api:
 
 class Scene:
     def __init__(self, gives_up_after_s: float) -> None:
-        self.api, self.calm, self.log = Api(), Calm(), list[str]()
-        self.placing = Calm(within=self.calm)
+        self.api, self.quiet, self.log = Api(), QuietPeriods(), list[str]()
+        self.placing = QuietPeriods(within=self.quiet)
         self.canary = Canary(self.api, self.placing, self.log.append, gives_up_after_s)
 
 
@@ -75,7 +75,7 @@ def until(done: Callable[[], bool]) -> None:
 def test_placing_is_disturbed_until_its_pod_is_judged_and_nothing_else_is() -> None:
     with asked(blind=True) as scene:
         assert scene.placing.since() is None
-        assert scene.calm.since() is not None
+        assert scene.quiet.since() is not None
         scene.api.blind = False
         until(lambda: scene.placing.since() is not None)
         until(lambda: not scene.api.pods)

@@ -6,9 +6,9 @@ from math import inf
 
 import pytest
 
-from tests.chaos.calm import Calm
+from tests.chaos.checker import Eviction
 from tests.chaos.evictions import CALM_AFTER_S, CALM_FOR_S, NEVER_S, measured, percentile
-from tests.chaos.judge import Eviction
+from tests.chaos.quiet_periods import QuietPeriods
 from tests.chaos.signals import Kind, Signal, read_signals
 
 LOG = """\
@@ -35,16 +35,16 @@ def took(
     bound: float = 0.0,
     deleted: float = inf,
     ended: float = inf,
-    calm: Calm | None = None,
+    quiet: QuietPeriods | None = None,
 ) -> list[float]:
-    """What is measured of a job that Slurm said these words of, by moments since a calm began."""
-    calm = calm or Calm()
-    begin = calm.since() or time.monotonic()
+    """What is measured of a job that Slurm said these words of, by moments since all is quiet."""
+    quiet = quiet or QuietPeriods()
+    begin = quiet.since() or time.monotonic()
     end = None if gone is None else begin + gone
     eviction = Eviction("p", begin + bound, begin + deleted, begin + ended, end)
     signals = [Signal(begin + each, Kind.PREEMPTED, 7) for each in at]
     known = {7: eviction}
-    return [round(each.took_s, 6) for each in measured(signals, known.get, calm)]
+    return [round(each.took_s, 6) for each in measured(signals, known.get, quiet)]
 
 
 LATER = CALM_FOR_S + 1.0
@@ -73,10 +73,10 @@ def test_a_pod_that_ends_by_itself_at_that_moment_needs_nobody_to_tell_it() -> N
 
 def test_only_what_a_calm_surrounds_is_measured() -> None:
     assert took(LATER - 2, gone=LATER) == []
-    calm = Calm()
-    with calm.disturbed("something"):
-        assert took(LATER, gone=LATER + 0.5, calm=calm) == []
-    assert took(LATER, gone=LATER + 0.5, calm=calm) == [0.5]
+    quiet = QuietPeriods()
+    with quiet.disturbed("something"):
+        assert took(LATER, gone=LATER + 0.5, quiet=quiet) == []
+    assert took(LATER, gone=LATER + 0.5, quiet=quiet) == [0.5]
 
 
 def test_what_takes_very_long_is_measured_though_the_calm_ends_before(
@@ -84,11 +84,11 @@ def test_what_takes_very_long_is_measured_though_the_calm_ends_before(
 ) -> None:
     now = begin = time.monotonic()
     monkeypatch.setattr("time.monotonic", lambda: now)
-    calm = Calm()
+    quiet = QuietPeriods()
     now = begin + LATER + CALM_AFTER_S
-    with calm.disturbed("something"):
+    with quiet.disturbed("something"):
         now = begin + 100.0
-    assert len(list(measured([Signal(begin + LATER, Kind.CANCELLED, 7)], never, calm))) == 1
+    assert len(list(measured([Signal(begin + LATER, Kind.CANCELLED, 7)], never, quiet))) == 1
 
 
 def never(_job_id: int) -> Eviction:

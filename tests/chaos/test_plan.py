@@ -4,6 +4,7 @@ from itertools import islice
 
 from deploy.local.proxy import FAULTS
 from deploy.local.spec import ClusterSpec
+from tests.chaos.cluster_spec import CLOSED, HELD, MAIN, WINDOW
 from tests.chaos.plan import (
     KILL,
     PAUSE,
@@ -19,7 +20,6 @@ from tests.chaos.plan import (
     storms,
     victims,
 )
-from tests.chaos.scene import CLOSED, HELD, MAIN, WINDOW
 
 SPEC = ClusterSpec(nodes=5, external_nodes=1, replicas=2, links=True)
 

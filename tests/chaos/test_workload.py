@@ -7,9 +7,9 @@ import pytest
 
 from tests.chaos import workload
 from tests.chaos.anomalies import UNBOUND_LEAKS, Since
-from tests.chaos.judge import Causes, Judge
+from tests.chaos.checker import Causes, Checker
+from tests.chaos.history import SeenJob, SeenPod
 from tests.chaos.plan import Fate, PodPlan
-from tests.chaos.seen import SeenJob, SeenPod
 from tests.chaos.workload import Task, Workload
 
 PLAN = PodPlan(0.0, "p", 2, 0, Fate.SLOWLY, 10.0, "main", 5, "root")
@@ -40,18 +40,18 @@ class Planned(Workload):
 
 def test_a_pod_that_nobody_shortens_the_long_grace_of_is_seen_before_the_workload_does() -> None:
     causes = Causes()
-    people, judge = Planned(causes), Judge(causes, {"n1": 8})
+    people, checker = Planned(causes), Checker(causes, {"n1": 8})
     people.plan_pod(PLAN)
     when = {}
     for at, task in people.due:
         task()
         when[people.sent[-1]] = at
     assert list(when) == ["create", workload.SLOWLY, "cancel", "delete"]
-    judge.pod_seen(1.0, BOUND)
-    judge.pod_seen(when[workload.SLOWLY], LEAVES_SLOWLY)
+    checker.pod_seen(1.0, BOUND)
+    checker.pod_seen(when[workload.SLOWLY], LEAVES_SLOWLY)
     for second in range(int(when["cancel"]), int(when["delete"])):
-        judge.jobs_seen(second, second, Since(0.0, 0.0), [CANCELLED])
-    assert [found.kind for found in judge.violations] == [UNBOUND_LEAKS]
+        checker.jobs_seen(second, second, Since(0.0, 0.0), [CANCELLED])
+    assert [found.kind for found in checker.violations] == [UNBOUND_LEAKS]
 
 
 def test_a_guest_that_nobody_else_may_delete_is_not_left_without_a_job_for_long() -> None:

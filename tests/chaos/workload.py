@@ -17,10 +17,10 @@ import httpx
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.users import JOB_USERS
-from tests.chaos.judge import Causes
+from tests.chaos.checker import Causes
+from tests.chaos.cluster_spec import ODD, PREFIX, RUNS_FOR, STOPS_AFTER
 from tests.chaos.kubernetes import Kubernetes
 from tests.chaos.plan import Fate, JobPlan, Odd, OddPlan, Outage, OutagePlan, PodPlan
-from tests.chaos.scene import ODD, PREFIX, RUNS_FOR, STOPS_AFTER
 from wellknown.job_key import job_name
 
 BY_HAND = "disk is to be replaced"

@@ -47,7 +47,7 @@ def test_nodes_are_counted_by_the_taint_and_the_selector_that_close_them_each_on
         ({}, {"required": ("c",)}, "11 are not among its required-nodes, 1 is cordoned"),
         ({}, {"excluded": ("b[0-5]",)}, "6 are among its excluded-nodes"),
         ({}, {"avoid": frozenset({"b0"})}, "1 is excluded for a while"),
-        ({}, {"offered": ("t1",)}, "6 are not among those that kube-scheduler found"),
+        ({}, {"feasible_nodes": ("t1",)}, "6 are not among those that kube-scheduler found"),
     ],
 )
 def test_whatever_closes_nodes_is_told(spec: dict[str, Any], wish: dict[str, Any], words: str) -> None:

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from extender.cluster.keeper import NAMES, ClusterViewKeeper, SlurmDefaults
+from extender.cluster.keeper import NAMES, ClusterViewUpdater, SlurmDefaults
 from extender.cluster.node_conditions import NodeStatus
 from extender.cluster.view import ClusterView
 from kubernetes_client.in_memory import InMemoryKubernetes
@@ -63,9 +63,9 @@ def keeper(
     slurm: FakeSlurm | None = None,
     untold: SlurmDefaults = NOTHING,
     health: Health | None = None,
-) -> ClusterViewKeeper:
+) -> ClusterViewUpdater:
     controller = cast(Slurm, slurm or FakeSlurm())
-    return ClusterViewKeeper(kubernetes, controller, health or Health(), NODE_NAME_LABEL, untold)
+    return ClusterViewUpdater(kubernetes, controller, health or Health(), NODE_NAME_LABEL, untold)
 
 
 def having(*nodes: Manifest) -> InMemoryKubernetes:
@@ -75,7 +75,7 @@ def having(*nodes: Manifest) -> InMemoryKubernetes:
 
 
 async def followed(
-    keeping: ClusterViewKeeper, kubernetes: InMemoryKubernetes, *happens: Happens
+    keeping: ClusterViewUpdater, kubernetes: InMemoryKubernetes, *happens: Happens
 ) -> list[ClusterView]:
     """Every view that is published until the watch has told all that happens."""
     views: list[ClusterView] = []

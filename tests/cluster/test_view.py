@@ -221,7 +221,7 @@ def test_nodes_are_left_as_if_only_they_counted(
     partitions = Partition("main", ("s1", "s2", "native")), Partition("small", ("s3",))
     cluster = view(*nodes, partitions=[*partitions, Partition("empty", ())])
     wish = Wish(constraints, partition, tuple(sorted(excluded)), tuple(sorted(required)))
-    alone = cluster.exclusion(wish._replace(offered=tuple(offered)))
+    alone = cluster.exclusion(wish._replace(feasible_nodes=tuple(offered)))
     assert cluster.leaves_any_of(offered, wish) is not alone.leaves_none
 
 

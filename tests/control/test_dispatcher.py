@@ -503,12 +503,12 @@ async def test_another_attempt_takes_the_nomination_back() -> None:
 async def test_the_same_write_says_why_the_attempt_before_is_over() -> None:
     works = Works()
     cause = ConditionReason(
-        "NodeRefused", "kube-scheduler refused n1", (Due("n1 is excluded until", 0.0),)
+        "NodeRejected", "kube-scheduler refused n1", (Due("n1 is excluded until", 0.0),)
     )
     await works.do(WriteAttempt("u1", POD, 2, cause))
     assert works.kubernetes.calls == ["patch_pod", "patch_pod_status"]
     condition = works.condition
-    assert (condition["status"], condition["reason"]) == ("False", "NodeRefused")
+    assert (condition["status"], condition["reason"]) == ("False", "NodeRejected")
     assert re.fullmatch(r"kube-scheduler refused n1; n1 is excluded until \S+ UTC", condition["message"])
 
 
@@ -546,7 +546,7 @@ async def test_a_pod_that_runs_is_told_by_an_event_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "action"), [("EvictionHeldBack", "Evicting"), ("Resources", "Placing")]
+    ("reason", "action"), [("EvictionThrottled", "Evicting"), ("Resources", "Placing")]
 )
 async def test_an_event_says_what_was_being_done(reason: str, action: str) -> None:
     async with Works() as works:

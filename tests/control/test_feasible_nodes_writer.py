@@ -23,10 +23,10 @@ POD = pod_manifest(name="p", uid="u1")
 
 async def told(kubernetes: InMemoryKubernetes, *jobs: int, health: Health | None = None) -> None:
     """Returns when the Pod says which Nodes were offered instead of the last of the jobs."""
-    refusals = FeasibleNodesWriter(kubernetes, health or Health())
-    running = asyncio.ensure_future(refusals.run())
+    writer = FeasibleNodesWriter(kubernetes, health or Health())
+    running = asyncio.ensure_future(writer.run())
     for job_id in jobs:
-        refusals.tell(POD, Allocation(job_id, "n1"), ["n2", "n3"])
+        writer.tell(POD, Allocation(job_id, "n1"), ["n2", "n3"])
 
     def says() -> bool:
         annotations = kubernetes.read("pods", "p")["metadata"].get("annotations") or {}
@@ -56,7 +56,7 @@ async def test_what_cannot_be_written_is_logged_with_the_pod_unless_kubernetes_i
         health.says("Lease", Unavailable(503, "down"))
     with capture_logs() as logs:
         await told(kubernetes, 7, 8, health=health)
-    line = next(line for line in logs if line["event"] == "refusal not written")
+    line = next(line for line in logs if line["event"] == "feasible Nodes not written")
     assert line["log_level"] == level
     assert (line["pod"], line["uid"], line["job"]) == ("default/p", "u1", 7)
 

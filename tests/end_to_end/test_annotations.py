@@ -363,11 +363,11 @@ def test_what_no_node_has_is_told_beside_the_most_that_one_has(people: People) -
         asks = r"\(PartitionConfig\); it asks for 1000 CPUs, 1 GiB\."
         assert re.search(rf": no node of its partition has more than 8 CPUs {asks}", told)
     else:
-        told = waits(people, "p", "Refused")
+        told = waits(people, "p", "Invalid")
         asks = "it asks for 1000 CPUs, 1 GiB; no node of partition main has more than 8 CPUs"
         assert f"; {asks};" in told
     people.create("gpus", gpus=5)
-    told = waits(people, "gpus", "Refused")
+    told = waits(people, "gpus", "Invalid")
     assert "it asks for 1 CPU, 100 MiB, 5 GPUs; no node of partition main has more than 4 GPUs" in told
 
 
@@ -377,7 +377,7 @@ def test_a_feature_that_no_node_has_is_told_beside_those_that_there_are(
     people: People, name: str
 ) -> None:
     people.create("p", annotations={name: "h200"})
-    told = waits(people, "p", "Refused")
+    told = waits(people, "p", "Invalid")
     there = "the nodes of partition main have the features a100, h100, ib"
     assert f"annotation {PREFIX}{name}: 'h200'; {there};" in told
 
@@ -408,12 +408,12 @@ def test_what_slurm_does_not_have_or_allow_it_refuses_at_once(
     people: People, asked: Annotations, words: str
 ) -> None:
     people.create("p", annotations=asked)
-    told = waits(people, "p", "Refused")
+    told = waits(people, "p", "Invalid")
     assert words in told
     if "Requested node configuration" not in words and "account" not in words:
         name, value = list(asked.items())[-1]
         assert f"annotation {PREFIX}{name}: '{value}'" in told
-    eventually(lambda: words in people.events("p").get("Refused", ""), "event")
+    eventually(lambda: words in people.events("p").get("Invalid", ""), "event")
     assert people.job_of("p") is None
 
 
@@ -424,7 +424,7 @@ def test_a_pod_whose_account_is_made_later_is_placed_once_it_is_annotated(
     """With whatever annotation; and with it those that ask for the same."""
     for name in ("p", "alike"):
         people.create(name, annotations=joined(BOB, {"account": "later"}))
-        assert "asked again when the Pod is annotated, or at" in waits(people, name, "Refused")
+        assert "asked again when the Pod is annotated, or at" in waits(people, name, "Invalid")
     declare(cluster, Account("later"), User("bob", ("later",), ("normal", "bobs")))
     cluster.kubectl("annotate", "pod", people.full("p"), "example.com/mended=yes")
     for name in ("p", "alike"):

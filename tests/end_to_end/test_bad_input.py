@@ -30,15 +30,15 @@ def test_every_wrong_annotation_is_named_at_apply(people: People) -> None:
 
 def test_what_only_slurm_can_refuse_is_told_on_the_pod(people: People) -> None:
     people.create("p", annotations={"partition": "nowhere"})
-    eventually(lambda: people.condition("p").get("reason") == "Refused", "condition")
+    eventually(lambda: people.condition("p").get("reason") == "Invalid", "condition")
     assert "partition" in people.condition("p")["message"].lower()
-    eventually(lambda: "Refused" in people.events("p"), "event")
+    eventually(lambda: "Invalid" in people.events("p"), "event")
     assert people.node_of("p") is None
 
 
 def test_a_refused_pod_is_placed_once_it_is_mended(people: People) -> None:
     people.create("p", annotations={"partition": "nowhere"})
-    eventually(lambda: people.condition("p").get("reason") == "Refused", "condition")
+    eventually(lambda: people.condition("p").get("reason") == "Invalid", "condition")
     people.cluster.kubectl(
         "annotate", "pod", people.full("p"), "--overwrite", "sunk.coreweave.com/partition=main"
     )

@@ -101,7 +101,7 @@ def test_a_size_that_no_node_has_leaves_an_entry_and_an_unknown_value_none(peopl
     people.create("large", gpus=5, annotations=ALICE)
     people.create("unknown", annotations=ALICE | {"constraints": "h200"})
     for name in ("large", "unknown"):
-        people.event(name, "Refused")
+        people.event(name, "Invalid")
     eventually(lambda: [entry.refused for entry in entries(people, "large")] == [True], "in the books")
     assert entries(people, "unknown") == []
     assert entries(people, "large", WITHOUT_REFUSALS) == []

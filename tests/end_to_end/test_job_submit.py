@@ -51,10 +51,10 @@ def people(site: Cluster) -> Iterator[People]:
 def refused(people: People, name: str) -> str:
     """Waits until its author is told that a Pod is refused, and returns the words: those of the
     condition, which say besides when it is asked for again."""
-    eventually(lambda: people.condition(name).get("reason") == "Refused", f"{name} refused", 30)
-    eventually(lambda: "Refused" in people.events(name), "event")
+    eventually(lambda: people.condition(name).get("reason") == "Invalid", f"{name} refused", 30)
+    eventually(lambda: "Invalid" in people.events(name), "event")
     words = people.condition(name)["message"]
-    assert words.startswith(people.events(name)["Refused"])
+    assert words.startswith(people.events(name)["Invalid"])
     assert people.job_of(name) is None
     return words
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.end_to_end.people import CONDITION, People, eventually, pod
-from wellknown.names import DOMAIN, ROOM_SEEN
+from wellknown.names import CAPACITY_FREED, DOMAIN
 
 pytestmark = pytest.mark.real
 
@@ -235,7 +235,7 @@ def test_a_pod_that_is_not_ours_is_left_alone(people: People) -> None:
     assert people.squeue() == {}
     metadata = (people.see("p") or {})["metadata"]
     ours = {key for key in metadata.get("annotations", {}) if key.startswith(DOMAIN)}
-    assert ours <= {ROOM_SEEN}  # it may have waited for a job that was still ending
+    assert ours <= {CAPACITY_FREED}  # it may have waited for a job that was still ending
     assert (people.see("p") or {})["spec"]["schedulerName"] == "default-scheduler"
     assert CONDITION not in {c["type"] for c in (people.see("p") or {})["status"]["conditions"]}
 

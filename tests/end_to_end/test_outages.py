@@ -26,7 +26,7 @@ pytestmark = pytest.mark.real
 EXTENDER = "extender"
 LASTS_S = 4.0
 """After it has been noticed, so that every poll and watch has tried again."""
-FAILED = {"effect failed", "Event not made", "not audited", "not bound", "refusal not written"}
+FAILED = {"effect failed", "Event not made", "not audited", "not bound", "feasible Nodes not written"}
 ANSWERED = {"id_taken", "fresher", "gone"}
 """What either system says as soon as it is back, while others have yet to ask it."""
 SAVED_S = 6.0
@@ -75,7 +75,7 @@ def troubles(people: People) -> list[str]:
 
 def troubled_by_metrics(people: People) -> set[str]:
     url = f"http://127.0.0.1:{people.cluster.ports['extender-metrics']}/metrics"
-    named = 'slurm_extender_trouble{part="'
+    named = 'slurm_extender_component_degraded{component="'
     lines = httpx.get(url, timeout=5).text.splitlines()
     return {
         line.removeprefix(named).split('"')[0]

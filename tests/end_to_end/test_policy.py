@@ -91,9 +91,9 @@ def annotate(people: People, name: str, *annotations: str) -> None:
 
 def refused(people: People, name: str) -> str:
     """Waits until the Pod is refused, and returns why."""
-    eventually(lambda: people.condition(name).get("reason") == "Refused", f"{name} refused")
-    eventually(lambda: "Refused" in people.events(name), "event")
-    assert people.events(name)["Refused"] == people.condition(name)["message"]
+    eventually(lambda: people.condition(name).get("reason") == "Invalid", f"{name} refused")
+    eventually(lambda: "Invalid" in people.events(name), "event")
+    assert people.events(name)["Invalid"] == people.condition(name)["message"]
     return people.condition(name)["message"]
 
 
@@ -457,7 +457,7 @@ def copied(people: People, name: str, copy: str) -> CompletedProcess[str]:
 
 def touched(people: People, name: str) -> None:
     """The extender notes something on a Pod, as on one that it adopts or wakes."""
-    notes = ("slurm-extender.io/adopted-as=40000000", "slurm-extender.io/room-seen=now")
+    notes = ("slurm-extender.io/adopted-as=40000000", "slurm-extender.io/capacity-freed=now")
     options = ("--as=slurm-extender", "--overwrite", *notes)
     people.cluster.kubectl("annotate", "pod", people.full(name), *options)
 

@@ -60,7 +60,7 @@ def fill(people: People) -> None:
 def in_line(people: People, name: str) -> None:
     by = name.removesuffix("-2")
     people.create(name, cpu="8", annotations=PARTITION, priorityClassName=by)
-    eventually(lambda: people.condition(name).get("reason") == "InLine", f"{name} told")
+    eventually(lambda: people.condition(name).get("reason") == "WaitingForSubmitSlot", f"{name} told")
 
 
 def refilled(people: People, leaves: str) -> set[str]:
@@ -105,9 +105,10 @@ def test_an_owner_whose_jobs_are_held_keeps_nobody_else_from_slurm(narrow: Peopl
 
     eventually(lambda: len(why("JobHeldUser")) == WINDOW, "those in Slurm told that they are held")
     eventually(
-        lambda: len(why("InLine")) == len(names) - WINDOW, "the others told that they are in line"
+        lambda: len(why("WaitingForSubmitSlot")) == len(names) - WINDOW,
+        "the others told that they are in line",
     )
-    (first, *_) = why("InLine")
+    (first, *_) = why("WaitingForSubmitSlot")
     assert "as many Pods of its Slurm user" in narrow.condition(first)["message"]
     for number in range(4):  # on the nodes that the held ones leave idle, and more than the window is
         narrow.create(f"all-{number}", cpu="8", annotations=PARTITION | OTHER)

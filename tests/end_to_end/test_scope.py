@@ -14,7 +14,7 @@ import yaml
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from tests.end_to_end.people import Manifest, People, eventually, pod
-from wellknown.names import ROOM_SEEN
+from wellknown.names import CAPACITY_FREED
 
 pytestmark = pytest.mark.real
 
@@ -83,7 +83,7 @@ def placed_by_slurm(people: People, name: str) -> bool:
     seen = bound(people, name)
     job = people.job_of(name)
     notes = set(seen["metadata"].get("annotations") or {})
-    marks = {key for key in notes if key.startswith(DOMAIN)} - {ROOM_SEEN}  # who waited for room has it
+    marks = {key for key in notes if key.startswith(DOMAIN)} - {CAPACITY_FREED}
     assert bool(job) == bool(marks)
     return job is not None
 
@@ -213,7 +213,7 @@ def test_a_pod_whose_namespace_leaves_the_scope_runs_on_or_is_told(inside: Peopl
     inside.create("waits", cpu="8")
     inside.queued("waits")
     with settings(inside.cluster, SCOPE="selected"):
-        eventually(lambda: inside.condition("waits").get("reason") == "Refused", "it is told")
+        eventually(lambda: inside.condition("waits").get("reason") == "Invalid", "it is told")
         assert inside.condition("waits")["message"].startswith("namespace ml is out of scope: selected")
         eventually(lambda: inside.job_of("waits") is None, "its job is gone")
         assert placed_by_slurm(inside, "runs")
@@ -234,7 +234,7 @@ def test_labels_select_pods(inside: People) -> None:
         inside.create("waits", cpu="8", labels={"slurm": "yes"})
         inside.queued("waits")
         inside.kubectl("label", "-n", "ml", "pod", inside.full("waits"), "slurm-")
-        eventually(lambda: inside.condition("waits").get("reason") == "Refused", "it is told")
+        eventually(lambda: inside.condition("waits").get("reason") == "Invalid", "it is told")
         assert "labels are out of scope: slurm in (yes, always)" in inside.condition("waits")["message"]
         inside.kubectl("label", "-n", "ml", "pod", inside.full("waits"), "slurm=yes")
         inside.queued("waits")

@@ -19,7 +19,7 @@ from deploy.local.spec import ClusterSpec
 from extender.request.resources import effective_requests
 from extender.unmanaged.capacity_watch import TAKEN
 from tests.end_to_end.people import Manifest, People, eventually
-from wellknown.names import ROOM_SEEN
+from wellknown.names import CAPACITY_FREED
 
 pytestmark = pytest.mark.real
 
@@ -146,7 +146,7 @@ def test_a_refused_pod_is_bound_as_soon_as_a_native_job_ends(people: People, ask
     people.cluster.run_slurm("scancel", "--name", "native-node-3")
     assert people.bound("u", within=10) == "node-3"
     assert_nothing_is_overcommitted(people)
-    assert ROOM_SEEN in (people.see("u") or {})["metadata"]["annotations"]
+    assert CAPACITY_FREED in (people.see("u") or {})["metadata"]["annotations"]
 
 
 def test_a_daemon_sets_pod_and_a_critical_one_run_beside_whatever_slurm_runs(people: People) -> None:

@@ -198,7 +198,7 @@ async def test_a_handshake_that_does_not_go_on_is_ended_in_time(tmp_path: Path) 
         silent, noisy = await there.opens(), await there.opens()
         noisy.sends(b"\x16\x03\x01\x02\x00")  # as a ClientHello begins
         assert [await peer.all_of_it() for peer in (silent, noisy)] == [b"", b""]
-        assert there.refused == ["too slow", "too slow"]
+        assert there.rejected == ["too slow", "too slow"]
 
 
 async def test_what_is_no_tls_is_refused(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ async def test_what_is_no_tls_is_refused(tmp_path: Path) -> None:
         peer = await there.opens()
         peer.sends(head(length=0))
         await peer.all_of_it()
-        assert there.refused == ["TLS handshake failed"]
+        assert there.rejected == ["TLS handshake failed"]
 
 
 async def test_handshakes_that_do_not_go_on_are_in_nobodys_way(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ async def test_handshakes_that_do_not_go_on_are_in_nobodys_way(tmp_path: Path) -
             await there.opens()
         async with asyncio.timeout(5):
             assert await answer(there, own.caller(None), "/length", b"x") == 200
-        assert set(there.refused) == {"too many connections"}
+        assert set(there.rejected) == {"too many connections"}
 
 
 async def test_a_request_over_tls_is_bounded_alike(tmp_path: Path) -> None:

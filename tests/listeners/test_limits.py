@@ -45,7 +45,7 @@ class Site:
     """A listener of a verb that tells how long its body is, and of one that waits to be let go."""
 
     def __init__(self) -> None:
-        self.refused: list[str] = []
+        self.rejected: list[str] = []
         self.go_on = asyncio.Event()
         self.under_way = 0
         self.port = 0
@@ -151,7 +151,7 @@ async def site(
     own = Site()
     application = application or own.application
     limits = replace(LIMITS, **given)
-    server = server or Server(application, ("127.0.0.1", 0), limits, own.refused.append, tls)
+    server = server or Server(application, ("127.0.0.1", 0), limits, own.rejected.append, tls)
     serving = asyncio.ensure_future(server.serve())
     await until(lambda: server.started or serving.done())
     own.server = server
@@ -181,7 +181,7 @@ async def test_a_body_of_the_longest_length_is_read() -> None:
         assert await peer.asks(b"x" * MOST) == (200, b"1000")
         peer.sends(head(), chunk(b"x" * 999), chunk(b"x"), chunk(b""))
         assert await peer.reply() == (200, b"1000")
-        assert there.refused == []
+        assert there.rejected == []
 
 
 async def test_a_body_that_is_said_to_be_longer_is_refused_before_it_is_sent() -> None:
@@ -191,7 +191,7 @@ async def test_a_body_that_is_said_to_be_longer_is_refused_before_it_is_sent() -
         status, said = await peer.reply()
         assert (status, said) == (413, b'{"Error":"body too large"}')
         assert await peer.all_of_it() == CLOSED
-        assert there.refused[0] == "body too large"
+        assert there.rejected[0] == "body too large"
 
 
 async def test_a_body_in_chunks_is_refused_as_soon_as_it_is_too_long() -> None:
@@ -240,7 +240,7 @@ async def test_a_body_that_nobody_asked_for_is_bounded_too() -> None:
         assert (await peer.reply())[0] == 200
         peer.sends(*[chunk(b"x" * 100)] * 11)
         assert await peer.all_of_it() == CLOSED
-        assert there.refused[0] == "body too large"
+        assert there.rejected[0] == "body too large"
 
 
 async def test_a_large_body_is_dropped_when_its_sender_leaves_before_its_turn() -> None:
@@ -273,7 +273,7 @@ async def test_unfinished_bodies_are_bounded_together_and_the_oldest_makes_way()
             peers.append(await there.opens())
             peers[-1].sends(head(length=MOST), b"x" * 990)
             await asyncio.sleep(0.02)
-        await until(lambda: len(there.refused) == 2)
+        await until(lambda: len(there.rejected) == 2)
         assert [peer.is_closed() for peer in peers] == [True, True, False, False, False, False]
         assert await there.is_answered()
         peers[2].sends(b"x" * 10)
@@ -294,7 +294,7 @@ async def test_a_request_before_the_reply_to_the_last_one_is_refused_with_all_th
         peer.sends(many_at_once(head(length=2) + b"ab"))
         assert await peer.reply() == (200, b"2")
         assert await peer.all_of_it() == CLOSED
-        assert there.refused == ["malformed"]
+        assert there.rejected == ["malformed"]
         assert there.server.server_state.total_requests == 1
 
 
@@ -306,14 +306,14 @@ async def test_nothing_is_kept_of_requests_that_come_while_one_is_answered() -> 
         tracemalloc.start()
         try:
             peer.sends(many_at_once(b""))
-            await until(lambda: there.refused)
+            await until(lambda: there.rejected)
             await peer.pours(b"x" * 65536, 100)
             assert tracemalloc.get_traced_memory()[1] < 4 * MB
         finally:
             tracemalloc.stop()
         there.go_on.set()
         assert await peer.reply() == (200, b"1")
-        assert there.refused == ["malformed"]
+        assert there.rejected == ["malformed"]
 
 
 async def test_a_connection_with_such_requests_makes_way() -> None:
@@ -323,7 +323,7 @@ async def test_a_connection_with_such_requests_makes_way() -> None:
         await until(lambda: there.under_way == 1)
         assert await there.is_answered()
         assert await peer.all_of_it() == CLOSED
-        assert there.refused == ["malformed", "too many connections"]
+        assert there.rejected == ["malformed", "too many connections"]
 
 
 ASKED = {
@@ -366,7 +366,7 @@ async def test_a_head_is_bounded(sent: bytes) -> None:
         peer.sends(head(length=0)[:-2], sent)
         assert (await peer.reply())[0] == 431
         await peer.leaves()
-        assert there.refused[0] == "head too large"
+        assert there.rejected[0] == "head too large"
 
 
 async def test_what_follows_the_last_chunk_is_bounded_likewise() -> None:
@@ -382,7 +382,7 @@ async def test_what_is_not_http_is_refused_in_one_word() -> None:
         peer.sends(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 100)
         assert await peer.reply() == (400, b'{"Error":"malformed"}')
         assert await peer.all_of_it() == CLOSED
-        assert there.refused[0] == "malformed"
+        assert there.rejected[0] == "malformed"
 
 
 # Time
@@ -407,7 +407,7 @@ async def test_a_request_has_to_come_in_time(first: bytes, then: bytes) -> None:
             peer.sends(then)
             await asyncio.sleep(0.02)
         assert await peer.all_of_it() == CLOSED
-        assert there.refused == ["too slow"]
+        assert there.rejected == ["too slow"]
 
 
 async def test_so_has_the_next_one_on_its_connection() -> None:
@@ -418,7 +418,7 @@ async def test_so_has_the_next_one_on_its_connection() -> None:
         assert (await peer.asks(b"x"))[0] == 200
         peer.sends(b"POST")
         assert await peer.all_of_it() == CLOSED
-        assert there.refused == ["too slow"]
+        assert there.rejected == ["too slow"]
 
 
 async def test_a_reply_that_nobody_reads_is_given_up() -> None:
@@ -426,7 +426,7 @@ async def test_a_reply_that_nobody_reads_is_given_up() -> None:
         peer = await there.opens()
         peer.reads_no_more()
         peer.sends(head("/large", length=0))
-        await until(lambda: there.refused == ["too slow"])
+        await until(lambda: there.rejected == ["too slow"])
 
 
 async def test_an_answer_of_ours_may_take_its_time() -> None:
@@ -436,7 +436,7 @@ async def test_an_answer_of_ours_may_take_its_time() -> None:
         await asyncio.sleep(0.6)
         there.go_on.set()
         assert await peer.reply() == (200, b"1")
-        assert there.refused == []
+        assert there.rejected == []
 
 
 async def test_who_has_said_nothing_yet_may_wait_but_not_for_ever() -> None:
@@ -447,7 +447,7 @@ async def test_who_has_said_nothing_yet_may_wait_but_not_for_ever() -> None:
         assert (await peers[0].asks(b"x"))[0] == 200
         assert await peers[1].all_of_it() == CLOSED
         assert (await peers[0].asks(b"x"))[0] == 200
-        assert there.refused == []
+        assert there.rejected == []
 
 
 async def test_a_connection_that_is_used_has_not_rested_since_its_first_request() -> None:
@@ -469,7 +469,7 @@ async def test_a_connection_does_not_rest_for_ever(between: bytes) -> None:
         assert (await peer.asks(b"x"))[0] == 200
         peer.sends(between)
         assert await peer.all_of_it() == CLOSED
-        assert there.refused == []
+        assert there.rejected == []
 
 
 # Numbers
@@ -480,7 +480,7 @@ async def test_whoever_connects_too_often_is_in_nobodys_way() -> None:
         regular = await there.opens()
         assert (await regular.asks(b"x"))[0] == 200
         strangers = [await there.opens() for _ in range(60)]
-        await until(lambda: len(there.refused) == 41)
+        await until(lambda: len(there.rejected) == 41)
         assert await there.is_answered()
         assert (await regular.asks(b"x"))[0] == 200
         assert [peer.is_closed() for peer in strangers] == [True] * 42 + [False] * 18
@@ -517,7 +517,7 @@ async def test_connections_that_end_leave_nothing() -> None:
     async with site(connections=2) as there:
         for _ in range(10):
             assert await there.is_answered()
-        assert there.refused == []
+        assert there.rejected == []
 
 
 PIECES = (
@@ -605,7 +605,7 @@ async def test_every_listener_has_limits(number: int) -> None:
         assert (await peer.reply())[0] == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     page = metrics.router(program.replica.telemetry.registry).routes[0]
     answer = await cast(Any, page).endpoint()
-    assert b'slurm_extender_refusals_total{listener="' in answer.body
+    assert b'slurm_extender_listener_rejections_total{listener="' in answer.body
 
 
 async def test_a_filter_of_all_whole_nodes_is_told_what_is_missing() -> None:

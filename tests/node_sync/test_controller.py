@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from extender.cluster.keeper import ClusterViewKeeper
+from extender.cluster.keeper import ClusterViewUpdater
 from extender.cluster.node_conditions import NodeStatus
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.node_sync import controller
-from extender.node_sync.controller import PARTS, Leadership, NodeKeeper
+from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.drain_decision import PREFIX, TAINT, DrainSettings, Tally, Why
 from extender.node_sync.prolog_gate import NotLeading
 from extender.request.node_constraints import Node
@@ -53,11 +53,11 @@ class Site:
         self.in_the_way: dict[str, tuple[str, ...]] = {}
         self.lagging: ClusterView | None = None
         """What the watch has told, where that is not all."""
-        self.keeper = NodeKeeper(
+        self.keeper = NodeController(
             self.kubernetes,
             cast(Slurm, self.slurm),
             SlurmNodes(self.slurm),
-            cast(ClusterViewKeeper, self),
+            cast(ClusterViewUpdater, self),
             Leadership(self.world.ledger, self._allowed, self._in_the_way),
             self.health,
             drain_settings=drain_settings,
@@ -304,7 +304,7 @@ async def test_when_very_many_are_not_ready_it_is_said_and_nothing_done(site: Si
     await site.keeper.turn()
     assert await site.reason() is None
     assert "6 of 12 Nodes are not ready" in site.troubles()[PARTS[1]]
-    assert site.keeper.tally.spared == 6
+    assert site.keeper.tally.suppressed == 6
     site.says_of("Ready", "n6", status="True")
     await site.keeper.turn()
     assert site.troubles() == {}
@@ -335,7 +335,7 @@ async def test_a_node_that_its_gate_drained_is_resumed_when_nobody_is_in_the_way
     await site.slurm.drain_node("n1", REFUSED)
     await site.keeper.turn()
     assert (await site.reason(), site.says()) == (REFUSED, "DrainedForKubernetes")
-    assert site.keeper.tally == Tally(MappingProxyType({Why.REFUSED: 1}))
+    assert site.keeper.tally == Tally(MappingProxyType({Why.PROLOG_REFUSED: 1}))
     site.in_the_way.clear()
     await site.keeper.turn()
     assert (await site.reason(), site.says()) == (None, "InService")

@@ -21,8 +21,8 @@ from extender.node_sync.drain_decision import (
     Undrain,
     Why,
     alarm,
+    condition_of,
     lingering_pods,
-    notice,
     order,
     taints_wrong,
     wants_taint,
@@ -116,7 +116,7 @@ def test_what_is_drained_for_us_is_not_resumed_while_a_job_is_ending_there() -> 
     """It may have failed to end: Slurm then drains the node, which our drain may have hidden."""
     ending = slurm_node("MIXED", "COMPLETING", "DRAIN", reason=CORDONED)
     assert order(case(ending), AT) is None
-    told = notice(case(ending), AT)
+    told = condition_of(case(ending), AT)
     assert told is not None
     assert told.message == "its drain in Slurm is taken back when no job is ending there"
     assert order(case(slurm_node("MIXED", "COMPLETING"), cordoned=True), AT) == Drain(CORDONED)
@@ -170,9 +170,9 @@ def test_a_node_that_is_not_up_is_left_alone(states: tuple[str, ...], cordoned: 
 def test_who_resumes_a_node_by_hand_has_the_last_word_while_the_cause_is_the_same() -> None:
     resumed = case(cordoned=True, told=FOR_KUBERNETES)
     assert order(resumed, AT) is None
-    assert notice(resumed, AT) == RESUMED
+    assert condition_of(resumed, AT) == RESUMED
     later = case(cordoned=True, told=RESUMED)
-    assert (order(later, AT), notice(later, AT)) == (None, RESUMED)
+    assert (order(later, AT), condition_of(later, AT)) == (None, RESUMED)
 
 
 def test_another_cause_drains_what_was_resumed_by_hand() -> None:
@@ -180,7 +180,7 @@ def test_another_cause_drains_what_was_resumed_by_hand() -> None:
 
 
 def test_a_cordon_after_the_first_is_over_drains_again() -> None:
-    over = notice(case(told=RESUMED), AT)
+    over = condition_of(case(told=RESUMED), AT)
     assert over == NodeCondition(False, "InService", "takes new jobs in Slurm")
     assert order(case(cordoned=True, told=over), AT) == Drain(CORDONED)
 
@@ -195,7 +195,7 @@ def test_a_drain_that_a_killed_slurmctld_forgot_is_made_again() -> None:
 
 def test_a_resume_of_ours_that_was_cut_short_is_nobodys_word() -> None:
     """The Node is told before its node is resumed, and cordoned again before anybody looks."""
-    resuming = notice(case(DRAINED, told=FOR_KUBERNETES), AT)
+    resuming = condition_of(case(DRAINED, told=FOR_KUBERNETES), AT)
     assert resuming is not None
     assert order(case(cordoned=True, told=resuming), AT) == Drain(CORDONED)
 
@@ -213,7 +213,7 @@ def test_when_very_many_are_not_ready_at_once_no_more_are_drained(unready: int, 
     at = DrainContext.of(cases, NOW, DrainSettings())
     assert order(cases[0], at) == (Drain(UNREADY) if acts else None)
     assert (alarm(cases, at) is None) is acts
-    assert Tally.of(cases, at).spared == (0 if acts else unready)
+    assert Tally.of(cases, at).suppressed == (0 if acts else unready)
 
 
 def test_where_nodes_are_many_a_third_of_them_is_what_counts() -> None:
@@ -264,19 +264,19 @@ def test_when_very_many_are_down_in_slurm_no_more_are_tainted() -> None:
 def test_what_is_out_of_service_in_slurm_is_told_with_slurms_reason(
     slurm: SlurmNode, out: bool, reason: str, message: str
 ) -> None:
-    assert notice(case(slurm), AT) == NodeCondition(out, reason, message)
+    assert condition_of(case(slurm), AT) == NodeCondition(out, reason, message)
 
 
 def test_our_own_drain_is_told_as_such() -> None:
-    assert notice(case(DRAINED, cordoned=True), AT) == FOR_KUBERNETES
+    assert condition_of(case(DRAINED, cordoned=True), AT) == FOR_KUBERNETES
 
 
 def test_a_node_that_was_never_out_of_service_is_told_nothing() -> None:
-    assert notice(case(), AT) is None
+    assert condition_of(case(), AT) is None
 
 
 def test_a_long_reason_is_cut() -> None:
-    told = notice(case(slurm_node("DRAIN", reason="x" * 5000)), AT)
+    told = condition_of(case(slurm_node("DRAIN", reason="x" * 5000)), AT)
     assert told is not None
     assert len(told.message) == 1024
 
@@ -294,8 +294,8 @@ def test_a_condition_is_read_as_it_was_written() -> None:
     ]
     node_status = NodeStatus.parse(node_manifest() | {"status": {"conditions": conditions}})
     assert node_status == NodeStatus(False, NodeCondition(True, "DownInSlurm", "down"))
-    assert node_status.notice is not None
-    assert node_status.notice.since == 1_800_000_000
+    assert node_status.condition is not None
+    assert node_status.condition.since == 1_800_000_000
     assert NodeStatus.parse(node_manifest()) == NodeStatus(True, None)
 
 

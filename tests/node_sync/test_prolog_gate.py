@@ -38,7 +38,7 @@ class Site:
         self.leads = True
         self.view = VIEW
         self.kubernetes = InMemoryKubernetes()
-        self.nudged: list[int] = []
+        self.pushed: list[int] = []
         self.asked: list[list[int]] = []
         self.read: list[int] = []
         self.answers = asyncio.Event()
@@ -58,7 +58,7 @@ class Site:
         return self.world.ledger if self.leads else None
 
     def _poll_now(self, job_id: int) -> None:
-        self.nudged.append(job_id)
+        self.pushed.append(job_id)
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
         if self.outage is not None:
@@ -184,7 +184,7 @@ async def test_a_pod_whose_job_ended_this_moment_is_in_the_way_and_its_end_is_ne
     job_id = job_id_of(site.world, bound_pod(site.world))
     site.world.disturb(job_id, "PREEMPTED")
     assert await site.gate.in_the_way("n1") == ("default/p1",)
-    assert site.nudged == [job_id]
+    assert site.pushed == [job_id]
 
 
 async def test_a_pod_that_is_being_evicted_is_in_the_way_until_it_is_gone(site: Site) -> None:
@@ -208,7 +208,7 @@ async def test_a_pod_that_has_its_jobs_grace_time_to_leave_is_in_the_way_once_th
     assert await site.gate.in_the_way("n1") == ()
     site.world.disturb(job_id, "PREEMPTED")
     assert await site.gate.in_the_way("n1") == ("default/p1",)
-    assert site.nudged == [job_id]
+    assert site.pushed == [job_id]
 
 
 async def test_a_pod_whose_job_was_started_again_elsewhere_is_in_the_way(site: Site) -> None:

@@ -435,7 +435,9 @@ class World:
     def say(self, uid: str, refusal: str, offered: FeasibleNodes | None = None) -> None:
         """kube-scheduler says why it finds no Node for a Pod."""
         pod, room = self.pods[uid], lacks_room(refusal, TRANSLATION)
-        refused = pod._replace(looked_at=True, refusal=refusal, lacks_room=room, offered=offered)
+        refused = pod._replace(
+            looked_at=True, node_rejection=refusal, lacks_room=room, feasible_nodes=offered
+        )
         if refused != pod:  # it writes the same condition once
             self.write(refused)
 
@@ -450,9 +452,13 @@ class World:
         taken = granted is not None and granted.node in self.taken
         job_id = 0 if granted is None else granted.job_id
         names = to_tell(granted, NODES, retried=pod.attempt > 1, taken=taken)
-        noted = pod.offered is not None and pod.offered.job_id == job_id
-        told = pod._replace(offered=FeasibleNodes(job_id, tuple(names))) if names and not noted else pod
-        told = told._replace(looked_at=True, refusal=TAKEN) if taken else told
+        noted = pod.feasible_nodes is not None and pod.feasible_nodes.job_id == job_id
+        told = (
+            pod._replace(feasible_nodes=FeasibleNodes(job_id, tuple(names)))
+            if names and not noted
+            else pod
+        )
+        told = told._replace(looked_at=True, node_rejection=TAKEN) if taken else told
         if told != pod:
             self.write(told)
 
@@ -612,7 +618,7 @@ class World:
                 return self._patch(effect.pod, self._granted(effect.pod, effect.allocation))
             case WriteAttempt():
                 anew = effect.pod._replace(attempt=effect.attempt, allocation=None, job_id=None)
-                return self._patch(effect.pod, anew._replace(offered=None))
+                return self._patch(effect.pod, anew._replace(feasible_nodes=None))
             case RecordJobId():
                 self.note_job(effect)
             case CheckDepartures():
@@ -741,7 +747,7 @@ class World:
 
     def _granted(self, pod: Pod, allocation: Allocation) -> Pod:
         """The refusal of an earlier allocation is taken off the Pod with it."""
-        fresh = pod._replace(offered=None, looked_at=False, refusal="", lacks_room=False)
+        fresh = pod._replace(feasible_nodes=None, looked_at=False, node_rejection="", lacks_room=False)
         return fresh._replace(gates=pod.other_gates, allocation=allocation, job_id=allocation.job_id)
 
     def _patch(self, seen: Pod, wanted: Pod) -> object:

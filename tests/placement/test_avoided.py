@@ -78,7 +78,7 @@ def test_a_pod_whose_node_is_refused_is_told_with_the_write_that_ends_the_attemp
     (over,) = (each for each in cluster.settle() if isinstance(each, WriteAttempt))
     words = f"kube-scheduler refused {node}, which Slurm chose: 0/2 nodes are available: 1 Insufficient"
     assert over.cause == ConditionReason(
-        "NodeRefused",
+        "NodeRejected",
         f"{words} rdma/ib",
         (Due(f"{node} is excluded until", cluster.now + cluster.rules.avoid),),
     )
@@ -90,7 +90,9 @@ def test_words_that_come_after_the_refusal_are_told_too() -> None:
     cluster.bind_at_once()
     uid, node = cluster.placed()
     cluster.write(
-        cluster.pods[uid]._replace(offered=FeasibleNodes(cluster.pods[uid].job_id or 0, (OTHER[node],)))
+        cluster.pods[uid]._replace(
+            feasible_nodes=FeasibleNodes(cluster.pods[uid].job_id or 0, (OTHER[node],))
+        )
     )
     cluster.settle()
     assert cluster.shown(uid).message == f"kube-scheduler refused {node}, which Slurm chose"
@@ -190,7 +192,7 @@ def test_a_pod_is_asked_for_again_at_once_when_the_node_that_refused_it_has_what
     uid, node = cluster.placed()
     cluster.refuses(uid, offers=False)
     cluster.write(
-        cluster.pods[uid]._replace(offered=FeasibleNodes(0, (node,)))
+        cluster.pods[uid]._replace(feasible_nodes=FeasibleNodes(0, (node,)))
     )  # kube-scheduler finds it
     cluster.live_on(1)
     assert cluster.state_of(uid) is State.SEEN

@@ -45,7 +45,7 @@ def test_a_pod_whose_job_is_refused_again_and_again_is_refused_in_slurms_words()
     assert record(world, uid).state is State.REFUSED
     assert submissions(done) == 6
     told = [effect.cause for effect in done if isinstance(effect, ReportWaiting)][-1]
-    assert told.reason == "Refused"
+    assert told.reason == "Invalid"
     assert told.message == "Slurm refuses the job: Unspecified error"
 
 
@@ -151,7 +151,7 @@ def test_the_author_of_a_pod_that_runs_is_told_that_its_lost_job_is_refused() ->
         world.answer()
         done += world.settle()
     told = [effect.cause for effect in done if isinstance(effect, ReportWaiting)]
-    assert told[-1].reason == "SlurmRefuses"
+    assert told[-1].reason == "RejectedBySlurm"
     assert "Unspecified error" in told[-1].message
     assert uid in world.pods
     assert record(world, uid).state is State.BOUND

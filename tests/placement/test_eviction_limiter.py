@@ -43,7 +43,7 @@ from wellknown.names import JOB_ID, NODE
 
 
 class Story:
-    """A ledger and its clock, and what is heard of its breaker."""
+    """A ledger and its clock, and what is heard of its eviction limiter."""
 
     def __init__(self, limit: int) -> None:
         self.now = 1000.0
@@ -147,7 +147,7 @@ def test_a_pod_that_is_held_back_is_told_so_once() -> None:
     story.now += 1.0
     (word,) = story.tell(Tick())
     assert isinstance(word, ReportWaiting)
-    assert word.cause.reason == "EvictionHeldBack"
+    assert word.cause.reason == "EvictionThrottled"
     assert "was cancelled in Slurm" in word.cause.message
     assert story.tell(Outcome(word, None)) == []
     assert story.tell(PodObserved(bound(0)._replace(resource_version="101"))) == []
@@ -198,7 +198,7 @@ def missing(*numbers: int) -> list[Event]:
     return [PodVanished(f"u{n}", seen=False) for n in numbers]
 
 
-def test_the_jobs_of_pods_that_nobody_saw_go_end_at_the_breakers_pace() -> None:
+def test_the_jobs_of_pods_that_nobody_saw_go_end_at_the_eviction_limiters_pace() -> None:
     story = Story(limit=2)
     run(story, 5)
     assert ended_jobs(story.tell(*missing(*range(5)))) == ["u0", "u1"]
@@ -365,7 +365,7 @@ def test_an_old_list_of_pods_trips_it_as_a_cancellation_of_everything_does() -> 
 
 
 class Queue:
-    """A breaker by itself, and the books on what passes: nothing before its turn."""
+    """An eviction limiter by itself, and the books on what passes: nothing before its turn."""
 
     def __init__(self, limit: int) -> None:
         self.now = 0.0

@@ -283,7 +283,7 @@ def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at()
 def test_a_forged_offer_of_a_gated_pod_changes_nothing() -> None:
     world = World()
     uid = world.create_pod(obstacle=NO_CLAIM)
-    world.write(world.pods[uid]._replace(attempt=7, offered=FeasibleNodes(0, ("n1",))))
+    world.write(world.pods[uid]._replace(attempt=7, feasible_nodes=FeasibleNodes(0, ("n1",))))
     live_on(world, 60, uid)
     assert not world.started[uid]
 
@@ -302,7 +302,7 @@ def test_only_the_nodes_that_kube_scheduler_found_are_asked_for() -> None:
     world, uid = never_bound(60)
     world.unbindable.clear()
     refused = next(iter(job.nodes[0] for job in world.jobs.values()))
-    world.write(world.pods[uid]._replace(offered=FeasibleNodes(0, (refused,))))
+    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(0, (refused,))))
     (asked,) = (effect for effect in world.settle() if isinstance(effect, Submit))
     assert asked.job.excluded_nodes == tuple(name for name in NODES if name != refused)
 

@@ -258,6 +258,6 @@ def test_an_attempt_that_another_replica_has_numbered_is_not_numbered_again() ->
     (write,) = world.effects
     assert isinstance(write, WriteAttempt)
     world.acting.effects = []
-    world.write(world.pods[uid]._replace(attempt=2, offered=None))
+    world.write(world.pods[uid]._replace(attempt=2, feasible_nodes=None))
     world.finish(write, Failure(Remedy.FRESHER, "the object has been modified"))
     assert WriteAttempt not in kinds(settle(world))

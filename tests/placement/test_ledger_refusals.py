@@ -85,7 +85,7 @@ def test_only_the_nodes_that_kube_scheduler_offered_are_asked_for_after_a_refusa
     settle(world)
     granted = world.pods[uid].allocation
     assert granted is not None
-    world.write(world.pods[uid]._replace(offered=FeasibleNodes(granted.job_id, ("n3",))))
+    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(granted.job_id, ("n3",))))
     settle(world)
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n[1-2,4]",)
@@ -99,12 +99,12 @@ def test_an_offer_without_a_node_of_the_partition_is_none() -> None:
     settle(world)
     first = world.pods[uid].allocation
     assert first is not None
-    world.write(world.pods[uid]._replace(offered=FeasibleNodes(first.job_id, ("other",))))
+    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(first.job_id, ("other",))))
     settle(world)
     assert not any(isinstance(effect, Submit) for effect in poll(world))
     world.pass_time(world.rules.unbindable[0])
     assert not any(isinstance(effect, Submit) for effect in poll(world))
-    world.write(world.pods[uid]._replace(offered=FeasibleNodes(0, ("n2",))))
+    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(0, ("n2",))))
     (submitted,) = (e for e in settle(world) if isinstance(e, Submit))
     assert submitted.job.excluded_nodes == ("n1",)
 
@@ -113,7 +113,7 @@ def test_an_offer_instead_of_an_earlier_jobs_node_says_nothing_of_this_ones() ->
     world = World()
     uid = world.create_pod()
     settle(world)
-    world.write(world.pods[uid]._replace(offered=FeasibleNodes(4711, ("n2",))))
+    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(4711, ("n2",))))
     assert settle(world) == []
 
 
@@ -208,12 +208,14 @@ def test_an_offer_that_names_another_job_is_not_gone_by() -> None:
     world = World()
     uid = world.create_pod()
     settle(world)
-    world.write(world.pods[uid]._replace(refusal=REFUSAL, offered=FeasibleNodes(4711, ("n9",))))
+    world.write(
+        world.pods[uid]._replace(node_rejection=REFUSAL, feasible_nodes=FeasibleNodes(4711, ("n9",)))
+    )
     settle(world)
     world.pass_time(0.3)
     settle(world)
     poll(world)
-    world.write(world.pods[uid]._replace(offered=FeasibleNodes(0)))
+    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(0)))
     settle(world)
     world.pass_time(world.rules.unbindable[0])
     submitted = next(e for e in poll(world) if isinstance(e, Submit))
@@ -239,7 +241,7 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever() -> None:
     settle(world)
     settle_refused(world, uid)
     poll(world)
-    world.write(world.pods[uid]._replace(offered=FeasibleNodes(0)))
+    world.write(world.pods[uid]._replace(feasible_nodes=FeasibleNodes(0)))
     settle(world)
     world.pass_time(world.rules.unbindable[0])
     settle(world)

@@ -8,7 +8,7 @@ import pytest
 
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.events import CancelJob, ReadJob, ReportWaiting, Submit
-from extender.placement.ownership import Claim, Identity, Whose, identity_of, whose
+from extender.placement.ownership import Claim, Identity, OwnedBy, identity_of, owner_of
 from extender.placement.states import State
 from slurm_client.model import Job, JobState
 from tests.builders import placeholder_job, pod
@@ -39,39 +39,44 @@ JOB = Job(
 )
 WITHOUT = replace(JOB, admin_comment="")
 RENAMED = replace(WITHOUT, name="mine")
+WAITING = replace(RENAMED, state=JobState("PENDING"))
 
 
 @pytest.mark.parametrize(
     ("job", "changes", "expected"),
     [
-        (JOB, {}, Whose.OURS),
-        (replace(JOB, id=7, name="x", submit_time=None), {}, Whose.OURS),
-        (JOB, {"attempt": 2}, Whose.OURS),
-        (JOB, {"attempt": 3}, Whose.FOREIGN),
-        (JOB, {"uid": "u2"}, Whose.FOREIGN),
-        (JOB, {"cluster": "there"}, Whose.FOREIGN),
-        (JOB, {"uid": "u2", "known": identity_of(JOB), "taken": True}, Whose.FOREIGN),
+        (JOB, {}, OwnedBy.OURS),
+        (replace(JOB, id=7, name="x", submit_time=None), {}, OwnedBy.OURS),
+        (JOB, {"attempt": 2}, OwnedBy.OURS),
+        (JOB, {"attempt": 3}, OwnedBy.FOREIGN),
+        (JOB, {"uid": "u2"}, OwnedBy.FOREIGN),
+        (JOB, {"cluster": "there"}, OwnedBy.FOREIGN),
+        (JOB, {"uid": "u2", "known": identity_of(JOB), "taken": True}, OwnedBy.FOREIGN),
         # without its key
-        (WITHOUT, {}, Whose.UNSIGNED),
-        (replace(WITHOUT, admin_comment="by a plugin"), {}, Whose.UNSIGNED),
-        (replace(WITHOUT, submit_time=CREATED - 299), {}, Whose.UNSIGNED),
-        (replace(WITHOUT, submit_time=CREATED - 301), {}, Whose.FOREIGN),
-        (replace(WITHOUT, submit_time=None), {}, Whose.FOREIGN),
-        (replace(WITHOUT, submit_time=None), {"created": ""}, Whose.UNSIGNED),
-        (WITHOUT, {"ids": (40_000_002,)}, Whose.FOREIGN),
+        (WITHOUT, {}, OwnedBy.UNSIGNED),
+        (replace(WITHOUT, admin_comment="by a plugin"), {}, OwnedBy.UNSIGNED),
+        (replace(WITHOUT, submit_time=CREATED - 299), {}, OwnedBy.UNSIGNED),
+        (replace(WITHOUT, submit_time=CREATED - 301), {}, OwnedBy.FOREIGN),
+        (replace(WITHOUT, submit_time=None), {}, OwnedBy.FOREIGN),
+        (replace(WITHOUT, submit_time=None), {"created": ""}, OwnedBy.UNSIGNED),
+        (WITHOUT, {"ids": (40_000_002,)}, OwnedBy.FOREIGN),
         # and without its name
-        (RENAMED, {}, Whose.FOREIGN),
-        (RENAMED, {"taken": True}, Whose.UNSIGNED),
-        (RENAMED, {"known": identity_of(JOB)}, Whose.UNSIGNED),
-        (RENAMED, {"known": Identity(JOB.id, "s2", CREATED), "taken": True}, Whose.FOREIGN),
-        (RENAMED, {"slurm_nodes": frozenset({"n1"})}, Whose.UNSIGNED),
-        (RENAMED, {"slurm_nodes": frozenset({"n2"})}, Whose.FOREIGN),
-        (replace(RENAMED, state=JobState("PENDING")), {"slurm_nodes": frozenset({"n1"})}, Whose.FOREIGN),
-        (RENAMED, {"slurm_nodes": frozenset({"n1"}), "ids": (7,)}, Whose.FOREIGN),
+        (RENAMED, {}, OwnedBy.FOREIGN),
+        (RENAMED, {"taken": True}, OwnedBy.UNSIGNED),
+        (RENAMED, {"known": identity_of(JOB)}, OwnedBy.UNSIGNED),
+        (RENAMED, {"known": Identity(JOB.id, "s2", CREATED), "taken": True}, OwnedBy.FOREIGN),
+        (RENAMED, {"slurm_nodes": frozenset({"n1"})}, OwnedBy.UNSIGNED),
+        (RENAMED, {"slurm_nodes": frozenset({"n2"})}, OwnedBy.FOREIGN),
+        (
+            replace(RENAMED, state=JobState("PENDING")),
+            {"slurm_nodes": frozenset({"n1"})},
+            OwnedBy.FOREIGN,
+        ),
+        (RENAMED, {"slurm_nodes": frozenset({"n1"}), "ids": (7,)}, OwnedBy.FOREIGN),
     ],
 )
-def test_whose_a_job_is(job: Job, changes: dict[str, object], expected: Whose) -> None:
-    assert whose(job, replace(CLAIM, **changes)) is expected  # type: ignore[arg-type]
+def test_whose_a_job_is(job: Job, changes: dict[str, object], expected: OwnedBy) -> None:
+    assert owner_of(job, replace(CLAIM, **changes)) is expected  # type: ignore[arg-type]
 
 
 def refusal_of(world: World, uid: str) -> str:

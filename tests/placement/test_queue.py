@@ -382,7 +382,11 @@ def test_a_pod_is_told_that_others_of_its_owner_wait() -> None:
     world = of_window(1)
     greedy(world, pods=2)
     world.pass_time(world.rules.settle + 0.1)
-    (word,) = (e for e in settle(world) if isinstance(e, ReportWaiting) and e.cause.reason == "InLine")
+    (word,) = (
+        e
+        for e in settle(world)
+        if isinstance(e, ReportWaiting) and e.cause.reason == "WaitingForSubmitSlot"
+    )
     assert "of its Slurm user (of its namespace, where it has no user), account" in word.cause.message
 
 

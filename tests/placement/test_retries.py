@@ -55,7 +55,7 @@ class Site(World):
         """When the Pod's author was told that it is asked for again."""
         shown = self.record(uid).members[0].shown
         assert shown is not None
-        assert (shown.reason, shown.message) == ("Refused", "Slurm refuses the job: Invalid account")
+        assert (shown.reason, shown.message) == ("Invalid", "Slurm refuses the job: Invalid account")
         (due,) = shown.dues
         assert due.words == "Slurm is asked again when the Pod is annotated, or at"
         return due.at

@@ -17,7 +17,7 @@ from tests.placement.ledger_steps import forget_the_start, poll, settle, state_o
 from tests.placement.ledger_world import NODES, REQUEST, World
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
-from wellknown.names import ATTEMPT, CONDITION, HELD_BACK, JOB_ID, NODE
+from wellknown.names import ATTEMPT, CONDITION, JOB_ID, NODE, Reason
 
 AWAY = Failure(Remedy.AGAIN, "slurmctld is down")
 
@@ -89,7 +89,7 @@ def test_nothing_is_asked_for_again_that_may_not_be_asked_for() -> None:
 def test_a_pod_whose_deletion_was_held_back_goes_when_slurm_has_forgotten_its_job() -> None:
     at = moment(kube_node("n1"))
     job = placeholder_job(pod(uid="u1"), node="n1")
-    told = {"type": CONDITION, "status": "False", "reason": HELD_BACK}
+    told = {"type": CONDITION, "status": "False", "reason": Reason.EVICTION_THROTTLED}
     notes = {ATTEMPT: "1", JOB_ID: str(job.id), NODE: "n1"}
     manifest = pod_manifest(uid="u1", gates=(), node="n1", annotations=notes)
     manifest["status"]["conditions"] = [told]

@@ -252,7 +252,7 @@ def test_of_more_names_than_are_kept_an_offer_has_none() -> None:
 
 @pytest.mark.parametrize("text", ["7 n[1-999999999]", "7 n[", "7 [9-1]"])
 def test_an_offer_that_nobody_of_us_wrote_names_no_node(text: str) -> None:
-    offer = FeasibleNodes.parse({"slurm-extender.io/offered": text})
+    offer = FeasibleNodes.parse({"slurm-extender.io/feasible-nodes": text})
     assert offer is not None
     assert offer.names == ()
 

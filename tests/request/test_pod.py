@@ -476,7 +476,7 @@ def test_a_refusal_by_kube_schedulers_own_rules_is_kept_in_its_words(message: st
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     manifest["status"]["conditions"] = [said]
     read = parse_pod(manifest, TRANSLATION)
-    assert (read.refusal, read.unschedulable, read.looked_at) == (refusal, bool(refusal), True)
+    assert (read.node_rejection, read.unschedulable, read.looked_at) == (refusal, bool(refusal), True)
 
 
 @pytest.mark.parametrize(

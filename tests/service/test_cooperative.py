@@ -9,7 +9,7 @@ from time import perf_counter
 import pytest
 
 from service import cooperative
-from service.cooperative import OneByOne, by_turns
+from service.cooperative import OneByOne, yielding
 from tests.service.turns import turns_of_others
 
 ITEMS = 100
@@ -26,7 +26,7 @@ class Clock:
 
 
 async def _all(each_ms: float, clock: Clock, seen: list[int]) -> None:
-    async for item in by_turns(range(ITEMS)):
+    async for item in yielding(range(ITEMS)):
         clock.now_ms += each_ms
         seen.append(item)
 

@@ -19,7 +19,7 @@ from extender.telemetry import Telemetry
 from extender.unmanaged import adopter
 from extender.unmanaged.adopter import Adopter
 from extender.unmanaged.adoption import Adoptions, Stage
-from extender.unmanaged.capacity_watch import OccupancyView
+from extender.unmanaged.capacity_watch import CapacityWatch
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import Unreachable
@@ -55,7 +55,7 @@ class World:
         )
         self.kubernetes = Seen(self)
         nodes = SlurmNodes(self.slurm)
-        self.occupancy = OccupancyView(
+        self.occupancy = CapacityWatch(
             self.kubernetes, self.slurm, nodes, ADOPTS, self.health, lambda: VIEW
         )
         self.telemetry = Telemetry()
@@ -164,8 +164,10 @@ async def test_without_guests_slurm_is_not_asked() -> None:
 
 def test_the_metric_counts_guests_by_stage() -> None:
     telemetry = Telemetry()
-    with telemetry.placement.leading(tuple, Tally, lambda: {Stage.REFUSED: 2}):
-        value = telemetry.registry.get_sample_value("slurm_extender_adopted", {"stage": "refused"})
+    with telemetry.placement.leading(tuple, Tally, lambda: {Stage.REJECTED_BY_SLURM: 2}):
+        value = telemetry.registry.get_sample_value(
+            "slurm_extender_adopted", {"stage": "rejected_by_slurm"}
+        )
         assert value == 2.0
-    value = telemetry.registry.get_sample_value("slurm_extender_adopted", {"stage": "refused"})
+    value = telemetry.registry.get_sample_value("slurm_extender_adopted", {"stage": "rejected_by_slurm"})
     assert value == 0.0

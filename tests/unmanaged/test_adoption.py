@@ -292,7 +292,7 @@ async def test_what_slurm_can_never_give_is_asked_for_seldom() -> None:
     world = World()
     world.add(cpu="12")
     effects = await world.rounds(300)
-    assert world.stages == {Stage.REFUSED: 1}
+    assert world.stages == {Stage.REJECTED_BY_SLURM: 1}
     assert 3 <= len(effects) <= 6
     world.kubernetes.remove("pods", "g")
     await world.rounds()
@@ -304,7 +304,7 @@ async def test_who_was_refused_is_taken_up_once_slurm_has_what_it_needs() -> Non
     world.slurm.error = InvalidRequest("no such association")
     world.add()
     await world.rounds()
-    assert world.stages == {Stage.REFUSED: 1}
+    assert world.stages == {Stage.REJECTED_BY_SLURM: 1}
     world.slurm.error = None
     await world.rounds(15)
     assert world.stages == {Stage.RUNNING: 1}

@@ -13,7 +13,7 @@ from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity import (
     Amounts,
     Occupancy,
-    Refused,
+    UnschedulablePod,
     exempt,
     left_by_jobs,
     open_to_pods,
@@ -40,8 +40,10 @@ def occupancy(**left: Amounts) -> Occupancy:
     return seen
 
 
-def refused(uid: str = "u", asked: Amounts = WHOLE, priority: int = 0, at: float = 0.0) -> Refused:
-    return Refused(uid, "default", uid, priority, asked, at)
+def refused(
+    uid: str = "u", asked: Amounts = WHOLE, priority: int = 0, at: float = 0.0
+) -> UnschedulablePod:
+    return UnschedulablePod(uid, "default", uid, priority, asked, at)
 
 
 # What a Pod asks for

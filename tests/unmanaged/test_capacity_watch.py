@@ -12,14 +12,14 @@ import pytest
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.unmanaged import capacity_watch
-from extender.unmanaged.capacity_watch import FULL, UNKNOWN, OccupancyView
+from extender.unmanaged.capacity_watch import FULL, UNKNOWN, CapacityWatch
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
 from tests.builders import TRANSLATION, Manifest, kube_node, pod_manifest, view
-from wellknown.names import ROOM_SEEN
+from wellknown.names import CAPACITY_FREED
 
 WITHIN_S = 10.0
 
@@ -38,7 +38,7 @@ class Touched(InMemoryKubernetes):
         self.selectors = set[str | None]()
 
     async def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> Mapping[str, Any]:
-        assert ROOM_SEEN in patch["metadata"]["annotations"]
+        assert CAPACITY_FREED in patch["metadata"]["annotations"]
         patched = await super().patch_pod(namespace, name, patch)
         self.touched.append(name)
         return patched
@@ -68,7 +68,7 @@ class World:
         self.kubernetes = Touched(*pods)
         self.slurm = CountingSlurm()
         self.health = Health()
-        self.view = OccupancyView(
+        self.view = CapacityWatch(
             self.kubernetes, self.slurm, SlurmNodes(self.slurm), TRANSLATION, self.health, nodes
         )
 

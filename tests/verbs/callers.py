@@ -141,7 +141,7 @@ class Listeners:
         self.probes = _client(by_port[settings.health_port])
 
     @property
-    def refusals(self) -> list[Any]:
+    def feasible_nodes(self) -> list[Any]:
         """What the Pods are about to be told of refused Nodes."""
         told = self._extender.replica.feasible_nodes.told
         while not told.empty():

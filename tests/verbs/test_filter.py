@@ -13,8 +13,7 @@ from slurm_client.model import Partition
 from tests.builders import PREFIX, Manifest, kube_node, view
 from tests.verbs.callers import Listeners, body
 from wellknown.log_fields import PodName
-from wellknown.names import ATTEMPT, ELSEWHERE, JOB_ID, NODE, WAITING
-from wellknown.names import OFFERED as OFFER
+from wellknown.names import ATTEMPT, ELSEWHERE, FEASIBLE_NODES, JOB_ID, NODE, WAITING
 
 OFFERED = body("filter")["NodeNames"]
 NONE_YET = {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(OFFERED, WAITING)}
@@ -123,7 +122,7 @@ async def test_a_malformed_call_is_told_what_is_wrong_with_it(sent: Any, field: 
 def refused_call(job_id: int, node: str = "elsewhere", offer: str | None = None) -> Manifest:
     sent = call()
     annotations = {JOB_ID: str(job_id), NODE: node}
-    annotations |= {OFFER: offer} if offer else {}
+    annotations |= {FEASIBLE_NODES: offer} if offer else {}
     sent["Pod"]["metadata"].setdefault("annotations", {}).update(annotations)
     return sent
 
@@ -132,7 +131,7 @@ async def test_a_node_that_is_not_offered_is_a_refusal_that_the_pod_tells_of() -
     listeners = Listeners()
     sent = refused_call(7)
     await listeners.ask("filter", sent)
-    ((pod, offer),) = listeners.refusals
+    ((pod, offer),) = listeners.feasible_nodes
     assert pod == PodName.of(sent["Pod"]["metadata"])
     assert offer == FeasibleNodes(7, tuple(OFFERED))
 
@@ -140,16 +139,16 @@ async def test_a_node_that_is_not_offered_is_a_refusal_that_the_pod_tells_of() -
 async def test_a_refusal_is_told_once_for_each_job() -> None:
     listeners = Listeners()
     await listeners.ask("filter", refused_call(7, offer="7 n1 n2"))
-    assert listeners.refusals == []
+    assert listeners.feasible_nodes == []
     await listeners.ask("filter", refused_call(8, offer="7 n1 n2"))
-    assert len(listeners.refusals) == 1
+    assert len(listeners.feasible_nodes) == 1
 
 
 async def test_a_pod_whose_node_is_offered_or_that_has_none_was_refused_nothing() -> None:
     listeners = Listeners()
     await listeners.ask("filter", refused_call(7, node=OFFERED[0]))
     await listeners.ask("filter", call())
-    assert listeners.refusals == []
+    assert listeners.feasible_nodes == []
 
 
 # A Pod whose last attempt was in vain
@@ -157,7 +156,7 @@ async def test_a_pod_whose_node_is_offered_or_that_has_none_was_refused_nothing(
 
 def retried_call(attempt: str = "2", offer: str | None = None, **asked: str) -> Manifest:
     sent = call(**asked)
-    annotations = {ATTEMPT: attempt} | ({OFFER: offer} if offer else {})
+    annotations = {ATTEMPT: attempt} | ({FEASIBLE_NODES: offer} if offer else {})
     sent["Pod"]["metadata"].setdefault("annotations", {}).update(annotations)
     return sent
 
@@ -165,13 +164,13 @@ def retried_call(attempt: str = "2", offer: str | None = None, **asked: str) -> 
 async def test_the_nodes_found_for_a_pod_whose_attempt_was_in_vain_are_told_once() -> None:
     listeners = Listeners()
     assert await listeners.ask("filter", retried_call()) == NONE_YET
-    ((_, offer),) = listeners.refusals
+    ((_, offer),) = listeners.feasible_nodes
     assert offer == FeasibleNodes(0, tuple(OFFERED))
     listeners = Listeners()
     await listeners.ask("filter", retried_call(offer="0 n1"))
-    assert listeners.refusals == []
+    assert listeners.feasible_nodes == []
     await listeners.ask("filter", retried_call(offer="7 n1"))
-    assert len(listeners.refusals) == 1
+    assert len(listeners.feasible_nodes) == 1
 
 
 async def test_nodes_that_slurm_would_not_choose_are_not_told() -> None:
@@ -179,9 +178,9 @@ async def test_nodes_that_slurm_would_not_choose_are_not_told() -> None:
     seen = view(kube_node(OFFERED[0]), kube_node("gpu-1"), partitions=[partition])
     listeners = Listeners(view=seen)
     await listeners.ask("filter", retried_call())
-    assert listeners.refusals == []
+    assert listeners.feasible_nodes == []
     await listeners.ask("filter", retried_call() | {"NodeNames": [*OFFERED, "gpu-1"]})
-    assert len(listeners.refusals) == 1
+    assert len(listeners.feasible_nodes) == 1
 
 
 async def test_the_partition_that_the_policy_gives_a_pod_is_the_one_that_counts(tmp_path: Path) -> None:
@@ -191,6 +190,6 @@ async def test_the_partition_that_the_policy_gives_a_pod_is_the_one_that_counts(
     seen = view(kube_node("c1"), kube_node("g1"), partitions=partitions)
     listeners = Listeners(view=seen, policy_file=policy)
     await listeners.ask("filter", retried_call() | {"NodeNames": ["c1"]})
-    assert listeners.refusals == []
+    assert listeners.feasible_nodes == []
     await listeners.ask("filter", retried_call() | {"NodeNames": ["g1"]})
-    assert len(listeners.refusals) == 1
+    assert len(listeners.feasible_nodes) == 1

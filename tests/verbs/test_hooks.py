@@ -155,9 +155,9 @@ def test_strangers_cannot_fill_the_log() -> None:
     bearer = Bearer(StaticToken("secret"), lambda: now[0])
     with capture_logs() as logs:
         for _ in range(50):
-            bearer.refusal("Bearer guess")
+            bearer.unauthorized("Bearer guess")
         now[0] = 31.0
-        bearer.refusal("Bearer guess")
+        bearer.unauthorized("Bearer guess")
     assert [entry["since_last_told"] for entry in logs] == [1, 50]
 
 

@@ -24,7 +24,12 @@ async def test_every_verb_is_measured_under_its_own_name() -> None:
 
 async def test_our_own_metrics_are_there_from_the_start() -> None:
     page = (await Listeners().metrics.get("/metrics")).text
-    for name in ("placement_seconds", "effect_seconds", "moves_total", "evictions_total"):
+    for name in (
+        "placement_seconds",
+        "effect_seconds",
+        "placeholder_transitions_total",
+        "evictions_total",
+    ):
         assert f"# TYPE slurm_extender_{name.removesuffix('_total')}" in page
 
 
@@ -53,16 +58,19 @@ async def test_strangers_read_which_parts_are_in_trouble_and_people_read_why() -
         listeners.health.says("Slurm", why)
         listeners.health.says("Slurm", why)
         for number in range(100):
-            listeners.health.says("breaker", f"{number} are held back")
+            listeners.health.says("eviction limiter", f"{number} are held back")
         listeners.health.says("Slurm", None)
-    assert (await listeners.probes.get("/readyz")).json() == {"ready": False, "troubles": ["breaker"]}
+    assert (await listeners.probes.get("/readyz")).json() == {
+        "ready": False,
+        "troubles": ["eviction limiter"],
+    }
     page = (await listeners.metrics.get("/metrics")).text
-    assert 'slurm_extender_trouble{part="Slurm"} 0.0' in page
-    assert 'slurm_extender_trouble{part="breaker"} 1.0' in page
+    assert 'slurm_extender_component_degraded{component="Slurm"} 0.0' in page
+    assert 'slurm_extender_component_degraded{component="eviction limiter"} 1.0' in page
     assert "ctl1" not in page
     assert [(entry["event"], entry["part"], entry.get("error")) for entry in logs] == [
         ("trouble", "Slurm", why),
-        ("trouble", "breaker", "0 are held back"),
+        ("trouble", "eviction limiter", "0 are held back"),
         ("trouble over", "Slurm", None),
     ]
 
@@ -93,8 +101,8 @@ async def test_they_are_logged_though_their_part_says_no_more(monkeypatch: pytes
     monkeypatch.setattr("service.health._LOOK_S", 0.001)
     monkeypatch.setattr(health, "make_up", make_up)
     with capture_logs() as logs:
-        health.says("breaker", "1 is held back")
-        health.says("breaker", "2 are held back")
+        health.says("eviction limiter", "1 is held back")
+        health.says("eviction limiter", "2 are held back")
         now[0] = 30.0
         looks = asyncio.create_task(health.run())
         async with asyncio.timeout(5):

@@ -122,7 +122,7 @@ async def test_what_is_ours_to_write_is_dropped_where_a_user_brought_it() -> Non
 
 
 async def test_a_copy_of_a_pod_that_is_not_ours_has_nothing_of_what_was_noted_on_the_first() -> None:
-    noted = {DOMAIN + "adopted-as": "40000000", DOMAIN + "room-seen": "2026-11-24T12:00:00Z"}
+    noted = {DOMAIN + "adopted-as": "40000000", DOMAIN + "capacity-freed": "2026-11-24T12:00:00Z"}
     sent = call({"example.com/owner": "ana"} | noted, containers=[{"name": "c"}])
     expected = deepcopy(sent["request"]["object"])
     expected["metadata"]["annotations"] = {"example.com/owner": "ana"}

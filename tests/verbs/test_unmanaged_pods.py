@@ -248,10 +248,10 @@ async def test_what_slurm_granted_is_not_bound_where_unmanaged_pods_have_it() ->
     assert await cluster.bind(granted, "n1") == TAKEN
     answer = await cluster.filter(granted, "n1")
     assert answer["FailedAndUnresolvableNodes"] == {"n1": TAKEN}, "so that it is placed elsewhere"
-    assert cluster.listeners.refusals == [], "nowhere else"
+    assert cluster.listeners.feasible_nodes == [], "nowhere else"
     answer = await cluster.filter(granted, "n1", "n2", "n3")
     assert set(answer["FailedAndUnresolvableNodes"].values()) == {TAKEN}
-    ((_, told),) = cluster.listeners.refusals
+    ((_, told),) = cluster.listeners.feasible_nodes
     assert told.names == ("n2", "n3")
     another = ours(cluster, attempt=2)
     assert (await cluster.filter(another, "n1"))["NodeNames"] == ["n1"]

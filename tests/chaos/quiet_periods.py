@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from threading import Condition
 
 
-class Calm:
+class QuietPeriods:
     """Safe to use from any thread. Times are time.monotonic()'s. What disturbs the one that it is
     `within` disturbs it too, and not the other way round."""
 
-    def __init__(self, within: Calm | None = None) -> None:
+    def __init__(self, within: QuietPeriods | None = None) -> None:
         self._within = within
         self._changed = Condition()
         self._disturbances: Counter[str] = Counter()
         self._since = time.monotonic()
         self._spans: list[tuple[float, float]] = []
-        """Of calm, that are over."""
+        """The quiet periods that are over."""
 
     @contextmanager
     def disturbed(self, by: str) -> Iterator[None]:
@@ -67,4 +67,4 @@ class Calm:
         with self._changed:
             own = sorted(+self._disturbances)
         around = [str(self._within)] if self._within and self._within.since() is None else []
-        return ", ".join([*around, *own]) or "calm"
+        return ", ".join([*around, *own]) or "quiet"

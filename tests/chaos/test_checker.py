@@ -1,4 +1,4 @@
-"""The judge condemns each history that violates an invariant, and no other."""
+"""The checker condemns each history that violates an invariant, and no other."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -7,10 +7,10 @@ from math import inf
 import pytest
 
 from tests.chaos.anomalies import DUPLICATES, UNBOUND_LEAKS, UNDERSIZED, UNDONE, WRONG_KILLS, Since
-from tests.chaos.judge import WATCHED_S, Causes, Judge
+from tests.chaos.checker import WATCHED_S, Causes, Checker
+from tests.chaos.history import SeenJob, SeenNode, SeenPod
 from tests.chaos.overlap import Stay, overlaps
 from tests.chaos.plan import Outage
-from tests.chaos.seen import SeenJob, SeenNode, SeenPod
 from tests.chaos.signals import Kind, Signal
 
 WAITING = SeenPod("u", "p", "", "Pending", deleting=False, cpus=2, gpus=0, job_id=1)
@@ -32,16 +32,16 @@ def verdict(
     signals: Collection[Signal] = (),
 ) -> list[str]:
     """The kinds of violations in a history of Pods, lists of all jobs, and the Pod's end (None)."""
-    judge = Judge(causes or Causes(), {"n1": 8, "n2": 8})
+    checker = Checker(causes or Causes(), {"n1": 8, "n2": 8})
     for at, seen in history:
         if isinstance(seen, SeenPod):
-            judge.pod_seen(at, seen)
+            checker.pod_seen(at, seen)
         elif seen is None:
-            judge.pod_gone(at, "u")
+            checker.pod_gone(at, "u")
         else:
-            judge.jobs_seen(at, at, Since(calm_since, calm_since), seen)
-    judge.conclude(signals)
-    return [violation.kind for violation in judge.violations]
+            checker.jobs_seen(at, at, Since(calm_since, calm_since), seen)
+    checker.conclude(signals)
+    return [violation.kind for violation in checker.violations]
 
 
 def test_a_life_without_faults_is_right() -> None:
@@ -83,13 +83,13 @@ def test_a_pod_bound_while_its_job_waits_is_wrong() -> None:
 
 
 def test_what_slurmctld_was_asked_before_and_answered_after_a_binding_says_nothing_of_it() -> None:
-    judge = Judge(Causes(), {"n1": 8})
-    judge.pod_seen(1, WAITING)
-    judge.jobs_seen(2, 6, Since(None, None), [PENDING])
-    judge.pod_seen(3, BOUND)
-    judge.jobs_seen(7, 8, Since(None, None), [RUNNING])
-    judge.conclude()
-    assert judge.violations == []
+    checker = Checker(Causes(), {"n1": 8})
+    checker.pod_seen(1, WAITING)
+    checker.jobs_seen(2, 6, Since(None, None), [PENDING])
+    checker.pod_seen(3, BOUND)
+    checker.jobs_seen(7, 8, Since(None, None), [RUNNING])
+    checker.conclude()
+    assert checker.violations == []
 
 
 @pytest.mark.parametrize(("cpus", "gpus"), [(1, 2), (2, 1)])
@@ -124,25 +124,25 @@ def test_a_pod_bound_by_a_job_in_a_partition_that_it_never_asked_for_is_wrong() 
 WELL: Callable[[float, float], bool] = lambda *_: True  # noqa: E731
 
 
-def left(pod: SeenPod, causes: Causes) -> Judge:
-    """A judge of a Pod that was last surely there at 5, and gone at 6."""
-    judge = Judge(causes, {"n1": 2})
-    judge.pod_seen(1, pod)
-    judge.pod_there(5, "u")
-    judge.pod_gone(6, "u")
-    return judge
+def left(pod: SeenPod, causes: Causes) -> Checker:
+    """A checker of a Pod that was last surely there at 5, and gone at 6."""
+    checker = Checker(causes, {"n1": 2})
+    checker.pod_seen(1, pod)
+    checker.pod_there(5, "u")
+    checker.pod_gone(6, "u")
+    return checker
 
 
 def test_containers_of_a_pod_that_was_deleted_by_force_stay_for_its_grace() -> None:
     pod, causes = replace(BOUND, grace_s=7), Causes(deleted={"p": 5.5}, forced={"p"})
-    judge = left(pod, causes)
-    assert judge.lingering_pods(WELL) == [Stay("p", "n1", 2, 1, 12)]
+    checker = left(pod, causes)
+    assert checker.lingering_pods(WELL) == [Stay("p", "n1", 2, 1, 12)]
     native = Stay("native-1", "n1", 1, 10, 20)
     assert [
-        each.seconds for each in overlaps([native], judge.lingering_pods(WELL), judge.node_cpus)
+        each.seconds for each in overlaps([native], checker.lingering_pods(WELL), checker.node_cpus)
     ] == [2]
     after = [replace(native, first=12.0)]
-    assert list(overlaps(after, judge.lingering_pods(WELL), judge.node_cpus)) == []
+    assert list(overlaps(after, checker.lingering_pods(WELL), checker.node_cpus)) == []
 
 
 def test_nobody_can_know_of_such_containers_where_not_all_was_well_before_and_until_they_ended() -> None:
@@ -167,38 +167,38 @@ def test_a_pod_that_its_kubelet_ended_leaves_no_containers() -> None:
 
 
 def test_what_is_done_to_a_job_is_no_cause_and_is_told_with_its_pod() -> None:
-    judge = Judge(Causes(mischief=[(2.5, "u", "AdminComment overwritten")]), {"n1": 8})
-    judge.pod_seen(1, BOUND)
-    judge.jobs_seen(2, 2, Since(None, None), [RUNNING])
-    judge.pod_seen(3, DELETED)
-    judge.conclude()
-    assert [violation.kind for violation in judge.violations] == [WRONG_KILLS]
-    assert (2.5, "its job is AdminComment overwritten") in judge.history("u")
-    assert judge.placed_before(2) == set()
+    checker = Checker(Causes(mischief=[(2.5, "u", "AdminComment overwritten")]), {"n1": 8})
+    checker.pod_seen(1, BOUND)
+    checker.jobs_seen(2, 2, Since(None, None), [RUNNING])
+    checker.pod_seen(3, DELETED)
+    checker.conclude()
+    assert [violation.kind for violation in checker.violations] == [WRONG_KILLS]
+    assert (2.5, "its job is AdminComment overwritten") in checker.history("u")
+    assert checker.placed_before(2) == set()
 
 
 def test_the_time_is_counted_for_which_a_pod_that_cannot_be_bound_holds_a_node() -> None:
-    judge = Judge(Causes(), {"n1": 8})
-    judge.pod_seen(0, replace(WAITING, odd="nowhere"))
+    checker = Checker(Causes(), {"n1": 8})
+    checker.pod_seen(0, replace(WAITING, odd="nowhere"))
     others = replace(RUNNING, id=8, uid="v")
     for at in range(1, 40):
         jobs = [RUNNING] if at < 31 else [CANCELLED]
-        judge.jobs_seen(at, at, Since(0.0, 0.0), [*jobs, others])
-    assert judge.held_s == 29.0
+        checker.jobs_seen(at, at, Since(0.0, 0.0), [*jobs, others])
+    assert checker.held_s == 29.0
     for at in range(40, 46):
-        judge.jobs_seen(at, at, Since(0.0, 0.0), [CANCELLED, SECOND])
-    assert judge.held_s == 34.0
-    judge.pod_seen(46, replace(WAITING, uid="v", name="q", odd="claim"))
-    assert judge.nowhere_held_s == [34.0]
+        checker.jobs_seen(at, at, Since(0.0, 0.0), [CANCELLED, SECOND])
+    assert checker.held_s == 34.0
+    checker.pod_seen(46, replace(WAITING, uid="v", name="q", odd="claim"))
+    assert checker.nowhere_held_s == [34.0]
 
 
 def test_pods_that_stay_on_their_nodes_are_told_from_others() -> None:
-    judge = Judge(Causes(), {"n1": 8})
-    judge.pod_seen(1, BOUND)
-    judge.pod_seen(1, replace(WAITING, uid="v", name="q"))
-    assert judge.placed_before(2) == {"u"}
-    assert judge.placed_before(1) == set()
-    assert judge.uids == {"p": "u", "q": "v"}
+    checker = Checker(Causes(), {"n1": 8})
+    checker.pod_seen(1, BOUND)
+    checker.pod_seen(1, replace(WAITING, uid="v", name="q"))
+    assert checker.placed_before(2) == {"u"}
+    assert checker.placed_before(1) == set()
+    assert checker.uids == {"p": "u", "q": "v"}
 
 
 def test_a_pod_bound_elsewhere_than_its_job_runs_is_wrong() -> None:
@@ -245,12 +245,12 @@ def test_what_a_person_does_afterwards_is_no_cause() -> None:
 
 
 def test_a_guest_is_adopted_when_its_job_runs_where_it_is() -> None:
-    judge = Judge(Causes(), {"n1": 8})
-    judge.pod_seen(1, replace(BOUND, managed=False, job_id=None))
-    judge.jobs_seen(2, 2, Since(None, None), [PENDING, replace(RUNNING, id=2, node="n2")])
-    assert not judge.adopted
-    judge.jobs_seen(3, 3, Since(None, None), [RUNNING])
-    assert judge.adopted == {"u"}
+    checker = Checker(Causes(), {"n1": 8})
+    checker.pod_seen(1, replace(BOUND, managed=False, job_id=None))
+    checker.jobs_seen(2, 2, Since(None, None), [PENDING, replace(RUNNING, id=2, node="n2")])
+    assert not checker.adopted
+    checker.jobs_seen(3, 3, Since(None, None), [RUNNING])
+    assert checker.adopted == {"u"}
 
 
 def test_a_native_job_that_nobody_cancelled_is_wrong() -> None:
@@ -290,9 +290,9 @@ BACK = replace(OUT, in_service=True)
 @pytest.mark.parametrize("how", [Outage.DRAIN, Outage.DOWN])
 def test_a_node_that_a_person_took_out_stays_out(how: Outage) -> None:
     def undone(causes: Causes, node: SeenNode) -> list[str]:
-        judge = Judge(causes, {"n1": 8})
-        judge.nodes_seen(30.0, 30.1, Since(None, None), [node])
-        return [violation.kind for violation in judge.violations]
+        checker = Checker(causes, {"n1": 8})
+        checker.nodes_seen(30.0, 30.1, Since(None, None), [node])
+        return [violation.kind for violation in checker.violations]
 
     held = {"n1": (how, 10.0)}
     assert undone(Causes(held_out=held), OUT) == []
@@ -304,37 +304,37 @@ def test_a_node_that_a_person_took_out_stays_out(how: Outage) -> None:
 
 
 def test_a_cordon_stays_whatever_slurm_forgets() -> None:
-    judge = Judge(Causes(held_out={"n1": (Outage.CORDON, 10.0)}, state_lost=[20.0]), {"n1": 8})
-    judge.nodes_seen(30.0, 30.1, Since(None, None), [replace(OUT, cordoned=True)])
-    assert judge.violations == []
-    judge.nodes_seen(31.0, 31.1, Since(None, None), [OUT])
-    assert [violation.kind for violation in judge.violations] == [UNDONE]
+    checker = Checker(Causes(held_out={"n1": (Outage.CORDON, 10.0)}, state_lost=[20.0]), {"n1": 8})
+    checker.nodes_seen(30.0, 30.1, Since(None, None), [replace(OUT, cordoned=True)])
+    assert checker.violations == []
+    checker.nodes_seen(31.0, 31.1, Since(None, None), [OUT])
+    assert [violation.kind for violation in checker.violations] == [UNDONE]
 
 
 def test_a_process_that_slurm_does_not_know_of_is_disowned() -> None:
     causes = Causes(slurmctld_killed=[1.2])
-    judge = Judge(causes, {"n1": 8, "n2": 8})
-    judge.jobs_seen(1.0, 1.1, Since(None, None), [NATIVE])
-    judge.jobs_seen(2.0, 2.1, Since(None, None), [replace(NATIVE, state="PENDING", node="")])
-    judge.jobs_seen(3.0, 3.1, Since(None, None), [replace(NATIVE, node="n2")])
-    judge.jobs_seen(4.0, 4.1, Since(None, None), [replace(NATIVE, node="n2", state="COMPLETING")])
+    checker = Checker(causes, {"n1": 8, "n2": 8})
+    checker.jobs_seen(1.0, 1.1, Since(None, None), [NATIVE])
+    checker.jobs_seen(2.0, 2.1, Since(None, None), [replace(NATIVE, state="PENDING", node="")])
+    checker.jobs_seen(3.0, 3.1, Since(None, None), [replace(NATIVE, node="n2")])
+    checker.jobs_seen(4.0, 4.1, Since(None, None), [replace(NATIVE, node="n2", state="COMPLETING")])
     process = Stay("native-1", "n1", 1, 0.5, 1.5)
-    assert not judge.disowned(process, 0.5)
-    assert not judge.disowned(replace(process, first=1.2, last=1.9), 1.2)  # nobody asked
-    assert judge.disowned(replace(process, last=2.5), 0.5)
-    assert judge.disowned(replace(process, last=3.5), 0.5)
-    assert not judge.disowned(replace(process, node="n2", first=2.5, last=4.5), 2.5)
+    assert not checker.disowned(process, 0.5)
+    assert not checker.disowned(replace(process, first=1.2, last=1.9), 1.2)  # nobody asked
+    assert checker.disowned(replace(process, last=2.5), 0.5)
+    assert checker.disowned(replace(process, last=3.5), 0.5)
+    assert not checker.disowned(replace(process, node="n2", first=2.5, last=4.5), 2.5)
     causes.slurmctld_killed[:] = [5.0]
-    assert not judge.disowned(replace(process, last=2.5), 0.5)
+    assert not checker.disowned(replace(process, last=2.5), 0.5)
 
 
 def test_the_history_of_a_pod_tells_both_systems_sides_in_order() -> None:
-    judge = Judge(Causes(), {"n1": 8})
-    judge.pod_seen(1, WAITING)
-    judge.jobs_seen(2, 2, Since(None, None), [PENDING])
-    judge.pod_seen(3, BOUND)
-    judge.pod_gone(4, "u")
-    words = [words for _, words in judge.history("u")]
+    checker = Checker(Causes(), {"n1": 8})
+    checker.pod_seen(1, WAITING)
+    checker.jobs_seen(2, 2, Since(None, None), [PENDING])
+    checker.pod_seen(3, BOUND)
+    checker.pod_gone(4, "u")
+    words = [words for _, words in checker.history("u")]
     assert words == [
         "Pod Pending job 1",
         "job 1 PENDING: 2 CPUs",

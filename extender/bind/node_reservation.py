@@ -1,11 +1,11 @@
-"""Whether a Pod really fits beside what is on its Node, asked at the last moment.
+"""The last check that a Pod fits on its Node, and the reservation of that room while it is bound.
 
-kube-scheduler counts all Pods and Slurm all jobs; nobody counts native jobs together with unmanaged
+kube-scheduler counts all Pods and Slurm all jobs; neither counts native jobs together with unmanaged
 Pods, or with Pods that outlast their own jobs by their grace. So an unmanaged Pod must fit into what
-Slurm leaves, and a Pod of ours is not bound where others have what Slurm gave it: where they stay it
-needs another allocation, where they are leaving it waits for them. The Node is held
-meanwhile: two Pods never count on the same room. Nothing keeps Slurm from starting a native job there
-after the answer: it does not know of unmanaged Pods.
+Slurm leaves, and a managed Pod is not bound where other Pods have what Slurm gave it: where they stay
+it needs another allocation, where they are leaving it waits for them. The Node is held meanwhile: two
+Pods never count on the same room. Nothing keeps Slurm from starting a native job there after the
+answer: it does not know of unmanaged Pods.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from extender.unmanaged.capacity import (
     requested,
     uncounted,
 )
-from extender.unmanaged.capacity_watch import FULL, LEAVING, RUNNING, TAKEN, UNKNOWN, OccupancyView
+from extender.unmanaged.capacity_watch import FULL, LEAVING, RUNNING, TAKEN, UNKNOWN, CapacityWatch
 from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
@@ -49,7 +49,7 @@ class NodeReservation:
         kubernetes: Kubernetes,
         slurm: Slurm,
         translation: TranslationConfig,
-        occupancy: OccupancyView,
+        occupancy: CapacityWatch,
     ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
@@ -66,8 +66,8 @@ class NodeReservation:
     def held(
         self, manifest: Manifest, node: str, allocation: Allocation | None
     ) -> AbstractAsyncContextManager[None]:
-        """Holds what a Pod needs: what Slurm granted it, or else what Slurm leaves. Raises NoRoom, and
-        both systems' errors."""
+        """Holds the Node while a Pod is bound to what Slurm granted it, or else to what Slurm leaves.
+        Raises DoesNotFit, and both systems' errors."""
         if allocation is None:
             return self._left(manifest, node)
         return self._granted(manifest, node, allocation.job_id)
@@ -78,7 +78,7 @@ class NodeReservation:
             yield
             return
         async with self._held[node]:
-            self._adopted_pods.add(node)  # from now on a Pod of ours waits for the answer
+            self._adopted_pods.add(node)  # from now on a managed Pod waits for the answer
             if not await self._fits(manifest, node):
                 raise DoesNotFit(FULL)
             yield
@@ -94,9 +94,9 @@ class NodeReservation:
             yield
 
     async def _fits(self, manifest: Manifest, node: str) -> bool:
-        """Of a Node that Slurm has. Pods first, Slurm's node then, its placeholders last: a job that
-        begins or ends in between counts twice, never not at all. Bound Pods are read and not remembered:
-        the last Binding here is among them."""
+        """Tells whether a Pod fits on a Node that Slurm has. It reads the Pods first, then Slurm's
+        node, then the placeholders: a job that begins or ends in between counts twice, and never not at
+        all. Bound Pods are read each time, so that the last Binding here is among them."""
         bound = await self._bound(node)
         slurm_node = await self._occupancy.read_node(node)
         if slurm_node is None:  # one reply without it proves nothing
@@ -107,8 +107,8 @@ class NodeReservation:
         return requested(manifest, self._translation).within(free)
 
     async def _taken(self, manifest: Manifest, node: str) -> str | None:
-        """Returns why a Pod of ours cannot have what Slurm gave it, None where it can. Exempt Pods
-        run beside whatever Slurm does."""
+        """Returns why a managed Pod cannot have what Slurm gave it, None where it can. Exempt Pods are
+        not counted: they run beside all jobs."""
         bound = [pod for pod in await self._bound(node) if not exempt(pod)]
         if not await self._uncounted(bound):
             self._adopted_pods.discard(node)  # until another comes: Slurm counts these
@@ -125,9 +125,9 @@ class NodeReservation:
         return None if left.less(everybody).covers(asked) else LEAVING
 
     def _lingering_pods(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
-        """Tells whether a Pod that Slurm does not count stays: an adopted Pod, or one of ours whose job,
-        or the start of whose job, Slurm forgot. That job is to have its room again, before all others.
-        Slurm's word of a moment is enough: it decides no more than where to place this one."""
+        """Tells whether a Pod that Slurm does not count stays: an adopted Pod, or a managed Pod whose
+        job, or the start of whose job, Slurm forgot. That job gets its room again, before all others.
+        One answer of Slurm is enough: it decides only where to place this Pod."""
         if not self._translation.manages(pod):
             return not self._is_new(pod)
         state = states.get(placeholder_of(pod, self._translation) or 0)
@@ -135,17 +135,18 @@ class NodeReservation:
         return not leaves and (state is None or state.pending)
 
     def _is_new(self, adopted_pod: Manifest) -> bool:
-        """Slurm may count it before that stands on it: its room is not taken, but waited for."""
+        """Tells whether an adopted Pod is so new that Slurm may count it before it has its annotation:
+        its room is waited for."""
         return (
             self._translation.adopts and bound_for_s(adopted_pod, datetime.now(UTC)) < _ADOPTED_WITHIN_S
         )
 
     async def _uncounted(self, pods: Sequence[Manifest]) -> list[Amounts]:
-        """What Pods request that Slurm does not count."""
+        """Returns the requests of Pods that Slurm does not count."""
         return list(uncounted(pods, await self._states(pods), self._translation))
 
     async def _states(self, pods: Sequence[Manifest]) -> Mapping[int, JobState]:
-        """Of the jobs that Pods name."""
+        """Returns the states of the jobs that Pods name."""
         jobs = [placeholder_of(pod, self._translation) for pod in pods]
         known = [job for job in jobs if job is not None]
         return await self._slurm.states(known) if known else {}

@@ -49,7 +49,7 @@ INVALID_PREFER = 2133
 JOB_SIGNAL_FAILED = 2172
 
 
-def refusal(number: int) -> SlurmError:
+def rejection(number: int) -> SlurmError:
     """The error of that number, as `rest` would raise it."""
     if number == SLURM_ERROR:  # it counts as no number
         why = CAUSES[number].why
@@ -74,9 +74,9 @@ def partition_of(spec: JobSpec, partitions: Mapping[str, Partition]) -> Partitio
         for partition in partitions.values():
             if partition.default:
                 return partition
-        raise refusal(DEFAULT_PARTITION_NOT_SET)
+        raise rejection(DEFAULT_PARTITION_NOT_SET)
     if spec.partition not in partitions:
-        raise refusal(INVALID_PARTITION)
+        raise rejection(INVALID_PARTITION)
     return partitions[spec.partition]
 
 
@@ -86,9 +86,9 @@ def named(expressions: Iterable[str], known: Collection[str]) -> tuple[str, ...]
     try:
         names = hostlist.names(expressions)
     except ValueError:
-        raise refusal(INVALID_NODE_NAME) from None
+        raise rejection(INVALID_NODE_NAME) from None
     if any(name not in known for name in names):
-        raise refusal(INVALID_NODE_NAME)
+        raise rejection(INVALID_NODE_NAME)
     return names
 
 
@@ -97,9 +97,9 @@ def checked(spec: JobSpec, machines: Mapping[str, Machine]) -> JobSpec:
     requests.check(spec)
     required, excluded = named(spec.required_nodes, machines), named(spec.excluded_nodes, machines)
     if not _are_somewhere(spec.constraints, machines):
-        raise refusal(INVALID_FEATURE)
+        raise rejection(INVALID_FEATURE)
     if not _are_somewhere(spec.prefer, machines):
-        raise refusal(INVALID_PREFER)
+        raise rejection(INVALID_PREFER)
     _check_gres(spec, machines)
     return replace(spec, required_nodes=required, excluded_nodes=excluded)
 
@@ -116,10 +116,10 @@ def _check_gres(spec: JobSpec, machines: Mapping[str, Machine]) -> None:
     names = [name for name, _ in spec.gres]
     for name in names:
         if not any(machine.has_gres_name(name) for machine in machines.values()):
-            raise refusal(INVALID_GRES)
+            raise rejection(INVALID_GRES)
         # One kind, asked for with its type and without it.
         if ":" in name and name.partition(":")[0] in names:
-            raise refusal(INVALID_GRES_TYPE)
+            raise rejection(INVALID_GRES_TYPE)
 
 
 def check_reservation(spec: JobSpec, user_id: int, admitted: Mapping[str, Collection[int]]) -> None:
@@ -127,9 +127,9 @@ def check_reservation(spec: JobSpec, user_id: int, admitted: Mapping[str, Collec
     if not spec.reservation:
         return
     if spec.reservation not in admitted:
-        raise refusal(RESERVATION_INVALID)
+        raise rejection(RESERVATION_INVALID)
     if user_id not in {0, *admitted[spec.reservation]}:
-        raise refusal(RESERVATION_ACCESS)
+        raise rejection(RESERVATION_ACCESS)
 
 
 def limit_reached() -> SlurmError:

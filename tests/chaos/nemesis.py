@@ -12,28 +12,28 @@ from threading import Event, Lock
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.proxy import HEALTHY
-from tests.chaos.calm import Calm
 from tests.chaos.canary import NEEDED_AFTER, Canary
-from tests.chaos.judge import Causes
+from tests.chaos.checker import Causes
 from tests.chaos.plan import KILL, PAUSE, Attack, victims
+from tests.chaos.quiet_periods import QuietPeriods
 
 _LOOK_S = 0.5
 _STORM_THREADS = 32
 
 
-class Attacker:
+class Nemesis:
     """What it does to a cluster, and what that did to it."""
 
     def __init__(
         self,
         cluster: Cluster,
-        calm: Calm,
+        quiet: QuietPeriods,
         canary: Canary,
         causes: Causes,
         log: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
-        self._calm = calm
+        self._quiet = quiet
         self._canary = canary
         self._causes = causes
         self._log = log
@@ -86,7 +86,7 @@ class Attacker:
 
     def _attack(self, attack: Attack) -> None:
         self._log(f"{attack.how} {attack.victim} for {attack.lasts:.1f} s")
-        with self._calm.disturbed(f"{attack.how} {attack.victim}"):
+        with self._quiet.disturbed(f"{attack.how} {attack.victim}"):
             match attack.how:
                 case _ if attack.link:
                     self._disturb(attack)
@@ -129,7 +129,7 @@ class Attacker:
             code = self._cluster.wait_exit(name, _LOOK_S)
             if code is None:
                 continue
-            with self._calm.disturbed(f"{name} down"):
+            with self._quiet.disturbed(f"{name} down"):
                 self._bring_back(name)
 
     def _bring_back(self, name: str) -> None:

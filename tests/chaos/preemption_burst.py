@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from tests.chaos.cluster_spec import HIGH
 from tests.chaos.plan import JobPlan
-from tests.chaos.scene import HIGH
 from tests.chaos.workload import Workload
 
 _JOBS = 6
@@ -14,8 +14,8 @@ _SECONDS = 3
 _TAKES_S = 4.0  # until Slurm has told all whose place is taken, and they are gone or leaving
 
 
-def rush(workload: Workload, number: int) -> None:
+def preemption_burst(workload: Workload, number: int) -> None:
     """Returns when whoever gives way knows."""
     for each in range(_JOBS):
-        workload.submit(JobPlan(0.0, f"rush-{number}-{each}", "alice", _CPUS, _SECONDS, None, HIGH))
+        workload.submit(JobPlan(0.0, f"burst-{number}-{each}", "alice", _CPUS, _SECONDS, None, HIGH))
     time.sleep(_TAKES_S)

@@ -13,13 +13,13 @@ NAMES = [f"p-{number}" for number in range(4)]
 
 
 def held_back(people: People) -> list[str]:
-    told = [name for name in NAMES if people.condition(name).get("reason") == "EvictionHeldBack"]
+    told = [name for name in NAMES if people.condition(name).get("reason") == "EvictionThrottled"]
     return told if len(told) == 2 else []
 
 
 def test_more_deletions_than_may_be_are_held_back_and_told(quiet: People) -> None:
     people, cluster = quiet, quiet.cluster
-    cluster.start("extender", env={"SLURM_EXTENDER_BREAKER_EVICTIONS_PER_MINUTE": "2"})
+    cluster.start("extender", env={"SLURM_EXTENDER_EVICTIONS_PER_MINUTE": "2"})
     for name in NAMES:
         people.create(name, cpu="8")
     for name in NAMES:
@@ -29,16 +29,16 @@ def test_more_deletions_than_may_be_are_held_back_and_told(quiet: People) -> Non
     eventually(lambda: set(people.pods()) == {people.full(name) for name in held}, "two deleted")
     status, report = people.ready()
     assert status == 200  # it serves on
-    assert report["troubles"] == ["breaker"]
-    trouble = people.trouble("breaker")
-    assert trouble.startswith("the breaker has tripped")
+    assert report["troubles"] == ["eviction limiter"]
+    trouble = people.trouble("eviction limiter")
+    assert trouble.startswith("the eviction limit is reached")
     assert "SlurmJobCancelled)" in trouble
     log = (cluster.logs / "extender.log").read_text()
     for name in held:
         assert f'"pod":"{people.namespace}/{people.full(name)}"' in log
     metrics = httpx.get(f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics").text
-    assert "slurm_extender_breaker_held_back 2.0" in metrics
-    assert "was cancelled" in people.event(held[0], "EvictionHeldBack")
+    assert "slurm_extender_evictions_throttled 2.0" in metrics
+    assert "was cancelled" in people.event(held[0], "EvictionThrottled")
     # Whoever finds that they are to go all the same gives another limit.
     cluster.stop("extender")
     cluster.start("extender")

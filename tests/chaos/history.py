@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from extender.node_sync.drain_decision import PREFIX, TAINT
-from tests.chaos.scene import ODD
-from tests.chaos.scene import PREFIX as ASKS
+from tests.chaos.cluster_spec import ODD
+from tests.chaos.cluster_spec import PREFIX as ASKS
 from wellknown.job_key import PlaceholderKey, job_name
 from wellknown.names import CONDITION as PLACEHOLDER
 from wellknown.names import JOB_ID, SLURM_OUT_OF_SERVICE

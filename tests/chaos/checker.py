@@ -1,4 +1,4 @@
-"""Judges what was seen: what lasts too long (`anomalies`), and what may not happen even once.
+"""Checks the history of a run: what lasts too long (`anomalies`), and what may not happen even once.
 
 Not even once, while everything fails:
 - Two live jobs of one Pod (I1). The one exception is what nobody can prevent: a killed slurmctld forgets
@@ -33,9 +33,9 @@ from tests.chaos.anomalies import (
     anomalies,
     of_nodes,
 )
+from tests.chaos.history import SeenJob, SeenNode, SeenPod
 from tests.chaos.overlap import Stay
 from tests.chaos.plan import Odd, Outage
-from tests.chaos.seen import SeenJob, SeenNode, SeenPod
 from tests.chaos.signals import Kind, Signal
 
 ROLLBACK_S = 15.0
@@ -127,7 +127,7 @@ class Eviction:
     """When its deletion was seen."""
 
 
-class Judge:
+class Checker:
     """Is told what is seen, as it is seen, by one thread at a time. Times are seconds of one clock."""
 
     def __init__(self, causes: Causes, node_cpus: Mapping[str, int]) -> None:
@@ -199,10 +199,10 @@ class Judge:
         if stay := self._lingering_pods.get(uid):
             self._lingering_pods[uid] = replace(stay, last=max(at, stay.last))
 
-    def nodes_seen(self, begin: float, now: float, calm: Since, nodes: Collection[SeenNode]) -> None:
+    def nodes_seen(self, begin: float, now: float, quiet: Since, nodes: Collection[SeenNode]) -> None:
         """What both systems said of all nodes, asked at `begin`."""
         self._out = frozenset(node.name for node in nodes if not node.in_service or node.cordoned)
-        self.violations += self._nodes_lasting.update(now, calm, list(of_nodes(nodes)))
+        self.violations += self._nodes_lasting.update(now, quiet, list(of_nodes(nodes)))
         held_out = dict(self._causes.held_out)
         for node in nodes:
             how, since = held_out.get(node.name, (None, inf))
@@ -212,7 +212,7 @@ class Judge:
             if not out and (how is Outage.CORDON or not self._causes.forgot(since)):
                 self._violated(UNDONE, node.name, f"{node.name} is back, which a person {how}")
 
-    def jobs_seen(self, begin: float, end: float, calm: Since, jobs: Collection[SeenJob]) -> None:
+    def jobs_seen(self, begin: float, end: float, quiet: Since, jobs: Collection[SeenJob]) -> None:
         """What slurmctld said of all jobs, asked at `begin` and answered at `end`."""
         self._looks.append((begin, end))
         for job in jobs:
@@ -225,11 +225,11 @@ class Judge:
                     self.adopted.add(job.uid)
         usable = {node: cpus for node, cpus in self._node_cpus.items() if node not in self._out}
         seen = anomalies(self.pods.values(), jobs, self._node_cpus, usable)
-        self.violations += self._lasting.update(end, calm, seen)
+        self.violations += self._lasting.update(end, quiet, seen)
         self._judge_duplicates(end, [found for found in seen if found.kind == DUPLICATES], jobs)
 
     def conclude(self, signals: Collection[Signal] = ()) -> None:
-        """Judges what could not be judged before all was seen, with all that slurmctld logged."""
+        """Checks what could not be judged before all was seen, with all that slurmctld logged."""
         self._ended_by_slurm = {each.job_id for each in signals if each.kind is not Kind.CANCELLED}
         for binding in self._bindings:
             self._judge_binding(binding)
@@ -251,7 +251,7 @@ class Judge:
 
     @property
     def longest_s(self) -> Mapping[str, float]:
-        """How long anomalies of each kind lasted at most, calm or not."""
+        """How long anomalies of each kind lasted at most, in quiet periods or not."""
         return {
             kind: max(took, self._nodes_lasting.longest_s[kind])
             for kind, took in self._lasting.longest_s.items()
@@ -271,12 +271,12 @@ class Judge:
         stretches = (s for job in self._jobs_of[uid] for s in self._stretches[job] if s.job.running)
         return sum(max(0.0, s.last - s.first) for s in stretches)
 
-    def lingering_pods(self, calm: Callable[[float, float], bool] = lambda *_: False) -> list[Stay]:
+    def lingering_pods(self, quiet: Callable[[float, float], bool] = lambda *_: False) -> list[Stay]:
         """From when to when each Pod that Slurm placed was surely on its node, or its containers were.
-        `calm` tells whether all was well between two moments: only then one can know of those."""
+        `quiet` tells whether all was well between two moments: only then one can know of those."""
         lingering_pods = dict(self._lingering_pods)
         for uid, seconds in self._linger_s.items():
-            if (stay := lingering_pods.get(uid)) and calm(stay.last - WATCHED_S, stay.last + seconds):
+            if (stay := lingering_pods.get(uid)) and quiet(stay.last - WATCHED_S, stay.last + seconds):
                 lingering_pods[uid] = replace(stay, last=stay.last + seconds)
         return list(lingering_pods.values())
 
