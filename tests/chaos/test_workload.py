@@ -40,12 +40,12 @@ class Planned(Workload):
 
 def test_a_pod_that_nobody_shortens_the_long_grace_of_is_seen_before_the_workload_does() -> None:
     causes = Causes()
-    people, checker = Planned(causes), Checker(causes, {"n1": 8})
-    people.plan_pod(PLAN)
+    actors, checker = Planned(causes), Checker(causes, {"n1": 8})
+    actors.plan_pod(PLAN)
     when = {}
-    for at, task in people.due:
+    for at, task in actors.due:
         task()
-        when[people.sent[-1]] = at
+        when[actors.sent[-1]] = at
     assert list(when) == ["create", workload.SLOWLY, "cancel", "delete"]
     checker.pod_seen(1.0, BOUND)
     checker.pod_seen(when[workload.SLOWLY], LEAVES_SLOWLY)
@@ -55,9 +55,9 @@ def test_a_pod_that_nobody_shortens_the_long_grace_of_is_seen_before_the_workloa
 
 
 def test_a_guest_that_nobody_else_may_delete_is_not_left_without_a_job_for_long() -> None:
-    people = Planned(Causes())
-    people.plan_pod(replace(PLAN, partition=""))
-    deleted, _, cleaned_up = (at for at, _ in people.due[1:])
+    actors = Planned(Causes())
+    actors.plan_pod(replace(PLAN, partition=""))
+    deleted, _, cleaned_up = (at for at, _ in actors.due[1:])
     assert cleaned_up - deleted <= 12.0
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
-from tests.end_to_end.people import People
+from tests.end_to_end.actors import Actors
 
 
 @pytest.fixture(scope="session", params=list(DEBIAN_SUITES))
@@ -31,32 +31,32 @@ def cluster(slurm_release: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def everybody(cluster: Cluster) -> Iterator[People]:
-    people = People(cluster)
-    yield people
-    people.close()
+def all_actors(cluster: Cluster) -> Iterator[Actors]:
+    actors = Actors(cluster)
+    yield actors
+    actors.close()
 
 
 @pytest.fixture
-def people(everybody: People) -> Iterator[People]:
-    """The people of a cluster with a running extender; they leave it empty."""
-    everybody.begin()
-    if not everybody.cluster.is_running("extender"):
-        everybody.cluster.start("extender")
-    yield everybody
-    everybody.clean_up()
+def actors(all_actors: Actors) -> Iterator[Actors]:
+    """The actors of a cluster with a running extender; they leave it empty."""
+    all_actors.begin()
+    if not all_actors.cluster.is_running("extender"):
+        all_actors.cluster.start("extender")
+    yield all_actors
+    all_actors.clean_up()
 
 
 @pytest.fixture
-def quiet(everybody: People) -> Iterator[People]:
-    """The people of a cluster on which no extender runs yet."""
-    everybody.begin()
-    if everybody.cluster.is_running("extender"):
-        everybody.cluster.stop("extender")
-    yield everybody
-    if not everybody.cluster.is_running("extender"):
-        everybody.cluster.start("extender")
-    everybody.clean_up()
+def quiet(all_actors: Actors) -> Iterator[Actors]:
+    """The actors of a cluster on which no extender runs yet."""
+    all_actors.begin()
+    if all_actors.cluster.is_running("extender"):
+        all_actors.cluster.stop("extender")
+    yield all_actors
+    if not all_actors.cluster.is_running("extender"):
+        all_actors.cluster.start("extender")
+    all_actors.clean_up()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -65,9 +65,9 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failure comes with the end of the extender's log."""
     report = yield
-    people = getattr(item, "funcargs", {}).get("everybody")
-    if report.failed and report.when != "teardown" and isinstance(people, People):
-        log = people.cluster.logs / "extender.log"
+    actors = getattr(item, "funcargs", {}).get("all_actors")
+    if report.failed and report.when != "teardown" and isinstance(actors, Actors):
+        log = actors.cluster.logs / "extender.log"
         if log.exists():  # the cluster may be gone already
             report.sections.append(("extender.log", log.read_text()[-6000:]))
     return report

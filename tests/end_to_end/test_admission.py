@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.people import PREFIX, Manifest, People, eventually, pod
+from tests.end_to_end.actors import PREFIX, Actors, Manifest, eventually, pod
 
 pytestmark = pytest.mark.real
 
@@ -17,12 +17,12 @@ VALIDATION = "validatingwebhookconfiguration/slurm-extender"
 
 
 @pytest.fixture
-def applied(people: People) -> Iterator[list[Manifest]]:
+def applied(actors: Actors) -> Iterator[list[Manifest]]:
     """Objects that are no Pods; they go at the end."""
     objects: list[Manifest] = []
     yield objects
     for each in objects:
-        people.cluster.kubectl("delete", each["kind"], each["metadata"]["name"], "--ignore-not-found")
+        actors.cluster.kubectl("delete", each["kind"], each["metadata"]["name"], "--ignore-not-found")
 
 
 def workload(kind: str, version: str, spec: Manifest) -> Manifest:
@@ -65,25 +65,25 @@ def custom_kind(group: str, kind: str, version: str) -> Manifest:
     }
 
 
-def annotate(people: People, name: str, **values: str) -> CompletedProcess[str]:
+def annotate(actors: Actors, name: str, **values: str) -> CompletedProcess[str]:
     given = [f"{PREFIX}{key}={value}" for key, value in values.items()]
-    return people.kubectl("annotate", "pod", people.full(name), "--overwrite", *given)
+    return actors.kubectl("annotate", "pod", actors.full(name), "--overwrite", *given)
 
 
-def test_a_member_of_a_pod_group_is_refused(people: People) -> None:
+def test_a_member_of_a_pod_group_is_refused(actors: Actors) -> None:
     """An older kube-apiserver does not know the field; kubectl has it refuse what it does not know."""
-    answer = people.apply(pod("member", schedulingGroup={"podGroupName": "gang"}))
+    answer = actors.apply(pod("member", schedulingGroup={"podGroupName": "gang"}))
     assert answer.returncode != 0
-    known = people.kubernetes() >= (1, 36)
+    known = actors.kubernetes() >= (1, 36)
     told = "PodGroups, beta in Kubernetes 1.37, are not supported yet" if known else "unknown field"
     assert told in answer.stderr
     assert "schedulingGroup" in answer.stderr
-    assert people.see("member") is None
+    assert actors.see("member") is None
 
 
-def test_every_problem_of_a_pod_is_told_at_once(people: People) -> None:
+def test_every_problem_of_a_pod_is_told_at_once(actors: Actors) -> None:
     wrong = pod("p", cpu=None, annotations={"timeout": "soon"}, terminationGracePeriodSeconds=60)
-    answer = people.apply(wrong)
+    answer = actors.apply(wrong)
     assert answer.returncode != 0
     for part in (
         f"annotation {PREFIX}timeout: 'soon' is not a whole number",
@@ -92,40 +92,40 @@ def test_every_problem_of_a_pod_is_told_at_once(people: People) -> None:
         "terminationGracePeriodSeconds: 60 is not below 25",
     ):
         assert part in answer.stderr
-    assert people.see("p") is None
+    assert actors.see("p") is None
 
 
-def test_a_near_miss_is_refused_with_the_name_that_is_meant(people: People) -> None:
-    answer = people.apply(pod("p", annotations={"partiton": "main"}))
+def test_a_near_miss_is_refused_with_the_name_that_is_meant(actors: Actors) -> None:
+    answer = actors.apply(pod("p", annotations={"partiton": "main"}))
     assert answer.returncode != 0
     assert f"is {PREFIX}partition meant?" in answer.stderr
-    assert people.see("p") is None
+    assert actors.see("p") is None
 
 
-def test_an_unknown_name_and_required_nodes_are_warned_of(people: People) -> None:
-    answer = people.apply(pod("p", annotations={"lock": "x", "required-nodes": "node-2"}))
+def test_an_unknown_name_and_required_nodes_are_warned_of(actors: Actors) -> None:
+    answer = actors.apply(pod("p", annotations={"lock": "x", "required-nodes": "node-2"}))
     assert answer.returncode == 0
     assert f"Warning: annotation {PREFIX}lock is unknown here" in answer.stderr
     assert f"Warning: annotation {PREFIX}required-nodes: " in answer.stderr
-    assert people.bound("p") == "node-2"
+    assert actors.bound("p") == "node-2"
 
 
 # Grace: KillWait is 30 on this cluster
 
 
-def grace(people: People, name: str) -> int:
-    return int((people.see(name) or {})["spec"]["terminationGracePeriodSeconds"])
+def grace(actors: Actors, name: str) -> int:
+    return int((actors.see(name) or {})["spec"]["terminationGracePeriodSeconds"])
 
 
-def test_the_default_grace_is_lowered_with_a_warning(people: People) -> None:
-    answer = people.apply(pod("p"))
+def test_the_default_grace_is_lowered_with_a_warning(actors: Actors) -> None:
+    answer = actors.apply(pod("p"))
     assert answer.returncode == 0
     assert "Warning: terminationGracePeriodSeconds: the default of 30 becomes 24" in answer.stderr
-    assert grace(people, "p") == 24
-    people.bound("p")
+    assert grace(actors, "p") == 24
+    actors.bound("p")
 
 
-def test_slurms_own_kill_wait_counts_more_than_the_setting(quiet: People, slurm_release: str) -> None:
+def test_slurms_own_kill_wait_counts_more_than_the_setting(quiet: Actors, slurm_release: str) -> None:
     """slurmrestd 24.11 does not tell it."""
     quiet.cluster.start("extender", env={"SLURM_EXTENDER_KILL_WAIT_S": "300"})
     try:
@@ -136,7 +136,7 @@ def test_slurms_own_kill_wait_counts_more_than_the_setting(quiet: People, slurm_
         quiet.cluster.stop("extender")
 
 
-def test_the_default_grace_may_be_refused_instead(quiet: People) -> None:
+def test_the_default_grace_may_be_refused_instead(quiet: Actors) -> None:
     quiet.cluster.start("extender", env={"SLURM_EXTENDER_DEFAULT_GRACE": "refuse"})
     try:
         answer = quiet.apply(pod("p"))
@@ -149,54 +149,54 @@ def test_the_default_grace_may_be_refused_instead(quiet: People) -> None:
 # Time limits
 
 
-def test_a_pods_own_deadline_limits_its_job(people: People) -> None:
-    people.create("p", activeDeadlineSeconds=61)
-    people.bound("p")
-    assert people.scontrol("p")["TimeLimit"] == "00:02:00"
+def test_a_pods_own_deadline_limits_its_job(actors: Actors) -> None:
+    actors.create("p", activeDeadlineSeconds=61)
+    actors.bound("p")
+    assert actors.scontrol("p")["TimeLimit"] == "00:02:00"
 
 
 # Pods that are changed
 
 
-def test_a_pod_at_the_gate_may_be_mended_and_not_be_made_wrong(people: People) -> None:
-    people.create("p", annotations={"partition": "nowhere"})
-    refused = annotate(people, "p", timeout="soon", priority="high")
+def test_a_pod_at_the_gate_may_be_mended_and_not_be_made_wrong(actors: Actors) -> None:
+    actors.create("p", annotations={"partition": "nowhere"})
+    refused = annotate(actors, "p", timeout="soon", priority="high")
     assert refused.returncode != 0
     assert "'soon'" in refused.stderr
     assert "'high'" in refused.stderr
-    assert annotate(people, "p", timeout="60", partition="main").returncode == 0
-    people.bound("p")
+    assert annotate(actors, "p", timeout="60", partition="main").returncode == 0
+    actors.bound("p")
 
 
-def test_a_pod_at_the_gate_is_not_resized_beyond_all_bounds(people: People) -> None:
-    people.create("p", annotations={"partition": "nowhere"})
+def test_a_pod_at_the_gate_is_not_resized_beyond_all_bounds(actors: Actors) -> None:
+    actors.create("p", annotations={"partition": "nowhere"})
     huge = {"name": "c", "resources": {"requests": {"cpu": "1e30"}}}
     patch = json.dumps({"spec": {"containers": [huge]}})
-    refused = people.kubectl("patch", "pod", people.full("p"), "--subresource=resize", "-p", patch)
+    refused = actors.kubectl("patch", "pod", actors.full("p"), "--subresource=resize", "-p", patch)
     assert refused.returncode != 0
-    if people.kubernetes() < (1, 33):  # where nobody changes requests, this way or another
-        plain = people.kubectl("patch", "pod", people.full("p"), "-p", patch)
+    if actors.kubernetes() < (1, 33):  # where nobody changes requests, this way or another
+        plain = actors.kubectl("patch", "pod", actors.full("p"), "-p", patch)
         assert "pod updates may not change fields other than" in plain.stderr
     else:
         assert "c.resources.requests.cpu" in refused.stderr
         assert "is too large a quantity" in refused.stderr
 
 
-def test_a_bound_pod_may_be_annotated_with_anything(people: People) -> None:
-    people.create("p")
-    people.bound("p")
-    assert annotate(people, "p", timeout="soon", partiton="main").returncode == 0
+def test_a_bound_pod_may_be_annotated_with_anything(actors: Actors) -> None:
+    actors.create("p")
+    actors.bound("p")
+    assert annotate(actors, "p", timeout="soon", partiton="main").returncode == 0
 
 
 # Pod templates
 
 
 def test_the_author_of_a_deployment_is_warned_of_its_pods(
-    people: People, applied: list[Manifest]
+    actors: Actors, applied: list[Manifest]
 ) -> None:
     wrong = deployment(timeout="soon", partiton="main")
     applied.append(wrong)
-    answer = people.apply(wrong)
+    answer = actors.apply(wrong)
     assert answer.returncode == 0, answer.stderr
     would = "Warning: spec.template: Pods would be refused:"
     assert f"{would} annotation {PREFIX}timeout: 'soon' is not a whole number" in answer.stderr
@@ -205,18 +205,18 @@ def test_the_author_of_a_deployment_is_warned_of_its_pods(
 
 
 def test_a_template_is_told_of_when_it_is_changed_and_not_otherwise(
-    people: People, applied: list[Manifest]
+    actors: Actors, applied: list[Manifest]
 ) -> None:
     made = deployment(qos="high")
     applied.append(made)
-    assert not people.apply(made).stderr
+    assert not actors.apply(made).stderr
     name = made["metadata"]["name"]
-    assert not people.kubectl("annotate", "deployment", name, "a=b").stderr
+    assert not actors.kubectl("annotate", "deployment", name, "a=b").stderr
     patch = {"spec": {"template": {"metadata": {"annotations": {f"{PREFIX}timeout": "soon"}}}}}
-    changed = people.kubectl("patch", "deployment", name, "-p", json.dumps(patch))
+    changed = actors.kubectl("patch", "deployment", name, "-p", json.dumps(patch))
     assert changed.returncode == 0
     assert "'soon'" in changed.stderr
-    assert not people.kubectl("annotate", "deployment", name, "a=c", "--overwrite").stderr
+    assert not actors.kubectl("annotate", "deployment", name, "a=c", "--overwrite").stderr
 
 
 JOB = {"template": template(timeout="soon")}
@@ -263,23 +263,23 @@ JOB["template"]["spec"]["restartPolicy"] = "Never"
     ids=lambda given: given["kind"] if isinstance(given, dict) else "",
 )
 def test_whatever_pods_are_made_from_is_warned_of(
-    made: Manifest, place: str, people: People, applied: list[Manifest]
+    made: Manifest, place: str, actors: Actors, applied: list[Manifest]
 ) -> None:
     group, _, version = made["apiVersion"].rpartition("/")
     if group.endswith(".x-k8s.io"):
         definition = custom_kind(group, made["kind"], version)
-        people.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(definition))
+        actors.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(definition))
         name = definition["metadata"]["name"]
-        people.cluster.kubectl("wait", "--for=condition=established", f"crd/{name}", "--timeout=20s")
+        actors.cluster.kubectl("wait", "--for=condition=established", f"crd/{name}", "--timeout=20s")
     made = made | {"metadata": dict(made["metadata"])}
     applied.append(made)
-    answer = people.apply(made)
+    answer = actors.apply(made)
     assert answer.returncode == 0, answer.stderr
     assert f"Warning: {place}: Pods would be refused: annotation {PREFIX}timeout" in answer.stderr
 
 
 def test_a_deployment_is_created_while_the_extender_is_down(
-    quiet: People, applied: list[Manifest]
+    quiet: Actors, applied: list[Manifest]
 ) -> None:
     made = deployment(timeout="soon")
     applied.append(made)
@@ -289,17 +289,17 @@ def test_a_deployment_is_created_while_the_extender_is_down(
 # Without the validating webhook
 
 
-def test_a_wrong_change_that_nobody_refused_is_told_on_the_pod(people: People) -> None:
-    people.create("p", annotations={"partition": "nowhere"})
-    saved = people.cluster.kubectl("get", VALIDATION, "-o", "json").stdout
-    people.cluster.kubectl("delete", VALIDATION)
+def test_a_wrong_change_that_nobody_refused_is_told_on_the_pod(actors: Actors) -> None:
+    actors.create("p", annotations={"partition": "nowhere"})
+    saved = actors.cluster.kubectl("get", VALIDATION, "-o", "json").stdout
+    actors.cluster.kubectl("delete", VALIDATION)
     try:
-        eventually(lambda: annotate(people, "p", timeout="soon").returncode == 0, "webhook gone")
-        eventually(lambda: "'soon'" in people.condition("p").get("message", ""), "condition")
-        assert people.node_of("p") is None
+        eventually(lambda: annotate(actors, "p", timeout="soon").returncode == 0, "webhook gone")
+        eventually(lambda: "'soon'" in actors.condition("p").get("message", ""), "condition")
+        assert actors.node_of("p") is None
     finally:
-        people.cluster.kubectl("create", "-f", "-", stdin=_fresh(saved))
-        eventually(lambda: annotate(people, "p", timeout="never").returncode, "webhook back")
+        actors.cluster.kubectl("create", "-f", "-", stdin=_fresh(saved))
+        eventually(lambda: annotate(actors, "p", timeout="never").returncode, "webhook back")
 
 
 def _fresh(saved: str) -> str:
@@ -312,7 +312,7 @@ def _fresh(saved: str) -> str:
 # Devices
 
 
-def test_a_resource_may_be_one_type_of_a_gres(quiet: People) -> None:
+def test_a_resource_may_be_one_type_of_a_gres(quiet: Actors) -> None:
     table = {"nvidia.com/gpu": "gpu:h100", "example.com/other": "gpu:a100"}
     quiet.cluster.start("extender", env={"SLURM_EXTENDER_GRES": json.dumps(table)})
     try:

@@ -19,7 +19,7 @@ from deploy.local.accounting import Account, Limits, Qos, Reservation, User, dec
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from extender.request.annotations import ANNOTATIONS
-from tests.end_to_end.people import PREFIX, People, eventually
+from tests.end_to_end.actors import PREFIX, Actors, eventually
 
 Annotations = Mapping[str, str]
 
@@ -78,16 +78,16 @@ def make_blocks(cluster: Cluster) -> None:
 
 
 @pytest.fixture(scope="module")
-def everybody(cluster: Cluster) -> Iterator[People]:
-    people = People(cluster)
-    yield people
-    people.close()
+def all_actors(cluster: Cluster) -> Iterator[Actors]:
+    actors = Actors(cluster)
+    yield actors
+    actors.close()
 
 
-def place(people: People, name: str, *asked: Annotations, **given: Any) -> str:
+def place(actors: Actors, name: str, *asked: Annotations, **given: Any) -> str:
     """Creates a Pod with all these annotations, and returns its Node once it is bound."""
-    people.create(name, annotations=joined(*asked), **given)
-    return people.bound(name)
+    actors.create(name, annotations=joined(*asked), **given)
+    return actors.bound(name)
 
 
 def joined(*asked: Annotations) -> dict[str, str]:
@@ -98,11 +98,11 @@ def on(node: str) -> Annotations:
     return {"required-nodes": node}
 
 
-def waits(people: People, name: str, reason: str) -> str:
+def waits(actors: Actors, name: str, reason: str) -> str:
     """Waits until a Pod is told that its job waits for that, and returns the words."""
-    eventually(lambda: people.condition(name).get("reason") == reason, f"{name} waits for {reason}")
-    assert people.node_of(name) is None
-    return people.condition(name)["message"]
+    eventually(lambda: actors.condition(name).get("reason") == reason, f"{name} waits for {reason}")
+    assert actors.node_of(name) is None
+    return actors.condition(name)["message"]
 
 
 # What a job has
@@ -162,41 +162,41 @@ CASES = [
 
 
 @pytest.fixture
-def reservation(people: People) -> Iterator[None]:
-    with reserved(people.cluster, OURS):
+def reservation(actors: Actors) -> Iterator[None]:
+    with reserved(actors.cluster, OURS):
         yield
-        people.clean_up()
+        actors.clean_up()
 
 
 @real
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_job_has_what_the_pod_asks_for(
-    people: People, case: Case, request: pytest.FixtureRequest
+    actors: Actors, case: Case, request: pytest.FixtureRequest
 ) -> None:
     """Of the token's own user, where the Pod names none, and of alice: job/allocate and job/submit."""
     if "reservation" in case.asked:
         request.getfixturevalue("reservation")
     for name, whose in {"p": {}, "hers": ALICE}.items():
-        node = place(people, name, whose, case.asked, **case.pod)
+        node = place(actors, name, whose, case.asked, **case.pod)
         assert node in case.nodes
-        job, shown = people.job_of(name), people.scontrol(name)
+        job, shown = actors.job_of(name), actors.scontrol(name)
         assert job is not None
         assert job.node == node
         assert job.comment == case.asked.get("comment", "(null)")
         for key, value in case.job.items():
             assert shown.get(key, "") in value.split(" or "), key
         if case.books:
-            people.in_the_books(job.id, case.books)
+            actors.in_the_books(job.id, case.books)
 
 
 @real
-def test_a_comment_is_in_the_books_once_the_job_has_ended(people: People) -> None:
-    place(people, "p", {"comment": "for Ada's paper: ü"})
-    job = people.job_of("p")
+def test_a_comment_is_in_the_books_once_the_job_has_ended(actors: Actors) -> None:
+    place(actors, "p", {"comment": "for Ada's paper: ü"})
+    job = actors.job_of("p")
     assert job is not None
-    people.in_the_books(job.id, {"user": "root", "comment": ""})
-    people.delete("p")
-    people.in_the_books(job.id, {"comment": "for Ada's paper: ü; Pod deleted"})
+    actors.in_the_books(job.id, {"user": "root", "comment": ""})
+    actors.delete("p")
+    actors.in_the_books(job.id, {"comment": "for Ada's paper: ü; Pod deleted"})
 
 
 # With whom it shares its Node
@@ -232,12 +232,12 @@ FORMS = [
 
 @real
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.value or "absent")
-def test_exclusive_is_what_slurm_makes_of_it(people: People, form: Form) -> None:
+def test_exclusive_is_what_slurm_makes_of_it(actors: Actors, form: Form) -> None:
     for name, whose in {"p": {}, "hers": ALICE}.items():
-        place(people, name, whose, form.asked)
-        shown = people.scontrol(name)
+        place(actors, name, whose, form.asked)
+        shown = actors.scontrol(name)
         assert (shown["OverSubscribe"], shown.get("Exclusive", "")) == (
-            form.words[people.cluster.spec.release]
+            form.words[actors.cluster.spec.release]
         )
         assert ("gres/gpu=4" in shown["AllocTRES"], shown["NumCPUs"] == "8") == (form.alone, form.alone)
 
@@ -245,10 +245,10 @@ def test_exclusive_is_what_slurm_makes_of_it(people: People, form: Form) -> None
 @real
 @pytest.mark.parametrize("asked", [{}, {"exclusive": "ok"}], ids=str)
 def test_a_partition_that_gives_whole_nodes_does_so_whatever_is_asked(
-    people: People, asked: Annotations
+    actors: Actors, asked: Annotations
 ) -> None:
-    place(people, "p", asked, {"partition": "whole"})
-    assert people.scontrol("p")["NumCPUs"] == "8"
+    place(actors, "p", asked, {"partition": "whole"})
+    assert actors.scontrol("p")["NumCPUs"] == "8"
 
 
 MCS = {"exclusive": "mcs"}
@@ -266,9 +266,9 @@ MCS = {"exclusive": "mcs"}
     ],
     ids=str,
 )
-def test_a_node_is_shared(people: People, first: Annotations, second: Annotations) -> None:
-    place(people, "first", ALICE, on("node-1"), first)
-    place(people, "second", second)
+def test_a_node_is_shared(actors: Actors, first: Annotations, second: Annotations) -> None:
+    place(actors, "first", ALICE, on("node-1"), first)
+    place(actors, "second", second)
 
 
 @real
@@ -286,98 +286,98 @@ def test_a_node_is_shared(people: People, first: Annotations, second: Annotation
     ],
     ids=str,
 )
-def test_a_node_is_not_shared(people: People, first: Annotations, second: Annotations) -> None:
-    place(people, "first", ALICE, on("node-1"), first)
-    people.create("second", annotations=second)
-    waits(people, "second", "Resources")
-    people.delete("first")
-    people.bound("second")
+def test_a_node_is_not_shared(actors: Actors, first: Annotations, second: Annotations) -> None:
+    place(actors, "first", ALICE, on("node-1"), first)
+    actors.create("second", annotations=second)
+    waits(actors, "second", "Resources")
+    actors.delete("first")
+    actors.bound("second")
 
 
 # Which Node it gets
 
 
 @real
-def test_of_several_required_nodes_one_that_is_open_is_given(people: People) -> None:
+def test_of_several_required_nodes_one_that_is_open_is_given(actors: Actors) -> None:
     """Closed to the Pod when it comes, or while it waits."""
-    people.cluster.kubectl("cordon", "node-2")
+    actors.cluster.kubectl("cordon", "node-2")
     try:
-        assert place(people, "p", on("node-[2-3]")) == "node-3"
-        place(people, "fourth", on("node-4"), {"exclusive": "none"})
-        people.create("q", annotations=joined(on("node-[3-4]"), {"exclusive": "none"}))
-        people.queued("q")
-        people.cluster.kubectl("cordon", "node-3")
-        eventually(lambda: people.scontrol("q")["ExcNodeList"] == "node-[2-3]", "told")
-        people.delete("p")
-        people.delete("fourth")
-        assert people.bound("q") == "node-4"
+        assert place(actors, "p", on("node-[2-3]")) == "node-3"
+        place(actors, "fourth", on("node-4"), {"exclusive": "none"})
+        actors.create("q", annotations=joined(on("node-[3-4]"), {"exclusive": "none"}))
+        actors.queued("q")
+        actors.cluster.kubectl("cordon", "node-3")
+        eventually(lambda: actors.scontrol("q")["ExcNodeList"] == "node-[2-3]", "told")
+        actors.delete("p")
+        actors.delete("fourth")
+        assert actors.bound("q") == "node-4"
     finally:
-        people.cluster.kubectl("uncordon", "node-2", "node-3")
+        actors.cluster.kubectl("uncordon", "node-2", "node-3")
 
 
 @real
 @pytest.mark.usefixtures("reservation")
-def test_who_names_no_reservation_keeps_off_its_nodes(people: People) -> None:
-    people.create("p", annotations=joined(ALICE, on("node-3")))
-    assert "May be reserved for other job" in waits(people, "p", "ReqNodeNotAvail")
-    assert place(people, "q", ALICE, on("node-[3-4]")) == "node-4"
+def test_who_names_no_reservation_keeps_off_its_nodes(actors: Actors) -> None:
+    actors.create("p", annotations=joined(ALICE, on("node-3")))
+    assert "May be reserved for other job" in waits(actors, "p", "ReqNodeNotAvail")
+    assert place(actors, "q", ALICE, on("node-[3-4]")) == "node-4"
 
 
 @real
-def test_a_preferred_node_that_is_taken_is_not_waited_for(people: People) -> None:
+def test_a_preferred_node_that_is_taken_is_not_waited_for(actors: Actors) -> None:
     for node in ("node-3", "node-4"):
-        place(people, node, on(node), {"exclusive": "none"})
-    assert place(people, "p", {"prefer": "a100"}) in ("node-1", "node-2")
+        place(actors, node, on(node), {"exclusive": "none"})
+    assert place(actors, "p", {"prefer": "a100"}) in ("node-1", "node-2")
 
 
 @real
 def test_preferred_features_are_tried_instead_of_the_required_ones_and_not_beside_them(
-    people: People,
+    actors: Actors,
 ) -> None:
     """sbatch(1) --prefer: it overrides --constraint if that is possible."""
-    assert place(people, "p", {"prefer": "a100", "constraints": "h100"}) in ("node-3", "node-4")
-    assert place(people, "q", {"prefer": "h100&ib", "constraints": "h100"}) == "node-1"
+    assert place(actors, "p", {"prefer": "a100", "constraints": "h100"}) in ("node-3", "node-4")
+    assert place(actors, "q", {"prefer": "h100&ib", "constraints": "h100"}) == "node-1"
 
 
 @real
-def test_of_two_that_wait_the_one_of_higher_priority_is_placed_first(people: People) -> None:
+def test_of_two_that_wait_the_one_of_higher_priority_is_placed_first(actors: Actors) -> None:
     whole = joined(on("node-1"), {"exclusive": "none"})
-    place(people, "first", whole)
+    place(actors, "first", whole)
     for name, priority in {"low": "10", "high": "1000"}.items():
-        people.create(name, annotations=joined(whole, {"priority": priority}))
-        people.queued(name)
-    people.delete("first")
-    people.bound("high")
-    assert people.queued("low")
+        actors.create(name, annotations=joined(whole, {"priority": priority}))
+        actors.queued(name)
+    actors.delete("first")
+    actors.bound("high")
+    assert actors.queued("low")
 
 
 # What Slurm itself refuses
 
 
 @real
-def test_what_no_node_has_is_told_beside_the_most_that_one_has(people: People) -> None:
+def test_what_no_node_has_is_told_beside_the_most_that_one_has(actors: Actors) -> None:
     """26.05 takes a job that asks for more CPUs than its partition has, and lets it wait for ever."""
-    people.create("p", cpu="1000", memory="1Gi")
-    if people.cluster.spec.release == "26.05":
-        told = waits(people, "p", "PartitionConfig")
+    actors.create("p", cpu="1000", memory="1Gi")
+    if actors.cluster.spec.release == "26.05":
+        told = waits(actors, "p", "PartitionConfig")
         asks = r"\(PartitionConfig\); it asks for 1000 CPUs, 1 GiB\."
         assert re.search(rf": no node of its partition has more than 8 CPUs {asks}", told)
     else:
-        told = waits(people, "p", "Invalid")
+        told = waits(actors, "p", "Invalid")
         asks = "it asks for 1000 CPUs, 1 GiB; no node of partition main has more than 8 CPUs"
         assert f"; {asks};" in told
-    people.create("gpus", gpus=5)
-    told = waits(people, "gpus", "Invalid")
+    actors.create("gpus", gpus=5)
+    told = waits(actors, "gpus", "Invalid")
     assert "it asks for 1 CPU, 100 MiB, 5 GPUs; no node of partition main has more than 4 GPUs" in told
 
 
 @real
 @pytest.mark.parametrize("name", ["constraints", "prefer"])
 def test_a_feature_that_no_node_has_is_told_beside_those_that_there_are(
-    people: People, name: str
+    actors: Actors, name: str
 ) -> None:
-    people.create("p", annotations={name: "h200"})
-    told = waits(people, "p", "Invalid")
+    actors.create("p", annotations={name: "h200"})
+    told = waits(actors, "p", "Invalid")
     there = "the nodes of partition main have the features a100, h100, ib"
     assert f"annotation {PREFIX}{name}: 'h200'; {there};" in told
 
@@ -405,30 +405,30 @@ def test_a_feature_that_no_node_has_is_told_beside_those_that_there_are(
     ids=str,
 )
 def test_what_slurm_does_not_have_or_allow_it_refuses_at_once(
-    people: People, asked: Annotations, words: str
+    actors: Actors, asked: Annotations, words: str
 ) -> None:
-    people.create("p", annotations=asked)
-    told = waits(people, "p", "Invalid")
+    actors.create("p", annotations=asked)
+    told = waits(actors, "p", "Invalid")
     assert words in told
     if "Requested node configuration" not in words and "account" not in words:
         name, value = list(asked.items())[-1]
         assert f"annotation {PREFIX}{name}: '{value}'" in told
-    eventually(lambda: words in people.events("p").get("Invalid", ""), "event")
-    assert people.job_of("p") is None
+    eventually(lambda: words in actors.events("p").get("Invalid", ""), "event")
+    assert actors.job_of("p") is None
 
 
 @real
 def test_a_pod_whose_account_is_made_later_is_placed_once_it_is_annotated(
-    people: People, cluster: Cluster
+    actors: Actors, cluster: Cluster
 ) -> None:
     """With whatever annotation; and with it those that ask for the same."""
     for name in ("p", "alike"):
-        people.create(name, annotations=joined(BOB, {"account": "later"}))
-        assert "asked again when the Pod is annotated, or at" in waits(people, name, "Invalid")
+        actors.create(name, annotations=joined(BOB, {"account": "later"}))
+        assert "asked again when the Pod is annotated, or at" in waits(actors, name, "Invalid")
     declare(cluster, Account("later"), User("bob", ("later",), ("normal", "bobs")))
-    cluster.kubectl("annotate", "pod", people.full("p"), "example.com/mended=yes")
+    cluster.kubectl("annotate", "pod", actors.full("p"), "example.com/mended=yes")
     for name in ("p", "alike"):
-        people.bound(name)
+        actors.bound(name)
 
 
 @real
@@ -442,14 +442,14 @@ def test_a_pod_whose_account_is_made_later_is_placed_once_it_is_annotated(
     ids=str,
 )
 def test_who_has_as_much_as_is_allowed_waits_and_is_told_why(
-    people: People, asked: Annotations, reason: str
+    actors: Actors, asked: Annotations, reason: str
 ) -> None:
-    place(people, "first", ALICE, asked)
-    people.create("second", annotations=joined(ALICE, asked))
-    waits(people, "second", reason)
-    place(people, "bobs", BOB)
-    people.delete("first")
-    people.bound("second", within=40)
+    place(actors, "first", ALICE, asked)
+    actors.create("second", annotations=joined(ALICE, asked))
+    waits(actors, "second", reason)
+    place(actors, "bobs", BOB)
+    actors.delete("first")
+    actors.bound("second", within=40)
 
 
 @real
@@ -462,12 +462,12 @@ def test_who_has_as_much_as_is_allowed_waits_and_is_told_why(
     ids=str,
 )
 def test_what_never_starts_by_itself_waits_until_an_admin_changes_it(
-    people: People, asked: Annotations, reason: str, change: str
+    actors: Actors, asked: Annotations, reason: str, change: str
 ) -> None:
-    people.create("p", annotations=asked)
-    waits(people, "p", reason)
-    people.cluster.run_slurm("scontrol", *change.format(people.queued("p").id).split())
-    people.bound("p")
+    actors.create("p", annotations=asked)
+    waits(actors, "p", reason)
+    actors.cluster.run_slurm("scontrol", *change.format(actors.queued("p").id).split())
+    actors.bound("p")
 
 
 # Nothing is forgotten

@@ -15,7 +15,7 @@ import pytest
 
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 from wellknown.job_key import JobIdRange, PlaceholderKey
 
 pytestmark = pytest.mark.real
@@ -25,9 +25,9 @@ Difference = tuple[str, str | None, int | None]
 GATE_OPENS = '[{"op": "remove", "path": "/spec/schedulingGates"}]'
 
 
-def slurm(people: People, ask: Callable[[SlurmRest], Awaitable[Result]]) -> Result:
+def slurm(actors: Actors, ask: Callable[[SlurmRest], Awaitable[Result]]) -> Result:
     async def use() -> Result:
-        client = SlurmRest(people.cluster.slurmrestd_url, people.cluster.token_file)
+        client = SlurmRest(actors.cluster.slurmrestd_url, actors.cluster.token_file)
         try:
             return await ask(client)
         finally:
@@ -36,15 +36,15 @@ def slurm(people: People, ask: Callable[[SlurmRest], Awaitable[Result]]) -> Resu
     return asyncio.run(use())
 
 
-def submit(people: People, job_id: int, admin_comment: str = "") -> int:
+def submit(actors: Actors, job_id: int, admin_comment: str = "") -> int:
     """A job of one CPU that is held, by hand."""
     spec = JobSpec(f"by-hand-{job_id}", 1, 10, admin_comment=admin_comment, priority=0)
-    return slurm(people, lambda client: client.submit(spec, job_id))
+    return slurm(actors, lambda client: client.submit(spec, job_id))
 
 
-def audit(people: People, *options: str) -> tuple[int, dict[Difference, dict[str, Any]]]:
+def audit(actors: Actors, *options: str) -> tuple[int, dict[Difference, dict[str, Any]]]:
     """What the command says, and its exit status."""
-    environment = {**os.environ, **people.cluster.extender_environment}
+    environment = {**os.environ, **actors.cluster.extender_environment}
     command = [sys.executable, "-m", "extender.audit", "--output", "json", *options]
     done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
     assert done.returncode in (0, 1), done.stderr
@@ -52,71 +52,71 @@ def audit(people: People, *options: str) -> tuple[int, dict[Difference, dict[str
     return done.returncode, {(each["kind"], each["pod"], each["job"]): each for each in found}
 
 
-def metrics(people: People) -> str:
-    return httpx.get(f"http://127.0.0.1:{people.cluster.ports['extender-metrics']}/metrics").text
+def metrics(actors: Actors) -> str:
+    return httpx.get(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
 
 
-def counted(people: People, kind: str) -> bool:
-    return f'slurm_extender_audit_findings{{kind="{kind}"}} 1.0' in metrics(people)
+def counted(actors: Actors, kind: str) -> bool:
+    return f'slurm_extender_audit_findings{{kind="{kind}"}} 1.0' in metrics(actors)
 
 
-def identity(people: People) -> str:
-    told = people.cluster.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
+def identity(actors: Actors) -> str:
+    told = actors.cluster.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
     return told.stdout
 
 
-def bind_by_hand(people: People, name: str, node: str) -> None:
+def bind_by_hand(actors: Actors, name: str, node: str) -> None:
     """Ungated first: an annotation of the allocation is not written."""
-    people.cluster.kubectl("patch", "pod", people.full(name), "--type=json", "-p", GATE_OPENS)
+    actors.cluster.kubectl("patch", "pod", actors.full(name), "--type=json", "-p", GATE_OPENS)
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": people.full(name)},
+        "metadata": {"name": actors.full(name)},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
-    people.api.post(f"/pods/{people.full(name)}/binding", json=binding).raise_for_status()
+    actors.api.post(f"/pods/{actors.full(name)}/binding", json=binding).raise_for_status()
 
 
-def test_a_cluster_at_work_gives_no_differences(people: People) -> None:
+def test_a_cluster_at_work_gives_no_differences(actors: Actors) -> None:
     for number in range(40):
-        people.create(f"p-{number}", cpu="1")
+        actors.create(f"p-{number}", cpu="1")
     for number in range(0, 20, 2):
-        people.delete(f"p-{number}")
-    eventually(lambda: audit(people) == (0, {}), "nothing found", 60)  # mostly at the first try
+        actors.delete(f"p-{number}")
+    eventually(lambda: audit(actors) == (0, {}), "nothing found", 60)  # mostly at the first try
 
 
-def test_every_difference_is_said_and_the_leader_mends_what_is_its_own(quiet: People) -> None:
-    people, cluster = quiet, quiet.cluster
+def test_every_difference_is_said_and_the_leader_mends_what_is_its_own(quiet: Actors) -> None:
+    actors, cluster = quiet, quiet.cluster
     cluster.start("extender")
-    ids, uid = JobIdRange(), identity(people)
+    ids, uid = JobIdRange(), identity(actors)
     nodes = {}
     for name in ("cancelled", "left", "freed", "twofold"):
-        people.create(name, cpu="8")
-        nodes[name] = people.bound(name)
-    jobs = {name: people.job_of(name) for name in nodes}
+        actors.create(name, cpu="8")
+        nodes[name] = actors.bound(name)
+    jobs = {name: actors.job_of(name) for name in nodes}
     held_by = {name: job.id for name, job in jobs.items() if job is not None}
-    people.create("astray", cpu="8", annotations={"required-nodes": nodes["freed"]})
-    people.create("gated", cpu="8", annotations={"required-nodes": nodes["cancelled"]})
-    waiting = {name: people.queued(name).id for name in ("astray", "gated")}
+    actors.create("astray", cpu="8", annotations={"required-nodes": nodes["freed"]})
+    actors.create("gated", cpu="8", annotations={"required-nodes": nodes["cancelled"]})
+    waiting = {name: actors.queued(name).id for name in ("astray", "gated")}
     for name in waiting:
-        eventually(lambda: people.condition(name), f"{name} told, and its job's id written")  # noqa: B023
+        eventually(lambda: actors.condition(name), f"{name} told, and its job's id written")  # noqa: B023
     cluster.stop("extender")
 
     gone = PlaceholderKey(uid, "default", "gone", "no-such-uid", 1)
-    twofold = people.see("twofold") or {}
-    second = PlaceholderKey(uid, "default", people.full("twofold"), twofold["metadata"]["uid"], 1, 3)
-    orphan = submit(people, gone.job_id(ids), str(gone))
-    double = submit(people, second.job_id(ids), str(second))
-    foreign = submit(people, ids.first)
+    twofold = actors.see("twofold") or {}
+    second = PlaceholderKey(uid, "default", actors.full("twofold"), twofold["metadata"]["uid"], 1, 3)
+    orphan = submit(actors, gone.job_id(ids), str(gone))
+    double = submit(actors, second.job_id(ids), str(second))
+    foreign = submit(actors, ids.first)
     cluster.run_slurm("scancel", str(held_by["cancelled"]), str(held_by["freed"]))
-    bind_by_hand(people, "astray", nodes["left"])
+    bind_by_hand(actors, "astray", nodes["left"])
     drain = (f"nodename={nodes['twofold']}", "state=drain", "reason=slurm-extender: a test")
     cluster.run_slurm("scontrol", "update", *drain)
     try:
-        eventually(lambda: run_by_now(people) >= set(waiting.values()), "those that waited run", 40)
-        status, found = audit(people, "--settle", "2")
+        eventually(lambda: run_by_now(actors) >= set(waiting.values()), "those that waited run", 40)
+        status, found = audit(actors, "--settle", "2")
         assert status == 1
-        default = {name: f"default/{people.full(name)}" for name in (*nodes, *waiting)}
+        default = {name: f"default/{actors.full(name)}" for name in (*nodes, *waiting)}
         assert found.keys() == {
             ("OrphanJob", "default/gone", orphan),
             ("TwoJobs", default["twofold"], double),
@@ -130,34 +130,34 @@ def test_every_difference_is_said_and_the_leader_mends_what_is_its_own(quiet: Pe
         assert all(each["cause"] and each["cure"] for each in found.values())
         assert found["WrongNode", default["astray"], waiting["astray"]]["node"] == nodes["left"]
         assert found["StuckDrain", None, None]["node"] == nodes["twofold"]
-        mended_by_the_leader(people, foreign)
+        mended_by_the_leader(actors, foreign)
     finally:
         cluster.run_slurm("scontrol", "update", f"nodename={nodes['twofold']}", "state=undrain")
         cluster.run_slurm("scancel", str(foreign))
 
 
-def run_by_now(people: People) -> set[int]:
-    return {job.id for job in people.squeue().values() if job.state == "RUNNING"}
+def run_by_now(actors: Actors) -> set[int]:
+    return {job.id for job in actors.squeue().values() if job.state == "RUNNING"}
 
 
-def mended_by_the_leader(people: People, foreign: int) -> None:
+def mended_by_the_leader(actors: Actors, foreign: int) -> None:
     """What came while no leader was up when one starts, and what comes then in its rounds."""
-    cluster = people.cluster
+    cluster = actors.cluster
     cluster.start("extender", env={"SLURM_EXTENDER_AUDIT_INTERVAL_S": "2"})
     for name in ("cancelled", "freed"):
-        people.gone(name)
-    late = PlaceholderKey(identity(people), "default", "late", "no-such-uid-either", 1)
-    orphan = submit(people, late.job_id(JobIdRange()), str(late))
-    eventually(lambda: counted(people, "ForeignKey"), "counted", 40)
+        actors.gone(name)
+    late = PlaceholderKey(identity(actors), "default", "late", "no-such-uid-either", 1)
+    orphan = submit(actors, late.job_id(JobIdRange()), str(late))
+    eventually(lambda: counted(actors, "ForeignKey"), "counted", 40)
 
     def live() -> set[int]:
-        return {job.id for job in people.squeue().values()}
+        return {job.id for job in actors.squeue().values()}
 
     eventually(lambda: orphan not in live(), "the orphan is ended", 40)
     assert foreign in live()
-    assert people.node_of("left")
-    assert people.node_of("twofold")
-    drained = people.cluster.run_slurm("sinfo", "-h", "-R", "-o", "%E").stdout
+    assert actors.node_of("left")
+    assert actors.node_of("twofold")
+    drained = actors.cluster.run_slurm("sinfo", "-h", "-R", "-o", "%E").stdout
     assert "slurm-extender" not in drained
     log = (cluster.logs / "extender.log").read_text()
     assert log.count('"kind":"ForeignKey"') == 1

@@ -13,7 +13,7 @@ import pytest
 from deploy.local.accounting import Account, User, declare
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 
 pytestmark = pytest.mark.real
 
@@ -35,10 +35,10 @@ def cluster(slurm_release: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def everybody(cluster: Cluster) -> Iterator[People]:
-    people = People(cluster)
-    yield people
-    people.close()
+def all_actors(cluster: Cluster) -> Iterator[Actors]:
+    actors = Actors(cluster)
+    yield actors
+    actors.close()
 
 
 class Entry(NamedTuple):
@@ -58,73 +58,73 @@ class Entry(NamedTuple):
         return self[:4] == what and self.key.endswith(".0")
 
 
-def entries(people: People, name: str, command: str = SACCT) -> list[Entry]:
+def entries(actors: Actors, name: str, command: str = SACCT) -> list[Entry]:
     """What a command shows of the jobs that there were for a Pod."""
     fields = "--format=state,exitcode,elapsed,nodelist,admincomment"
-    of_it = (f"--name={people.job_name(name)}", "--starttime=now-1hour", "--noheader", "--parsable2")
-    shown = people.cluster.run_slurm(*command.split(), *of_it, fields).stdout.splitlines()
+    of_it = (f"--name={actors.job_name(name)}", "--starttime=now-1hour", "--noheader", "--parsable2")
+    shown = actors.cluster.run_slurm(*command.split(), *of_it, fields).stdout.splitlines()
     return [Entry(*line.split("|")) for line in shown]
 
 
-def states(people: People, name: str) -> list[str]:
+def states(actors: Actors, name: str) -> list[str]:
     """Of entries in no order: ids are not."""
-    return sorted(entry.state for entry in entries(people, name))
+    return sorted(entry.state for entry in entries(actors, name))
 
 
-def test_a_pod_that_waits_leaves_an_entry_that_is_told_apart_and_left_out(people: People) -> None:
-    people.create("first", cpu="8")
-    people.bound("first")
-    assert states(people, "first") == ["RUNNING"]
-    people.create("next", cpu="8")
-    eventually(lambda: states(people, "next") == ["FAILED", "PENDING"], "both in the books")
-    assert [entry.refused for entry in entries(people, "next") if entry.state == "FAILED"] == [True]
-    people.delete("first")
-    people.bound("next")
-    people.delete("next")
-    eventually(lambda: states(people, "next") == ["CANCELLED by 0", "FAILED"], "the end in the books")
-    (ended,) = entries(people, "next", WITHOUT_REFUSALS)
+def test_a_pod_that_waits_leaves_an_entry_that_is_told_apart_and_left_out(actors: Actors) -> None:
+    actors.create("first", cpu="8")
+    actors.bound("first")
+    assert states(actors, "first") == ["RUNNING"]
+    actors.create("next", cpu="8")
+    eventually(lambda: states(actors, "next") == ["FAILED", "PENDING"], "both in the books")
+    assert [entry.refused for entry in entries(actors, "next") if entry.state == "FAILED"] == [True]
+    actors.delete("first")
+    actors.bound("next")
+    actors.delete("next")
+    eventually(lambda: states(actors, "next") == ["CANCELLED by 0", "FAILED"], "the end in the books")
+    (ended,) = entries(actors, "next", WITHOUT_REFUSALS)
     assert (ended.state, ended.nodes) == ("CANCELLED by 0", "node-1")
     assert ended.key.endswith(".1")
 
 
-def test_a_users_pod_that_waits_leaves_none(people: People) -> None:
-    people.create("first", cpu="8", annotations=ALICE)
-    people.bound("first")
-    people.create("next", cpu="8", annotations=ALICE)
-    eventually(lambda: states(people, "next") == ["PENDING"], "in the books")
-    people.delete("first")
-    people.bound("next")
-    assert states(people, "next") == ["RUNNING"]
+def test_a_users_pod_that_waits_leaves_none(actors: Actors) -> None:
+    actors.create("first", cpu="8", annotations=ALICE)
+    actors.bound("first")
+    actors.create("next", cpu="8", annotations=ALICE)
+    eventually(lambda: states(actors, "next") == ["PENDING"], "in the books")
+    actors.delete("first")
+    actors.bound("next")
+    assert states(actors, "next") == ["RUNNING"]
 
 
-def test_a_size_that_no_node_has_leaves_an_entry_and_an_unknown_value_none(people: People) -> None:
-    people.create("large", gpus=5, annotations=ALICE)
-    people.create("unknown", annotations=ALICE | {"constraints": "h200"})
+def test_a_size_that_no_node_has_leaves_an_entry_and_an_unknown_value_none(actors: Actors) -> None:
+    actors.create("large", gpus=5, annotations=ALICE)
+    actors.create("unknown", annotations=ALICE | {"constraints": "h200"})
     for name in ("large", "unknown"):
-        people.event(name, "Invalid")
-    eventually(lambda: [entry.refused for entry in entries(people, "large")] == [True], "in the books")
-    assert entries(people, "unknown") == []
-    assert entries(people, "large", WITHOUT_REFUSALS) == []
+        actors.event(name, "Invalid")
+    eventually(lambda: [entry.refused for entry in entries(actors, "large")] == [True], "in the books")
+    assert entries(actors, "unknown") == []
+    assert entries(actors, "large", WITHOUT_REFUSALS) == []
 
 
 @pytest.mark.parametrize("who", ["alice", "root"])
-def test_the_event_of_an_eviction_says_who_cancelled_the_job(people: People, who: str) -> None:
+def test_the_event_of_an_eviction_says_who_cancelled_the_job(actors: Actors, who: str) -> None:
     """The condition does not: it is written before the books have heard of it."""
-    people.create("p", annotations=ALICE)
-    people.bound("p")
-    job = people.job_of("p")
+    actors.create("p", annotations=ALICE)
+    actors.bound("p")
+    job = actors.job_of("p")
     assert job is not None
-    people.cluster.run_slurm("scancel", str(job.id), user=who)
+    actors.cluster.run_slurm("scancel", str(job.id), user=who)
     words = f"Slurm job {job.id} was cancelled in Slurm (CANCELLED)"
-    assert people.event("p", "SlurmJobCancelled") == f"{words}, by {who}"
+    assert actors.event("p", "SlurmJobCancelled") == f"{words}, by {who}"
 
 
-def test_books_that_are_closed_keep_nobody_from_being_told(people: People) -> None:
-    people.create("p", annotations=ALICE)
-    people.bound("p")
-    people.cluster.stop("slurmdbd")
+def test_books_that_are_closed_keep_nobody_from_being_told(actors: Actors) -> None:
+    actors.create("p", annotations=ALICE)
+    actors.bound("p")
+    actors.cluster.stop("slurmdbd")
     try:
-        people.scancel("p")
-        assert people.event("p", "SlurmJobCancelled").endswith("was cancelled in Slurm (CANCELLED)")
+        actors.scancel("p")
+        assert actors.event("p", "SlurmJobCancelled").endswith("was cancelled in Slurm (CANCELLED)")
     finally:
-        people.cluster.start("slurmdbd")
+        actors.cluster.start("slurmdbd")

@@ -12,24 +12,24 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.people import People
+from tests.end_to_end.actors import Actors
 
 pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
-def alone() -> Iterator[People]:
+def alone() -> Iterator[Actors]:
     """A cluster of its own, whose extender asks its callers for certificates."""
     with (
         tempfile.TemporaryDirectory(prefix="e2e-") as directory,
         Cluster.up(ClusterSpec(nodes=1, client_certificates=True), Path(directory)) as running,
     ):
-        people = People(running)
-        yield people
-        people.close()
+        actors = Actors(running)
+        yield actors
+        actors.close()
 
 
-def test_those_who_show_a_certificate_are_served(alone: People) -> None:
+def test_those_who_show_a_certificate_are_served(alone: Actors) -> None:
     """The gate comes by /mutate, the Node by /filter and /bind."""
     alone.create("p")
     alone.bound("p")
@@ -39,7 +39,7 @@ def test_those_who_show_a_certificate_are_served(alone: People) -> None:
 @pytest.mark.parametrize(
     ("listener", "path"), [("scheduler", "/scheduler/bind"), ("admission", "/mutate")]
 )
-def test_those_who_show_none_are_not(alone: People, listener: str, path: str) -> None:
+def test_those_who_show_none_are_not(alone: Actors, listener: str, path: str) -> None:
     address = f"127.0.0.1:{alone.cluster.ports[f'extender-{listener}']}"
     stranger = ssl.create_default_context()
     stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE

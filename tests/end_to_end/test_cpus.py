@@ -18,7 +18,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from extender.unmanaged.capacity_watch import FULL
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 
 pytestmark = pytest.mark.real
 
@@ -27,7 +27,7 @@ THREADS: dict[str, Any] = {"cpus_per_node": 8, "threads_per_core": 2}
 
 
 @contextmanager
-def one_node(release: str, unit: str | None = None, **shape: Any) -> Iterator[People]:
+def one_node(release: str, unit: str | None = None, **shape: Any) -> Iterator[Actors]:
     """The people of a cluster of one node without GPUs."""
     spec = ClusterSpec(release=release, gpus_per_node=0, **({"nodes": 1} | shape))
     with (
@@ -36,9 +36,9 @@ def one_node(release: str, unit: str | None = None, **shape: Any) -> Iterator[Pe
     ):
         if unit is not None:
             restart(cluster, unit)
-        people = People(cluster)
-        yield people
-        people.close()
+        actors = Actors(cluster)
+        yield actors
+        actors.close()
 
 
 def restart(cluster: Cluster, unit: str) -> None:
@@ -46,59 +46,59 @@ def restart(cluster: Cluster, unit: str) -> None:
     cluster.start("extender", env={"SLURM_EXTENDER_CPU_UNIT": unit})
 
 
-def create(people: People, count: int, cpu: str, name: str = "p") -> list[str]:
+def create(actors: Actors, count: int, cpu: str, name: str = "p") -> list[str]:
     names = [f"{name}-{number}" for number in range(count)]
     for each in names:
-        people.create(each, cpu=cpu, memory="10Mi")
+        actors.create(each, cpu=cpu, memory="10Mi")
     return names
 
 
-def bound(people: People, names: list[str]) -> list[str]:
-    pods = people.pods()
-    return [name for name in names if pods[people.full(name)]["spec"].get("nodeName")]
+def bound(actors: Actors, names: list[str]) -> list[str]:
+    pods = actors.pods()
+    return [name for name in names if pods[actors.full(name)]["spec"].get("nodeName")]
 
 
-def all_but(people: People, names: list[str], waiting: int) -> list[str]:
+def all_but(actors: Actors, names: list[str], waiting: int) -> list[str]:
     """Returns the Pods that are bound, once only so many wait, and those are told that they do."""
-    eventually(lambda: len(bound(people, names)) == len(names) - waiting, f"{waiting} wait")
-    placed = bound(people, names)
+    eventually(lambda: len(bound(actors, names)) == len(names) - waiting, f"{waiting} wait")
+    placed = bound(actors, names)
     for name in set(names) - set(placed):
-        people.queued(name)
-        eventually(partial(people.condition, name), f"{name} is told")
-    assert bound(people, names) == placed
+        actors.queued(name)
+        eventually(partial(actors.condition, name), f"{name} is told")
+    assert bound(actors, names) == placed
     return placed
 
 
-def given_away(people: People) -> int:
+def given_away(actors: Actors) -> int:
     """CPUs, by GET nodes/."""
-    token = people.cluster.token_file.read_text().strip()
-    url = f"{people.cluster.slurmrestd_url}/slurm/v0.0.42/nodes/"
+    token = actors.cluster.token_file.read_text().strip()
+    url = f"{actors.cluster.slurmrestd_url}/slurm/v0.0.42/nodes/"
     listed = httpx.get(url, headers={"X-SLURM-USER-TOKEN": token}, timeout=10).raise_for_status()
     return sum(node["alloc_cpus"] for node in listed.json()["nodes"])
 
 
-def described(people: People) -> str:
+def described(actors: Actors) -> str:
     """CPUs that Pods request, by kubectl describe node."""
-    (node,) = people.cluster.spec.node_names or people.cluster.spec.external_names
-    shown = people.cluster.kubectl("describe", "node", node).stdout
+    (node,) = actors.cluster.spec.node_names or actors.cluster.spec.external_names
+    shown = actors.cluster.kubectl("describe", "node", node).stdout
     found = re.search(r"Allocated resources:.*?\n\s+cpu\s+(\S+)", shown, re.DOTALL)
     assert found, shown
     return found[1]
 
 
-def job_cpus(people: People, name: str) -> int:
+def job_cpus(actors: Actors, name: str) -> int:
     """By squeue."""
-    job = people.job_of(name)
+    job = actors.job_of(name)
     assert job is not None
-    return int(people.cluster.run_slurm("squeue", "-h", "-j", str(job.id), "-o", "%C").stdout)
+    return int(actors.cluster.run_slurm("squeue", "-h", "-j", str(job.id), "-o", "%C").stdout)
 
 
-def refused_for_room(people: People, name: str) -> bool:
-    return FULL in people.condition(name, "PodScheduled").get("message", "")
+def refused_for_room(actors: Actors, name: str) -> bool:
+    return FULL in actors.condition(name, "PodScheduled").get("message", "")
 
 
-def unmanaged(people: People, name: str, cpu: str) -> None:
-    people.create(name, cpu=cpu, memory="10Mi", scheduler="default-scheduler")
+def unmanaged(actors: Actors, name: str, cpu: str) -> None:
+    actors.create(name, cpu=cpu, memory="10Mi", scheduler="default-scheduler")
 
 
 # Parts of CPUs
@@ -107,31 +107,31 @@ def unmanaged(people: People, name: str, cpu: str) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_each_small_pod_takes_a_whole_cpu_of_slurms(release: str) -> None:
     """Ten Pods of 100m on 4 CPUs: Slurm has no less than a CPU to give to a job."""
-    with one_node(release, cpus_per_node=4) as people:
-        names = create(people, 10, "100m")
-        first, *_ = all_but(people, names, waiting=6)
-        assert (job_cpus(people, first), given_away(people), described(people)) == (1, 4, "400m")
-        people.delete(first)
-        all_but(people, [name for name in names if name != first], waiting=5)
+    with one_node(release, cpus_per_node=4) as actors:
+        names = create(actors, 10, "100m")
+        first, *_ = all_but(actors, names, waiting=6)
+        assert (job_cpus(actors, first), given_away(actors), described(actors)) == (1, 4, "400m")
+        actors.delete(first)
+        all_but(actors, [name for name in names if name != first], waiting=5)
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_where_slurm_counts_tenths_small_pods_share_cpus(release: str) -> None:
     """A node of 4 CPUs that is declared as 40."""
-    with one_node(release, "100m", cpus_per_node=4, slurm_cpus_per_node=40) as people:
-        names = create(people, 10, "100m")
-        all_but(people, names, waiting=0)
-        assert (job_cpus(people, names[0]), given_away(people), described(people)) == (1, 10, "1")
-        people.create("odd", cpu="250m", memory="10Mi")
-        people.bound("odd")
-        assert (job_cpus(people, "odd"), given_away(people), described(people)) == (3, 13, "1250m")
-        people.cluster.run_slurm("sbatch", "-c10", "--mem=10", "--wrap", "sleep 900", user="alice")
-        eventually(lambda: given_away(people) == 23, "a native job runs")
-        unmanaged(people, "large", "1800m")  # Kubernetes would have room for it, Slurm has 17 left
-        eventually(lambda: refused_for_room(people, "large"), "refused")
-        unmanaged(people, "small", "1700m")
-        people.bound("small")
-        assert people.ready() == (200, {"ready": True, "troubles": []})
+    with one_node(release, "100m", cpus_per_node=4, slurm_cpus_per_node=40) as actors:
+        names = create(actors, 10, "100m")
+        all_but(actors, names, waiting=0)
+        assert (job_cpus(actors, names[0]), given_away(actors), described(actors)) == (1, 10, "1")
+        actors.create("odd", cpu="250m", memory="10Mi")
+        actors.bound("odd")
+        assert (job_cpus(actors, "odd"), given_away(actors), described(actors)) == (3, 13, "1250m")
+        actors.cluster.run_slurm("sbatch", "-c10", "--mem=10", "--wrap", "sleep 900", user="alice")
+        eventually(lambda: given_away(actors) == 23, "a native job runs")
+        unmanaged(actors, "large", "1800m")  # Kubernetes would have room for it, Slurm has 17 left
+        eventually(lambda: refused_for_room(actors, "large"), "refused")
+        unmanaged(actors, "small", "1700m")
+        actors.bound("small")
+        assert actors.ready() == (200, {"ready": True, "troubles": []})
 
 
 # Threads
@@ -153,37 +153,37 @@ def test_a_pod_takes_whole_cores_of_two_threads(
 ) -> None:
     """4 cores of 2 threads are 8 CPUs to both. A core goes to one job only; what the job itself has by
     squeue (`one`, `three`) is another matter. Unmanaged Pods get what whole cores leave."""
-    with one_node(release, **THREADS, **more) as people:
-        log = (people.cluster.logs / "extender.log").read_text
+    with one_node(release, **THREADS, **more) as actors:
+        log = (actors.cluster.logs / "extender.log").read_text
         eventually(lambda: "Slurm gives whole cores of 2 CPUs" in log(), "the log says so")
-        people.create("three", cpu="3", memory="10Mi")
-        people.bound("three")
-        assert (job_cpus(people, "three"), given_away(people), described(people)) == (three, 4, "3")
-        people.delete("three")
-        eventually(lambda: not given_away(people), "it is gone")
-        names = create(people, 5, "1")
-        placed = all_but(people, names, waiting=1)
-        assert (job_cpus(people, placed[0]), given_away(people), described(people)) == (one, 8, "4")
-        unmanaged(people, "u", "1")  # Kubernetes counts 4 CPUs free
-        eventually(lambda: refused_for_room(people, "u"), "refused")
+        actors.create("three", cpu="3", memory="10Mi")
+        actors.bound("three")
+        assert (job_cpus(actors, "three"), given_away(actors), described(actors)) == (three, 4, "3")
+        actors.delete("three")
+        eventually(lambda: not given_away(actors), "it is gone")
+        names = create(actors, 5, "1")
+        placed = all_but(actors, names, waiting=1)
+        assert (job_cpus(actors, placed[0]), given_away(actors), described(actors)) == (one, 8, "4")
+        unmanaged(actors, "u", "1")  # Kubernetes counts 4 CPUs free
+        eventually(lambda: refused_for_room(actors, "u"), "refused")
         for name in placed[:3]:
-            people.delete(name)
-        people.bound("u")
-        all_but(people, [name for name in names if name not in placed[:3]], waiting=0)
-        assert given_away(people) == 4
-        assert people.ready()[1]["troubles"] == []
+            actors.delete(name)
+        actors.bound("u")
+        all_but(actors, [name for name in names if name not in placed[:3]], waiting=0)
+        assert given_away(actors) == 4
+        assert actors.ready()[1]["troubles"] == []
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_where_slurm_counts_cores_a_unit_makes_both_agree(release: str) -> None:
-    with one_node(release, slurm_cpus_per_node=4, **THREADS) as people:
+    with one_node(release, slurm_cpus_per_node=4, **THREADS) as actors:
         advice = "SLURM_EXTENDER_CPU_UNIT=2"
-        eventually(lambda: advice in people.trouble("CPUs"), "the unit is told")
-        restart(people.cluster, "2")
-        people.create("small", cpu="1", memory="10Mi")
-        people.bound("small")
-        assert (job_cpus(people, "small"), given_away(people), described(people)) == (1, 1, "1")
-        people.create("large", cpu="6", memory="10Mi")
-        people.bound("large")
-        assert (job_cpus(people, "large"), given_away(people), described(people)) == (3, 4, "7")
-        assert people.ready() == (200, {"ready": True, "troubles": []})
+        eventually(lambda: advice in actors.trouble("CPUs"), "the unit is told")
+        restart(actors.cluster, "2")
+        actors.create("small", cpu="1", memory="10Mi")
+        actors.bound("small")
+        assert (job_cpus(actors, "small"), given_away(actors), described(actors)) == (1, 1, "1")
+        actors.create("large", cpu="6", memory="10Mi")
+        actors.bound("large")
+        assert (job_cpus(actors, "large"), given_away(actors), described(actors)) == (3, 4, "7")
+        assert actors.ready() == (200, {"ready": True, "troubles": []})

@@ -8,7 +8,7 @@ import sys
 import httpx
 import pytest
 
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 
 pytestmark = pytest.mark.real
 
@@ -25,26 +25,26 @@ CALLS = (
 )
 
 
-def start_doomed(people: People, point: str) -> None:
+def start_doomed(actors: Actors, point: str) -> None:
     argv = [sys.executable, "-m", "tests.end_to_end.crashing_extender"]
-    people.cluster.start("extender", argv=argv, env={"SLURM_EXTENDER_CRASH_AT": point})
+    actors.cluster.start("extender", argv=argv, env={"SLURM_EXTENDER_CRASH_AT": point})
 
 
-def restart_if_dead(people: People) -> bool:
+def restart_if_dead(actors: Actors) -> bool:
     """Starts a healthy extender in the place of one that was killed."""
-    if people.cluster.is_running("extender"):
+    if actors.cluster.is_running("extender"):
         return False
-    assert people.cluster.wait_exit("extender") == -signal.SIGKILL
-    people.cluster.start("extender")
+    assert actors.cluster.wait_exit("extender") == -signal.SIGKILL
+    actors.cluster.start("extender")
     return True
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_a_crash_while_an_allocation_is_given_back_leaves_one_placeholder(
-    quiet: People, side: str
+    quiet: Actors, side: str
 ) -> None:
     """kube-scheduler sleeps past the deadline: the Pod's next attempt is written, then the job ended."""
-    people, cluster = quiet, quiet.cluster
+    actors, cluster = quiet, quiet.cluster
     argv = [sys.executable, "-m", "tests.end_to_end.crashing_extender"]
     settings = {
         "SLURM_EXTENDER_CRASH_AT": f"Dispatcher._write_attempt:{side}",
@@ -53,44 +53,44 @@ def test_a_crash_while_an_allocation_is_given_back_leaves_one_placeholder(
     cluster.start("extender", argv=argv, env=settings)
     cluster.pause("kube-scheduler")
     try:
-        people.create("p")
+        actors.create("p")
         assert cluster.wait_exit("extender", 20.0) == -signal.SIGKILL
         cluster.start("extender")
     finally:
         cluster.resume("kube-scheduler")
-    node = people.bound("p", within=60)
-    job = people.job_of("p")
+    node = actors.bound("p", within=60)
+    job = actors.job_of("p")
     assert job is not None
     assert (job.state, job.node) == ("RUNNING", node)
-    eventually(lambda: len(people.squeue()) == 1, "one job")
+    eventually(lambda: len(actors.squeue()) == 1, "one job")
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_a_crash_while_slurm_is_told_of_a_cordon_loses_nothing(quiet: People, side: str) -> None:
-    people, cluster = quiet, quiet.cluster
-    start_doomed(people, f"Dispatcher._exclude_nodes:{side}")
+def test_a_crash_while_slurm_is_told_of_a_cordon_loses_nothing(quiet: Actors, side: str) -> None:
+    actors, cluster = quiet, quiet.cluster
+    start_doomed(actors, f"Dispatcher._exclude_nodes:{side}")
     names = [f"big-{number}" for number in range(4)]
     for name in names:
-        people.create(name, cpu="8")
-        people.bound(name)
-    people.create("next", cpu="8")
-    people.queued("next")
-    cordoned = str(people.node_of(names[0]))
+        actors.create(name, cpu="8")
+        actors.bound(name)
+    actors.create("next", cpu="8")
+    actors.queued("next")
+    cordoned = str(actors.node_of(names[0]))
     cluster.kubectl("cordon", cordoned)
     try:
         assert cluster.wait_exit("extender", 20.0) == -signal.SIGKILL
         cluster.start("extender")
-        eventually(lambda: people.scontrol("next")["ExcNodeList"] == cordoned, "Slurm is told")
-        people.delete(names[1])
-        assert people.bound("next") != cordoned
+        eventually(lambda: actors.scontrol("next")["ExcNodeList"] == cordoned, "Slurm is told")
+        actors.delete(names[1])
+        assert actors.bound("next") != cordoned
     finally:
         cluster.kubectl("uncordon", cordoned)
 
 
-def created(people: People, name: str) -> bool:
+def created(actors: Actors, name: str) -> bool:
     """Creates a Pod; while the extender is dead admission refuses it, and its author tries again."""
     try:
-        people.create(name, cpu="8")
+        actors.create(name, cpu="8")
     except httpx.HTTPStatusError as error:
         if "slurm-extender.io" not in error.response.text:
             raise
@@ -98,9 +98,9 @@ def created(people: People, name: str) -> bool:
     return True
 
 
-def jobs_ever_granted(people: People, name: str) -> int:
+def jobs_ever_granted(actors: Actors, name: str) -> int:
     """How many jobs of this Pod ran at all, the ended ones that Slurm still remembers included."""
-    shown = people.cluster.run_slurm(
+    shown = actors.cluster.run_slurm(
         "squeue", "-h", "-t", "all", "-o", "%j|%T|%N", "--name", name
     ).stdout
     return sum(1 for line in shown.splitlines() if line.split("|")[2])
@@ -109,40 +109,40 @@ def jobs_ever_granted(people: People, name: str) -> int:
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_crash_makes_no_second_placeholder_and_loses_no_pod(
-    quiet: People, call: str, side: str
+    quiet: Actors, call: str, side: str
 ) -> None:
-    people, died = quiet, False
-    start_doomed(people, f"{call}:{side}")
+    actors, died = quiet, False
+    start_doomed(actors, f"{call}:{side}")
     tag = f"{call.split('.')[1].replace('_', '-')}-{side}"
     names = [f"{tag}-{number}" for number in range(5)]
 
     def settled(*bound: str) -> bool:
         nonlocal died
-        died = restart_if_dead(people) or died
-        people.squeue()  # fails on two live jobs of one name
-        return all(people.node_of(name) for name in bound)
+        died = restart_if_dead(actors) or died
+        actors.squeue()  # fails on two live jobs of one name
+        return all(actors.node_of(name) for name in bound)
 
     def create(name: str) -> None:
-        eventually(lambda: settled() and created(people, name), f"{name} created", 40)
+        eventually(lambda: settled() and created(actors, name), f"{name} created", 40)
 
     for name in names[:4]:  # fill all nodes; the fifth has to wait in Slurm's queue
         create(name)
         eventually(lambda: settled(name), f"{name} bound", 40)  # noqa: B023 -- called at once
     create(names[4])
-    eventually(lambda: settled() and people.condition(names[4]), "the fifth is told why it waits", 40)
-    people.delete(names[0])  # the first gives its node back: the fifth takes it
+    eventually(lambda: settled() and actors.condition(names[4]), "the fifth is told why it waits", 40)
+    actors.delete(names[0])  # the first gives its node back: the fifth takes it
     eventually(lambda: settled(names[4]), "the fifth bound", 40)
-    people.scancel(names[1])  # the second is evicted
-    eventually(lambda: settled() and people.see(names[1]) is None, "the second gone", 40)
+    actors.scancel(names[1])  # the second is evicted
+    eventually(lambda: settled() and actors.see(names[1]) is None, "the second gone", 40)
 
     # An Event comes a second after what it tells of.
     eventually(lambda: settled() and died, f"a call of {call}: else this crash was not tested", 10)
     for name in names[2:]:
-        job = people.job_of(name)
+        job = actors.job_of(name)
         assert job is not None
-        assert (job.state, job.node) == ("RUNNING", people.node_of(name))
-        assert jobs_ever_granted(people, people.job_name(name)) == 1
+        assert (job.state, job.node) == ("RUNNING", actors.node_of(name))
+        assert jobs_ever_granted(actors, actors.job_name(name)) == 1
     eventually(
-        lambda: set(people.squeue()) == {people.job_name(n) for n in names[2:]},
+        lambda: set(actors.squeue()) == {actors.job_name(n) for n in names[2:]},
         "no job left over",
     )

@@ -23,7 +23,7 @@ from deploy.local.accounting import Account, Qos, User, declare
 from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.people import Manifest, People, eventually
+from tests.end_to_end.actors import Actors, Manifest, eventually
 
 pytestmark = pytest.mark.real
 
@@ -81,10 +81,10 @@ def cluster(slurm_release: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def everybody(cluster: Cluster) -> Iterator[People]:
-    people = People(cluster)
-    yield people
-    people.close()
+def all_actors(cluster: Cluster) -> Iterator[Actors]:
+    actors = Actors(cluster)
+    yield actors
+    actors.close()
 
 
 @pytest.fixture(scope="module")
@@ -113,20 +113,20 @@ class Job(NamedTuple):
     node: str
 
 
-def place(people: People, name: str, node: str = "node-1", **given: Any) -> Job:
+def place(actors: Actors, name: str, node: str = "node-1", **given: Any) -> Job:
     """Creates a Pod that gets this node, and returns its job once it is bound. It takes all of its grace
     to end."""
     annotations = {"required-nodes": node, **given.pop("annotations", {})}
     slow = {"local.slurm-extender.io/stop-after": str(GRACE_S)}
     given = {"own_annotations": slow, "terminationGracePeriodSeconds": GRACE_S, **given}
-    people.create(name, annotations=annotations, **given)
-    bound_to, seen = people.bound(name), people.see(name)
+    actors.create(name, annotations=annotations, **given)
+    bound_to, seen = actors.bound(name), actors.see(name)
     assert seen is not None
     return Job(int(seen["metadata"]["annotations"]["slurm-extender.io/job-id"]), bound_to)
 
 
 class Elsewhere(NamedTuple):
-    people: People
+    actors: Actors
     late: Job
     orphan: Job
 
@@ -134,55 +134,55 @@ class Elsewhere(NamedTuple):
 @pytest.fixture(scope="module")
 def elsewhere(cluster: Cluster, by_tier: None) -> Iterator[Elsewhere]:
     """Another namespace, where two endings take their time while the other tests run."""
-    people = People(cluster, namespace="elsewhere")
-    cluster.kubectl("create", "namespace", people.namespace)
-    late = place(people, "late", OVERSTAYED, annotations={"timeout": "3600"})
+    actors = Actors(cluster, namespace="elsewhere")
+    cluster.kubectl("create", "namespace", actors.namespace)
+    late = place(actors, "late", OVERSTAYED, annotations={"timeout": "3600"})
     kept = {"metadata": {"finalizers": ["example.com/until-it-was-looked-at"]}}
-    people.kubectl("patch", "pod", people.full("late"), "-n", people.namespace, "-p", json.dumps(kept))
-    orphan = place(people, "orphan", DOOMED)
+    actors.kubectl("patch", "pod", actors.full("late"), "-n", actors.namespace, "-p", json.dumps(kept))
+    orphan = place(actors, "orphan", DOOMED)
     cluster.kubectl("delete", "node", DOOMED, "--wait=false")
     its_time_is_over(cluster, late)
-    yield Elsewhere(people, late, orphan)
-    people.close()
+    yield Elsewhere(actors, late, orphan)
+    actors.close()
 
 
-def native(people: People, node: str, *options: str, runs: str = "sleep 600") -> None:
+def native(actors: Actors, node: str, *options: str, runs: str = "sleep 600") -> None:
     """Alice submits a job that wants the whole of a node."""
     sbatch = ("sbatch", "-J", "native", "-w", node, "-n", "1", "-c", str(CPUS), "--mem=1000", *options)
-    people.cluster.run_slurm(*sbatch, "--wrap", runs, user="alice")
+    actors.cluster.run_slurm(*sbatch, "--wrap", runs, user="alice")
 
 
-def native_is(people: People, state: str) -> Job:
+def native_is(actors: Actors, state: str) -> Job:
     def see() -> Job | None:
-        job = people.squeue().get("native")
+        job = actors.squeue().get("native")
         return Job(job.id, job.node) if job is not None and job.state == state else None
 
     return eventually(see, f"the native job {state}")  # type: ignore[return-value]
 
 
-def is_being_evicted(people: People, name: str, reason: str, words: str) -> None:
+def is_being_evicted(actors: Actors, name: str, reason: str, words: str) -> None:
     """Its author reads why in an Event and on the Pod, which has the grace that it asked for."""
-    eventually(lambda: words in people.events(name).get(reason, ""), f"{name}: an Event {reason}")
-    seen = eventually(lambda: deleted(people, name), f"{name} deleted")
+    eventually(lambda: words in actors.events(name).get(reason, ""), f"{name}: an Event {reason}")
+    seen = eventually(lambda: deleted(actors, name), f"{name} deleted")
     assert seen is not None
     assert seen["metadata"]["deletionGracePeriodSeconds"] == GRACE_S
-    condition = people.condition(name, "DisruptionTarget")
+    condition = actors.condition(name, "DisruptionTarget")
     assert (condition["status"], condition["reason"]) == ("True", reason)
     assert words in condition["message"]
 
 
-def deleted(people: People, name: str) -> Manifest | None:
-    seen = people.see(name)
+def deleted(actors: Actors, name: str) -> Manifest | None:
+    seen = actors.see(name)
     return seen if seen is not None and "deletionTimestamp" in seen["metadata"] else None
 
 
-def hurry(people: People, name: str) -> None:
+def hurry(actors: Actors, name: str) -> None:
     """The Pod has ended before its grace is over."""
-    people.cluster.kubectl("delete", "pod", people.full(name), "--grace-period=1", "--wait=false")
+    actors.cluster.kubectl("delete", "pod", actors.full(name), "--grace-period=1", "--wait=false")
 
 
-def slurm_says(people: People, job_id: int, state: str, comment: str) -> None:
-    people.in_the_books(job_id, {"state": state, "comment": comment})
+def slurm_says(actors: Actors, job_id: int, state: str, comment: str) -> None:
+    actors.in_the_books(job_id, {"state": state, "comment": comment})
 
 
 CANCELLED = "CANCELLED by 0"
@@ -191,35 +191,35 @@ CANCELLED = "CANCELLED by 0"
 # Preempted by QOS, which Slurm does first here
 
 
-def test_a_native_job_of_a_higher_qos_takes_a_pods_place(people: People) -> None:
-    job = place(people, "p", annotations={"partition": "low", "qos": "scavenger"}, **WHOLE)
-    native(people, job.node, "-p", "low", "-q", "urgent")
+def test_a_native_job_of_a_higher_qos_takes_a_pods_place(actors: Actors) -> None:
+    job = place(actors, "p", annotations={"partition": "low", "qos": "scavenger"}, **WHOLE)
+    native(actors, job.node, "-p", "low", "-q", "urgent")
     words = f"Slurm job {job.id} was preempted by Slurm (PREEMPTED)"
-    is_being_evicted(people, "p", "SlurmJobPreempted", words)
-    slurm_says(people, job.id, "PREEMPTED", "")
+    is_being_evicted(actors, "p", "SlurmJobPreempted", words)
+    slurm_says(actors, job.id, "PREEMPTED", "")
 
 
-def test_a_pod_of_a_qos_with_a_grace_time_leaves_at_its_start(people: People) -> None:
-    job = place(people, "p", annotations={"partition": "low", "qos": "patient"}, **WHOLE)
+def test_a_pod_of_a_qos_with_a_grace_time_leaves_at_its_start(actors: Actors) -> None:
+    job = place(actors, "p", annotations={"partition": "low", "qos": "patient"}, **WHOLE)
     began = time.monotonic()
-    native(people, job.node, "-p", "low", "-q", "urgent")
-    leaves_in_time(people, job, began)
+    native(actors, job.node, "-p", "low", "-q", "urgent")
+    leaves_in_time(actors, job, began)
 
 
-def test_a_pod_of_a_higher_qos_takes_a_native_jobs_place(people: People) -> None:
-    with priority_class(people, "by-qos") as spec:
-        takes_the_place_of_a_native_job(people, ("-p", "low", "-q", "scavenger"), **spec)
-        assert people.scontrol("p")["QOS"] == "urgent"
+def test_a_pod_of_a_higher_qos_takes_a_native_jobs_place(actors: Actors) -> None:
+    with priority_class(actors, "by-qos") as spec:
+        takes_the_place_of_a_native_job(actors, ("-p", "low", "-q", "scavenger"), **spec)
+        assert actors.scontrol("p")["QOS"] == "urgent"
 
 
 # The Pod ends first
 
 
-def evict(people: People, name: str) -> None:
-    pod = people.full(name)
+def evict(actors: Actors, name: str) -> None:
+    pod = actors.full(name)
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
-    path = f"/api/v1/namespaces/{people.namespace}/pods/{pod}/eviction"
-    people.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
+    path = f"/api/v1/namespaces/{actors.namespace}/pods/{pod}/eviction"
+    actors.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
 
 
 SOON = {"local.slurm-extender.io/run-for": "1"}
@@ -232,7 +232,7 @@ class PodEnds:
 
     name: str
     words: str
-    end: Callable[[People, str], None] | None = None
+    end: Callable[[Actors, str], None] | None = None
     """None: by itself."""
     own_annotations: Mapping[str, str] | None = None
     comment: str = ""
@@ -240,7 +240,7 @@ class PodEnds:
 
 
 POD_ENDS = (
-    PodEnds("deleted", "nightly run; Pod deleted", People.delete, comment="nightly run"),
+    PodEnds("deleted", "nightly run; Pod deleted", Actors.delete, comment="nightly run"),
     PodEnds("succeeded", "Pod succeeded", own_annotations=SOON),
     PodEnds("failed", "Pod failed: c exited with 3", own_annotations=BADLY),
     PodEnds("evicted", "Pod evicted: EvictionByEvictionAPI: Eviction API: evicting", evict),
@@ -249,48 +249,48 @@ POD_ENDS = (
 
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("how", POD_ENDS, ids=lambda how: how.name)
-def test_a_pod_that_ends_ends_its_job_with_words(people: People, how: PodEnds) -> None:
+def test_a_pod_that_ends_ends_its_job_with_words(actors: Actors, how: PodEnds) -> None:
     annotations = {"comment": how.comment} if how.comment else {}
-    job = place(people, "p", annotations=annotations, own_annotations=how.own_annotations)
+    job = place(actors, "p", annotations=annotations, own_annotations=how.own_annotations)
     if how.end is not None:
-        how.end(people, "p")
-    slurm_says(people, job.id, CANCELLED, how.words)
+        how.end(actors, "p")
+    slurm_says(actors, job.id, CANCELLED, how.words)
 
 
-def test_a_pod_that_is_deleted_while_it_waits_ends_its_job_with_words(people: People) -> None:
-    place(people, "first", **WHOLE)
-    people.create("p", annotations={"required-nodes": "node-1"})
-    job = people.queued("p")
-    people.delete("p")
-    slurm_says(people, job.id, CANCELLED, "Pod deleted")
+def test_a_pod_that_is_deleted_while_it_waits_ends_its_job_with_words(actors: Actors) -> None:
+    place(actors, "first", **WHOLE)
+    actors.create("p", annotations={"required-nodes": "node-1"})
+    job = actors.queued("p")
+    actors.delete("p")
+    slurm_says(actors, job.id, CANCELLED, "Pod deleted")
 
 
 # The job ends first
 
 
-def cancel(people: People, job: Job) -> None:
-    people.cluster.run_slurm("scancel", str(job.id))
+def cancel(actors: Actors, job: Job) -> None:
+    actors.cluster.run_slurm("scancel", str(job.id))
 
 
-def suspend(people: People, job: Job) -> None:
-    people.cluster.run_slurm("scontrol", "suspend", str(job.id))
+def suspend(actors: Actors, job: Job) -> None:
+    actors.cluster.run_slurm("scontrol", "suspend", str(job.id))
 
 
-def fail_its_node(people: People, job: Job) -> None:
+def fail_its_node(actors: Actors, job: Job) -> None:
     node = f"NodeName={job.node}"
-    people.cluster.run_slurm("scontrol", "update", node, "State=DOWN", "Reason=broken")
-    people.cluster.run_slurm("scontrol", "update", node, "State=RESUME")
+    actors.cluster.run_slurm("scontrol", "update", node, "State=DOWN", "Reason=broken")
+    actors.cluster.run_slurm("scontrol", "update", node, "State=RESUME")
 
 
-def preempt(people: People, job: Job) -> None:
-    native(people, job.node, "-p", "high")
+def preempt(actors: Actors, job: Job) -> None:
+    native(actors, job.node, "-p", "high")
 
 
 @dataclass(frozen=True)
 class JobEnds:
     """How a job ends, and what is read on its Pod and in Slurm's books then."""
 
-    end: Callable[[People, Job], None]
+    end: Callable[[Actors, Job], None]
     reason: str
     words: str
     books: str
@@ -308,58 +308,58 @@ JOB_ENDS = (
 
 @pytest.mark.usefixtures("by_tier")
 @pytest.mark.parametrize("how", JOB_ENDS, ids=str)
-def test_a_job_that_ends_evicts_its_pod_with_words(people: People, how: JobEnds) -> None:
-    job = place(people, "p", annotations={"partition": "low"}, **WHOLE)
-    how.end(people, job)
-    is_being_evicted(people, "p", how.reason, f"Slurm job {job.id} {how.words}")
-    slurm_says(people, job.id, how.books, "")
+def test_a_job_that_ends_evicts_its_pod_with_words(actors: Actors, how: JobEnds) -> None:
+    job = place(actors, "p", annotations={"partition": "low"}, **WHOLE)
+    how.end(actors, job)
+    is_being_evicted(actors, "p", how.reason, f"Slurm job {job.id} {how.words}")
+    slurm_says(actors, job.id, how.books, "")
 
 
 def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: Elsewhere) -> None:
-    people, job = elsewhere.people, elsewhere.late
-    eventually(lambda: people.events("late").get("SlurmJobTimeout"), "an Event", 60)
+    actors, job = elsewhere.actors, elsewhere.late
+    eventually(lambda: actors.events("late").get("SlurmJobTimeout"), "an Event", 60)
     words = f"Slurm job {job.id} reached its time limit in Slurm (TIMEOUT)"
-    is_being_evicted(people, "late", "SlurmJobTimeout", words)
-    slurm_says(people, job.id, "TIMEOUT", "")
+    is_being_evicted(actors, "late", "SlurmJobTimeout", words)
+    slurm_says(actors, job.id, "TIMEOUT", "")
 
 
-def test_a_suspended_job_evicts_its_pod_and_is_ended_once_that_is_gone(people: People) -> None:
-    job = place(people, "p")
-    suspend(people, job)
+def test_a_suspended_job_evicts_its_pod_and_is_ended_once_that_is_gone(actors: Actors) -> None:
+    job = place(actors, "p")
+    suspend(actors, job)
     words = f"Slurm job {job.id} was suspended in Slurm (SUSPENDED)"
-    is_being_evicted(people, "p", "SlurmJobSuspended", words)
-    assert people.job_of("p")
-    hurry(people, "p")
-    slurm_says(people, job.id, CANCELLED, f"Pod evicted: SlurmJobSuspended: {words}")
+    is_being_evicted(actors, "p", "SlurmJobSuspended", words)
+    assert actors.job_of("p")
+    hurry(actors, "p")
+    slurm_says(actors, job.id, CANCELLED, f"Pod evicted: SlurmJobSuspended: {words}")
 
 
 @pytest.mark.usefixtures("by_tier")
-def test_a_preempted_pod_leaves_at_the_start_of_its_jobs_grace_time(people: People) -> None:
-    job = place(people, "p", annotations={"partition": "graceful"}, **WHOLE)
+def test_a_preempted_pod_leaves_at_the_start_of_its_jobs_grace_time(actors: Actors) -> None:
+    job = place(actors, "p", annotations={"partition": "graceful"}, **WHOLE)
     began = time.monotonic()
-    preempt(people, job)
-    leaves_in_time(people, job, began)
+    preempt(actors, job)
+    leaves_in_time(actors, job, began)
 
 
-def leaves_in_time(people: People, job: Job, began: float) -> None:
+def leaves_in_time(actors: Actors, job: Job, began: float) -> None:
     """The Pod has its own grace within the job's, and gives the rest of that back."""
     words = f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun"
-    is_being_evicted(people, "p", "SlurmJobPreempted", words)
-    still = people.job_of("p")
+    is_being_evicted(actors, "p", "SlurmJobPreempted", words)
+    still = actors.job_of("p")
     assert still is not None
     assert still.state == "RUNNING"
-    assert native_is(people, "PENDING")
-    hurry(people, "p")
-    assert native_is(people, "RUNNING").node == job.node
+    assert native_is(actors, "PENDING")
+    hurry(actors, "p")
+    assert native_is(actors, "RUNNING").node == job.node
     assert time.monotonic() - began < TIME_TO_LEAVE_S
-    slurm_says(people, job.id, CANCELLED, f"Pod evicted: SlurmJobPreempted: {words}")
+    slurm_says(actors, job.id, CANCELLED, f"Pod evicted: SlurmJobPreempted: {words}")
 
 
 # A Pod takes the place of a native job, by the same rules of Slurm's
 
 
 @contextmanager
-def priority_class(people: People, name: str) -> Iterator[Manifest]:
+def priority_class(actors: Actors, name: str) -> Iterator[Manifest]:
     """What a Pod's spec says to be of that class."""
     manifest = {
         "apiVersion": "scheduling.k8s.io/v1",
@@ -367,115 +367,115 @@ def priority_class(people: People, name: str) -> Iterator[Manifest]:
         "metadata": {"name": name},
         "value": 1000,
     }
-    people.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    actors.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     try:
         yield {"priorityClassName": name}
     finally:
-        people.cluster.kubectl("delete", "priorityclass", name, "--wait=false")
+        actors.cluster.kubectl("delete", "priorityclass", name, "--wait=false")
 
 
 def takes_the_place_of_a_native_job(
-    people: People, native_options: tuple[str, ...], **given: Any
+    actors: Actors, native_options: tuple[str, ...], **given: Any
 ) -> None:
-    native(people, "node-1", *native_options)
-    before = native_is(people, "RUNNING")
-    place(people, "p", **WHOLE, **given)
-    assert people.node_of("p") == before.node
-    slurm_says(people, before.id, "PREEMPTED", "")
+    native(actors, "node-1", *native_options)
+    before = native_is(actors, "RUNNING")
+    place(actors, "p", **WHOLE, **given)
+    assert actors.node_of("p") == before.node
+    slurm_says(actors, before.id, "PREEMPTED", "")
 
 
 @pytest.mark.usefixtures("by_tier")
-def test_a_pod_of_a_higher_tier_takes_a_native_jobs_place(people: People) -> None:
-    takes_the_place_of_a_native_job(people, ("-p", "low"), annotations={"partition": "high"})
+def test_a_pod_of_a_higher_tier_takes_a_native_jobs_place(actors: Actors) -> None:
+    takes_the_place_of_a_native_job(actors, ("-p", "low"), annotations={"partition": "high"})
 
 
 @pytest.mark.usefixtures("by_tier")
-def test_a_native_job_with_a_grace_time_has_ended_before_a_pod_takes_its_place(people: People) -> None:
+def test_a_native_job_with_a_grace_time_has_ended_before_a_pod_takes_its_place(actors: Actors) -> None:
     """At its start Slurm sends SIGTERM to the steps: this one has something left to do."""
-    ready, left = (people.cluster.directory / "slurm" / "tmp" / name for name in ("ready", "left"))
+    ready, left = (actors.cluster.directory / "slurm" / "tmp" / name for name in ("ready", "left"))
     trap = 'trap "sleep 2; touch /tmp/left; exit" TERM; touch /tmp/ready; sleep 600 & wait'
-    native(people, "node-1", "-p", "graceful", runs=f"srun -n 1 sh -c '{trap}'")
-    before = native_is(people, "RUNNING")
+    native(actors, "node-1", "-p", "graceful", runs=f"srun -n 1 sh -c '{trap}'")
+    before = native_is(actors, "RUNNING")
     eventually(ready.exists, "the step has set its trap")
-    place(people, "p", annotations={"partition": "high"}, **WHOLE)
+    place(actors, "p", annotations={"partition": "high"}, **WHOLE)
     assert left.exists()
-    slurm_says(people, before.id, "PREEMPTED", "")
+    slurm_says(actors, before.id, "PREEMPTED", "")
 
 
 @pytest.mark.usefixtures("by_tier")
-def test_a_priority_class_stands_for_a_partition(people: People) -> None:
-    with priority_class(people, "by-tier") as spec:
-        takes_the_place_of_a_native_job(people, ("-p", "low"), **spec)
-        people.create("q", annotations={"partition": "main"}, **spec)
-        people.bound("q")
-        assert people.scontrol("q")["Partition"] == "main"
+def test_a_priority_class_stands_for_a_partition(actors: Actors) -> None:
+    with priority_class(actors, "by-tier") as spec:
+        takes_the_place_of_a_native_job(actors, ("-p", "low"), **spec)
+        actors.create("q", annotations={"partition": "main"}, **spec)
+        actors.bound("q")
+        assert actors.scontrol("q")["Partition"] == "main"
 
 
 # What ends nothing
 
 
-def runs_on(people: People, job: Job) -> None:
+def runs_on(actors: Actors, job: Job) -> None:
     """The extender has had time to look at the job, several times."""
-    people.create("witness", annotations={"required-nodes": "node-1"})
-    people.queued("witness")
-    eventually(lambda: people.condition("witness").get("reason"), "the witness is told why it waits")
-    has_its_job(people, job)
+    actors.create("witness", annotations={"required-nodes": "node-1"})
+    actors.queued("witness")
+    eventually(lambda: actors.condition("witness").get("reason"), "the witness is told why it waits")
+    has_its_job(actors, job)
 
 
-def has_its_job(people: People, job: Job) -> None:
+def has_its_job(actors: Actors, job: Job) -> None:
     """A slurmctld that was killed may start again what it forgot to have started."""
 
     def see() -> bool:
-        now = people.job_of("p")
+        now = actors.job_of("p")
         return now is not None and (now.id, now.state, now.node) == (job.id, "RUNNING", job.node)
 
     eventually(see, "the same job on the same node", 60)
-    seen = people.see("p")
+    seen = actors.see("p")
     assert seen is not None
     assert "deletionTimestamp" not in seen["metadata"]
 
 
-def requeue(people: People, job: Job) -> None:
+def requeue(actors: Actors, job: Job) -> None:
     """Slurm refuses: no placeholder may be requeued."""
     with pytest.raises(ClusterError, match="disabled"):
-        people.cluster.run_slurm("scontrol", "requeue", str(job.id))
+        actors.cluster.run_slurm("scontrol", "requeue", str(job.id))
 
 
-def hold(people: People, job: Job) -> None:
-    people.cluster.run_slurm("scontrol", "hold", str(job.id))
+def hold(actors: Actors, job: Job) -> None:
+    actors.cluster.run_slurm("scontrol", "hold", str(job.id))
 
 
-def close_its_partition(people: People, job: Job) -> None:
-    people.cluster.run_slurm("scontrol", "update", "PartitionName=low", "State=DOWN")
+def close_its_partition(actors: Actors, job: Job) -> None:
+    actors.cluster.run_slurm("scontrol", "update", "PartitionName=low", "State=DOWN")
 
 
-def drain_its_node(people: People, job: Job) -> None:
+def drain_its_node(actors: Actors, job: Job) -> None:
     node = f"NodeName={job.node}"
-    people.cluster.run_slurm("scontrol", "update", node, "State=DRAIN", "Reason=service")
+    actors.cluster.run_slurm("scontrol", "update", node, "State=DRAIN", "Reason=service")
 
 
-def restart_slurmctld(people: People, job: Job) -> None:
-    people.cluster.stop("slurmctld")
-    people.cluster.start("slurmctld")
+def restart_slurmctld(actors: Actors, job: Job) -> None:
+    actors.cluster.stop("slurmctld")
+    actors.cluster.start("slurmctld")
 
 
-def kill_slurmctld(people: People, job: Job) -> None:
+def kill_slurmctld(actors: Actors, job: Job) -> None:
     """Once it has written down that the job runs. Slurm 24.11 fails one that it starts again on the
     node where it has just ended it, and then the Pod is to go."""
-    saved = people.cluster.directory / "slurm" / "var" / "state" / "job_state"
+    saved = actors.cluster.directory / "slurm" / "var" / "state" / "job_state"
     now = time.time()
-    people.cluster.run_slurm("scontrol", "update", f"JobId={job.id}", "Comment=to be written down")
+    actors.cluster.run_slurm("scontrol", "update", f"JobId={job.id}", "Comment=to be written down")
     eventually(lambda: saved.exists() and saved.stat().st_mtime > now, "saved")
-    people.cluster.kill("slurmctld")
-    people.cluster.start("slurmctld")
+    actors.cluster.kill("slurmctld")
+    actors.cluster.start("slurmctld")
 
 
 @pytest.fixture
-def all_open(people: People) -> Iterator[None]:
+def all_open(actors: Actors) -> Iterator[None]:
     yield
-    people.cluster.run_slurm("scontrol", "update", "PartitionName=low", "State=UP")
-    if "drain" in people.cluster.run_slurm("sinfo", "-h", "-n", "node-1", "-o", "%T").stdout:
-        people.cluster.run_slurm("scontrol", "update", "NodeName=node-1", "State=RESUME")
+    actors.cluster.run_slurm("scontrol", "update", "PartitionName=low", "State=UP")
+    if "drain" in actors.cluster.run_slurm("sinfo", "-h", "-n", "node-1", "-o", "%T").stdout:
+        actors.cluster.run_slurm("scontrol", "update", "NodeName=node-1", "State=RESUME")
 
 
 @pytest.mark.usefixtures("all_open")
@@ -483,10 +483,10 @@ def all_open(people: People) -> Iterator[None]:
     "what",
     [requeue, hold, close_its_partition, drain_its_node, restart_slurmctld, kill_slurmctld],
 )
-def test_a_pod_that_runs_runs_on(people: People, what: Callable[[People, Job], None]) -> None:
-    job = place(people, "p", annotations={"partition": "low"}, **WHOLE)
-    what(people, job)
-    runs_on(people, job)
+def test_a_pod_that_runs_runs_on(actors: Actors, what: Callable[[Actors, Job], None]) -> None:
+    job = place(actors, "p", annotations={"partition": "low"}, **WHOLE)
+    what(actors, job)
+    runs_on(actors, job)
 
 
 # What a Pod that waits is told
@@ -500,31 +500,31 @@ WAITS_FOR = {
 
 @pytest.mark.usefixtures("all_open")
 @pytest.mark.parametrize("reason", WAITS_FOR)
-def test_a_pod_whose_job_may_not_start_waits_and_says_so(people: People, reason: str) -> None:
+def test_a_pod_whose_job_may_not_start_waits_and_says_so(actors: Actors, reason: str) -> None:
     stop, go_on = WAITS_FOR[reason]
-    place(people, "first", annotations={"partition": "low"}, **WHOLE)
-    people.create("p", annotations={"partition": "low", "required-nodes": "node-1"}, **WHOLE)
-    job = people.queued("p")
-    people.cluster.run_slurm("scontrol", *stop.format(job.id).split())
-    people.cluster.run_slurm("scancel", str(people.job_of("first").id))  # type: ignore[union-attr]
-    hurry(people, "first")
-    eventually(lambda: people.condition("p").get("reason") == reason, f"told {reason}", 40)
-    people.cluster.run_slurm("scontrol", *go_on.format(job.id).split())
-    people.bound("p", 40)
+    place(actors, "first", annotations={"partition": "low"}, **WHOLE)
+    actors.create("p", annotations={"partition": "low", "required-nodes": "node-1"}, **WHOLE)
+    job = actors.queued("p")
+    actors.cluster.run_slurm("scontrol", *stop.format(job.id).split())
+    actors.cluster.run_slurm("scancel", str(actors.job_of("first").id))  # type: ignore[union-attr]
+    hurry(actors, "first")
+    eventually(lambda: actors.condition("p").get("reason") == reason, f"told {reason}", 40)
+    actors.cluster.run_slurm("scontrol", *go_on.format(job.id).split())
+    actors.bound("p", 40)
 
 
-def test_fifty_cancelled_jobs_of_two_hundred_evict_their_pods_at_once(people: People) -> None:
+def test_fifty_cancelled_jobs_of_two_hundred_evict_their_pods_at_once(actors: Actors) -> None:
     """`make chaos` has the figure; this is a bound that a busy machine keeps too."""
     names = [f"p-{number}" for number in range(200)]
     with ThreadPoolExecutor(8) as authors:
-        list(authors.map(lambda name: people.create(name, memory="10Mi"), names))
-    eventually(lambda: all(p["spec"].get("nodeName") for p in people.pods().values()), "bound", 60)
-    jobs = people.squeue()
-    doomed = {people.full(name) for name in names[::4]}
-    people.cluster.run_slurm("scancel", *(str(jobs[people.job_name(name)].id) for name in names[::4]))
+        list(authors.map(lambda name: actors.create(name, memory="10Mi"), names))
+    eventually(lambda: all(p["spec"].get("nodeName") for p in actors.pods().values()), "bound", 60)
+    jobs = actors.squeue()
+    doomed = {actors.full(name) for name in names[::4]}
+    actors.cluster.run_slurm("scancel", *(str(jobs[actors.job_name(name)].id) for name in names[::4]))
 
     def left() -> set[str]:
-        pods = people.pods().items()
+        pods = actors.pods().items()
         return {name for name, pod in pods if "deletionTimestamp" not in pod["metadata"]}
 
     eventually(lambda: not doomed & left(), "all deleted", 10)
@@ -536,17 +536,17 @@ def test_fifty_cancelled_jobs_of_two_hundred_evict_their_pods_at_once(people: Pe
 
 def test_a_pod_whose_node_is_gone_ends_its_job_with_words(elsewhere: Elsewhere) -> None:
     """kube-controller-manager waits for a minute before it believes that."""
-    elsewhere.people.gone("orphan", 110)
+    elsewhere.actors.gone("orphan", 110)
     words = "Pod evicted: DeletionByPodGC: PodGC: node no longer exists"
     # By then Slurm may have lost by whom it is cancelled, which sacct says with its state.
-    elsewhere.people.in_the_books(elsewhere.orphan.id, {"comment": words})
+    elsewhere.actors.in_the_books(elsewhere.orphan.id, {"comment": words})
 
 
-def test_a_pod_whose_job_slurm_has_lost_runs_on_and_gets_it_again(people: People) -> None:
+def test_a_pod_whose_job_slurm_has_lost_runs_on_and_gets_it_again(actors: Actors) -> None:
     """Not a single file of slurmctld's state is left."""
-    job = place(people, "p", **WHOLE)
-    people.cluster.kill("slurmctld")
-    for file in (people.cluster.directory / "slurm" / "var" / "state").iterdir():
+    job = place(actors, "p", **WHOLE)
+    actors.cluster.kill("slurmctld")
+    for file in (actors.cluster.directory / "slurm" / "var" / "state").iterdir():
         shutil.rmtree(file) if file.is_dir() else file.unlink()
-    people.cluster.start("slurmctld")
-    has_its_job(people, job)
+    actors.cluster.start("slurmctld")
+    has_its_job(actors, job)

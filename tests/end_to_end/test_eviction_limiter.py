@@ -5,42 +5,42 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 
 pytestmark = pytest.mark.real
 
 NAMES = [f"p-{number}" for number in range(4)]
 
 
-def held_back(people: People) -> list[str]:
-    told = [name for name in NAMES if people.condition(name).get("reason") == "EvictionThrottled"]
+def held_back(actors: Actors) -> list[str]:
+    told = [name for name in NAMES if actors.condition(name).get("reason") == "EvictionThrottled"]
     return told if len(told) == 2 else []
 
 
-def test_more_deletions_than_may_be_are_held_back_and_told(quiet: People) -> None:
-    people, cluster = quiet, quiet.cluster
+def test_more_deletions_than_may_be_are_held_back_and_told(quiet: Actors) -> None:
+    actors, cluster = quiet, quiet.cluster
     cluster.start("extender", env={"SLURM_EXTENDER_EVICTIONS_PER_MINUTE": "2"})
     for name in NAMES:
-        people.create(name, cpu="8")
+        actors.create(name, cpu="8")
     for name in NAMES:
-        people.bound(name)
+        actors.bound(name)
     cluster.run_slurm("scancel", "--state=running", "--user=root")
-    held = eventually(lambda: held_back(people), "two told that they are held back")
-    eventually(lambda: set(people.pods()) == {people.full(name) for name in held}, "two deleted")
-    status, report = people.ready()
+    held = eventually(lambda: held_back(actors), "two told that they are held back")
+    eventually(lambda: set(actors.pods()) == {actors.full(name) for name in held}, "two deleted")
+    status, report = actors.ready()
     assert status == 200  # it serves on
     assert report["troubles"] == ["eviction limiter"]
-    trouble = people.trouble("eviction limiter")
+    trouble = actors.trouble("eviction limiter")
     assert trouble.startswith("the eviction limit is reached")
     assert "SlurmJobCancelled)" in trouble
     log = (cluster.logs / "extender.log").read_text()
     for name in held:
-        assert f'"pod":"{people.namespace}/{people.full(name)}"' in log
+        assert f'"pod":"{actors.namespace}/{actors.full(name)}"' in log
     metrics = httpx.get(f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics").text
     assert "slurm_extender_evictions_throttled 2.0" in metrics
-    assert "was cancelled" in people.event(held[0], "EvictionThrottled")
+    assert "was cancelled" in actors.event(held[0], "EvictionThrottled")
     # Whoever finds that they are to go all the same gives another limit.
     cluster.stop("extender")
     cluster.start("extender")
-    eventually(lambda: not people.pods(), "all gone")
-    assert people.ready()[1]["troubles"] == []
+    eventually(lambda: not actors.pods(), "all gone")
+    assert actors.ready()[1]["troubles"] == []

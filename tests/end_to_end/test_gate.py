@@ -15,7 +15,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from tests.deploy_slurm.test_gate_script import gone
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 from tests.end_to_end.test_state_loss import lose_all_state
 
 pytestmark = pytest.mark.real
@@ -70,11 +70,11 @@ def let_preempt(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def people(gated: Cluster) -> Iterator[People]:
-    people = People(gated)
-    yield people
-    people.clean_up()
-    people.close()
+def actors(gated: Cluster) -> Iterator[Actors]:
+    actors = Actors(gated)
+    yield actors
+    actors.clean_up()
+    actors.close()
 
 
 class Native:
@@ -82,14 +82,14 @@ class Native:
 
     def __init__(
         self,
-        people: People,
+        actors: Actors,
         kind: str = "batch",
         partition: str = "main",
         cpus: int = 8,
         node: str = "node-1",
     ) -> None:
-        self._cluster = people.cluster
-        self._file = people.cluster.directory / "home/alice" / f"{time.monotonic_ns()}"
+        self._cluster = actors.cluster
+        self._file = actors.cluster.directory / "home/alice" / f"{time.monotonic_ns()}"
         where = (f"-p{partition}", f"-w{node}")
         asked = (f"-Jnative{cpus % 8 or ''}", *where, "-n1", f"-c{cpus}", "--mem=100")
         threading.Thread(target=self._run, args=(kind, asked), daemon=True).start()
@@ -114,16 +114,16 @@ class Native:
 class Watched:
     """When a Pod's containers were last there."""
 
-    def __init__(self, people: People, name: str) -> None:
+    def __init__(self, actors: Actors, name: str) -> None:
         self.seen = 0.0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(people, name))
+        self._thread = threading.Thread(target=self._run, args=(actors, name))
         self._thread.start()
 
-    def _run(self, people: People, name: str) -> None:
+    def _run(self, actors: Actors, name: str) -> None:
         while not self._over.wait(0.02):
             now = time.time()
-            seen = people.see(name)
+            seen = actors.see(name)
             if seen is not None and seen["status"]["phase"] not in ("Succeeded", "Failed"):
                 self.seen = now
 
@@ -133,11 +133,11 @@ class Watched:
         return self.seen
 
 
-def slow_pod(people: People) -> Watched:
+def slow_pod(actors: Actors) -> Watched:
     """A Pod on the whole node that uses all of its grace."""
-    people.create("p", cpu="8", own_annotations=SLOW)
-    people.bound("p")
-    return Watched(people, "p")
+    actors.create("p", cpu="8", own_annotations=SLOW)
+    actors.bound("p")
+    return Watched(actors, "p")
 
 
 def overlap(native: Native, watched: Watched, ended: float) -> float:
@@ -150,189 +150,189 @@ def overlap(native: Native, watched: Watched, ended: float) -> float:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_a_cancelled_pod_a_native_job_waits_for_all_of_its_grace(
-    people: People, kind: str
+    actors: Actors, kind: str
 ) -> None:
-    watched = slow_pod(people)
-    native = Native(people, kind)
-    eventually(lambda: "native" in people.squeue() or "sh" in people.squeue(), "native job queued")
+    watched = slow_pod(actors)
+    native = Native(actors, kind)
+    eventually(lambda: "native" in actors.squeue() or "sh" in actors.squeue(), "native job queued")
     cancelled = time.time()
-    people.scancel("p")
+    actors.scancel("p")
     assert overlap(native, watched, cancelled) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_native_job_that_preempts_a_pod_waits_for_it_too(people: People, kind: str) -> None:
-    watched = slow_pod(people)
+def test_a_native_job_that_preempts_a_pod_waits_for_it_too(actors: Actors, kind: str) -> None:
+    watched = slow_pod(actors)
     preempted = time.time()
-    native = Native(people, kind, "urgent")
+    native = Native(actors, kind, "urgent")
     assert overlap(native, watched, preempted) == 0
-    assert people.see("p") is None
+    assert actors.see("p") is None
 
 
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
 def test_a_native_job_with_an_id_of_the_placeholders_waits_too(release: str) -> None:
     """And /readyz tells of it where slurmrestd tells which id is next."""
     with gated_cluster(release, *FAR_ON) as cluster:
-        people = People(cluster)
-        watched = slow_pod(people)
-        native = Native(people)
-        eventually(lambda: "native" in people.squeue(), "native job queued")
-        assert people.squeue()["native"].id >= 1 << 25
+        actors = Actors(cluster)
+        watched = slow_pod(actors)
+        native = Native(actors)
+        eventually(lambda: "native" in actors.squeue(), "native job queued")
+        assert actors.squeue()["native"].id >= 1 << 25
         cancelled = time.time()
-        people.scancel("p")
+        actors.scancel("p")
         assert overlap(native, watched, cancelled) == 0
-        tells = "job ids" in people.ready()[1]["troubles"]
+        tells = "job ids" in actors.ready()[1]["troubles"]
         assert tells == (release != "24.11")
-        people.close()
+        actors.close()
 
 
-def deletion_grace(people: People, name: str) -> int | None:
-    seen = people.see(name)
+def deletion_grace(actors: Actors, name: str) -> int | None:
+    seen = actors.see(name)
     return seen["metadata"].get("deletionGracePeriodSeconds") if seen else None
 
 
 @pytest.mark.parametrize("seconds", [600, 86_400])
 def test_after_a_pod_that_somebody_lets_leave_slowly_a_native_job_waits_no_longer(
-    people: People, seconds: int
+    actors: Actors, seconds: int
 ) -> None:
     """`kubectl drain --grace-period=600`, and a day; the Pod would use all of that."""
-    people.create("p", cpu="8", own_annotations=NEVER)
-    people.bound("p")
+    actors.create("p", cpu="8", own_annotations=NEVER)
+    actors.bound("p")
     slowly = (f"--grace-period={seconds}", "--wait=false")
-    people.cluster.kubectl("delete", "pod", people.full("p"), *slowly)
-    eventually(lambda: deletion_grace(people, "p") == seconds, "it leaves slowly")
-    native = Native(people)
-    eventually(lambda: "native" in people.squeue(), "native job queued")
-    assert people.job_of("p") is not None  # for as long as the Pod may be there
-    people.scancel("p")
-    eventually(lambda: deletion_grace(people, "p") == GRACE, "it has its own grace")
-    people.gone("p", GRACE + 5)
+    actors.cluster.kubectl("delete", "pod", actors.full("p"), *slowly)
+    eventually(lambda: deletion_grace(actors, "p") == seconds, "it leaves slowly")
+    native = Native(actors)
+    eventually(lambda: "native" in actors.squeue(), "native job queued")
+    assert actors.job_of("p") is not None  # for as long as the Pod may be there
+    actors.scancel("p")
+    eventually(lambda: deletion_grace(actors, "p") == GRACE, "it has its own grace")
+    actors.gone("p", GRACE + 5)
     native.starts()
 
 
-def deletes_by_force(people: People, name: str) -> float:
+def deletes_by_force(actors: Actors, name: str) -> float:
     """Returns when. The Pod is gone at once; that its containers are not is its kubelet's to know."""
     began = time.time()
-    people.cluster.kubectl("delete", "pod", people.full(name), "--force", "--grace-period=0")
-    assert people.see(name) is None
+    actors.cluster.kubectl("delete", "pod", actors.full(name), "--force", "--grace-period=0")
+    assert actors.see(name) is None
     return began
 
 
-def test_what_a_pod_deleted_by_force_has_is_nobody_elses_for_all_of_its_grace(people: People) -> None:
-    people.create("p", cpu="8")
-    people.bound("p")
-    native = Native(people)
-    eventually(lambda: "native" in people.squeue(), "native job queued")
-    forced = deletes_by_force(people, "p")
+def test_what_a_pod_deleted_by_force_has_is_nobody_elses_for_all_of_its_grace(actors: Actors) -> None:
+    actors.create("p", cpu="8")
+    actors.bound("p")
+    native = Native(actors)
+    eventually(lambda: "native" in actors.squeue(), "native job queued")
+    forced = deletes_by_force(actors, "p")
     held = f"Pod gone: its containers may run for another {GRACE + 5} s"
-    eventually(lambda: getattr(people.job_of("p"), "comment", "") == held, "it is said why")
+    eventually(lambda: getattr(actors.job_of("p"), "comment", "") == held, "it is said why")
     assert native.starts() - forced > GRACE + 4
-    assert people.job_of("p") is None
+    assert actors.job_of("p") is None
 
 
 def test_a_pod_deleted_by_force_on_its_way_out_lets_nobody_in_before_its_grace_is_over(
-    people: People,
+    actors: Actors,
 ) -> None:
-    slow_pod(people).last_seen()
-    native = Native(people)
-    eventually(lambda: "native" in people.squeue(), "native job queued")
-    people.scancel("p")
-    eventually(lambda: deletion_grace(people, "p") is not None, "it is evicted")
-    forced = deletes_by_force(people, "p")
+    slow_pod(actors).last_seen()
+    native = Native(actors)
+    eventually(lambda: "native" in actors.squeue(), "native job queued")
+    actors.scancel("p")
+    eventually(lambda: deletion_grace(actors, "p") is not None, "it is evicted")
+    forced = deletes_by_force(actors, "p")
     assert native.starts() - forced > GRACE + 4
 
 
-def test_another_leader_holds_what_a_pod_deleted_by_force_has(people: People) -> None:
-    people.create("p", cpu="8")
-    people.bound("p")
-    native = Native(people)
-    eventually(lambda: "native" in people.squeue(), "native job queued")
-    forced = deletes_by_force(people, "p")
-    eventually(lambda: "Pod gone" in getattr(people.job_of("p"), "comment", ""), "it is said why")
-    people.cluster.kill("extender")
-    people.cluster.start("extender")
+def test_another_leader_holds_what_a_pod_deleted_by_force_has(actors: Actors) -> None:
+    actors.create("p", cpu="8")
+    actors.bound("p")
+    native = Native(actors)
+    eventually(lambda: "native" in actors.squeue(), "native job queued")
+    forced = deletes_by_force(actors, "p")
+    eventually(lambda: "Pod gone" in getattr(actors.job_of("p"), "comment", ""), "it is said why")
+    actors.cluster.kill("extender")
+    actors.cluster.start("extender")
     assert native.starts() - forced > GRACE + 4
 
 
-def test_while_a_pod_has_its_jobs_grace_time_what_gets_other_cores_starts(people: People) -> None:
-    people.create("p", cpu="4", own_annotations=SLOW, annotations={"partition": "graceful"})
-    people.bound("p")
-    watched = Watched(people, "p")
+def test_while_a_pod_has_its_jobs_grace_time_what_gets_other_cores_starts(actors: Actors) -> None:
+    actors.create("p", cpu="4", own_annotations=SLOW, annotations={"partition": "graceful"})
+    actors.bound("p")
+    watched = Watched(actors, "p")
     preempted = time.time()
-    heir = Native(people, partition="urgent", cpus=6)
-    eventually(lambda: "deletionTimestamp" in (people.see("p") or {})["metadata"], "it is to leave")
-    started = Native(people, partition="first", cpus=2).starts()
+    heir = Native(actors, partition="urgent", cpus=6)
+    eventually(lambda: "deletionTimestamp" in (actors.see("p") or {})["metadata"], "it is to leave")
+    started = Native(actors, partition="first", cpus=2).starts()
     assert overlap(heir, watched, preempted) == 0
     assert started < watched.seen - 1
 
 
-def test_a_pod_that_gets_a_leaving_pods_cores_waits_for_it_beside_a_native_job(people: People) -> None:
+def test_a_pod_that_gets_a_leaving_pods_cores_waits_for_it_beside_a_native_job(actors: Actors) -> None:
     """kube-scheduler counts both Pods and not the native job: 8 of 8 CPUs, of which 4 are taken."""
     sbatch = ("sbatch", "-J", "native", "-n1", "-c4", "--mem=100", "-o", "/dev/null")
-    people.cluster.run_slurm(*sbatch, "--wrap", "sleep 60", user="alice")
-    people.create("first", cpu="4", own_annotations=SLOW)
-    people.bound("first")
-    people.create("second", cpu="4")
-    people.queued("second")
-    people.scancel("first")
-    first, second = people.full("first"), people.full("second")
-    while first in (there := people.pods()):
+    actors.cluster.run_slurm(*sbatch, "--wrap", "sleep 60", user="alice")
+    actors.create("first", cpu="4", own_annotations=SLOW)
+    actors.bound("first")
+    actors.create("second", cpu="4")
+    actors.queued("second")
+    actors.scancel("first")
+    first, second = actors.full("first"), actors.full("second")
+    while first in (there := actors.pods()):
         assert not there[second]["spec"].get("nodeName")
         time.sleep(0.05)
-    people.bound("second", 30)
+    actors.bound("second", 30)
 
 
-def test_a_killed_extender_lets_nobody_in_before_the_pod_is_gone(people: People) -> None:
+def test_a_killed_extender_lets_nobody_in_before_the_pod_is_gone(actors: Actors) -> None:
     """While it is away the job waits on; the one that comes knows of the Pod."""
-    watched = slow_pod(people)
-    native = Native(people)
-    eventually(lambda: "native" in people.squeue(), "native job queued")
-    people.cluster.kill("extender")
+    watched = slow_pod(actors)
+    native = Native(actors)
+    eventually(lambda: "native" in actors.squeue(), "native job queued")
+    actors.cluster.kill("extender")
     cancelled = time.time()
-    people.scancel("p")
-    eventually(lambda: people.squeue()["native"].state == "RUNNING", "its Prolog runs")
+    actors.scancel("p")
+    eventually(lambda: actors.squeue()["native"].state == "RUNNING", "its Prolog runs")
     time.sleep(1)
-    people.cluster.start("extender")
+    actors.cluster.start("extender")
     assert overlap(native, watched, cancelled) == 0
 
 
-def test_a_placeholder_starts_while_no_extender_runs(people: People) -> None:
+def test_a_placeholder_starts_while_no_extender_runs(actors: Actors) -> None:
     """Another one has ended there a moment ago, for which a native job would have to wait."""
-    people.create("p", cpu="8")
-    people.bound("p")
-    people.create("q", cpu="8")
-    people.queued("q")
-    people.cluster.kill("extender")
+    actors.create("p", cpu="8")
+    actors.bound("p")
+    actors.create("q", cpu="8")
+    actors.queued("q")
+    actors.cluster.kill("extender")
     try:
-        people.scancel("p")
-        eventually(lambda: people.scontrol("q")["JobState"] == "RUNNING", "its Prolog runs")
-        eventually(lambda: people.scontrol("q")["Reason"] != "Prolog", "its Prolog has ended", 8)
+        actors.scancel("p")
+        eventually(lambda: actors.scontrol("q")["JobState"] == "RUNNING", "its Prolog runs")
+        eventually(lambda: actors.scontrol("q")["Reason"] != "Prolog", "its Prolog has ended", 8)
     finally:
-        people.cluster.start("extender")
-    people.bound("q")
+        actors.cluster.start("extender")
+    actors.bound("q")
 
 
 def test_without_placeholders_native_jobs_start_while_no_extender_runs(gated: Cluster) -> None:
     """Slurm itself is asked, which has forgotten those that ended MinJobAge ago."""
-    people = People(gated)
+    actors = Actors(gated)
     gated.stop("extender")
     try:
         eventually(lambda: not remembered(gated), "no placeholder is remembered", 90)
         began = time.time()
-        assert Native(people).starts() - began < 8
+        assert Native(actors).starts() - began < 8
     finally:
         gated.start("extender")
-        people.clean_up()
-        people.close()
+        actors.clean_up()
+        actors.close()
 
 
-def test_a_replica_that_is_gone_holds_up_no_pods_job(people: People) -> None:
+def test_a_replica_that_is_gone_holds_up_no_pods_job(actors: Actors) -> None:
     """A native job is held up for two seconds by a host that does not even refuse."""
-    with gone() as url, gate_asks(people.cluster, url):
-        people.create("p", cpu="8")
-        people.bound("p")
+    with gone() as url, gate_asks(actors.cluster, url):
+        actors.create("p", cpu="8")
+        actors.bound("p")
         bound = time.monotonic()
-        eventually(lambda: people.scontrol("p")["Reason"] != "Prolog", "its Prolog has ended")
+        eventually(lambda: actors.scontrol("p")["Reason"] != "Prolog", "its Prolog has ended")
         assert time.monotonic() - bound < 1.5
 
 
@@ -343,24 +343,24 @@ def gate_asks(cluster: Cluster, url: str) -> Iterator[None]:
         yield
 
 
-def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(people: People) -> None:
+def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(actors: Actors) -> None:
     """Before the Prolog gives up: Slurm would drain the node then, for a person to resume."""
-    people.create("p", cpu="8", own_annotations={HANGS: "true"})
-    pod = people.full("p")
-    people.bound("p")
+    actors.create("p", cpu="8", own_annotations={HANGS: "true"})
+    pod = actors.full("p")
+    actors.bound("p")
     reason = f"slurm-extender: Pod default/{pod} is still there though its job has ended"
     try:
-        with gate_tries(people.cluster, KILL_WAIT + 8):
-            native = Native(people)
-            eventually(lambda: "native" in people.squeue(), "native job queued")
-            people.scancel("p")
-            eventually(lambda: node_is(people) == f"draining|{reason}", "drained", KILL_WAIT + 20)
-            eventually(lambda: waits_again(people), "not let through", 40)
-        assert node_is(people) == f"drained|{reason}"
+        with gate_tries(actors.cluster, KILL_WAIT + 8):
+            native = Native(actors)
+            eventually(lambda: "native" in actors.squeue(), "native job queued")
+            actors.scancel("p")
+            eventually(lambda: node_is(actors) == f"draining|{reason}", "drained", KILL_WAIT + 20)
+            eventually(lambda: waits_again(actors), "not let through", 40)
+        assert node_is(actors) == f"drained|{reason}"
         assert native.started() is None
     finally:
-        people.cluster.kubectl("annotate", "pod", pod, f"{HANGS}-")
-    eventually(lambda: not node_is(people).startswith("drain"), "resumed")
+        actors.cluster.kubectl("annotate", "pod", pod, f"{HANGS}-")
+    eventually(lambda: not node_is(actors).startswith("drain"), "resumed")
 
 
 @contextmanager
@@ -382,13 +382,13 @@ def gate_set(cluster: Cluster, line: str) -> Iterator[None]:
         configuration.write_text(before)
 
 
-def waits_again(people: People) -> bool:
-    job = people.squeue().get("native")  # it completes first
+def waits_again(actors: Actors) -> bool:
+    job = actors.squeue().get("native")  # it completes first
     return job is not None and job.state == "PENDING"
 
 
-def node_is(people: People) -> str:
-    return people.cluster.run_slurm("sinfo", "-h", "-o", "%T|%E").stdout.strip()
+def node_is(actors: Actors) -> str:
+    return actors.cluster.run_slurm("sinfo", "-h", "-o", "%T|%E").stdout.strip()
 
 
 def remembered(cluster: Cluster) -> bool:
@@ -397,50 +397,50 @@ def remembered(cluster: Cluster) -> bool:
 
 
 def test_a_job_that_is_not_let_through_fails_and_its_node_is_drained_until_it_is_clear(
-    people: People,
+    actors: Actors,
 ) -> None:
     """Nobody answers for longer than the gate tries."""
-    watched = slow_pod(people)
-    native = Native(people)
-    eventually(lambda: "native" in people.squeue(), "native job queued")
-    people.cluster.kill("extender")
+    watched = slow_pod(actors)
+    native = Native(actors)
+    eventually(lambda: "native" in actors.squeue(), "native job queued")
+    actors.cluster.kill("extender")
     try:
-        with gate_tries(people.cluster, TRIES_S):
-            people.scancel("p")
-            eventually(lambda: node_is(people).startswith(f"drained|{REFUSED}"), "drained", TRIES_S + 20)
-        assert node_is(people).endswith("no extender answers")
-        eventually(lambda: waits_again(people), "it waits again")
+        with gate_tries(actors.cluster, TRIES_S):
+            actors.scancel("p")
+            eventually(lambda: node_is(actors).startswith(f"drained|{REFUSED}"), "drained", TRIES_S + 20)
+        assert node_is(actors).endswith("no extender answers")
+        eventually(lambda: waits_again(actors), "it waits again")
         assert native.started() is None
-        assert people.see("p") is not None
+        assert actors.see("p") is not None
     finally:
-        people.cluster.start("extender")
-        people.gone("p", GRACE + 20)
+        actors.cluster.start("extender")
+        actors.gone("p", GRACE + 20)
         watched.last_seen()
-    eventually(lambda: node_is(people).startswith("idle"), "resumed", 20)
+    eventually(lambda: node_is(actors).startswith("idle"), "resumed", 20)
 
 
-def test_a_native_job_that_slurm_forgot_while_it_waited_does_not_start(people: People) -> None:
+def test_a_native_job_that_slurm_forgot_while_it_waited_does_not_start(actors: Actors) -> None:
     """Its room may be another's now."""
-    watched = slow_pod(people)
-    native = Native(people)
-    eventually(lambda: "native" in people.squeue(), "native job queued")
-    people.scancel("p")
-    eventually(lambda: people.squeue()["native"].state == "RUNNING", "its Prolog runs")
-    lose_all_state(people)
+    watched = slow_pod(actors)
+    native = Native(actors)
+    eventually(lambda: "native" in actors.squeue(), "native job queued")
+    actors.scancel("p")
+    eventually(lambda: actors.squeue()["native"].state == "RUNNING", "its Prolog runs")
+    lose_all_state(actors)
     forgotten = "Slurm does not have it there any more"
-    eventually(lambda: node_is(people).endswith(forgotten), "refused", KILL_WAIT + 20)
+    eventually(lambda: node_is(actors).endswith(forgotten), "refused", KILL_WAIT + 20)
     assert native.started() is None
-    assert people.see("p") is None
+    assert actors.see("p") is None
     watched.last_seen()
-    eventually(lambda: node_is(people).startswith("idle"), "resumed", 20)
+    eventually(lambda: node_is(actors).startswith("idle"), "resumed", 20)
 
 
 @pytest.fixture
-def slow_to_see(people: People) -> Iterator[People]:
+def slow_to_see(actors: Actors) -> Iterator[Actors]:
     """Their extender takes some twelve seconds to be sure that a job is lost."""
-    with restarted(people.cluster, SLURM_EXTENDER_POLL_INTERVAL_S="1"):
-        yield people
-    let_preempt(people.cluster)
+    with restarted(actors.cluster, SLURM_EXTENDER_POLL_INTERVAL_S="1"):
+        yield actors
+    let_preempt(actors.cluster)
 
 
 @contextmanager
@@ -455,30 +455,30 @@ def restarted(cluster: Cluster, **environment: str) -> Iterator[None]:
 
 
 def test_a_native_job_that_is_faster_than_one_that_slurm_lost_gives_its_node_back(
-    slow_to_see: People,
+    slow_to_see: Actors,
 ) -> None:
     """Nobody does anything by hand."""
-    people = slow_to_see
-    people.create("p", cpu="8")
-    people.bound("p")
+    actors = slow_to_see
+    actors.create("p", cpu="8")
+    actors.bound("p")
     # A Prolog that slurmctld forgets is refused too, and its words would be seen in place of the Pod's.
-    eventually(lambda: people.scontrol("p")["Reason"] != "Prolog", "its own Prolog has ended")
-    before = people.see("p")
-    with gate_tries(people.cluster, TRIES_S):
-        lose_all_state(people)
-        native = Native(people)
-        eventually(lambda: node_is(people).startswith(f"drained|{REFUSED}"), "refused", 60)
-    assert node_is(people).endswith(f"Pods default/{people.full('p')}")
+    eventually(lambda: actors.scontrol("p")["Reason"] != "Prolog", "its own Prolog has ended")
+    before = actors.see("p")
+    with gate_tries(actors.cluster, TRIES_S):
+        lose_all_state(actors)
+        native = Native(actors)
+        eventually(lambda: node_is(actors).startswith(f"drained|{REFUSED}"), "refused", 60)
+    assert node_is(actors).endswith(f"Pods default/{actors.full('p')}")
 
     def runs() -> bool:
-        job = people.job_of("p")
+        job = actors.job_of("p")
         return job is not None and job.state == "RUNNING"
 
     eventually(runs, "the Pod's job runs again", 60)
-    assert node_is(people).startswith("allocated")
-    assert waits_again(people)
+    assert node_is(actors).startswith("allocated")
+    assert waits_again(actors)
     assert native.started() is None
-    after = people.see("p")
+    after = actors.see("p")
     assert before is not None
     assert after is not None
     assert after["metadata"]["uid"] == before["metadata"]["uid"]

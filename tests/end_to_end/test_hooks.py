@@ -14,7 +14,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.slurm_config import HOOK
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 
 pytestmark = pytest.mark.real
 
@@ -35,10 +35,10 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def everybody(cluster: Cluster) -> Iterator[People]:
-    people = People(cluster)
-    yield people
-    people.close()
+def all_actors(cluster: Cluster) -> Iterator[Actors]:
+    actors = Actors(cluster)
+    yield actors
+    actors.close()
 
 
 def push_to(cluster: Cluster, port: int, *more: str) -> None:
@@ -67,63 +67,63 @@ def all_pushed(cluster: Cluster) -> Iterator[None]:
     push_to(cluster, cluster.ports["extender-hooks"])
 
 
-def restart_extender(people: People, settings: dict[str, str]) -> None:
-    if people.cluster.is_running("extender"):
-        people.cluster.stop("extender")
-    people.cluster.start("extender", env=settings)
+def restart_extender(actors: Actors, settings: dict[str, str]) -> None:
+    if actors.cluster.is_running("extender"):
+        actors.cluster.stop("extender")
+    actors.cluster.start("extender", env=settings)
 
 
-def wait_for_start(people: People, name: str) -> float:
+def wait_for_start(actors: Actors, name: str) -> float:
     """Returns how long the job was seen in CONFIGURING, which is as long as PrologSlurmctld ran."""
     configuring = None
-    while (job := people.squeue().get(name)) is None or job.state != "RUNNING":
+    while (job := actors.squeue().get(name)) is None or job.state != "RUNNING":
         if job is not None and job.state == "CONFIGURING":
             configuring = configuring or time.monotonic()
     return time.monotonic() - configuring if configuring else 0.0
 
 
-def test_a_queued_pod_is_bound_when_its_job_starts_without_a_poll(quiet: People) -> None:
-    people = quiet
-    restart_extender(people, SELDOM)
-    people.create("first", cpu="8")
-    people.bound("first", WITHOUT_A_POLL_S)
-    people.create("next", cpu="8")
-    people.queued("next")
-    people.delete("first")
-    people.gone("first")
-    assert people.bound("next", WITHOUT_A_POLL_S) == "node-1"
+def test_a_queued_pod_is_bound_when_its_job_starts_without_a_poll(quiet: Actors) -> None:
+    actors = quiet
+    restart_extender(actors, SELDOM)
+    actors.create("first", cpu="8")
+    actors.bound("first", WITHOUT_A_POLL_S)
+    actors.create("next", cpu="8")
+    actors.queued("next")
+    actors.delete("first")
+    actors.gone("first")
+    assert actors.bound("next", WITHOUT_A_POLL_S) == "node-1"
 
 
-def test_a_cancelled_job_evicts_its_pod_without_a_poll(quiet: People) -> None:
-    people = quiet
-    restart_extender(people, SELDOM)
-    people.create("p")
-    people.bound("p", WITHOUT_A_POLL_S)
-    people.scancel("p")
-    eventually(lambda: people.events("p").get("SlurmJobCancelled"), "told", WITHOUT_A_POLL_S)
-    people.gone("p", WITHOUT_A_POLL_S)
+def test_a_cancelled_job_evicts_its_pod_without_a_poll(quiet: Actors) -> None:
+    actors = quiet
+    restart_extender(actors, SELDOM)
+    actors.create("p")
+    actors.bound("p", WITHOUT_A_POLL_S)
+    actors.scancel("p")
+    eventually(lambda: actors.events("p").get("SlurmJobCancelled"), "told", WITHOUT_A_POLL_S)
+    actors.gone("p", WITHOUT_A_POLL_S)
 
 
 def test_pushes_that_nobody_answers_hold_no_job_up_and_are_made_up_for_by_polls(
-    quiet: People, nobody: socket.socket
+    quiet: Actors, nobody: socket.socket
 ) -> None:
-    people = quiet
-    restart_extender(people, {})
+    actors = quiet
+    restart_extender(actors, {})
     sbatch = ("sbatch", "-n", "1", "--mem=100", "-J", "native", "--wrap", "sleep 600")
-    people.cluster.run_slurm(*sbatch, user="alice")
-    assert wait_for_start(people, "native") < 1
+    actors.cluster.run_slurm(*sbatch, user="alice")
+    assert wait_for_start(actors, "native") < 1
     nobody.accept()[0].close()  # it was pushed
-    people.create("p")
-    people.bound("p")
-    people.scancel("p")
-    people.gone("p")
-    people.cluster.run_slurm("scancel", "--name", "native")
+    actors.create("p")
+    actors.bound("p")
+    actors.scancel("p")
+    actors.gone("p")
+    actors.cluster.run_slurm("scancel", "--name", "native")
 
 
 @pytest.mark.usefixtures("all_pushed")
-def test_native_jobs_start_while_the_extender_is_down(quiet: People) -> None:
-    people = quiet
+def test_native_jobs_start_while_the_extender_is_down(quiet: Actors) -> None:
+    actors = quiet
     sbatch = ("sbatch", "-n", "1", "--mem=100", "-J", "native", "--wrap", "sleep 600")
-    people.cluster.run_slurm(*sbatch, user="alice")
-    assert wait_for_start(people, "native") < 1
-    people.cluster.run_slurm("scancel", "--name", "native")
+    actors.cluster.run_slurm(*sbatch, user="alice")
+    assert wait_for_start(actors, "native") < 1
+    actors.cluster.run_slurm("scancel", "--name", "native")

@@ -11,7 +11,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.people import PREFIX, People, eventually
+from tests.end_to_end.actors import PREFIX, Actors, eventually
 
 pytestmark = pytest.mark.real
 
@@ -41,69 +41,69 @@ def site(slurm_release: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def people(site: Cluster) -> Iterator[People]:
-    there = People(site)
+def actors(site: Cluster) -> Iterator[Actors]:
+    there = Actors(site)
     yield there
     there.clean_up()
     there.close()
 
 
-def refused(people: People, name: str) -> str:
+def refused(actors: Actors, name: str) -> str:
     """Waits until its author is told that a Pod is refused, and returns the words: those of the
     condition, which say besides when it is asked for again."""
-    eventually(lambda: people.condition(name).get("reason") == "Invalid", f"{name} refused", 30)
-    eventually(lambda: "Invalid" in people.events(name), "event")
-    words = people.condition(name)["message"]
-    assert words.startswith(people.events(name)["Invalid"])
-    assert people.job_of(name) is None
+    eventually(lambda: actors.condition(name).get("reason") == "Invalid", f"{name} refused", 30)
+    eventually(lambda: "Invalid" in actors.events(name), "event")
+    words = actors.condition(name)["message"]
+    assert words.startswith(actors.events(name)["Invalid"])
+    assert actors.job_of(name) is None
     return words
 
 
 @pytest.mark.parametrize("nodes_are_busy", [False, True], ids=["job/allocate", "job/submit"])
 def test_a_pod_that_job_submit_lua_refuses_is_told_and_asks_again_once_it_is_changed(
-    people: People, nodes_are_busy: bool
+    actors: Actors, nodes_are_busy: bool
 ) -> None:
     for number in range(3 if nodes_are_busy else 0):
-        people.create(f"busy-{number}", cpu="8")
+        actors.create(f"busy-{number}", cpu="8")
     if nodes_are_busy:
-        eventually(lambda: len(people.squeue()) == 3, "one waits")
-    people.create("p", annotations={"comment": "no project"})
-    words = refused(people, "p")
+        eventually(lambda: len(actors.squeue()) == 3, "one waits")
+    actors.create("p", annotations={"comment": "no project"})
+    words = refused(actors, "p")
     assert "Slurm refuses the job" in words
     assert re.search(
         r"; Slurm is asked again when the Pod is annotated, or at \d\d:\d\d:\d\d UTC$", words
     )
     assert "Unspecified error: perhaps a plugin of Slurm's refuses it (job_submit.lua)" in words
     # The script's own words, where Slurm leaves them.
-    log = (people.cluster.logs / "slurmrestd.log").read_text()
+    log = (actors.cluster.logs / "slurmrestd.log").read_text()
     assert "error: the comment must name a project" in log
     asked = log.count("the comment must name a project")
-    people.create("other")  # meanwhile others are placed
-    eventually(lambda: people.job_of("other"), "the other one has a job")
-    assert (people.cluster.logs / "slurmrestd.log").read_text().count(
+    actors.create("other")  # meanwhile others are placed
+    eventually(lambda: actors.job_of("other"), "the other one has a job")
+    assert (actors.cluster.logs / "slurmrestd.log").read_text().count(
         "the comment must name a project"
     ) == asked
     told = f"{PREFIX}comment=of the project x"
-    people.cluster.kubectl("annotate", "pod", people.full("p"), told, "--overwrite")
-    eventually(lambda: people.job_of("p"), "asked for again")
+    actors.cluster.kubectl("annotate", "pod", actors.full("p"), told, "--overwrite")
+    eventually(lambda: actors.job_of("p"), "asked for again")
     if not nodes_are_busy:
-        people.bound("p")
+        actors.bound("p")
 
 
-def test_a_number_that_job_submit_lua_returns_is_told_in_slurms_words_at_once(people: People) -> None:
-    people.create("p", annotations={"comment": "no account"})
-    assert "Invalid account or account/partition combination specified" in refused(people, "p")
+def test_a_number_that_job_submit_lua_returns_is_told_in_slurms_words_at_once(actors: Actors) -> None:
+    actors.create("p", annotations={"comment": "no account"})
+    assert "Invalid account or account/partition combination specified" in refused(actors, "p")
 
 
-def test_a_script_that_overwrites_admin_comment_is_told_and_leaves_no_job(people: People) -> None:
+def test_a_script_that_overwrites_admin_comment_is_told_and_leaves_no_job(actors: Actors) -> None:
     """Whose such a job is nobody could tell later."""
-    people.create("p", annotations={"comment": "no key", "user-id": "2001"})
-    words = refused(people, "p")
+    actors.create("p", annotations={"comment": "no key", "user-id": "2001"})
+    words = refused(actors, "p")
     assert "AdminComment" in words
     assert "job_submit plugin" in words
     assert re.search(r"It is cancelled; another is asked for at \d\d:\d\d:\d\d UTC$", words)
-    eventually(lambda: "AdminComment" in people.ready()[1]["troubles"], "/readyz tells")
-    people.create("other")  # meanwhile others are placed
-    people.bound("other")
-    people.delete("p")
-    eventually(lambda: "AdminComment" not in people.ready()[1]["troubles"], "trouble over")
+    eventually(lambda: "AdminComment" in actors.ready()[1]["troubles"], "/readyz tells")
+    actors.create("other")  # meanwhile others are placed
+    actors.bound("other")
+    actors.delete("p")
+    eventually(lambda: "AdminComment" not in actors.ready()[1]["troubles"], "trouble over")

@@ -9,60 +9,60 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import httpx
 import pytest
 
-from tests.end_to_end.people import CONDITION, People, eventually, pod
+from tests.end_to_end.actors import CONDITION, Actors, eventually, pod
 from wellknown.names import CAPACITY_FREED, DOMAIN
 
 pytestmark = pytest.mark.real
 
 
-def same_node(people: People, name: str) -> bool:
-    job = people.job_of(name)
-    return job is not None and job.state == "RUNNING" and job.node == people.node_of(name)
+def same_node(actors: Actors, name: str) -> bool:
+    job = actors.job_of(name)
+    return job is not None and job.state == "RUNNING" and job.node == actors.node_of(name)
 
 
-def fill_all_nodes(people: People) -> None:
+def fill_all_nodes(actors: Actors) -> None:
     for number in range(4):
-        people.create(f"big-{number}", cpu="8")
+        actors.create(f"big-{number}", cpu="8")
     for number in range(4):
-        people.bound(f"big-{number}")
+        actors.bound(f"big-{number}")
 
 
-def test_kubernetes_is_of_the_release_that_is_asked_for_or_another_supported_one(people: People) -> None:
-    asked, found = people.cluster.spec.kubernetes_release, people.kubernetes()
+def test_kubernetes_is_of_the_release_that_is_asked_for_or_another_supported_one(actors: Actors) -> None:
+    asked, found = actors.cluster.spec.kubernetes_release, actors.kubernetes()
     assert asked in ("", f"{found[0]}.{found[1]}")
     assert (1, 31) <= found <= (1, 37)
 
 
-def test_a_pod_is_bound_to_the_node_that_slurm_chose(people: People) -> None:
-    people.create("p", cpu="2", gpus=1)
-    node = people.bound("p")
-    job = people.job_of("p")
+def test_a_pod_is_bound_to_the_node_that_slurm_chose(actors: Actors) -> None:
+    actors.create("p", cpu="2", gpus=1)
+    node = actors.bound("p")
+    job = actors.job_of("p")
     assert job is not None
     assert (job.state, job.node) == ("RUNNING", node)
-    annotations = (people.see("p") or {})["metadata"]["annotations"]
+    annotations = (actors.see("p") or {})["metadata"]["annotations"]
     assert annotations["slurm-extender.io/job-id"] == str(job.id)
     assert annotations["slurm-extender.io/gres"].startswith("gpu:h100:1(IDX:")
 
 
-def test_plain_squeue_tells_pods_apart(people: People) -> None:
+def test_plain_squeue_tells_pods_apart(actors: Actors) -> None:
     """It shows eight columns of a job's name."""
     for name in ("chat", "search"):
-        people.create(name)
-        people.bound(name)
-    shown = people.cluster.run_slurm("squeue").stdout.split()
-    assert {people.job_name(name)[:8] for name in ("chat", "search")} <= set(shown)
-    assert len({people.job_name(name)[:8] for name in ("chat", "search")}) == 2
+        actors.create(name)
+        actors.bound(name)
+    shown = actors.cluster.run_slurm("squeue").stdout.split()
+    assert {actors.job_name(name)[:8] for name in ("chat", "search")} <= set(shown)
+    assert len({actors.job_name(name)[:8] for name in ("chat", "search")}) == 2
 
 
-def test_an_annotation_alone_is_enough(people: People) -> None:
-    people.apply(pod("p", scheduler="default-scheduler", annotations={"comment": "hello"}))
-    people.bound("p")
-    job = people.job_of("p")
+def test_an_annotation_alone_is_enough(actors: Actors) -> None:
+    actors.apply(pod("p", scheduler="default-scheduler", annotations={"comment": "hello"}))
+    actors.bound("p")
+    job = actors.job_of("p")
     assert job is not None
     assert job.comment == "hello"
 
 
-def test_annotations_and_requests_become_the_jobs(people: People) -> None:
+def test_annotations_and_requests_become_the_jobs(actors: Actors) -> None:
     asked = {
         "comment": "a b",
         "user-id": "2001",
@@ -72,9 +72,9 @@ def test_annotations_and_requests_become_the_jobs(people: People) -> None:
         "current-working-dir": "/tmp",
         "partition": "main",
     }
-    people.create("p", cpu="1500m", memory="1000001Ki", gpus=2, annotations=asked)
-    people.bound("p")
-    shown = people.scontrol("p")
+    actors.create("p", cpu="1500m", memory="1000001Ki", gpus=2, annotations=asked)
+    actors.bound("p")
+    shown = actors.scontrol("p")
     assert shown["UserId"] == "alice(2001)"
     assert shown["GroupId"] == "alice(2001)"
     assert shown["TimeLimit"] == "00:02:00"
@@ -87,125 +87,125 @@ def test_annotations_and_requests_become_the_jobs(people: People) -> None:
     assert shown["Requeue"] == "0"
 
 
-def test_the_whole_node_is_granted_to_an_exclusive_pod(people: People) -> None:
-    people.create("p", annotations={"exclusive": "none"})
-    people.bound("p")
-    assert people.scontrol("p")["NumCPUs"] == "8"
+def test_the_whole_node_is_granted_to_an_exclusive_pod(actors: Actors) -> None:
+    actors.create("p", annotations={"exclusive": "none"})
+    actors.bound("p")
+    assert actors.scontrol("p")["NumCPUs"] == "8"
 
 
-def test_a_pod_that_waits_says_why_and_starts_when_a_node_is_freed(people: People) -> None:
-    fill_all_nodes(people)
-    people.create("next", cpu="8")
-    waiting = people.queued("next")
-    eventually(lambda: people.condition("next").get("reason") == "Resources", "reason shown")
-    condition = people.condition("next")
+def test_a_pod_that_waits_says_why_and_starts_when_a_node_is_freed(actors: Actors) -> None:
+    fill_all_nodes(actors)
+    actors.create("next", cpu="8")
+    waiting = actors.queued("next")
+    eventually(lambda: actors.condition("next").get("reason") == "Resources", "reason shown")
+    condition = actors.condition("next")
     assert condition["status"] == "False"
     assert f"Slurm job {waiting.id} has waited in partition main" in condition["message"]
-    annotations = (people.see("next") or {})["metadata"]["annotations"]
+    annotations = (actors.see("next") or {})["metadata"]["annotations"]
     assert annotations["slurm-extender.io/job-id"] == str(waiting.id)
-    freed = people.node_of("big-2")
-    people.delete("big-2")
-    assert people.bound("next") == freed
-    assert same_node(people, "next")
-    assert people.condition("next")["status"] == "True"
+    freed = actors.node_of("big-2")
+    actors.delete("big-2")
+    assert actors.bound("next") == freed
+    assert same_node(actors, "next")
+    assert actors.condition("next")["status"] == "True"
 
 
-def test_a_deleted_pod_ends_its_job(people: People) -> None:
-    people.create("p")
-    people.bound("p")
-    people.delete("p")
-    people.gone("p")
-    eventually(lambda: people.job_of("p") is None, "job ended")
+def test_a_deleted_pod_ends_its_job(actors: Actors) -> None:
+    actors.create("p")
+    actors.bound("p")
+    actors.delete("p")
+    actors.gone("p")
+    eventually(lambda: actors.job_of("p") is None, "job ended")
 
 
-def test_a_pod_deleted_while_it_waits_ends_its_job(people: People) -> None:
-    people.create("all", annotations={"required-nodes": "node-1"}, cpu="8")
-    people.bound("all")
-    people.create("p", annotations={"required-nodes": "node-1"})
-    people.queued("p")
-    people.delete("p")
-    eventually(lambda: people.job_of("p") is None, "job ended")
+def test_a_pod_deleted_while_it_waits_ends_its_job(actors: Actors) -> None:
+    actors.create("all", annotations={"required-nodes": "node-1"}, cpu="8")
+    actors.bound("all")
+    actors.create("p", annotations={"required-nodes": "node-1"})
+    actors.queued("p")
+    actors.delete("p")
+    eventually(lambda: actors.job_of("p") is None, "job ended")
 
 
-def test_a_pod_that_succeeds_ends_its_job(people: People) -> None:
+def test_a_pod_that_succeeds_ends_its_job(actors: Actors) -> None:
     done = pod("p")
-    people.apply(done)
-    people.bound("p")
-    people.cluster.kubectl(
+    actors.apply(done)
+    actors.bound("p")
+    actors.cluster.kubectl(
         "patch",
         "pod",
-        people.full("p"),
+        actors.full("p"),
         "--subresource=status",
         "-p",
         '{"status": {"phase": "Succeeded"}}',
     )
-    eventually(lambda: people.job_of("p") is None, "job ended")
+    eventually(lambda: actors.job_of("p") is None, "job ended")
 
 
-def test_a_cancelled_job_evicts_its_pod(people: People) -> None:
-    people.create("p")
-    people.bound("p")
-    people.scancel("p")
-    people.gone("p", within=45)
-    assert "was cancelled in Slurm" in people.event("p", "SlurmJobCancelled")
+def test_a_cancelled_job_evicts_its_pod(actors: Actors) -> None:
+    actors.create("p")
+    actors.bound("p")
+    actors.scancel("p")
+    actors.gone("p", within=45)
+    assert "was cancelled in Slurm" in actors.event("p", "SlurmJobCancelled")
 
 
-def test_an_evicted_pod_carries_the_reason_while_it_ends(people: People) -> None:
-    people.create("p", annotations={}, terminationGracePeriodSeconds=20)
-    people.cluster.kubectl(
-        "patch", "pod", people.full("p"), "-p", '{"metadata": {"finalizers": ["example.com/hold"]}}'
+def test_an_evicted_pod_carries_the_reason_while_it_ends(actors: Actors) -> None:
+    actors.create("p", annotations={}, terminationGracePeriodSeconds=20)
+    actors.cluster.kubectl(
+        "patch", "pod", actors.full("p"), "-p", '{"metadata": {"finalizers": ["example.com/hold"]}}'
     )
-    people.bound("p")
-    people.scancel("p")
-    eventually(lambda: people.condition("p", "DisruptionTarget"), "condition")
-    condition = people.condition("p", "DisruptionTarget")
+    actors.bound("p")
+    actors.scancel("p")
+    eventually(lambda: actors.condition("p", "DisruptionTarget"), "condition")
+    condition = actors.condition("p", "DisruptionTarget")
     assert (condition["status"], condition["reason"]) == ("True", "SlurmJobCancelled")
-    people.cluster.kubectl("patch", "pod", people.full("p"), "-p", '{"metadata": {"finalizers": null}}')
-    people.gone("p")
+    actors.cluster.kubectl("patch", "pod", actors.full("p"), "-p", '{"metadata": {"finalizers": null}}')
+    actors.gone("p")
 
 
-def test_a_job_cancelled_in_the_queue_ends_its_pod(people: People) -> None:
-    people.create("all", annotations={"required-nodes": "node-1"}, cpu="8")
-    people.bound("all")
-    people.create("p", annotations={"required-nodes": "node-1"})
-    people.queued("p")
-    people.scancel("p")
-    people.gone("p")
+def test_a_job_cancelled_in_the_queue_ends_its_pod(actors: Actors) -> None:
+    actors.create("all", annotations={"required-nodes": "node-1"}, cpu="8")
+    actors.bound("all")
+    actors.create("p", annotations={"required-nodes": "node-1"})
+    actors.queued("p")
+    actors.scancel("p")
+    actors.gone("p")
 
 
-def test_slurm_is_not_asked_for_nodes_that_kubernetes_refuses(people: People) -> None:
-    people.create("p", nodeSelector={"kubernetes.io/hostname": "node-3"})
-    assert people.bound("p") == "node-3"
-    assert same_node(people, "p")
+def test_slurm_is_not_asked_for_nodes_that_kubernetes_refuses(actors: Actors) -> None:
+    actors.create("p", nodeSelector={"kubernetes.io/hostname": "node-3"})
+    assert actors.bound("p") == "node-3"
+    assert same_node(actors, "p")
 
 
-def test_a_pod_that_no_node_is_open_to_waits_and_says_so(people: People) -> None:
-    people.create("p", nodeSelector={"disk": "none"})
-    eventually(lambda: people.condition("p").get("reason") == "NoEligibleNode", "reason shown")
-    people.cluster.kubectl("label", "node", "node-2", "disk=none")
+def test_a_pod_that_no_node_is_open_to_waits_and_says_so(actors: Actors) -> None:
+    actors.create("p", nodeSelector={"disk": "none"})
+    eventually(lambda: actors.condition("p").get("reason") == "NoEligibleNode", "reason shown")
+    actors.cluster.kubectl("label", "node", "node-2", "disk=none")
     try:
-        assert people.bound("p") == "node-2"
+        assert actors.bound("p") == "node-2"
     finally:
-        people.cluster.kubectl("label", "node", "node-2", "disk-")
+        actors.cluster.kubectl("label", "node", "node-2", "disk-")
 
 
-def test_a_pod_that_waits_is_not_started_on_a_node_cordoned_meanwhile(people: People) -> None:
-    fill_all_nodes(people)
-    people.create("next", cpu="8")
-    people.queued("next")
-    cordoned, other = people.node_of("big-0"), people.node_of("big-1")
-    people.cluster.kubectl("cordon", str(cordoned))
+def test_a_pod_that_waits_is_not_started_on_a_node_cordoned_meanwhile(actors: Actors) -> None:
+    fill_all_nodes(actors)
+    actors.create("next", cpu="8")
+    actors.queued("next")
+    cordoned, other = actors.node_of("big-0"), actors.node_of("big-1")
+    actors.cluster.kubectl("cordon", str(cordoned))
     try:
-        eventually(lambda: people.scontrol("next")["ExcNodeList"] == cordoned, "Slurm is told")
-        people.delete("big-0")
-        people.gone("big-0")
-        people.delete("big-1")
-        assert people.bound("next") == other
+        eventually(lambda: actors.scontrol("next")["ExcNodeList"] == cordoned, "Slurm is told")
+        actors.delete("big-0")
+        actors.gone("big-0")
+        actors.delete("big-1")
+        assert actors.bound("next") == other
     finally:
-        people.cluster.kubectl("uncordon", str(cordoned))
+        actors.cluster.kubectl("uncordon", str(cordoned))
 
 
-def test_native_jobs_and_pods_share_a_node(people: People) -> None:
+def test_native_jobs_and_pods_share_a_node(actors: Actors) -> None:
     sbatch = (
         "sbatch",
         "-w",
@@ -219,33 +219,33 @@ def test_native_jobs_and_pods_share_a_node(people: People) -> None:
         "-J",
         "native",
     )
-    people.cluster.run_slurm(*sbatch, "--wrap", "sleep 600", user="alice")
-    eventually(lambda: people.squeue()["native"].state == "RUNNING", "native job runs")
-    people.create("fits", cpu="3", gpus=2, annotations={"required-nodes": "node-1"})
-    assert people.bound("fits") == "node-1"
-    people.create("waits", cpu="1", gpus=1, annotations={"required-nodes": "node-1"})
-    people.queued("waits")
-    people.cluster.run_slurm("scancel", "--name", "native")
-    assert people.bound("waits") == "node-1"
+    actors.cluster.run_slurm(*sbatch, "--wrap", "sleep 600", user="alice")
+    eventually(lambda: actors.squeue()["native"].state == "RUNNING", "native job runs")
+    actors.create("fits", cpu="3", gpus=2, annotations={"required-nodes": "node-1"})
+    assert actors.bound("fits") == "node-1"
+    actors.create("waits", cpu="1", gpus=1, annotations={"required-nodes": "node-1"})
+    actors.queued("waits")
+    actors.cluster.run_slurm("scancel", "--name", "native")
+    assert actors.bound("waits") == "node-1"
 
 
-def test_a_pod_that_is_not_ours_is_left_alone(people: People) -> None:
-    people.create("p", scheduler="default-scheduler")
-    people.bound("p")
-    assert people.squeue() == {}
-    metadata = (people.see("p") or {})["metadata"]
+def test_a_pod_that_is_not_ours_is_left_alone(actors: Actors) -> None:
+    actors.create("p", scheduler="default-scheduler")
+    actors.bound("p")
+    assert actors.squeue() == {}
+    metadata = (actors.see("p") or {})["metadata"]
     ours = {key for key in metadata.get("annotations", {}) if key.startswith(DOMAIN)}
     assert ours <= {CAPACITY_FREED}  # it may have waited for a job that was still ending
-    assert (people.see("p") or {})["spec"]["schedulerName"] == "default-scheduler"
-    assert CONDITION not in {c["type"] for c in (people.see("p") or {})["status"]["conditions"]}
+    assert (actors.see("p") or {})["spec"]["schedulerName"] == "default-scheduler"
+    assert CONDITION not in {c["type"] for c in (actors.see("p") or {})["status"]["conditions"]}
 
 
-def test_metrics_tell_what_was_done(people: People) -> None:
-    people.create("p")
-    people.bound("p")
+def test_metrics_tell_what_was_done(actors: Actors) -> None:
+    actors.create("p")
+    actors.bound("p")
 
     def metrics() -> str:
-        return httpx.get(f"http://127.0.0.1:{people.cluster.ports['extender-metrics']}/metrics").text
+        return httpx.get(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
 
     eventually(
         lambda: 'slurm_extender_placeholders{state="Bound"} 1.0' in metrics(), "the Pod is counted"
@@ -257,15 +257,15 @@ def test_metrics_tell_what_was_done(people: People) -> None:
         assert f'slurm_extender_verb_seconds_count{{status="200",verb="{verb}"}}' in seen
 
 
-def test_a_binding_under_way_is_answered_before_the_extender_ends(people: People) -> None:
-    cluster = people.cluster
+def test_a_binding_under_way_is_answered_before_the_extender_ends(actors: Actors) -> None:
+    cluster = actors.cluster
     cluster.pause("kube-scheduler")
     try:
-        people.create("p")
-        node = eventually(lambda: _granted_node(people), "granted")
-        pod = people.see("p") or {}
+        actors.create("p")
+        node = eventually(lambda: _granted_node(actors), "granted")
+        pod = actors.see("p") or {}
         call = {
-            "PodName": people.full("p"),
+            "PodName": actors.full("p"),
             "PodNamespace": "default",
             "PodUID": pod["metadata"]["uid"],
             "Node": node,
@@ -280,7 +280,7 @@ def test_a_binding_under_way_is_answered_before_the_extender_ends(people: People
             cluster.resume("slurmrestd")
             assert answer.result().json() == {"Error": ""}
         assert cluster.wait_exit("extender") == 0
-        assert people.node_of("p") == node
+        assert actors.node_of("p") == node
     finally:
         cluster.resume("slurmrestd")
         cluster.resume("kube-scheduler")
@@ -288,7 +288,7 @@ def test_a_binding_under_way_is_answered_before_the_extender_ends(people: People
             cluster.start("extender")
 
 
-def _granted_node(people: People) -> str | None:
-    annotations = (people.see("p") or {})["metadata"]["annotations"]
+def _granted_node(actors: Actors) -> str | None:
+    annotations = (actors.see("p") or {})["metadata"]["annotations"]
     node = annotations.get("slurm-extender.io/node")
     return str(node) if node else None

@@ -18,7 +18,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_binaries import kubernetes_binaries, version_of
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.people import Manifest, People, eventually
+from tests.end_to_end.actors import Actors, Manifest, eventually
 
 pytestmark = pytest.mark.real
 
@@ -36,41 +36,41 @@ def make_class(cluster: Cluster) -> None:
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
 
-def fill(people: People) -> set[str]:
+def fill(actors: Actors) -> set[str]:
     """Two Pods of no priority on each Node have all of its CPUs; returns their names."""
-    names = [f"low-{number}" for number in range(2 * people.cluster.spec.nodes)]
+    names = [f"low-{number}" for number in range(2 * actors.cluster.spec.nodes)]
     for name in names:
-        people.create(name, cpu="4", scheduler="default-scheduler")
+        actors.create(name, cpu="4", scheduler="default-scheduler")
     for name in names:
-        people.bound(name)
-    return {people.full(name) for name in names}
+        actors.bound(name)
+    return {actors.full(name) for name in names}
 
 
-def staying(people: People) -> set[str]:
+def staying(actors: Actors) -> set[str]:
     """The Pods that nobody ends."""
-    pods = people.pods().items()
+    pods = actors.pods().items()
     return {name for name, manifest in pods if "deletionTimestamp" not in manifest["metadata"]}
 
 
-def refused(people: People, name: str) -> str:
+def refused(actors: Actors, name: str) -> str:
     """Waits until all Nodes refuse a Pod for what others have of them, and returns the words."""
 
     def told() -> str:
-        words = people.events(name).get("FailedScheduling", "")
+        words = actors.events(name).get("FailedScheduling", "")
         return words if "Insufficient cpu" in words else ""
 
     return eventually(told, f"{name} refused")
 
 
-def test_nobody_is_evicted_for_a_pod_of_ours_that_every_node_refuses(people: People) -> None:
+def test_nobody_is_evicted_for_a_pod_of_ours_that_every_node_refuses(actors: Actors) -> None:
     """Slurm, which does not know of the Pods there, gives it a node whose CPUs they have."""
-    make_class(people.cluster)
-    low = fill(people)
-    people.create("ours", cpu="4", annotations={"partition": "main"}, **URGENT)
-    assert "preemption" not in refused(people, "ours")
-    eventually(lambda: people.attempt("ours") > 1, "another node asked for")
-    assert staying(people) == low | {people.full("ours")}
-    assert people.node_of("ours") is None
+    make_class(actors.cluster)
+    low = fill(actors)
+    actors.create("ours", cpu="4", annotations={"partition": "main"}, **URGENT)
+    assert "preemption" not in refused(actors, "ours")
+    eventually(lambda: actors.attempt("ours") > 1, "another node asked for")
+    assert staying(actors) == low | {actors.full("ours")}
+    assert actors.node_of("ours") is None
 
 
 # kube-scheduler's configuration by itself: no extender refuses anything, and none answers preemptVerb
@@ -96,41 +96,41 @@ def bare() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def alone(bare: Cluster) -> Iterator[People]:
-    people = People(bare)
+def alone(bare: Cluster) -> Iterator[Actors]:
+    actors = Actors(bare)
     try:
-        yield people
-        people.clean_up()
+        yield actors
+        actors.clean_up()
     finally:
-        people.close()
+        actors.close()
 
 
-def urgent(people: People, name: str, scheduler: str, **given: Any) -> None:
+def urgent(actors: Actors, name: str, scheduler: str, **given: Any) -> None:
     """A Pod that has room only where those of a whole Node go."""
-    people.create(name, cpu="8", scheduler=scheduler, **URGENT, **given)
+    actors.create(name, cpu="8", scheduler=scheduler, **URGENT, **given)
 
 
-def group(people: People, name: str) -> Manifest:
+def group(actors: Actors, name: str) -> Manifest:
     """Creates a PodGroup of one; returns what its member's spec says."""
     manifest = {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
-        "metadata": {"name": people.full(name)},
+        "metadata": {"name": actors.full(name)},
         "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}, **URGENT},
     }
-    people.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
-    return {"schedulingGroup": {"podGroupName": people.full(name)}}
+    actors.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    return {"schedulingGroup": {"podGroupName": actors.full(name)}}
 
 
-def only_the_other_profile_preempts(people: People, low: set[str]) -> None:
+def only_the_other_profile_preempts(actors: Actors, low: set[str]) -> None:
     """Of two Pods alike the second gets one of the two Nodes; the first, which came before, none."""
-    people.bound("others")
-    left = staying(people) - {people.full("ours"), people.full("others")}
+    actors.bound("others")
+    left = staying(actors) - {actors.full("ours"), actors.full("others")}
     assert len(left) == len(low) / 2
-    assert people.node_of("ours") is None
+    assert actors.node_of("ours") is None
 
 
-def test_our_profile_preempts_for_no_single_pod(alone: People) -> None:
+def test_our_profile_preempts_for_no_single_pod(alone: Actors) -> None:
     low = fill(alone)
     urgent(alone, "ours", "slurm-scheduler")
     assert "preemption" not in refused(alone, "ours")
@@ -139,7 +139,7 @@ def test_our_profile_preempts_for_no_single_pod(alone: People) -> None:
     only_the_other_profile_preempts(alone, low)
 
 
-def test_our_profile_preempts_for_no_pod_group(alone: People) -> None:
+def test_our_profile_preempts_for_no_pod_group(alone: Actors) -> None:
     if not alone.cluster.spec.feature_gates:
         pytest.skip("this Kubernetes has no PodGroups")
     low = fill(alone)

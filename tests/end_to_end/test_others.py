@@ -19,7 +19,7 @@ from deploy.local.kubernetes_config import scheduler_configuration
 from deploy.local.layout import Layout
 from deploy.local.spec import ClusterSpec
 from extender.unmanaged.capacity_watch import FULL
-from tests.end_to_end.people import People, eventually, pod
+from tests.end_to_end.actors import Actors, eventually, pod
 from tests.end_to_end.test_no_preemption import URGENT, make_class
 from tests.end_to_end.test_unmanaged_pods import all_native_run, reason, sbatch
 from tests.local_cluster.test_kubernetes_config import entry, shown_for_others
@@ -31,59 +31,59 @@ UNGATED = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}])
 
 
 @contextmanager
-def living_in(spec: ClusterSpec) -> Iterator[People]:
+def living_in(spec: ClusterSpec) -> Iterator[Actors]:
     with (
         tempfile.TemporaryDirectory(prefix="others-") as directory,
         Cluster.up(spec, Path(directory)) as cluster,
     ):
-        people = People(cluster)
-        yield people
-        people.close()
+        actors = Actors(cluster)
+        yield actors
+        actors.close()
 
 
 @contextmanager
-def no_extender(people: People) -> Iterator[None]:
-    people.cluster.kill("extender")
+def no_extender(actors: Actors) -> Iterator[None]:
+    actors.cluster.kill("extender")
     try:
         yield
     finally:
-        people.cluster.start("extender")
+        actors.cluster.start("extender")
 
 
-def fill_the_node(people: People) -> None:
-    sbatch(people, "node-1", cpus=8, memory_mb=1000, gpus=0)
-    all_native_run(people, 1)
+def fill_the_node(actors: Actors) -> None:
+    sbatch(actors, "node-1", cpus=8, memory_mb=1000, gpus=0)
+    all_native_run(actors, 1)
 
 
-def some_pod_of_others_finds_no_room(people: People) -> None:
+def some_pod_of_others_finds_no_room(actors: Actors) -> None:
     """What Slurm has given away a moment ago /filter may not know yet: then a Pod is bound."""
 
     def seen(name: str) -> bool:
-        return people.node_of(name) is not None or FULL in reason(people, name)
+        return actors.node_of(name) is not None or FULL in reason(actors, name)
 
     for name in (f"before-{number}" for number in range(50)):
-        people.create(name, cpu="10m", scheduler=OTHERS)
+        actors.create(name, cpu="10m", scheduler=OTHERS)
         eventually(partial(seen, name), f"{name} seen")
-        if people.node_of(name) is None:
+        if actors.node_of(name) is None:
             return
     pytest.fail("nobody is fitted into what Slurm leaves")
 
 
-def gated(people: People, name: str) -> bool:
-    return bool((people.see(name) or {})["spec"].get("schedulingGates"))
+def gated(actors: Actors, name: str) -> bool:
+    return bool((actors.see(name) or {})["spec"].get("schedulingGates"))
 
 
-def runs_where_it_is(people: People, name: str) -> bool:
-    job = people.job_of(name)
-    return job is not None and (job.state, job.node) == ("RUNNING", people.node_of(name))
+def runs_where_it_is(actors: Actors, name: str) -> bool:
+    job = actors.job_of(name)
+    return job is not None and (job.state, job.node) == ("RUNNING", actors.node_of(name))
 
 
-def test_pods_of_others_wait_for_an_extender_where_they_share_its_kube_scheduler(people: People) -> None:
-    with no_extender(people):
-        people.create("u", scheduler=OTHERS)
-        people.event("u", "FailedScheduling")
-        assert people.node_of("u") is None
-    people.bound("u")
+def test_pods_of_others_wait_for_an_extender_where_they_share_its_kube_scheduler(actors: Actors) -> None:
+    with no_extender(actors):
+        actors.create("u", scheduler=OTHERS)
+        actors.event("u", "FailedScheduling")
+        assert actors.node_of("u") is None
+    actors.bound("u")
 
 
 @pytest.fixture(
@@ -94,105 +94,105 @@ def test_pods_of_others_wait_for_an_extender_where_they_share_its_kube_scheduler
     ],
     ids=["apart", "apart and fitted"],
 )
-def clusters_apart(request: pytest.FixtureRequest) -> Iterator[People]:
-    with living_in(request.param) as people:
-        cluster = people.cluster
+def clusters_apart(request: pytest.FixtureRequest) -> Iterator[Actors]:
+    with living_in(request.param) as actors:
+        cluster = actors.cluster
         (others,) = cluster.spec.other_scheduler_names
         asks = entry(scheduler_configuration(others, Layout(cluster.directory)).read_text())
         assert asks == (shown_for_others() if cluster.spec.ignorable else None)
         make_class(cluster)
-        yield people
+        yield actors
 
 
 @pytest.fixture
-def apart(clusters_apart: People) -> Iterator[People]:
+def apart(clusters_apart: Actors) -> Iterator[Actors]:
     clusters_apart.begin()
     yield clusters_apart
     clusters_apart.clean_up()
 
 
-def test_slurms_pods_may_have_a_kube_scheduler_of_their_own(apart: People) -> None:
+def test_slurms_pods_may_have_a_kube_scheduler_of_their_own(apart: Actors) -> None:
     """They alone wait for an extender then, also one that somebody let out of its gate."""
-    people = apart
-    fill_the_node(people)
-    people.create("p")
-    people.queued("p")
-    if people.cluster.spec.ignorable:
-        some_pod_of_others_finds_no_room(people)
+    actors = apart
+    fill_the_node(actors)
+    actors.create("p")
+    actors.queued("p")
+    if actors.cluster.spec.ignorable:
+        some_pod_of_others_finds_no_room(actors)
     else:
-        people.create("before", scheduler=OTHERS)
-        people.bound("before")
-    with no_extender(people):
-        people.create("u", scheduler=OTHERS)
-        people.bound("u")
-        assert people.apply(pod("refused")).returncode != 0
-        people.cluster.kubectl("patch", "pod", people.full("p"), "--type=json", "-p", UNGATED)
-        people.event("p", "FailedScheduling")
-        assert people.node_of("p") is None
-    people.cluster.run_slurm("scancel", "-u", "alice")
-    people.bound("p")
-    assert runs_where_it_is(people, "p")
+        actors.create("before", scheduler=OTHERS)
+        actors.bound("before")
+    with no_extender(actors):
+        actors.create("u", scheduler=OTHERS)
+        actors.bound("u")
+        assert actors.apply(pod("refused")).returncode != 0
+        actors.cluster.kubectl("patch", "pod", actors.full("p"), "--type=json", "-p", UNGATED)
+        actors.event("p", "FailedScheduling")
+        assert actors.node_of("p") is None
+    actors.cluster.run_slurm("scancel", "-u", "alice")
+    actors.bound("p")
+    assert runs_where_it_is(actors, "p")
 
 
-def test_where_the_clusters_kube_scheduler_asks_it_evicts_no_pod_of_slurms(apart: People) -> None:
-    people = apart
-    people.create("p", cpu="8")
-    people.bound("p")
-    people.create("u", cpu="8", scheduler=OTHERS, **URGENT)
-    if people.cluster.spec.ignorable:
-        assert "preemption: " in people.event("u", "FailedScheduling")
-        assert "deletionTimestamp" not in (people.see("p") or {})["metadata"]
+def test_where_the_clusters_kube_scheduler_asks_it_evicts_no_pod_of_slurms(apart: Actors) -> None:
+    actors = apart
+    actors.create("p", cpu="8")
+    actors.bound("p")
+    actors.create("u", cpu="8", scheduler=OTHERS, **URGENT)
+    if actors.cluster.spec.ignorable:
+        assert "preemption: " in actors.event("u", "FailedScheduling")
+        assert "deletionTimestamp" not in (actors.see("p") or {})["metadata"]
     else:
-        people.gone("p")
-        people.bound("u")
+        actors.gone("p")
+        actors.bound("u")
 
 
 @pytest.fixture(scope="module")
-def careless() -> Iterator[People]:
+def careless() -> Iterator[Actors]:
     """One kube-scheduler for all, which goes on where the extender fails."""
-    with living_in(ClusterSpec(nodes=1, ignorable=True)) as people:
-        yield people
+    with living_in(ClusterSpec(nodes=1, ignorable=True)) as actors:
+        yield actors
 
 
 @pytest.fixture
-def ignoring(careless: People) -> Iterator[People]:
+def ignoring(careless: Actors) -> Iterator[Actors]:
     careless.begin()
     yield careless
     careless.clean_up()
 
 
 def test_a_kube_scheduler_that_ignores_errors_binds_pods_of_slurms_without_a_job(
-    ignoring: People,
+    ignoring: Actors,
 ) -> None:
     """Those that are at no gate; those at the gate wait. What it has bound stays, without a job."""
-    people = ignoring
-    fill_the_node(people)
+    actors = ignoring
+    fill_the_node(actors)
     for name in ("gated", "ungated"):
-        people.create(name)
-        people.queued(name)
-    with no_extender(people):
-        people.create("u", scheduler=OTHERS)
-        people.bound("u")
-        people.cluster.kubectl("patch", "pod", people.full("ungated"), "--type=json", "-p", UNGATED)
-        people.bound("ungated")
-        assert people.node_of("gated") is None
-    eventually(lambda: people.job_of("ungated") is None, "no job waits for who is bound")
-    assert people.node_of("ungated") == "node-1"
-    people.cluster.run_slurm("scancel", "-u", "alice")
-    people.bound("gated")
-    assert runs_where_it_is(people, "gated")
+        actors.create(name)
+        actors.queued(name)
+    with no_extender(actors):
+        actors.create("u", scheduler=OTHERS)
+        actors.bound("u")
+        actors.cluster.kubectl("patch", "pod", actors.full("ungated"), "--type=json", "-p", UNGATED)
+        actors.bound("ungated")
+        assert actors.node_of("gated") is None
+    eventually(lambda: actors.job_of("ungated") is None, "no job waits for who is bound")
+    assert actors.node_of("ungated") == "node-1"
+    actors.cluster.run_slurm("scancel", "-u", "alice")
+    actors.bound("gated")
+    assert runs_where_it_is(actors, "gated")
 
 
-def test_a_kube_scheduler_that_ignores_errors_passes_over_what_bind_refuses(ignoring: People) -> None:
+def test_a_kube_scheduler_that_ignores_errors_passes_over_what_bind_refuses(ignoring: Actors) -> None:
     """The extender cannot ask Slurm, and so refuses; the job is over by then."""
-    people = ignoring
-    people.cluster.stop("kube-scheduler")
-    people.create("p")
-    eventually(lambda: people.job_of("p") is not None and not gated(people, "p"), "Slurm granted a node")
-    people.cluster.kill("slurmrestd")
-    people.scancel("p")
-    people.cluster.start("kube-scheduler")
-    people.bound("p")
-    assert people.job_of("p") is None
-    people.cluster.start("slurmrestd")
-    people.gone("p")  # evicted, since its job had ended
+    actors = ignoring
+    actors.cluster.stop("kube-scheduler")
+    actors.create("p")
+    eventually(lambda: actors.job_of("p") is not None and not gated(actors, "p"), "Slurm granted a node")
+    actors.cluster.kill("slurmrestd")
+    actors.scancel("p")
+    actors.cluster.start("kube-scheduler")
+    actors.bound("p")
+    assert actors.job_of("p") is None
+    actors.cluster.start("slurmrestd")
+    actors.gone("p")  # evicted, since its job had ended

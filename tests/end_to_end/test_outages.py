@@ -19,7 +19,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from deploy.local.proxy import EMPTY, ERROR, GARBAGE, HEALTHY, REFUSE, SLOW, STALL
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 
 pytestmark = pytest.mark.real
 
@@ -46,11 +46,11 @@ def shaky() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def people(shaky: Cluster) -> Iterator[People]:
-    people = People(shaky)
-    yield people
-    people.clean_up()
-    people.close()
+def actors(shaky: Cluster) -> Iterator[Actors]:
+    actors = Actors(shaky)
+    yield actors
+    actors.clean_up()
+    actors.close()
 
 
 @contextmanager
@@ -69,12 +69,12 @@ def outage(cluster: Cluster, of: str, how: str) -> Iterator[None]:
             cluster.disturb(EXTENDER, of, HEALTHY)
 
 
-def troubles(people: People) -> list[str]:
-    return list(people.ready()[1]["troubles"])
+def troubles(actors: Actors) -> list[str]:
+    return list(actors.ready()[1]["troubles"])
 
 
-def troubled_by_metrics(people: People) -> set[str]:
-    url = f"http://127.0.0.1:{people.cluster.ports['extender-metrics']}/metrics"
+def troubled_by_metrics(actors: Actors) -> set[str]:
+    url = f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics"
     named = 'slurm_extender_component_degraded{component="'
     lines = httpx.get(url, timeout=5).text.splitlines()
     return {
@@ -94,42 +94,42 @@ def troubled_by_metrics(people: People) -> set[str]:
     ],
 )
 def test_an_outage_is_told_once_touches_nothing_and_is_made_up_for(
-    people: People, of: str, how: str, part: str
+    actors: Actors, of: str, how: str, part: str
 ) -> None:
     """One trouble, whatever asks that system; a line of the log when it begins, and one at its end."""
-    before = len(log(people))
+    before = len(log(actors))
     for name in ("runs", "leaves"):
-        people.create(name, cpu="8")
-        people.bound(name)
-    people.create("waits", cpu="8")
-    people.queued("waits")
-    jobs, node = people.squeue(), people.node_of("runs")
-    with outage(people.cluster, of, how):
-        eventually(lambda: part in troubles(people), "/readyz tells", 60)
-        assert troubled_by_metrics(people) == {part}
+        actors.create(name, cpu="8")
+        actors.bound(name)
+    actors.create("waits", cpu="8")
+    actors.queued("waits")
+    jobs, node = actors.squeue(), actors.node_of("runs")
+    with outage(actors.cluster, of, how):
+        eventually(lambda: part in troubles(actors), "/readyz tells", 60)
+        assert troubled_by_metrics(actors) == {part}
         if (of, how) != ("kube-apiserver", "kill"):
-            people.delete("leaves")
+            actors.delete("leaves")
         until = time.monotonic() + LASTS_S
         while time.monotonic() < until:
-            assert troubles(people) == [part]
+            assert troubles(actors) == [part]
             time.sleep(0.1)
-        assert people.squeue().keys() >= {job for job in jobs if "leaves" not in job}
-    if people.see("leaves") is not None:
-        people.delete("leaves")
-    people.bound("waits", within=60)
-    eventually(lambda: not troubles(people), "trouble over", 60)
-    assert not troubled_by_metrics(people)
-    people.gone("leaves")
-    after = people.squeue()
-    assert people.node_of("runs") == node
+        assert actors.squeue().keys() >= {job for job in jobs if "leaves" not in job}
+    if actors.see("leaves") is not None:
+        actors.delete("leaves")
+    actors.bound("waits", within=60)
+    eventually(lambda: not troubles(actors), "trouble over", 60)
+    assert not troubled_by_metrics(actors)
+    actors.gone("leaves")
+    after = actors.squeue()
+    assert actors.node_of("runs") == node
     assert after.keys() == {job for job in jobs if "leaves" not in job}
     assert {after[job].id for job in after} == {jobs[job].id for job in after}
-    assert_is_told_once(log(people)[before:], part)
+    assert_is_told_once(log(actors)[before:], part)
 
 
-def log(people: People) -> list[dict[str, Any]]:
+def log(actors: Actors) -> list[dict[str, Any]]:
     """The extender's, line by line."""
-    lines = (people.cluster.logs / "extender.log").read_text().splitlines()
+    lines = (actors.cluster.logs / "extender.log").read_text().splitlines()
     return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
 
@@ -148,49 +148,49 @@ def assert_is_told_once(lines: list[dict[str, Any]], part: str) -> None:
 
 
 @pytest.mark.parametrize("of", ["slurmrestd", "kube-apiserver"])
-def test_a_slow_system_is_no_trouble(people: People, of: str) -> None:
+def test_a_slow_system_is_no_trouble(actors: Actors, of: str) -> None:
     """Every piece of an answer is 0.3 s late."""
-    with outage(people.cluster, of, SLOW):
-        people.create("p")
-        people.bound("p", within=60)
-        people.scancel("p")
-        people.gone("p", within=60)
-    assert not troubles(people)
+    with outage(actors.cluster, of, SLOW):
+        actors.create("p")
+        actors.bound("p", within=60)
+        actors.scancel("p")
+        actors.gone("p", within=60)
+    assert not troubles(actors)
 
 
-def test_a_clock_that_is_set_changes_nothing(people: People, tmp_path: Path) -> None:
+def test_a_clock_that_is_set_changes_nothing(actors: Actors, tmp_path: Path) -> None:
     clock = tmp_path / "clock"
     clock.write_text("0")
     argv = [sys.executable, "-m", "tests.end_to_end.stepping_extender"]
-    people.cluster.stop(EXTENDER)
-    people.cluster.start(EXTENDER, argv=argv, env={"SLURM_EXTENDER_CLOCK": str(clock)})
+    actors.cluster.stop(EXTENDER)
+    actors.cluster.start(EXTENDER, argv=argv, env={"SLURM_EXTENDER_CLOCK": str(clock)})
     try:
-        people.create("stays")
-        node = people.bound("stays")
+        actors.create("stays")
+        node = actors.bound("stays")
         for number, hours in enumerate((3, -3, 0)):
             clock.write_text(str(hours * 3600))
             leaves, waits = f"leaves-{number}", f"waits-{number}"
-            people.create(leaves, cpu="7")
-            people.bound(leaves)
-            people.scancel(leaves)
-            people.gone(leaves)
-            people.create(waits)
-            people.bound(waits)
-            people.delete(waits)
-            eventually(lambda job=waits: people.job_of(job) is None, "its job is gone")  # type: ignore[misc]
-        assert not troubles(people)
-        assert people.node_of("stays") == node
+            actors.create(leaves, cpu="7")
+            actors.bound(leaves)
+            actors.scancel(leaves)
+            actors.gone(leaves)
+            actors.create(waits)
+            actors.bound(waits)
+            actors.delete(waits)
+            eventually(lambda job=waits: actors.job_of(job) is None, "its job is gone")  # type: ignore[misc]
+        assert not troubles(actors)
+        assert actors.node_of("stays") == node
     finally:
-        people.cluster.stop(EXTENDER)
-        people.cluster.start(EXTENDER)
-    assert people.node_of("stays") == node
+        actors.cluster.stop(EXTENDER)
+        actors.cluster.start(EXTENDER)
+    assert actors.node_of("stays") == node
 
 
 # A disk that is full
 
 
 @pytest.fixture(params=list(DEBIAN_SUITES))
-def people_of_a_small_disk(request: pytest.FixtureRequest) -> Iterator[People]:
+def people_of_a_small_disk(request: pytest.FixtureRequest) -> Iterator[Actors]:
     """Slurm's state folder is a file system of 1 MB, which goes with the cluster's namespace."""
     with (
         tempfile.TemporaryDirectory(prefix="disk-") as directory,
@@ -201,9 +201,9 @@ def people_of_a_small_disk(request: pytest.FixtureRequest) -> Iterator[People]:
         inside(cluster, "mount", "-t", "tmpfs", "-o", options, "tmpfs", str(state_folder(cluster)))
         cluster.stop("slurmctld")
         cluster.start("slurmctld")
-        people = People(cluster)
-        yield people
-        people.close()
+        actors = Actors(cluster)
+        yield actors
+        actors.close()
 
 
 def state_folder(cluster: Cluster) -> Path:
@@ -217,36 +217,36 @@ def inside(cluster: Cluster, *argv: str) -> str:
     return subprocess.run([*enter, *argv], check=True, capture_output=True, text=True).stdout
 
 
-def test_a_full_disk_under_slurm_ends_nothing(people_of_a_small_disk: People) -> None:
+def test_a_full_disk_under_slurm_ends_nothing(people_of_a_small_disk: Actors) -> None:
     """Slurm goes on, tells its log alone, and forgets what it could not save when it is killed."""
-    people = people_of_a_small_disk
-    cluster = people.cluster
-    people.create("before")
-    node = people.bound("before")
-    job = people.job_of("before")
+    actors = people_of_a_small_disk
+    cluster = actors.cluster
+    actors.create("before")
+    node = actors.bound("before")
+    job = actors.job_of("before")
     time.sleep(SAVED_S)
     filler = str(state_folder(cluster) / "filler")
     inside(cluster, "sh", "-c", f"dd if=/dev/zero of={filler} bs=4k || true")
-    people.create("during")
-    beside = people.bound("during")
+    actors.create("during")
+    beside = actors.bound("during")
     log = cluster.logs / "slurmctld.log"
     eventually(lambda: "No space left on device" in log.read_text(), "slurmctld noticed")
     cluster.kill("slurmctld")
     cluster.start("slurmctld")
-    people.create("after", annotations={"user-id": "2001"})  # as another user's: it is queued first
-    if people.cluster.spec.release == "24.11":  # it writes a file for each job that may wait
-        eventually(lambda: "writing" in people.condition("after").get("message", ""), "it is told")
+    actors.create("after", annotations={"user-id": "2001"})  # as another user's: it is queued first
+    if actors.cluster.spec.release == "24.11":  # it writes a file for each job that may wait
+        eventually(lambda: "writing" in actors.condition("after").get("message", ""), "it is told")
     time.sleep(LASTS_S)
     inside(cluster, "rm", filler)
     cluster.stop("slurmctld")  # 24.11 sweeps away half a job's files only when it starts
     cluster.start("slurmctld")
-    people.bound("after", within=60)
-    eventually(lambda: runs_on(people, "during") == beside, "it has a placeholder again", 60)
-    assert people.node_of("during") == beside
-    assert people.node_of("before") == node
-    assert people.job_of("before") == job
+    actors.bound("after", within=60)
+    eventually(lambda: runs_on(actors, "during") == beside, "it has a placeholder again", 60)
+    assert actors.node_of("during") == beside
+    assert actors.node_of("before") == node
+    assert actors.job_of("before") == job
 
 
-def runs_on(people: People, name: str) -> str | None:
-    job = people.job_of(name)
+def runs_on(actors: Actors, name: str) -> str | None:
+    job = actors.job_of(name)
     return job.node if job and job.state == "RUNNING" else None

@@ -15,7 +15,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 from tests.end_to_end.test_unmanaged_pods import all_native_run, reason, sbatch, unmanaged
 
 pytestmark = pytest.mark.real
@@ -44,74 +44,74 @@ def cluster(slurm_release: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def everybody(cluster: Cluster) -> Iterator[People]:
-    people = People(cluster)
-    yield people
-    people.close()
+def all_actors(cluster: Cluster) -> Iterator[Actors]:
+    actors = Actors(cluster)
+    yield actors
+    actors.close()
 
 
-def unmanaged_on_both(people: People, cpu: str) -> list[str]:
+def unmanaged_on_both(actors: Actors, cpu: str) -> list[str]:
     """An unmanaged Pod of no priority on each node; returns their names."""
     names = ["low-1", "low-2"]
     for name in names:
-        unmanaged(people, name, cpu=cpu)
-    assert {people.bound(name) for name in names} == {"node-1", "node-2"}
+        unmanaged(actors, name, cpu=cpu)
+    assert {actors.bound(name) for name in names} == {"node-1", "node-2"}
     return names
 
 
-def stay(people: People, names: list[str]) -> bool:
+def stay(actors: Actors, names: list[str]) -> bool:
     """Tells whether none of these Pods was deleted, or is being."""
-    seen = [people.see(name) for name in names]
+    seen = [actors.see(name) for name in names]
     return all(pod is not None and "deletionTimestamp" not in pod["metadata"] for pod in seen)
 
 
 @pytest.mark.parametrize("priority_class", [HIGH, CRITICAL])
 def test_a_more_important_pod_takes_the_place_of_another_that_is_not_ours(
-    people: People, priority_class: str
+    actors: Actors, priority_class: str
 ) -> None:
-    low = unmanaged_on_both(people, cpu="7")
-    unmanaged(people, "high", cpu="7", priorityClassName=priority_class)
-    node = people.bound("high")
-    (victim,) = (name for name in low if people.see(name) is None)
-    assert people.node_of(next(name for name in low if name != victim)) != node
-    assert node in people.event(victim, "Preempted")
+    low = unmanaged_on_both(actors, cpu="7")
+    unmanaged(actors, "high", cpu="7", priorityClassName=priority_class)
+    node = actors.bound("high")
+    (victim,) = (name for name in low if actors.see(name) is None)
+    assert actors.node_of(next(name for name in low if name != victim)) != node
+    assert node in actors.event(victim, "Preempted")
 
 
-def test_nobody_is_evicted_where_slurms_jobs_would_be_in_the_way_all_the_same(people: People) -> None:
+def test_nobody_is_evicted_where_slurms_jobs_would_be_in_the_way_all_the_same(actors: Actors) -> None:
     """Of each node a native job has 4 CPUs, and an unmanaged Pod 3. kube-scheduler knows of the 3 only,
     and sees that 6 would fit without them."""
-    for node in people.cluster.spec.node_names:
-        sbatch(people, node, cpus=4, memory_mb=1000, gpus=0)
-    all_native_run(people, 2)
-    low = unmanaged_on_both(people, cpu="3")
-    unmanaged(people, "high", cpu="6", priorityClassName=HIGH)
-    eventually(lambda: NOBODY in reason(people, "high"), "refused")
-    assert stay(people, low)
+    for node in actors.cluster.spec.node_names:
+        sbatch(actors, node, cpus=4, memory_mb=1000, gpus=0)
+    all_native_run(actors, 2)
+    low = unmanaged_on_both(actors, cpu="3")
+    unmanaged(actors, "high", cpu="6", priorityClassName=HIGH)
+    eventually(lambda: NOBODY in reason(actors, "high"), "refused")
+    assert stay(actors, low)
 
 
 @pytest.mark.parametrize("priority_class", [HIGH, CRITICAL])
-def test_a_pod_of_ours_is_evicted_for_nobody(people: People, priority_class: str) -> None:
+def test_a_pod_of_ours_is_evicted_for_nobody(actors: Actors, priority_class: str) -> None:
     ours = ["ours-1", "ours-2"]
     for name in ours:
-        people.create(name, cpu="7")
-    assert {people.bound(name) for name in ours} == {"node-1", "node-2"}
-    unmanaged(people, "high", cpu="7", priorityClassName=priority_class)
-    eventually(lambda: NOBODY in reason(people, "high"), "refused")
-    assert stay(people, ours)
+        actors.create(name, cpu="7")
+    assert {actors.bound(name) for name in ours} == {"node-1", "node-2"}
+    unmanaged(actors, "high", cpu="7", priorityClassName=priority_class)
+    eventually(lambda: NOBODY in reason(actors, "high"), "refused")
+    assert stay(actors, ours)
 
 
-def test_kube_scheduler_evicts_nobody_for_a_pod_of_ours(people: People) -> None:
+def test_kube_scheduler_evicts_nobody_for_a_pod_of_ours(actors: Actors) -> None:
     """Slurm knows nothing of the Pods that run here, and grants both nodes. kube-scheduler, which
     refuses them, would evict one Pod after the other."""
     low = [f"low-{number}" for number in range(14)]
     for name in low:
-        unmanaged(people, name, cpu="1", memory="10Mi")
+        unmanaged(actors, name, cpu="1", memory="10Mi")
     for name in low:
-        people.bound(name)
+        actors.bound(name)
     ours = ["ours-1", "ours-2"]
     for name in ours:
-        people.create(name, cpu="7", priorityClassName=HIGH)
+        actors.create(name, cpu="7", priorityClassName=HIGH)
     for name in ours:
-        eventually(lambda name=name: NOBODY in reason(people, name), f"{name} refused")  # type: ignore[misc]
-    assert stay(people, low)
-    assert not any(people.node_of(name) for name in ours)
+        eventually(lambda name=name: NOBODY in reason(actors, name), f"{name} refused")  # type: ignore[misc]
+    assert stay(actors, low)
+    assert not any(actors.node_of(name) for name in ours)

@@ -11,7 +11,7 @@ import yaml
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
-from tests.end_to_end.people import SIGN, People, eventually
+from tests.end_to_end.actors import SIGN, Actors, eventually
 
 pytestmark = pytest.mark.real
 
@@ -21,8 +21,8 @@ PARTITION = {"partition": "main"}
 
 
 @pytest.fixture
-def narrow(quiet: People) -> Iterator[People]:
-    """The people of a cluster whose extender lets few wait in Slurm at a time."""
+def narrow(quiet: Actors) -> Iterator[Actors]:
+    """The actors of a cluster whose extender lets few wait in Slurm at a time."""
     classes = [
         {
             "apiVersion": "scheduling.k8s.io/v1",
@@ -38,39 +38,39 @@ def narrow(quiet: People) -> Iterator[People]:
     quiet.cluster.stop("extender")
 
 
-def waiting(people: People) -> set[str]:
+def waiting(actors: Actors) -> set[str]:
     """The Pods whose jobs wait in Slurm: never more than the window holds."""
-    names = {job.name.partition(SIGN)[0] for job in people.squeue().values() if not job.node}
+    names = {job.name.partition(SIGN)[0] for job in actors.squeue().values() if not job.node}
     assert len(names) <= WINDOW, names
     return names
 
 
-def fill(people: People) -> None:
+def fill(actors: Actors) -> None:
     """All nodes are taken, and so is the whole window."""
     for number in range(4):
-        people.create(f"big-{number}", cpu="8", annotations=PARTITION)
+        actors.create(f"big-{number}", cpu="8", annotations=PARTITION)
     for number in range(4):
-        people.bound(f"big-{number}")
+        actors.bound(f"big-{number}")
     first = [f"first-{number}" for number in range(WINDOW)]
     for name in first:
-        people.create(name, cpu="8", annotations=PARTITION, priorityClassName="low")
-    eventually(lambda: waiting(people) == {people.full(n) for n in first}, "the window full")
+        actors.create(name, cpu="8", annotations=PARTITION, priorityClassName="low")
+    eventually(lambda: waiting(actors) == {actors.full(n) for n in first}, "the window full")
 
 
-def in_line(people: People, name: str) -> None:
+def in_line(actors: Actors, name: str) -> None:
     by = name.removesuffix("-2")
-    people.create(name, cpu="8", annotations=PARTITION, priorityClassName=by)
-    eventually(lambda: people.condition(name).get("reason") == "WaitingForSubmitSlot", f"{name} told")
+    actors.create(name, cpu="8", annotations=PARTITION, priorityClassName=by)
+    eventually(lambda: actors.condition(name).get("reason") == "WaitingForSubmitSlot", f"{name} told")
 
 
-def refilled(people: People, leaves: str) -> set[str]:
+def refilled(actors: Actors, leaves: str) -> set[str]:
     """Who takes the place of the one that starts because another has left."""
-    before = waiting(people)
-    people.delete(leaves)
-    return eventually(lambda: waiting(people) - before, "a place refilled")
+    before = waiting(actors)
+    actors.delete(leaves)
+    return eventually(lambda: waiting(actors) - before, "a place refilled")
 
 
-def test_places_in_slurms_queue_are_refilled_by_priority_then_by_age(narrow: People) -> None:
+def test_places_in_slurms_queue_are_refilled_by_priority_then_by_age(narrow: Actors) -> None:
     fill(narrow)
     for name in ("low", "middle", "high", "high-2", "middle-2"):
         in_line(narrow, name)  # more than a second after the one before, which is what an age counts in
@@ -92,7 +92,7 @@ GREEDY, OTHER = {"user-id": "2001", "priority": "0"}, {"user-id": "2002"}
 """A user whose jobs are held, and another one."""
 
 
-def test_an_owner_whose_jobs_are_held_keeps_nobody_else_from_slurm(narrow: People) -> None:
+def test_an_owner_whose_jobs_are_held_keeps_nobody_else_from_slurm(narrow: Actors) -> None:
     names = [f"held-{number}" for number in range(10)]
     for name in names:
         narrow.create(name, annotations=PARTITION | GREEDY)
@@ -119,21 +119,21 @@ def test_an_owner_whose_jobs_are_held_keeps_nobody_else_from_slurm(narrow: Peopl
 
 
 @pytest.fixture(params=list(DEBIAN_SUITES))
-def limited(request: pytest.FixtureRequest) -> Iterator[People]:
-    """The people of a cluster whose Slurm takes few jobs, counting those that it still remembers."""
+def limited(request: pytest.FixtureRequest) -> Iterator[Actors]:
+    """The actors of a cluster whose Slurm takes few jobs, counting those that it still remembers."""
     limits = ("MaxJobCount=8", "MinJobAge=2")
     spec = ClusterSpec(nodes=2, release=request.param, slurm_conf=limits)
     with (
         tempfile.TemporaryDirectory(prefix="limited-") as directory,
         Cluster.up(spec, Path(directory)) as running,
     ):
-        people = People(running)
-        yield people
-        people.close()
+        actors = Actors(running)
+        yield actors
+        actors.close()
 
 
 def test_pods_beyond_slurms_limit_on_jobs_say_so_and_are_placed_when_others_have_left(
-    limited: People,
+    limited: Actors,
 ) -> None:
     names = [f"p-{number}" for number in range(12)]
     for name in names:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from deploy.local.demo.story import NODES, cluster_of
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 from tests.readme import first_pod, seen_of_the_first_pod
 
 pytestmark = pytest.mark.real
@@ -21,14 +21,14 @@ def shape(printed: str) -> str:
     return re.sub(r"\bnode-\d\b", "node-N", re.sub(r"\b\d{8}\b", "JOBID", printed))
 
 
-def test_readmes_first_pod_is_seen_as_readme_shows(people: People) -> None:
-    assert people.cluster.spec.slurm_size == cluster_of(NODES).slurm_size
+def test_readmes_first_pod_is_seen_as_readme_shows(actors: Actors) -> None:
+    assert actors.cluster.spec.slurm_size == cluster_of(NODES).slurm_size
     name = yaml.safe_load(first_pod())["metadata"]["name"]
-    made = people.kubectl("create", "-f", "-", stdin=first_pod())
+    made = actors.kubectl("create", "-f", "-", stdin=first_pod())
     assert made.returncode == 0, made.stderr
-    eventually(lambda: people.pods()[name]["status"]["phase"] == "Running", f"{name} runs")
+    eventually(lambda: actors.pods()[name]["status"]["phase"] == "Running", f"{name} runs")
     for command, printed in seen_of_the_first_pod():
         program, *arguments = shlex.split(command)
-        argv = [str(people.cluster.directory / "bin" / program), *arguments]
+        argv = [str(actors.cluster.directory / "bin" / program), *arguments]
         done = subprocess.run(argv, capture_output=True, text=True, check=True)
         assert shape(done.stdout) == shape(printed)

@@ -12,26 +12,26 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 
 pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
-def replicated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
+def replicated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Actors]:
     directory: Path = tmp_path_factory.mktemp("replicas")
     with Cluster.up(ClusterSpec(nodes=4, cpus_per_node=32, replicas=2), directory) as cluster:
-        people = People(cluster)
-        yield people
-        people.close()
+        actors = Actors(cluster)
+        yield actors
+        actors.close()
 
 
 class Stream(threading.Thread):
     """A Pod every tenth of a second, until it is told to stop."""
 
-    def __init__(self, people: People) -> None:
+    def __init__(self, actors: Actors) -> None:
         super().__init__()
-        self._people = people
+        self._actors = actors
         self.over = threading.Event()
         self.created: list[str] = []
         self.refused: list[str] = []
@@ -40,18 +40,18 @@ class Stream(threading.Thread):
         while not self.over.wait(0.1):
             name = f"stream-{len(self.created) + len(self.refused)}"
             try:
-                self._people.create(name)
+                self._actors.create(name)
                 self.created.append(name)
             except httpx.HTTPStatusError as error:
                 self.refused.append(error.response.text)
 
 
-def leader(people: People) -> str:
+def leader(actors: Actors) -> str:
     path = "--output=jsonpath={.spec.holderIdentity}"
-    return people.cluster.kubectl("get", "lease", "slurm-extender", "-n", "kube-system", path).stdout
+    return actors.cluster.kubectl("get", "lease", "slurm-extender", "-n", "kube-system", path).stdout
 
 
-def test_a_rolling_restart_under_load_refuses_no_pod_and_loses_none(replicated: People) -> None:
+def test_a_rolling_restart_under_load_refuses_no_pod_and_loses_none(replicated: Actors) -> None:
     stream = Stream(replicated)
     stream.start()
     try:
@@ -73,7 +73,7 @@ def test_a_rolling_restart_under_load_refuses_no_pod_and_loses_none(replicated: 
         assert jobs[replicated.job_name(name)].node == pods[full]["spec"]["nodeName"]
 
 
-def test_the_next_replica_leads_at_once_when_the_leader_ends_in_order(replicated: People) -> None:
+def test_the_next_replica_leads_at_once_when_the_leader_ends_in_order(replicated: Actors) -> None:
     """With the kube-scheduler beside it, which a Pod's end takes along."""
     before = leader(replicated)
     beside = before.replace("extender", "kube-scheduler")

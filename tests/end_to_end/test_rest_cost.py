@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from slurm_client.rest import SlurmRest
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
 
@@ -39,8 +39,8 @@ class Asked:
     bytes: Mapping[str, float]
 
     @classmethod
-    def so_far(cls, people: People) -> Asked:
-        url = f"http://127.0.0.1:{people.cluster.ports['extender-metrics']}/metrics"
+    def so_far(cls, actors: Actors) -> Asked:
+        url = f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics"
         tally: dict[str, defaultdict[str, float]] = {
             f"slurm_extender_slurmrestd_{what}_total": defaultdict(float) for what in ("calls", "bytes")
         }
@@ -70,20 +70,20 @@ class Asked:
         )
 
 
-def asked_in_a_while(people: People) -> Asked:
-    before = Asked.so_far(people)
+def asked_in_a_while(actors: Actors) -> Asked:
+    before = Asked.so_far(actors)
     time.sleep(WINDOW_S)  # the window that is measured: nothing is waited for
-    return Asked.so_far(people).since(before)
+    return Asked.so_far(actors).since(before)
 
 
-def one_round(people: People) -> tuple[int, int]:
+def one_round(actors: Actors) -> tuple[int, int]:
     """How many jobs Slurm has, and how many bytes its answer about all of them is."""
     heard: list[int] = []
 
     async def ask() -> int:
         slurm = SlurmRest(
-            people.cluster.slurmrestd_url,
-            people.cluster.token_file,
+            actors.cluster.slurmrestd_url,
+            actors.cluster.token_file,
             heard=lambda _call, _sent, received: heard.append(received),
         )
         try:
@@ -95,9 +95,9 @@ def one_round(people: People) -> tuple[int, int]:
 
 
 @contextmanager
-def native_jobs(people: People) -> Iterator[None]:
+def native_jobs(actors: Actors) -> Iterator[None]:
     """So many records in slurmctld: an array is one until its tasks are spoken to one by one."""
-    run = people.cluster.run_slurm
+    run = actors.cluster.run_slurm
     for _ in range(NATIVE // ARRAY):
         array = ("--parsable", "--hold", f"--array=0-{ARRAY - 1}", "--chdir=/tmp")
         number = run("sbatch", *array, "--wrap=sleep 1", user="alice").stdout.strip()
@@ -109,22 +109,22 @@ def native_jobs(people: People) -> Iterator[None]:
         eventually(lambda: not run("squeue", "-h", "-u", "alice").stdout, "no native jobs left", 60)
 
 
-def test_what_slurm_is_asked_does_not_grow_with_the_jobs_of_others(quiet: People) -> None:
-    people = quiet
-    people.cluster.start("extender", env={"SLURM_EXTENDER_AUDIT_INTERVAL_S": "2"})
+def test_what_slurm_is_asked_does_not_grow_with_the_jobs_of_others(quiet: Actors) -> None:
+    actors = quiet
+    actors.cluster.start("extender", env={"SLURM_EXTENDER_AUDIT_INTERVAL_S": "2"})
     for number in range(4):
-        people.create(f"big-{number}", cpu="8")
+        actors.create(f"big-{number}", cpu="8")
     for number in range(4):
-        people.bound(f"big-{number}")
+        actors.bound(f"big-{number}")
     names = [f"waits-{number}" for number in range(WAITING)]
     for name in names:
-        people.create(name, cpu="8")
-    eventually(lambda: all(people.condition(name) for name in names), "all told why they wait", 60)
-    alone = asked_in_a_while(people)
-    with native_jobs(people):
-        jobs, answer = one_round(people)
-        beside = asked_in_a_while(people)
-    people.cluster.stop("extender")
+        actors.create(name, cpu="8")
+    eventually(lambda: all(actors.condition(name) for name in names), "all told why they wait", 60)
+    alone = asked_in_a_while(actors)
+    with native_jobs(actors):
+        jobs, answer = one_round(actors)
+        beside = asked_in_a_while(actors)
+    actors.cluster.stop("extender")
     print(alone, beside, (jobs, answer), sep="\n")  # noqa: T201 -- shown where it fails
     assert jobs > NATIVE  # our own besides
     assert answer / jobs < BYTES_A_JOB

@@ -13,7 +13,7 @@ import yaml
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.people import Manifest, People, eventually, pod
+from tests.end_to_end.actors import Actors, Manifest, eventually, pod
 from wellknown.names import CAPACITY_FREED
 
 pytestmark = pytest.mark.real
@@ -38,25 +38,25 @@ def scoped() -> Iterator[Cluster]:
 
 
 @contextmanager
-def living_in(namespace: str, cluster: Cluster) -> Iterator[People]:
-    people = People(cluster, namespace)
+def living_in(namespace: str, cluster: Cluster) -> Iterator[Actors]:
+    actors = Actors(cluster, namespace)
     try:
-        yield people
-        people.clean_up()
+        yield actors
+        actors.clean_up()
     finally:
-        people.close()
+        actors.close()
 
 
 @pytest.fixture
-def inside(scoped: Cluster) -> Iterator[People]:
-    with living_in("ml", scoped) as people:
-        yield people
+def inside(scoped: Cluster) -> Iterator[Actors]:
+    with living_in("ml", scoped) as actors:
+        yield actors
 
 
 @pytest.fixture
-def outside(scoped: Cluster) -> Iterator[People]:
-    with living_in("default", scoped) as people:
-        yield people
+def outside(scoped: Cluster) -> Iterator[Actors]:
+    with living_in("default", scoped) as actors:
+        yield actors
 
 
 @contextmanager
@@ -71,17 +71,17 @@ def settings(cluster: Cluster, **given: str) -> Iterator[None]:
         cluster.start("extender")
 
 
-def bound(people: People, name: str) -> Manifest:
-    people.bound(name)
-    seen = people.see(name)
+def bound(actors: Actors, name: str) -> Manifest:
+    actors.bound(name)
+    seen = actors.see(name)
     assert seen is not None
     return seen
 
 
-def placed_by_slurm(people: People, name: str) -> bool:
+def placed_by_slurm(actors: Actors, name: str) -> bool:
     """A Pod that is bound either has its job, or is none of ours."""
-    seen = bound(people, name)
-    job = people.job_of(name)
+    seen = bound(actors, name)
+    job = actors.job_of(name)
     notes = set(seen["metadata"].get("annotations") or {})
     marks = {key for key in notes if key.startswith(DOMAIN)} - {CAPACITY_FREED}
     assert bool(job) == bool(marks)
@@ -99,29 +99,29 @@ def placed_by_slurm(people: People, name: str) -> bool:
     ],
 )
 def test_who_asks_is_placed_by_slurm_where_that_is_in_scope(
-    asks: dict[str, Any], inside: People, outside: People
+    asks: dict[str, Any], inside: Actors, outside: Actors
 ) -> None:
-    for people in (inside, outside):
-        people.create("p", **asks)
+    for actors in (inside, outside):
+        actors.create("p", **asks)
     assert placed_by_slurm(inside, "p")
     assert not placed_by_slurm(outside, "p")
     untouched = bound(outside, "p")
     assert untouched["spec"]["schedulerName"] == asks["scheduler"]
 
 
-def test_who_does_not_ask_is_not_placed_by_slurm_in_scope_either(inside: People) -> None:
+def test_who_does_not_ask_is_not_placed_by_slurm_in_scope_either(inside: Actors) -> None:
     inside.create("p", scheduler="default-scheduler")
     assert not placed_by_slurm(inside, "p")
 
 
-def test_a_wrong_value_out_of_scope_is_no_business_of_ours(outside: People) -> None:
+def test_a_wrong_value_out_of_scope_is_no_business_of_ours(outside: Actors) -> None:
     outside.create("p", annotations={"timeout": "soon"}, scheduler="default-scheduler")
     assert not placed_by_slurm(outside, "p")
 
 
 @pytest.mark.parametrize("note", [{"job-id": "1"}, {"attempt": "2"}])
 def test_nobody_brings_the_extenders_notes_out_of_scope_either(
-    outside: People, note: dict[str, str]
+    outside: Actors, note: dict[str, str]
 ) -> None:
     """They are dropped, as from a copy of a Pod (kubectl debug --copy-to)."""
     noted = {DOMAIN + key: value for key, value in note.items()}
@@ -130,7 +130,7 @@ def test_nobody_brings_the_extenders_notes_out_of_scope_either(
     assert not noted.keys() & (manifest["metadata"].get("annotations") or {}).keys()
 
 
-def test_the_first_attempts_number_comes_with_a_pod_and_not_later(outside: People) -> None:
+def test_the_first_attempts_number_comes_with_a_pod_and_not_later(outside: Actors) -> None:
     assert outside.apply(pod("p", own_annotations={DOMAIN + "attempt": "1"})).returncode == 0
     outside.create("q", scheduler="default-scheduler")
     later = outside.kubectl("annotate", "pod", outside.full("q"), DOMAIN + "attempt=1")
@@ -140,33 +140,33 @@ def test_the_first_attempts_number_comes_with_a_pod_and_not_later(outside: Peopl
 def test_the_system_lives_while_the_extender_is_down_where_every_pod_is_taken(scoped: Cluster) -> None:
     scoped.stop("extender")
     try:
-        with living_in("every", scoped) as people:
+        with living_in("every", scoped) as actors:
             critical = pod("p", scheduler="default-scheduler", priorityClassName="system-node-critical")
             critical["metadata"]["namespace"] = "every"
-            answer = people.apply(critical)
+            answer = actors.apply(critical)
             assert answer.returncode == 0, answer.stderr
             ordinary = pod("q", scheduler="default-scheduler")
             ordinary["metadata"]["namespace"] = "every"
-            assert people.apply(ordinary).returncode != 0
+            assert actors.apply(ordinary).returncode != 0
     finally:
         scoped.start("extender")
 
 
 def test_a_namespace_can_send_all_its_pods_to_slurm(scoped: Cluster) -> None:
-    with living_in("every", scoped) as people:
-        people.create("p", scheduler="default-scheduler")
-        assert placed_by_slurm(people, "p")
-        people.create("other", scheduler="other")
-        seen = people.see("other")
+    with living_in("every", scoped) as actors:
+        actors.create("p", scheduler="default-scheduler")
+        assert placed_by_slurm(actors, "p")
+        actors.create("other", scheduler="other")
+        seen = actors.see("other")
         assert seen is not None
         assert "schedulingGates" not in seen["spec"]
-        answer = people.apply(without_requests("every"))
+        answer = actors.apply(without_requests("every"))
         assert answer.returncode != 0
         assert "the Pod requests no cpu" in answer.stderr
-        answer = people.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(deployment("every")))
+        answer = actors.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(deployment("every")))
         assert answer.returncode == 0
         assert "spec.template: Pods would be refused: the Pod requests no cpu" in answer.stderr
-        people.kubectl("delete", "-n", "every", "deployment", "d")
+        actors.kubectl("delete", "-n", "every", "deployment", "d")
 
 
 def without_requests(namespace: str) -> Manifest:
@@ -191,7 +191,7 @@ def deployment(namespace: str) -> Manifest:
     }
 
 
-def test_the_cluster_lives_while_the_extender_is_down(inside: People, outside: People) -> None:
+def test_the_cluster_lives_while_the_extender_is_down(inside: Actors, outside: Actors) -> None:
     """kube-apiserver asks about Pods in scope only."""
     inside.cluster.stop("extender")
     try:
@@ -207,7 +207,7 @@ def test_the_cluster_lives_while_the_extender_is_down(inside: People, outside: P
     assert not placed_by_slurm(outside, "p")
 
 
-def test_a_pod_whose_namespace_leaves_the_scope_runs_on_or_is_told(inside: People) -> None:
+def test_a_pod_whose_namespace_leaves_the_scope_runs_on_or_is_told(inside: Actors) -> None:
     inside.create("runs", cpu="8")
     assert placed_by_slurm(inside, "runs")
     inside.create("waits", cpu="8")
@@ -223,7 +223,7 @@ def test_a_pod_whose_namespace_leaves_the_scope_runs_on_or_is_told(inside: Peopl
     assert placed_by_slurm(inside, "waits")
 
 
-def test_labels_select_pods(inside: People) -> None:
+def test_labels_select_pods(inside: Actors) -> None:
     with settings(inside.cluster, POD_SELECTOR="slurm in (yes, always)"):
         inside.create("plain")
         assert not placed_by_slurm(inside, "plain")

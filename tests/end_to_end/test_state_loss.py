@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.local.layout import Layout
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 from tests.end_to_end.test_audit import audit, metrics
 
 pytestmark = pytest.mark.real
@@ -17,20 +17,20 @@ PARTITION = "PartitionName=main"
 
 
 @pytest.fixture
-def closed(people: People) -> Iterator[People]:
+def closed(actors: Actors) -> Iterator[Actors]:
     """What an administrator does: slurm.conf closes the partition before slurmctld starts. Both are as
     they were after the test."""
-    conf = Layout(people.cluster.directory).slurm / "etc/slurm.conf"
+    conf = Layout(actors.cluster.directory).slurm / "etc/slurm.conf"
     before = conf.read_text()
     line = next(line for line in before.splitlines() if line.startswith(PARTITION))
     conf.write_text(before.replace(line, line.replace("State=UP", "") + " State=DOWN"))
-    yield people
+    yield actors
     conf.write_text(before)
-    open_partition(people)
+    open_partition(actors)
 
 
-def lose_all_state(people: People) -> None:
-    cluster = people.cluster
+def lose_all_state(actors: Actors) -> None:
+    cluster = actors.cluster
     cluster.stop("slurmctld")
     state = Layout(cluster.directory).slurm / "var/state"
     for entry in state.iterdir():
@@ -41,46 +41,46 @@ def lose_all_state(people: People) -> None:
     cluster.start("slurmctld")
 
 
-def open_partition(people: People) -> None:
-    people.cluster.run_slurm("scontrol", "update", PARTITION, "State=UP")
+def open_partition(actors: Actors) -> None:
+    actors.cluster.run_slurm("scontrol", "update", PARTITION, "State=UP")
 
 
-def waits_pinned(people: People, name: str, node: str) -> bool:
-    job = people.job_of(name)
-    return job is not None and people.scontrol(name).get("ReqNodeList") == node
+def waits_pinned(actors: Actors, name: str, node: str) -> bool:
+    job = actors.job_of(name)
+    return job is not None and actors.scontrol(name).get("ReqNodeList") == node
 
 
-def test_pods_run_on_and_get_their_nodes_back_before_native_jobs(closed: People) -> None:
-    people, cluster = closed, closed.cluster
+def test_pods_run_on_and_get_their_nodes_back_before_native_jobs(closed: Actors) -> None:
+    actors, cluster = closed, closed.cluster
     names = [f"big-{number}" for number in range(4)]
     for name in names:
-        people.create(name, cpu="8")
-    nodes = {name: people.bound(name) for name in names}
-    people.create("next", cpu="8")
-    people.queued("next")
-    uids = {name: pod["metadata"]["uid"] for name, pod in people.pods().items()}
+        actors.create(name, cpu="8")
+    nodes = {name: actors.bound(name) for name in names}
+    actors.create("next", cpu="8")
+    actors.queued("next")
+    uids = {name: pod["metadata"]["uid"] for name, pod in actors.pods().items()}
 
-    lose_all_state(people)
+    lose_all_state(actors)
     native = cluster.run_slurm(
         "sbatch", "-n8", "-N1", "--mem=100", "--parsable", "--wrap", "sleep 60", user="alice"
     ).stdout.strip()
-    eventually(lambda: all(waits_pinned(people, n, nodes[n]) for n in names), "asked for again", 60)
+    eventually(lambda: all(waits_pinned(actors, n, nodes[n]) for n in names), "asked for again", 60)
     cluster.kill("extender")
     cluster.start("extender")
-    eventually(lambda: "slurm_extender_pods_without_job 4.0" in metrics(people), "counted anew", 40)
-    told = [(kind, pod) for kind, pod, _ in audit(people, "--settle", "1")[1]]
-    assert sorted(told) == [("JobWaits", f"default/{people.full(name)}") for name in names]
-    open_partition(people)
+    eventually(lambda: "slurm_extender_pods_without_job 4.0" in metrics(actors), "counted anew", 40)
+    told = [(kind, pod) for kind, pod, _ in audit(actors, "--settle", "1")[1]]
+    assert sorted(told) == [("JobWaits", f"default/{actors.full(name)}") for name in names]
+    open_partition(actors)
 
     def runs_where_its_pod_is(name: str) -> bool:
-        job = people.job_of(name)
+        job = actors.job_of(name)
         return job is not None and (job.state, job.node) == ("RUNNING", nodes[name])
 
     eventually(lambda: all(map(runs_where_its_pod_is, names)), "all in Slurm's books", 60)
-    people.queued("next")
+    actors.queued("next")
     assert cluster.run_slurm("squeue", "-h", "-j", native, "-o", "%T").stdout.strip() == "PENDING"
-    assert {name: pod["metadata"]["uid"] for name, pod in people.pods().items()} == uids
+    assert {name: pod["metadata"]["uid"] for name, pod in actors.pods().items()} == uids
     cluster.run_slurm("scancel", native)
-    people.scancel(names[0])  # and they are watched as before
-    people.gone(names[0], 60)
-    people.bound("next", 60)
+    actors.scancel(names[0])  # and they are watched as before
+    actors.gone(names[0], 60)
+    actors.bound("next", 60)

@@ -15,7 +15,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.people import People, QueuedJob, eventually
+from tests.end_to_end.actors import Actors, QueuedJob, eventually
 from tests.end_to_end.test_audit import audit
 from tests.end_to_end.test_gate import KILL_WAIT, Native, overlap, slow_pod
 from wellknown.job_key import JobIdRange
@@ -32,7 +32,7 @@ RANGES = {
 }
 
 
-class Side(People):
+class Side(Actors):
     """The people of one of the clusters. Of Slurm's queue they look at what is theirs, or native."""
 
     def __init__(self, cluster: Cluster) -> None:

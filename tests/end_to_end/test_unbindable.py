@@ -15,7 +15,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.people import People, eventually
+from tests.end_to_end.actors import Actors, eventually
 from tests.end_to_end.test_disagreements import local_volume
 
 pytestmark = pytest.mark.real
@@ -47,93 +47,93 @@ def cluster(slurm_release: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def everybody(cluster: Cluster) -> Iterator[People]:
-    people = People(cluster)
-    yield people
-    people.close()
+def all_actors(cluster: Cluster) -> Iterator[Actors]:
+    actors = Actors(cluster)
+    yield actors
+    actors.close()
 
 
-def wants_volume(people: People, name: str) -> str:
+def wants_volume(actors: Actors, name: str) -> str:
     """Creates a Pod of the higher partition that needs a claim which is not there; returns its name."""
-    claimed = people.full(name)
+    claimed = actors.full(name)
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": claimed}}
-    people.create(name, gpus=GPUS, annotations=HIGH, volumes=[volume])
+    actors.create(name, gpus=GPUS, annotations=HIGH, volumes=[volume])
     return claimed
 
 
-def says(people: People, name: str, reason: str) -> str:
+def says(actors: Actors, name: str, reason: str) -> str:
     """Waits for a Pod's condition, and returns its message."""
-    eventually(lambda: people.condition(name).get("reason") == reason, f"{name}: {reason}")
-    return people.condition(name)["message"]
+    eventually(lambda: actors.condition(name).get("reason") == reason, f"{name}: {reason}")
+    return actors.condition(name)["message"]
 
 
-def test_nobody_is_preempted_for_a_pod_whose_claim_is_missing_until_it_appears(people: People) -> None:
-    people.create("runs", gpus=GPUS, annotations=LOW)
-    people.bound("runs")
-    claimed = wants_volume(people, "wants")
-    told = says(people, "wants", "ClaimNotReady")
+def test_nobody_is_preempted_for_a_pod_whose_claim_is_missing_until_it_appears(actors: Actors) -> None:
+    actors.create("runs", gpus=GPUS, annotations=LOW)
+    actors.bound("runs")
+    claimed = wants_volume(actors, "wants")
+    told = says(actors, "wants", "ClaimNotReady")
     words = f'PersistentVolumeClaim "{claimed}" not found; no job is asked for until it exists'
     assert told == words
-    assert people.job_of("wants") is None
-    assert people.see("runs") is not None
-    with local_volume(people, claimed, NODE):
-        assert people.bound("wants") == NODE
-        people.gone("runs")
-        assert people.attempt("wants") == 1
-        people.delete("wants")
-        people.gone("wants")
+    assert actors.job_of("wants") is None
+    assert actors.see("runs") is not None
+    with local_volume(actors, claimed, NODE):
+        assert actors.bound("wants") == NODE
+        actors.gone("runs")
+        assert actors.attempt("wants") == 1
+        actors.delete("wants")
+        actors.gone("wants")
 
 
 def test_nobody_is_preempted_for_the_second_attempt_at_a_pod_that_is_refused_by_kube_scheduler_alone(
-    people: People,
+    actors: Actors,
 ) -> None:
     """The extender may not read claims here, and so knows no better: as with any plugin's PreFilter."""
-    with without_claims(people):
-        claimed = wants_volume(people, "wants")
-        told = says(people, "wants", "NotBindable")
+    with without_claims(actors):
+        claimed = wants_volume(actors, "wants")
+        told = says(actors, "wants", "NotBindable")
         assert f'persistentvolumeclaim "{claimed}" not found' in told
-        people.create("runs", gpus=GPUS, annotations=LOW)
-        people.bound("runs")
-        people.create("follows", gpus=GPUS, annotations=LOW)
-        people.queued("follows")
-        assert people.job_of("wants") is None
-        assert people.attempt("wants") == 2
-        people.delete("runs")
-        assert people.bound("follows")
-        people.delete("follows")
-        people.gone("follows")
-        with local_volume(people, claimed, NODE):
-            assert people.bound("wants", within=90) == NODE
-            assert people.attempt("wants") == 2
-            people.delete("wants")
-            people.gone("wants")
+        actors.create("runs", gpus=GPUS, annotations=LOW)
+        actors.bound("runs")
+        actors.create("follows", gpus=GPUS, annotations=LOW)
+        actors.queued("follows")
+        assert actors.job_of("wants") is None
+        assert actors.attempt("wants") == 2
+        actors.delete("runs")
+        assert actors.bound("follows")
+        actors.delete("follows")
+        actors.gone("follows")
+        with local_volume(actors, claimed, NODE):
+            assert actors.bound("wants", within=90) == NODE
+            assert actors.attempt("wants") == 2
+            actors.delete("wants")
+            actors.gone("wants")
 
 
 @contextmanager
-def without_claims(people: People) -> Iterator[None]:
+def without_claims(actors: Actors) -> Iterator[None]:
     """The role of an older installation: the extender says what it cannot check."""
     role = json.loads(
-        people.cluster.kubectl("get", "clusterrole", "slurm-extender", "-o", "json").stdout
+        actors.cluster.kubectl("get", "clusterrole", "slurm-extender", "-o", "json").stdout
     )
     older = {"persistentvolumeclaims", "persistentvolumes"}
     rules = [rule for rule in role["rules"] if not older & set(rule["resources"])]
-    set_rules(people, rules)
-    restart(people)
+    set_rules(actors, rules)
+    restart(actors)
     try:
-        troubles = people.ready()[1]["troubles"]
+        troubles = actors.ready()[1]["troubles"]
         assert "watch of persistentvolumeclaims" in troubles
         yield
     finally:
-        set_rules(people, role["rules"])
-        restart(people)
+        set_rules(actors, role["rules"])
+        restart(actors)
 
 
-def set_rules(people: People, rules: list[object]) -> None:
+def set_rules(actors: Actors, rules: list[object]) -> None:
     patch = json.dumps({"rules": rules})
-    people.cluster.kubectl("patch", "clusterrole", "slurm-extender", "--type=merge", "-p", patch)
+    actors.cluster.kubectl("patch", "clusterrole", "slurm-extender", "--type=merge", "-p", patch)
 
 
-def restart(people: People) -> None:
-    people.cluster.stop("extender")
-    people.cluster.start("extender")
-    eventually(lambda: people.ready()[0] == 200, "recovered")
+def restart(actors: Actors) -> None:
+    actors.cluster.stop("extender")
+    actors.cluster.start("extender")
+    eventually(lambda: actors.ready()[0] == 200, "recovered")

@@ -18,7 +18,7 @@ import pytest
 from deploy.local.spec import ClusterSpec
 from extender.request.resources import effective_requests
 from extender.unmanaged.capacity_watch import TAKEN
-from tests.end_to_end.people import Manifest, People, eventually
+from tests.end_to_end.actors import Actors, Manifest, eventually
 from wellknown.names import CAPACITY_FREED
 
 pytestmark = pytest.mark.real
@@ -34,16 +34,16 @@ def capacity(spec: ClusterSpec) -> Counter[str]:
 
 
 def sbatch(
-    people: People, node: str, *, cpus: int, memory_mb: int, gpus: int, name: str = "native"
+    actors: Actors, node: str, *, cpus: int, memory_mb: int, gpus: int, name: str = "native"
 ) -> None:
     """A native job of alice's on one node; it runs when this returns."""
     asked = (f"-c{cpus}", f"--mem={memory_mb}", f"--gres=gpu:{gpus}", f"--job-name={name}-{node}")
-    people.cluster.run_slurm("sbatch", "-w", node, "-n1", *asked, "--wrap", "sleep 900", user="alice")
+    actors.cluster.run_slurm("sbatch", "-w", node, "-n1", *asked, "--wrap", "sleep 900", user="alice")
 
 
-def native_jobs(people: People) -> Iterator[tuple[str, Counter[str]]]:
+def native_jobs(actors: Actors) -> Iterator[tuple[str, Counter[str]]]:
     """What alice's jobs have, node by node."""
-    shown = people.cluster.run_slurm("scontrol", "-o", "show", "job").stdout
+    shown = actors.cluster.run_slurm("scontrol", "-o", "show", "job").stdout
     for line in shown.splitlines():
         job = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if job.get("UserId", "").startswith("alice") and job["JobState"] == "RUNNING":
@@ -60,10 +60,10 @@ def native_jobs(people: People) -> Iterator[tuple[str, Counter[str]]]:
             )
 
 
-def used(people: People, pods: dict[str, Manifest]) -> dict[str, Counter[str]]:
+def used(actors: Actors, pods: dict[str, Manifest]) -> dict[str, Counter[str]]:
     """What native jobs and all bound Pods have of each node."""
-    found = {name: Counter[str]() for name in people.cluster.spec.node_names}
-    for node, has in native_jobs(people):
+    found = {name: Counter[str]() for name in actors.cluster.spec.node_names}
+    for node, has in native_jobs(actors):
         found[node].update(has)
     for manifest in pods.values():
         node = manifest["spec"].get("nodeName")
@@ -72,55 +72,55 @@ def used(people: People, pods: dict[str, Manifest]) -> dict[str, Counter[str]]:
     return found
 
 
-def assert_nothing_is_overcommitted(people: People) -> dict[str, Manifest]:
+def assert_nothing_is_overcommitted(actors: Actors) -> dict[str, Manifest]:
     """The Pods are looked at first: what they have must still be free of jobs afterwards."""
-    pods = people.pods()
-    has = capacity(people.cluster.spec)
-    for node, amounts in used(people, pods).items():
+    pods = actors.pods()
+    has = capacity(actors.cluster.spec)
+    for node, amounts in used(actors, pods).items():
         over = {name: amount for name, amount in amounts.items() if amount > has[name]}
         assert not over, f"{node} has {dict(has)}, but is used by {dict(amounts)}"
     return pods
 
 
-def unmanaged(people: People, name: str, **given: Any) -> None:
-    people.create(name, scheduler="default-scheduler", **given)
+def unmanaged(actors: Actors, name: str, **given: Any) -> None:
+    actors.create(name, scheduler="default-scheduler", **given)
 
 
-def reason(people: People, name: str) -> str:
-    return people.condition(name, "PodScheduled").get("message", "")
+def reason(actors: Actors, name: str) -> str:
+    return actors.condition(name, "PodScheduled").get("message", "")
 
 
-def all_native_run(people: People, count: int) -> None:
-    eventually(lambda: len(list(native_jobs(people))) == count, "native jobs run")
+def all_native_run(actors: Actors, count: int) -> None:
+    eventually(lambda: len(list(native_jobs(actors))) == count, "native jobs run")
 
 
-def test_a_mixed_workload_never_overcommits_a_node(people: People) -> None:
+def test_a_mixed_workload_never_overcommits_a_node(actors: Actors) -> None:
     """Four nodes of 8 CPUs, 16,000 MB and 4 GPUs; each native job is short of another resource."""
-    sbatch(people, "node-1", cpus=6, memory_mb=1000, gpus=0)
-    sbatch(people, "node-2", cpus=1, memory_mb=15_000, gpus=0)
-    sbatch(people, "node-3", cpus=1, memory_mb=1000, gpus=4)
-    all_native_run(people, 3)
+    sbatch(actors, "node-1", cpus=6, memory_mb=1000, gpus=0)
+    sbatch(actors, "node-2", cpus=1, memory_mb=15_000, gpus=0)
+    sbatch(actors, "node-3", cpus=1, memory_mb=1000, gpus=4)
+    all_native_run(actors, 3)
     names = [f"u-{number}" for number in range(30)]
     for number, name in enumerate(names):
         if number % 3 == 0:
-            people.create(f"m-{number}", cpu="1", memory="500Mi", gpus=number % 2)
-        unmanaged(people, name, cpu="500m", memory="1500Mi", gpus=int(number % 3 == 0))
+            actors.create(f"m-{number}", cpu="1", memory="500Mi", gpus=number % 2)
+        unmanaged(actors, name, cpu="500m", memory="1500Mi", gpus=int(number % 3 == 0))
     deadline = time.monotonic() + 15
     while time.monotonic() < deadline:
-        pods = assert_nothing_is_overcommitted(people)
-    bound = [name for name in names if pods[people.full(name)]["spec"].get("nodeName")]
+        pods = assert_nothing_is_overcommitted(actors)
+    bound = [name for name in names if pods[actors.full(name)]["spec"].get("nodeName")]
     assert 5 <= len(bound) < len(names), "some fit, and not all"
-    jobs = people.squeue()
+    jobs = actors.squeue()
     for name in names:
-        assert people.job_name(name) not in jobs
-    people.cluster.run_slurm("scancel", "-u", "alice")
-    eventually(lambda: not list(native_jobs(people)), "native jobs end")
+        assert actors.job_name(name) not in jobs
+    actors.cluster.run_slurm("scancel", "-u", "alice")
+    eventually(lambda: not list(native_jobs(actors)), "native jobs end")
     more = eventually(
         lambda: (
             len(
                 [
                     p
-                    for p in assert_nothing_is_overcommitted(people).values()
+                    for p in assert_nothing_is_overcommitted(actors).values()
                     if p["spec"].get("nodeName")
                 ]
             )
@@ -135,39 +135,39 @@ def test_a_mixed_workload_never_overcommits_a_node(people: People) -> None:
 @pytest.mark.parametrize(
     "asked", [{"cpu": "3"}, {"memory": "2000Mi"}, {"gpus": 2}], ids=["cpu", "memory", "gpu"]
 )
-def test_a_refused_pod_is_bound_as_soon_as_a_native_job_ends(people: People, asked: Any) -> None:
-    for node in people.cluster.spec.node_names:
-        sbatch(people, node, cpus=6, memory_mb=15_000, gpus=3)
-    all_native_run(people, 4)
-    unmanaged(people, "u", **asked)
-    eventually(lambda: "Slurm's jobs leave too little room" in reason(people, "u"), "refused")
+def test_a_refused_pod_is_bound_as_soon_as_a_native_job_ends(actors: Actors, asked: Any) -> None:
+    for node in actors.cluster.spec.node_names:
+        sbatch(actors, node, cpus=6, memory_mb=15_000, gpus=3)
+    all_native_run(actors, 4)
+    unmanaged(actors, "u", **asked)
+    eventually(lambda: "Slurm's jobs leave too little room" in reason(actors, "u"), "refused")
     time.sleep(3)
-    assert people.node_of("u") is None
-    people.cluster.run_slurm("scancel", "--name", "native-node-3")
-    assert people.bound("u", within=10) == "node-3"
-    assert_nothing_is_overcommitted(people)
-    assert CAPACITY_FREED in (people.see("u") or {})["metadata"]["annotations"]
+    assert actors.node_of("u") is None
+    actors.cluster.run_slurm("scancel", "--name", "native-node-3")
+    assert actors.bound("u", within=10) == "node-3"
+    assert_nothing_is_overcommitted(actors)
+    assert CAPACITY_FREED in (actors.see("u") or {})["metadata"]["annotations"]
 
 
-def test_a_daemon_sets_pod_and_a_critical_one_run_beside_whatever_slurm_runs(people: People) -> None:
-    for node in people.cluster.spec.node_names:
-        sbatch(people, node, cpus=8, memory_mb=1000, gpus=0)
-    all_native_run(people, 4)
-    people.cluster.kubectl("create", "-f", "-", stdin=DAEMON_SET)
+def test_a_daemon_sets_pod_and_a_critical_one_run_beside_whatever_slurm_runs(actors: Actors) -> None:
+    for node in actors.cluster.spec.node_names:
+        sbatch(actors, node, cpus=8, memory_mb=1000, gpus=0)
+    all_native_run(actors, 4)
+    actors.cluster.kubectl("create", "-f", "-", stdin=DAEMON_SET)
     try:
-        unmanaged(people, "critical", priorityClassName="system-node-critical")
-        unmanaged(people, "plain")
-        everywhere = set(people.cluster.spec.node_names)
-        eventually(lambda: agents(people) == everywhere, "an agent on each node")
-        assert people.bound("critical", within=5)
-        assert people.node_of("plain") is None
+        unmanaged(actors, "critical", priorityClassName="system-node-critical")
+        unmanaged(actors, "plain")
+        everywhere = set(actors.cluster.spec.node_names)
+        eventually(lambda: agents(actors) == everywhere, "an agent on each node")
+        assert actors.bound("critical", within=5)
+        assert actors.node_of("plain") is None
     finally:
-        people.cluster.kubectl("delete", "daemonset", "agent", "--wait=false")
+        actors.cluster.kubectl("delete", "daemonset", "agent", "--wait=false")
 
 
-def agents(people: People) -> set[str]:
+def agents(actors: Actors) -> set[str]:
     """The Nodes that the DaemonSet's Pods are bound to."""
-    pods = people.pods().values()
+    pods = actors.pods().values()
     made = (pod for pod in pods if (pod["metadata"].get("labels") or {}).get("app") == "agent")
     return {node for pod in made if (node := pod["spec"].get("nodeName"))}
 
@@ -186,45 +186,45 @@ spec:
 """
 
 
-def test_pods_bound_at_the_same_time_do_not_count_on_the_same_room(people: People) -> None:
-    for node in people.cluster.spec.node_names:
-        sbatch(people, node, cpus=5, memory_mb=1000, gpus=0)
-    all_native_run(people, 4)
+def test_pods_bound_at_the_same_time_do_not_count_on_the_same_room(actors: Actors) -> None:
+    for node in actors.cluster.spec.node_names:
+        sbatch(actors, node, cpus=5, memory_mb=1000, gpus=0)
+    all_native_run(actors, 4)
     for number in range(16):
-        unmanaged(people, f"u-{number}", cpu="2", memory="10Mi")
+        unmanaged(actors, f"u-{number}", cpu="2", memory="10Mi")
     deadline = time.monotonic() + 8
     while time.monotonic() < deadline:
-        pods = assert_nothing_is_overcommitted(people)
+        pods = assert_nothing_is_overcommitted(actors)
     assert len([p for p in pods.values() if p["spec"].get("nodeName")]) == 4
 
 
-def test_a_pod_of_ours_moves_on_where_unmanaged_pods_have_what_slurm_gave_it(quiet: People) -> None:
+def test_a_pod_of_ours_moves_on_where_unmanaged_pods_have_what_slurm_gave_it(quiet: Actors) -> None:
     """node-1 has 1 CPU left: a native job has 4 and an unmanaged Pod 3. Slurm knows of the 4 only."""
-    people = quiet
-    people.cluster.start("extender", env={"SLURM_EXTENDER_UNBOUND_DEADLINE_S": "3"})
+    actors = quiet
+    actors.cluster.start("extender", env={"SLURM_EXTENDER_UNBOUND_DEADLINE_S": "3"})
     try:
-        for node in people.cluster.spec.node_names:
-            sbatch(people, node, cpus=4 if node == "node-1" else 7, memory_mb=1000, gpus=0)
-        all_native_run(people, 4)
-        unmanaged(people, "u", cpu="3")
-        assert people.bound("u") == "node-1"
-        people.create("m", cpu="2", annotations={"partition": "main"})
-        eventually(lambda: TAKEN in reason(people, "m"), "refused")
-        people.cluster.run_slurm("scancel", "--name", "native-node-4")
-        assert people.bound("m") == "node-4"
-        assert_nothing_is_overcommitted(people)
+        for node in actors.cluster.spec.node_names:
+            sbatch(actors, node, cpus=4 if node == "node-1" else 7, memory_mb=1000, gpus=0)
+        all_native_run(actors, 4)
+        unmanaged(actors, "u", cpu="3")
+        assert actors.bound("u") == "node-1"
+        actors.create("m", cpu="2", annotations={"partition": "main"})
+        eventually(lambda: TAKEN in reason(actors, "m"), "refused")
+        actors.cluster.run_slurm("scancel", "--name", "native-node-4")
+        assert actors.bound("m") == "node-4"
+        assert_nothing_is_overcommitted(actors)
     finally:
-        people.cluster.stop("extender")
+        actors.cluster.stop("extender")
 
 
-def test_while_slurm_does_not_answer_nothing_is_put_on_its_nodes(people: People) -> None:
-    unmanaged(people, "before")
-    people.bound("before")
-    people.cluster.kill("slurmctld")
+def test_while_slurm_does_not_answer_nothing_is_put_on_its_nodes(actors: Actors) -> None:
+    unmanaged(actors, "before")
+    actors.bound("before")
+    actors.cluster.kill("slurmctld")
     try:
-        unmanaged(people, "u")
+        unmanaged(actors, "u")
         time.sleep(4)
-        assert people.node_of("u") is None
+        assert actors.node_of("u") is None
     finally:
-        people.cluster.start("slurmctld")
-    people.bound("u", within=60)
+        actors.cluster.start("slurmctld")
+    actors.bound("u", within=60)

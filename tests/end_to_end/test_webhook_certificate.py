@@ -11,7 +11,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.people import People, eventually, pod
+from tests.end_to_end.actors import Actors, eventually, pod
 
 pytestmark = pytest.mark.real
 
@@ -19,23 +19,23 @@ SECRET = ("secret", "slurm-extender-webhooks", "--namespace=kube-system")
 
 
 @pytest.fixture(scope="module")
-def alone() -> Iterator[People]:
+def alone() -> Iterator[Actors]:
     """A cluster of its own, whose extender keeps the certificate by itself."""
     with (
         tempfile.TemporaryDirectory(prefix="e2e-") as directory,
         Cluster.up(ClusterSpec(nodes=1, self_signed=True), Path(directory)) as running,
     ):
-        people = People(running)
-        yield people
-        people.close()
+        actors = Actors(running)
+        yield actors
+        actors.close()
 
 
-def test_the_extender_makes_its_own_certificate_and_is_trusted(alone: People) -> None:
+def test_the_extender_makes_its_own_certificate_and_is_trusted(alone: Actors) -> None:
     alone.create("first")
     alone.bound("first")
 
 
-def test_a_deleted_certificate_is_made_anew_and_no_pod_is_refused_meanwhile(alone: People) -> None:
+def test_a_deleted_certificate_is_made_anew_and_no_pod_is_refused_meanwhile(alone: Actors) -> None:
     old = _uid(alone)
     alone.cluster.kubectl("delete", *SECRET)
 
@@ -52,7 +52,7 @@ def test_a_deleted_certificate_is_made_anew_and_no_pod_is_refused_meanwhile(alon
     alone.bound("after")
 
 
-def test_pods_of_others_are_created_while_no_extender_runs(quiet: People) -> None:
+def test_pods_of_others_are_created_while_no_extender_runs(quiet: Actors) -> None:
     """And those that ask for Slurm are refused, with the reason: nobody gates them."""
     assert quiet.apply(pod("other", scheduler="somebody-elses")).returncode == 0
     refused = quiet.apply(pod("ours"))
@@ -60,6 +60,6 @@ def test_pods_of_others_are_created_while_no_extender_runs(quiet: People) -> Non
     assert "failed calling webhook" in refused.stderr
 
 
-def _uid(people: People) -> str:
+def _uid(actors: Actors) -> str:
     uid = ("--ignore-not-found", "--output=jsonpath={.metadata.uid}")
-    return people.cluster.kubectl("get", *SECRET, *uid).stdout
+    return actors.cluster.kubectl("get", *SECRET, *uid).stdout

@@ -1,4 +1,4 @@
-"""What people do with both systems, and what they see: a Pod author at kubectl, an admin at squeue."""
+"""The actors of the end-to-end tests: a Pod author at kubectl, an admin at squeue, and what they see."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class QueuedJob:
 
 
 @dataclass
-class People:
+class Actors:
     """Everybody who works with one cluster, or one namespace of it."""
 
     cluster: Cluster
