@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from extender.placement.events import CancelJob, Effect, EvictPod, Submit, WriteAllocation, WriteAttempt
+from extender.placement.events import CancelJob, Effect, EvictPod, Submit, WriteAttempt
+from extender.placement.member import Member
+from extender.placement.slots import with_slots
 from extender.placement.states import State
+from tests.builders import pod
 from tests.placement.ledger_world import (
     LOST,
     NODES,
@@ -13,6 +16,7 @@ from tests.placement.ledger_world import (
     calm_down,
     ends_well,
 )
+from wellknown.allocation import Allocation
 
 GROUP = "uid-g1"
 
@@ -124,24 +128,40 @@ def test_a_group_that_no_node_of_takes_gets_another_job_and_all_pods_its_number(
     assert {world.pods[uid].attempt for uid in uids} == {2}
 
 
-def steps_of_a_life() -> int:
+def new_group() -> World:
     world = World()
     world.create_group(2)
-    return len(world.settle()) + 3
+    return world
+
+
+def rejected_group() -> World:
+    """kube-scheduler has just said that it takes neither Node."""
+    world = World()
+    uids = world.create_group(2)
+    world.settle()
+    for uid in uids:
+        world.refuse(uid, offers=False)
+    world.settle()
+    world.pass_time(0.3)
+    return world
+
+
+BEGINNINGS = {"a new group": new_group, "a rejected group": rejected_group}
+"""Where a story begins; within six effects the Pods are bound, or wait again."""
 
 
 @pytest.mark.parametrize("fate", ["done", "reply lost", "lost"])
-@pytest.mark.parametrize("number", range(steps_of_a_life()))
-def test_a_crash_at_any_effect_leaves_one_job_and_all_pods_bound_or_none(number: int, fate: str) -> None:
-    world = World()
-    world.create_group(2)
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_a_crash_at_any_effect_leaves_one_job_and_all_pods_bound(
+    beginning: str, number: int, fate: str
+) -> None:
+    world = BEGINNINGS[beginning]()
     while world.news:
         world.hear()
     for _ in range(number):
-        if not world.effects:
-            bind_all(world)
-            break
-        finish(world, "done")
+        if world.effects:
+            finish(world, "done")
         while world.news:
             world.hear()
     if world.effects:
@@ -151,9 +171,9 @@ def test_a_crash_at_any_effect_leaves_one_job_and_all_pods_bound_or_none(number:
         if fate == "done":
             world.finish(effect, LOST)
     world.restart()
-    calm_down(world, 60)
+    calm_down(world, 90)
     ends_well(world)
-    assert len({pod.job_id for pod in world.pods.values()}) == 1
+    assert len({(pod.job_id, pod.attempt) for pod in world.pods.values()}) == 1
     assert all(pod.node for pod in world.pods.values())
     assert len(world.running()) == 1
 
@@ -163,18 +183,22 @@ def finish(world: World, fate: str) -> None:
     world.finish(effect, world.do(effect) if fate == "done" else LOST)
 
 
-def test_the_parts_that_are_written_already_stay_as_they_are_after_a_crash() -> None:
-    world = World()
-    world.create_group(2)
-    while world.news:
-        world.hear()
-    while not any(isinstance(effect, WriteAllocation) for effect in world.effects):
+def test_the_next_leader_numbers_the_pods_that_the_last_one_did_not_come_to() -> None:
+    world = rejected_group()
+    while not any(isinstance(effect, WriteAttempt) for effect in world.effects):
         finish(world, "done")
-    write = world.effects[0]
-    assert isinstance(write, WriteAllocation)
-    world.do(write)
+    world.do(world.effects[0])
+    assert sorted(pod.attempt for pod in world.pods.values()) == [1, 2]
     world.restart()
-    world.settle()
-    bind_all(world)
-    assert world.pods[write.pod.uid].node == write.allocation.node
-    assert {pod.node for pod in world.pods.values()} == set(NODES)
+    done = world.settle()
+    assert [effect.attempt for effect in done if isinstance(effect, WriteAttempt)] == [2]
+    assert {pod.attempt for pod in world.pods.values()} == {2}
+    assert not world.running()
+
+
+def test_a_pod_keeps_the_node_that_is_written_onto_it() -> None:
+    one, other = (Member(pod(name=name, uid=name)) for name in ("p1", "p2"))
+    slots = [Allocation(7, "n1", "gpu:1"), Allocation(7, "n2", "gpu:2")]
+    written = one._replace(slot=Allocation(7, "n2"))
+    assert [each.slot for each in with_slots((one, other), slots)] == slots
+    assert [each.slot for each in with_slots((written, other), slots)] == slots[::-1]
