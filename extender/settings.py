@@ -330,7 +330,7 @@ class Settings(BaseSettings):
             unbound_deadline=self.unbound_deadline_s,
             volume_deadline=self.volume_bind_timeout_s + self.unbound_deadline_s,
             leaves_within=GraceRule(kill_wait_s or self.kill_wait_s).leaves_within,
-            deletions_a_minute=self.evictions_per_minute,
+            evictions_per_minute=self.evictions_per_minute,
             annotation_prefix=self.annotation_prefix,
         )
 

@@ -45,7 +45,7 @@ def needs_equipment(effect: Effect, result: Any) -> bool:
     return False
 
 
-def refused_values(failure: Failure, request: Request, at: Context) -> str:
+def rejected_values(failure: Failure, request: Request, at: Context) -> str:
     """Returns what a Pod asks for of what Slurm refuses, who says so (an annotation, a PriorityClass or
     the policy), and what there is instead where that is known; nothing of a failure whose number says
     nothing of a value."""

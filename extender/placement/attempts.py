@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from extender.placement.avoided import NODE_REFUSED
+from extender.placement.avoided import NODE_REJECTED
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
 from extender.placement.eligible_nodes import has_no_node
@@ -30,7 +30,7 @@ def give_back(placeholder: Placeholder, at: Context) -> Placeholder:
         )
         return rested(placeholder.replaced(at.now, cause), at)
     cause = ConditionReason(
-        NODE_REFUSED, f"kube-scheduler does not let it onto {_nodes(rejecting)}, which Slurm chose"
+        NODE_REJECTED, f"kube-scheduler does not let it onto {_nodes(rejecting)}, which Slurm chose"
     )
     until = at.now + at.rules.avoid
     avoided = ((each.slot.node, until) for each in rejecting if each.slot)

@@ -10,22 +10,22 @@ from extender.placement.condition_reason import ConditionReason, Due
 from extender.placement.placeholder import Placeholder
 from wellknown.names import ELSEWHERE, Reason
 
-NODE_REFUSED = Reason.NODE_REJECTED
+NODE_REJECTED = Reason.NODE_REJECTED
 _NAMED = 3
 _OURS = re.compile(rf"\d+ {ELSEWHERE}, |, \d+ {ELSEWHERE}")
 
 
-def in_its_words(refusal: str) -> str:
+def in_its_words(rejection: str) -> str:
     """Returns what kube-scheduler says against Nodes, without what /filter says of all Nodes but the
     allocated one: these were not looked at."""
-    return _OURS.sub("", refusal).rstrip(". ")
+    return _OURS.sub("", rejection).rstrip(". ")
 
 
-def node_refused(placeholder: Placeholder) -> ConditionReason:
+def why_rejected(placeholder: Placeholder) -> ConditionReason:
     """Returns why an attempt is over: kube-scheduler refused the Node that Slurm had chosen."""
     name, _ = placeholder.rejections.nodes[-1]
     words = f"kube-scheduler refused {name}, which Slurm chose{_said(placeholder)}"
-    return ConditionReason(NODE_REFUSED, words, exclusions(placeholder))
+    return ConditionReason(NODE_REJECTED, words, exclusions(placeholder))
 
 
 def beside(placeholder: Placeholder, cause: ConditionReason) -> ConditionReason:

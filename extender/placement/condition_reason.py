@@ -46,7 +46,7 @@ class ConditionReason:
         return fitted((sentence, aside, times + stop, self.outlook), least=(1, 3, 0))
 
 
-class Refusal(NamedTuple):
+class WhyInvalid(NamedTuple):
     """Why a Pod is refused, and until when (the ledger's clock; infinity: until it is changed)."""
 
     words: str

@@ -75,7 +75,7 @@ class PlacementConfig:
     """When the id of its job is written onto a Pod again, at the earliest: somebody may overwrite it."""
     tombstone: float = 60.0
     """How long a cancelled job is watched: a killed slurmctld may bring it back."""
-    deletions_a_minute: int = 500
+    evictions_per_minute: int = 500
     """How many Pods may be deleted because of an end that may be a mistake, and jobs be cancelled of
     which nobody has seen a Pod, in any minute: a tenth of a large cluster's Nodes."""
     confirmations: int = 3

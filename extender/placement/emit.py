@@ -49,7 +49,7 @@ class Emitter:
         effect = next_effect(record, at)
         if effect is None:
             return record
-        waits = self._held_back(record, effect, at)
+        waits = self._must_wait(record, effect, at)
         if waits is not None:
             return waits
         if isinstance(effect, ReadJob) and effect.for_words:
@@ -61,7 +61,7 @@ class Emitter:
         effects.append(effect)
         return record.with_retry(in_flight=True)
 
-    def _held_back(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:
+    def _must_wait(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:
         """Returns the record where its effect must wait: for the limiter, or for containers."""
         if isinstance(effect, WriteAllocation):
             clear = self.clear_at(effect.allocation.node)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from math import inf
 
 from extender.placement.attempts import give_back, next_attempt
-from extender.placement.condition_reason import Refusal
+from extender.placement.condition_reason import WhyInvalid
 from extender.placement.config import Context
 from extender.placement.kept_back import NOT_READY, REASONS, kept_back
 from extender.placement.lingering import over
-from extender.placement.on_pod import refused
+from extender.placement.on_pod import invalid
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.placement.table import after_pod
@@ -23,9 +23,9 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[str], float]) -
     record = over(record, now).current_rejections(now)
     match record.state:
         case State.SEEN:
-            why_not = _refusal(record)
-            return _in_line(record, at) if why_not is None else refused(record, why_not, now)
-        case State.REFUSED if record.forbidden_because and now >= record.forbidden_because.until:
+            why_not = _why_invalid(record)
+            return _in_line(record, at) if why_not is None else invalid(record, why_not, now)
+        case State.INVALID if record.forbidden_because and now >= record.forbidden_because.until:
             asked_again = record.move(State.SEEN, now)._replace(forbidden_because=None)
             return follow(asked_again, at, clear_at)
         case State.DONE if not record.retry.not_before:  # no job was made: nothing can come back
@@ -50,10 +50,10 @@ def _is_released(record: Placeholder) -> bool:
     return record.job.over and not record.retry.in_flight and not record.lingering
 
 
-def _refusal(record: Placeholder) -> Refusal | None:
+def _why_invalid(record: Placeholder) -> WhyInvalid | None:
     """Returns why its Pod cannot be placed as it is."""
     problems = record.request.problems
-    return Refusal("; ".join(problems)) if problems else record.forbidden_because
+    return WhyInvalid("; ".join(problems)) if problems else record.forbidden_because
 
 
 def _in_line(record: Placeholder, at: Context) -> Placeholder:

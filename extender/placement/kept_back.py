@@ -158,12 +158,12 @@ def _words(placeholder: Placeholder) -> str:
     if placeholder.gated:
         written = f"what Slurm allocated could not be written onto it in time{times}"
         return f"{written}; another job is asked for later"
-    said = in_its_words(_refusal(placeholder) or placeholder.said) or "it has not said why"
+    said = in_its_words(_rejection(placeholder) or placeholder.said) or "it has not said why"
     return (
         f"kube-scheduler did not bind it to the Node that Slurm chose{times}: {said}; no job is asked"
         " for until kube-scheduler finds a Node"
     )
 
 
-def _refusal(placeholder: Placeholder) -> str:
+def _rejection(placeholder: Placeholder) -> str:
     return next((each.pod.node_rejection for each in placeholder.members if each.pod.node_rejection), "")

@@ -60,7 +60,7 @@ _Item = TypeVar("_Item")
 
 
 class Ledger(LedgerReader):
-    """Events in, effects out. `observer` hears of every change of state, before and after; `held_back`
+    """Events in, effects out. `observer` hears of every change of state, before and after; `throttled`
     of every change in what the eviction limiter delays; `unsigned` of jobs without their keys;
     `in_vain` of every change in which Pods kube-scheduler binds nowhere."""
 
@@ -68,13 +68,13 @@ class Ledger(LedgerReader):
         self,
         rules: PlacementConfig,
         observer: Observer | None = None,
-        held_back: eviction_limiter.Heard = lambda *_: None,
+        throttled: eviction_limiter.Heard = lambda *_: None,
         unsigned: signatures.Heard = lambda _: None,
         in_vain: Callable[[InVain], object] = lambda _: None,
     ) -> None:
         super().__init__()
         self._rules = rules
-        self._eviction_limiter = EvictionLimiter(rules.deletions_a_minute, held_back)
+        self._eviction_limiter = EvictionLimiter(rules.evictions_per_minute, throttled)
         self._signatures = Signatures(unsigned)
         self._in_vain = InVain(in_vain)
         self._observer = observer
@@ -175,7 +175,7 @@ class Ledger(LedgerReader):
         if record is not None and record.attempt < key.attempt:
             return  # that another replica has numbered this attempt is news that is on its way
         if record is not None and record.attempt == key.attempt:
-            if record.state is State.REFUSED or self._is_kept_back(record):
+            if record.state is State.INVALID or self._is_kept_back(record):
                 self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._now))
                 return
             if record.state is State.SEEN or record.job.id == event.job_id:
@@ -294,9 +294,9 @@ class Ledger(LedgerReader):
 
     def _review(self, record: Placeholder) -> None:
         match record.state:
-            case State.REFUSED if record.slurm_refuses and self._retries.due(record.uid) is None:
+            case State.INVALID if record.rejected_by_slurm and self._retries.due(record.uid) is None:
                 self._settle(record.move(State.SEEN, self._now))
-            case State.REFUSED if record.slurm_refuses and is_outdated(record, self._context()):
+            case State.INVALID if record.rejected_by_slurm and is_outdated(record, self._context()):
                 self._hasten(record.uid, self._rules.retry[0])
             case State.QUEUED if is_outdated(record, self._context()):
                 self._settle(record.with_retry(not_before=0.0))
@@ -341,7 +341,7 @@ class Ledger(LedgerReader):
     def _followed(self, record: Placeholder) -> Placeholder:
         had_cause = record.cause is not None
         record = follow(record, self._context(), self._emitter.clear_at)
-        if record.slurm_refuses:
+        if record.rejected_by_slurm:
             record = self._retries.follow(record, self._records.get(record.uid), self._context())
         if record.state is State.SEEN and record.cause is None and had_cause:
             self._tell_soon(record.uid)
@@ -383,7 +383,7 @@ class Ledger(LedgerReader):
     def _note_move(self, before: Placeholder | None, record: Placeholder) -> None:
         uid = record.uid
         self._eviction_limiter.forget(uid)
-        if not record.slurm_refuses:
+        if not record.rejected_by_slurm:
             self._retries.leave(uid)
         if before is not None and before.state is State.SUBMITTING:
             self._to_review |= dict.fromkeys(self._retries.take(record))
@@ -427,7 +427,7 @@ class Ledger(LedgerReader):
                 if record is not None and record.state is State.SEEN and record.cause is None:
                     to_tell.told(now)
                     self._settle(record._replace(cause=self._windows.why(uid)))
-                elif record is not None and record.slurm_refuses:
+                elif record is not None and record.rejected_by_slurm:
                     to_tell.told(now)
                     self._settle(record)
         for uid in to_tell.due(to_tell.again, now):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from extender.placement.avoided import NODE_REFUSED, node_refused
+from extender.placement.avoided import NODE_REJECTED, why_rejected
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
 from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated
@@ -116,8 +116,8 @@ def _first(members: Iterable[Member], is_done: Callable[[Member], bool]) -> Memb
 def _why_over(placeholder: Placeholder) -> ConditionReason | None:
     """Returns why an attempt is over, with what kube-scheduler has said by now."""
     cause = placeholder.cause
-    refused = cause is not None and cause.reason == NODE_REFUSED
-    return node_refused(placeholder) if refused and placeholder.rejections.nodes else cause
+    refused = cause is not None and cause.reason == NODE_REJECTED
+    return why_rejected(placeholder) if refused and placeholder.rejections.nodes else cause
 
 
 def _is_ended_first(placeholder: Placeholder) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from extender.placement.asked import refused_values
+from extender.placement.asked import rejected_values
 from extender.placement.attempts import give_back, not_now, trouble
-from extender.placement.condition_reason import ConditionReason, Refusal
+from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.eligible_nodes import NO_ELIGIBLE_NODE
 from extender.placement.events import (
@@ -29,7 +29,7 @@ from extender.placement.events import (
 )
 from extender.placement.fit import covers, owner_of
 from extender.placement.job_tracking import NodeCheck
-from extender.placement.on_pod import refused
+from extender.placement.on_pod import invalid
 from extender.placement.on_read import granted
 from extender.placement.placeholder import Placeholder
 from extender.placement.retry import REPEATEDLY
@@ -255,7 +255,7 @@ def _after_failure(
         held_up = held_up.with_job(suspect_since=at.now)
     if placeholder.state is State.SUBMITTING:
         return held_up._replace(cause=trouble(failure))
-    return _refused_again(held_up, failure)
+    return _rejected_again(held_up, failure)
 
 
 def _after_conflict(placeholder: Placeholder, effect: Effect, at: Context) -> Placeholder:
@@ -275,7 +275,7 @@ def _after_conflict(placeholder: Placeholder, effect: Effect, at: Context) -> Pl
     return later.with_retry(not_before=0.0) if fresher else later
 
 
-def _refused_again(placeholder: Placeholder, failure: Failure) -> Placeholder:
+def _rejected_again(placeholder: Placeholder, failure: Failure) -> Placeholder:
     """What Slurm will not hear of the job of a Pod that goes on all the same is said again and again,
     and its author told."""
     goes_on = placeholder.state in (State.QUEUED, State.BOUND)
@@ -314,7 +314,7 @@ def _denied(placeholder: Placeholder, at: Context) -> Placeholder:
     """slurmctld answers, and has no job under the id either: it made none. A plugin may refuse a job
     without a word (job_submit.lua's `return slurm.ERROR`), and again and again."""
     if len(placeholder.job.denials) == _DENIALS:
-        return refused(placeholder, Refusal(f"{_NEVER}: {placeholder.job.denials[-1]}"), at.now)
+        return invalid(placeholder, WhyInvalid(f"{_NEVER}: {placeholder.job.denials[-1]}"), at.now)
     later = at.now + at.rules.delay(Remedy.AGAIN, len(placeholder.job.denials))
     return placeholder.with_job(must_read=False).with_retry(failures=0, not_before=later)
 
@@ -324,8 +324,8 @@ def _not_taken(placeholder: Placeholder, failure: Failure, at: Context) -> Place
         # An earlier one has arrived, or may have, for all that is said of this: it is looked for.
         return placeholder.with_job(must_read=True).with_retry(failures=0)
     if failure.remedy is Remedy.CHANGE:
-        values = refused_values(failure, placeholder.request, at)
-        return refused(placeholder, Refusal(f"{_NEVER}: {failure.message}{values}"), at.now)
+        values = rejected_values(failure, placeholder.request, at)
+        return invalid(placeholder, WhyInvalid(f"{_NEVER}: {failure.message}{values}"), at.now)
     if failure.remedy is Remedy.NO_ROOM and placeholder.job.immediate:
         following = placeholder.job.attempt_try + 1
         numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)

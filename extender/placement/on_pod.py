@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.placement.condition_reason import ConditionReason, Refusal
+from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import asking_first
@@ -93,8 +93,8 @@ def changed(placeholder: Placeholder, _before: Request, _at: Context) -> Placeho
     return placeholder._replace(forbidden_because=None).with_job(denials=())
 
 
-def refused_changed(placeholder: Placeholder, before: Request, at: Context) -> Placeholder:
-    """REFUSED: it is asked for again."""
+def invalid_changed(placeholder: Placeholder, before: Request, at: Context) -> Placeholder:
+    """INVALID: it is asked for again."""
     moved = changed(placeholder, before, at).move(State.SEEN, at.now)
     return moved._replace(asks_from=max(at.now, placeholder.asks_from))
 
@@ -260,6 +260,6 @@ def is_back(placeholder: Placeholder, pod: Pod) -> bool:
     return missed and placeholder.state in OVER and not (pod.finished or pod.leaving)
 
 
-def refused(placeholder: Placeholder, refusal: Refusal, now: float) -> Placeholder:
+def invalid(placeholder: Placeholder, why: WhyInvalid, now: float) -> Placeholder:
     """Returns the record of a Pod that cannot run as it is."""
-    return placeholder.move(State.REFUSED, now, cause=refusal.cause(Reason.INVALID))
+    return placeholder.move(State.INVALID, now, cause=why.cause(Reason.INVALID))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from extender.cluster.view import ClusterView, excluding
-from extender.placement.condition_reason import ConditionReason, Refusal
+from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context
 from extender.placement.fit import ends_earlier, misfit
 from extender.placement.job_end import LOST, MISFIT, failed_before_start
@@ -170,8 +170,8 @@ def _without_key(placeholder: Placeholder, job: Job, at: Context) -> Placeholder
 
 def _forbidden(placeholder: Placeholder, job: Job, reason: str, what: str, at: Context) -> Placeholder:
     """The job is ended, and its Pod refused for a while: somebody must mend Slurm's configuration."""
-    refusal = Refusal(f"Slurm job {job.id} {what}. It is cancelled", at.now + at.rules.mend)
-    return _given_back(placeholder._replace(forbidden_because=refusal), job, refusal.cause(reason), at)
+    why = WhyInvalid(f"Slurm job {job.id} {what}. It is cancelled", at.now + at.rules.mend)
+    return _given_back(placeholder._replace(forbidden_because=why), job, why.cause(reason), at)
 
 
 def _is_of(job: Job, owner: tuple[int | None, int | None]) -> bool:
@@ -190,9 +190,9 @@ def _disowned(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
         f"Slurm gave job {job.id} to user {job.user_id} and group {job.group_id}, and not to user"
         f" {user} and group {group} as it was asked to: it is cancelled"
     )
-    refusal = Refusal(words)
+    why = WhyInvalid(words)
     return _given_back(
-        placeholder._replace(forbidden_because=refusal), job, refusal.cause(Reason.WRONG_OWNER), at
+        placeholder._replace(forbidden_because=why), job, why.cause(Reason.WRONG_OWNER), at
     )
 
 

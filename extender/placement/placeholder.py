@@ -19,7 +19,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple, Self
 
-from extender.placement.condition_reason import ConditionReason, Refusal
+from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.job_tracking import JobTracking
 from extender.placement.member import Member
 from extender.placement.rejections import Rejections
@@ -61,7 +61,7 @@ class Placeholder(NamedTuple):
     cause: ConditionReason | None = None
     """Why it is refused, evicted or replaced, or why a bound Pod runs without a job; in other states:
     what holds it up."""
-    forbidden_because: Refusal | None = None
+    forbidden_because: WhyInvalid | None = None
     """Why it is refused as soon as its job is over; until it asks for something else."""
     unbound_by: float = inf
     """When a written allocation that is still not bound is given back."""
@@ -279,10 +279,10 @@ class Placeholder(NamedTuple):
         return self.job.unsigned and self.state is not State.DONE
 
     @property
-    def slurm_refuses(self) -> bool:
+    def rejected_by_slurm(self) -> bool:
         """Tells whether it is Slurm that refuses what it asks for."""
         own = self.request.problems or self.forbidden_because is not None
-        return self.state is State.REFUSED and not own
+        return self.state is State.INVALID and not own
 
     @property
     def mends(self) -> bool:

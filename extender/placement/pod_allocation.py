@@ -16,7 +16,7 @@ from extender.request.pod import Pod
 from wellknown.allocation import Allocation
 from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey
 
-_TOOK_NONE = frozenset({State.SEEN, State.REFUSED, State.SUBMITTING, State.QUEUED})
+_TOOK_NONE = frozenset({State.SEEN, State.INVALID, State.SUBMITTING, State.QUEUED})
 
 
 def own_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from extender.placement.avoided import NODE_REFUSED, beside, node_refused
+from extender.placement.avoided import NODE_REJECTED, beside, why_rejected
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.events import (
     ReportWaiting,
@@ -18,7 +18,7 @@ from extender.placement.states import State
 from wellknown.names import Reason
 
 _WAITING = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
-_TOLD = _WAITING | {State.REFUSED}
+_TOLD = _WAITING | {State.INVALID}
 _MANY_AT_ONCE = "very many Pods are to be deleted at once: this one runs on until its turn comes"
 _ALWAYS_TOLD = frozenset({SLURM_REFUSES, MISFIT})
 
@@ -59,8 +59,8 @@ def _what_holds_up(placeholder: Placeholder, member: Member) -> ConditionReason 
     if placeholder.state not in _WAITING:
         return cause
     if cause is None:
-        outdated = shown is not None and shown.reason == NODE_REFUSED and placeholder.rejections.nodes
-        return node_refused(placeholder) if outdated else None
+        outdated = shown is not None and shown.reason == NODE_REJECTED and placeholder.rejections.nodes
+        return why_rejected(placeholder) if outdated else None
     return cause if cause.reason == NOT_BINDABLE else beside(placeholder, cause)
 
 

@@ -90,7 +90,7 @@ class Retries:
 
     def follow(self, record: Placeholder, before: Placeholder | None, at: Context) -> Placeholder:
         """Takes note of a Pod that Slurm refuses, and returns its record, which says until when."""
-        if before is None or before.state is not State.REFUSED:
+        if before is None or before.state is not State.INVALID:
             self.refuse(record, at.now)
             if record.asks_from > -inf:  # it was changed before: somebody may do that all the time
                 record = record._replace(asks_from=at.now + at.rules.retry_touched)

@@ -23,7 +23,7 @@ class State(StrEnum):
     """The job ended first, or has only its GraceTime left; the Pod is being deleted."""
     RELEASING = "Releasing"
     """The Pod ended first; the job is being cancelled."""
-    REFUSED = "Invalid"
+    INVALID = "Invalid"
     """What the Pod asks can never run; it keeps its gate until it is changed or deleted."""
     DONE = "Done"
     """A tombstone: a job that slurmctld forgot to have cancelled would be cancelled again."""
@@ -33,14 +33,14 @@ MOVES: Mapping[State, Mapping[State, str]] = {
     State.SEEN: {
         State.SUBMITTING: "a place in Slurm's queue is free",
         State.ALLOCATED: "another replica has placed it",
-        State.REFUSED: "the Pod asks for what cannot be asked",
+        State.INVALID: "the Pod asks for what cannot be asked",
         State.REPLACING: "a deposed replica asked for a job, and the Pod cannot use one now",
         State.DONE: "the Pod is gone, and no job was made",
     },
     State.SUBMITTING: {
         State.QUEUED: "Slurm took it",
         State.ALLOCATED: "Slurm granted it at once, or had granted it before a crash of ours",
-        State.REFUSED: "Slurm refuses it",
+        State.INVALID: "Slurm refuses it",
         State.EVICTING: "it had been taken, and was cancelled before we learned of it",
         State.REPLACING: "it had been taken, and lost its node or is not as the Pod asks",
         State.RELEASING: "the Pod is gone, the job may exist",
@@ -73,7 +73,7 @@ MOVES: Mapping[State, Mapping[State, str]] = {
         State.REPLACING: "it was not the admin who ended the job, but another replica of ours",
     },
     State.RELEASING: {State.DONE: "the job is over"},
-    State.REFUSED: {
+    State.INVALID: {
         State.SEEN: "the Pod was changed, or what Slurm refused is asked for again",
         State.ALLOCATED: "another replica had placed it before",
         State.REPLACING: "a deposed replica asked for a job all the same",
@@ -99,7 +99,7 @@ before others where Slurm has lost all of them."""
 
 HOLDING = frozenset({State.ALLOCATED, State.BOUND, State.REPLACING, State.EVICTING})
 """Where a Pod has a Node, or may yet be bound to one."""
-WITHOUT_JOB = frozenset({State.SEEN, State.REFUSED})
+WITHOUT_JOB = frozenset({State.SEEN, State.INVALID})
 ASKED = frozenset({State.SUBMITTING, State.QUEUED})
 UNBOUND = ASKED | {State.ALLOCATED}
 OVER = frozenset({State.RELEASING, State.DONE})

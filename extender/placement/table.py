@@ -111,7 +111,7 @@ TABLE: Mapping[State, Row] = {
         lost=on_job.released_lost,
         read=on_read.released_read,
     ),
-    State.REFUSED: Row(changed=on_pod.refused_changed),
+    State.INVALID: Row(changed=on_pod.invalid_changed),
     State.DONE: Row(polled=on_job.tombstone_polled),
 }
 

@@ -33,7 +33,7 @@ from wellknown.log_fields import PodName, about
 
 log = structlog.get_logger()
 
-_LOUD = frozenset({State.EVICTING, State.REPLACING, State.REFUSED})
+_LOUD = frozenset({State.EVICTING, State.REPLACING, State.INVALID})
 _QUIET = frozenset({State.SEEN, State.SUBMITTING, State.DONE})
 
 

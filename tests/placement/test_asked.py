@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.cluster.equipment import equipment
-from extender.placement.asked import refused_values
+from extender.placement.asked import rejected_values
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.events import Failure, Outcome, Remedy, Submit
 from extender.policy.rules import Choice, Policy, Rule, judged
@@ -39,7 +39,7 @@ AT = Context(0.0, PlacementConfig(), view(partitions=PARTITIONS), equipment(NODE
 
 def told(number: int | None, request: Request | None = None, at: Context = AT, **asked: Any) -> str:
     request = request or replace(REQUEST, job=replace(REQUEST.job, **asked))
-    return refused_values(Failure(Remedy.CHANGE, "no", number=number), request, at)
+    return rejected_values(Failure(Remedy.CHANGE, "no", number=number), request, at)
 
 
 @pytest.mark.parametrize(

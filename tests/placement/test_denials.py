@@ -42,7 +42,7 @@ def test_a_pod_whose_job_is_refused_again_and_again_is_refused_in_slurms_words()
     world = World()
     uid = denied_pod(world)
     done = live_on(world, MINUTE)
-    assert record(world, uid).state is State.REFUSED
+    assert record(world, uid).state is State.INVALID
     assert submissions(done) == 6
     told = [effect.cause for effect in done if isinstance(effect, ReportWaiting)][-1]
     assert told.reason == "Invalid"
@@ -53,7 +53,7 @@ def test_it_is_told_within_some_seconds() -> None:
     world = World()
     uid = denied_pod(world)
     live_on(world, 10)
-    assert record(world, uid).state is State.REFUSED
+    assert record(world, uid).state is State.INVALID
 
 
 def test_a_refusal_that_does_not_last_is_none() -> None:
@@ -73,7 +73,7 @@ def test_a_pod_that_is_changed_is_asked_for_again_as_if_for_the_first_time() -> 
     world.edit(uid)
     world.denied.add(uid)
     assert submissions(live_on(world, MINUTE)) == 6
-    assert record(world, uid).state is State.REFUSED
+    assert record(world, uid).state is State.INVALID
     world.edit(uid)
     live_on(world, 1)
     assert record(world, uid).state is State.ALLOCATED
@@ -87,7 +87,7 @@ def test_what_was_refused_is_asked_once_more_each_time_and_its_author_is_told_no
     assert submissions(done) == 1
     told = {effect.cause.message for effect in done if isinstance(effect, ReportWaiting)}
     assert told == {"Slurm refuses the job: Unspecified error"}
-    assert record(world, uid).state is State.REFUSED
+    assert record(world, uid).state is State.INVALID
 
 
 @pytest.mark.parametrize("immediate", [True, False])
@@ -133,7 +133,7 @@ def test_an_id_that_is_said_to_be_taken_by_nothing_is_a_refusal_too() -> None:
             taken = Failure(Remedy.ID_TAKEN, "Duplicate job id")
             world.finish(effect, taken if isinstance(effect, Submit) else world.do(effect))
         world.pass_time(1.0)
-    assert record(world, uid).state is State.REFUSED
+    assert record(world, uid).state is State.INVALID
     assert sent == 6
 
 
@@ -163,5 +163,5 @@ def test_a_job_in_line_behind_others_of_the_same_fate_costs_few_submissions() ->
         denied_pod(world)
     done = live_on(world, MINUTE)
     assert submissions(done) == 300
-    assert all(p.state is State.REFUSED for p in world.ledger.placeholders)
+    assert all(p.state is State.INVALID for p in world.ledger.placeholders)
     assert JobState("PENDING") not in {job.state for job in world.jobs.values()}

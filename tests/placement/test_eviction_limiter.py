@@ -49,7 +49,7 @@ class Story:
         self.now = 1000.0
         self.told: list[str | None] = []
         self.named: list[str] = []
-        self.ledger = Ledger(PlacementConfig(deletions_a_minute=limit), held_back=self.hear)
+        self.ledger = Ledger(PlacementConfig(evictions_per_minute=limit), throttled=self.hear)
         self.tell(ClusterObserved(view(kube_node("n1"))))
 
     def hear(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
@@ -93,7 +93,7 @@ def names(first: int, end: int) -> list[str]:
 
 
 def test_a_wave_of_preemption_passes_at_once() -> None:
-    story = Story(RULES.deletions_a_minute)
+    story = Story(RULES.evictions_per_minute)
     assert story.lose_jobs_of(*range(50)) == names(0, 50)
     assert story.told == []
 
@@ -310,7 +310,7 @@ def test_whatever_may_be_a_mistake_counts(end: str) -> None:
 
 def test_a_preemption_passes_beside_a_namespace_that_ends_all_its_jobs() -> None:
     """Slurm has given the node away: the gate holds up whoever got it."""
-    story = Story(RULES.deletions_a_minute)
+    story = Story(RULES.evictions_per_minute)
     assert len(story.lose_jobs_of(*range(2000), namespace="greedy")) == 282
     story.now += 1.0
     preempted = story.lose_jobs_of(*range(2000, 2100), namespace="served", to="PREEMPTED")
@@ -320,7 +320,7 @@ def test_a_preemption_passes_beside_a_namespace_that_ends_all_its_jobs() -> None
 
 def test_a_preemption_passes_beside_any_number_of_namespaces_that_end_all_their_jobs() -> None:
     """A quarter of the limit is kept: whoever got those nodes would not wait a minute."""
-    story = Story(RULES.deletions_a_minute)
+    story = Story(RULES.evictions_per_minute)
     lost = [range(2000 * n, 2000 * (n + 1)) for n in range(6)]
     gone = [len(story.lose_jobs_of(*jobs, namespace=f"greedy-{jobs.start}")) for jobs in lost]
     assert gone == [282, 70, 18, 4, 1, 0]
@@ -330,7 +330,7 @@ def test_a_preemption_passes_beside_any_number_of_namespaces_that_end_all_their_
 
 
 def test_a_namespace_that_ends_all_its_jobs_leaves_the_others_something() -> None:
-    story = Story(RULES.deletions_a_minute)
+    story = Story(RULES.evictions_per_minute)
     story.lose_jobs_of(*range(2000), namespace="greedy")
     story.now += 1.0
     assert story.lose_jobs_of(*range(2000, 2020), namespace="modest") == names(2000, 2020)

@@ -148,7 +148,7 @@ def test_a_refused_pod_outlives_the_job_that_a_deposed_leader_asked_for(what: st
     world.edit(uid, forbidden=True)
     world.restart()
     settle(world)
-    assert state_of(world, uid) is State.REFUSED
+    assert state_of(world, uid) is State.INVALID
     world.do(late)
     world.sweep()
     settle(world)

@@ -45,7 +45,7 @@ def test_a_pod_that_slurm_can_never_run_is_refused_and_told() -> None:
     (told,) = settle(world)
     assert isinstance(told, ReportWaiting)
     assert "Invalid partition name" in told.cause.message
-    assert state_of(world, uid) is State.REFUSED
+    assert state_of(world, uid) is State.INVALID
 
 
 def test_a_refused_pod_that_is_changed_is_tried_again() -> None:
@@ -56,7 +56,7 @@ def test_a_refused_pod_that_is_changed_is_tried_again() -> None:
     settle(world)
     world.write(world.pods[uid]._replace(request=Request(REQUEST.job, REQUEST.constraints, ("bad",))))
     settle(world)
-    assert state_of(world, uid) is State.REFUSED
+    assert state_of(world, uid) is State.INVALID
     world.write(world.pods[uid]._replace(request=REQUEST))
     settle(world)
     assert state_of(world, uid) is State.ALLOCATED

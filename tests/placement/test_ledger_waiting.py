@@ -72,7 +72,7 @@ def test_what_could_not_be_told_is_told_later() -> None:
     world.pass_time(world.rules.reason_interval + 1)
     (again,) = world.effects
     assert again == told
-    assert state_of(world, uid) is State.REFUSED
+    assert state_of(world, uid) is State.INVALID
 
 
 def test_a_pod_without_an_open_node_waits_until_there_is_one() -> None:

@@ -85,7 +85,7 @@ def refusal_of(world: World, uid: str) -> str:
 
 def why_refused(world: World, uid: str) -> ConditionReason:
     told = [e for e in settle(world) + poll(world) if isinstance(e, ReportWaiting) and e.uid == uid]
-    assert state_of(world, uid) is State.REFUSED
+    assert state_of(world, uid) is State.INVALID
     return told[-1].cause
 
 
@@ -115,7 +115,7 @@ def test_a_job_submit_plugin_that_overwrites_the_key_leaves_no_job_behind(fast_p
     outlast(world, 30)
     assert world.live_jobs(uid) == []
     assert len(world.jobs) == 1
-    assert state_of(world, uid) is State.REFUSED
+    assert state_of(world, uid) is State.INVALID
 
 
 def test_the_author_is_told_that_a_plugin_overwrites_the_key() -> None:
@@ -437,7 +437,7 @@ def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
     live_on(world, 1800)
     assert len(world.jobs) <= 2 + 1800 // world.rules.mend
     assert world.pods[uid].node is None
-    assert state_of(world, uid) is State.REFUSED
+    assert state_of(world, uid) is State.INVALID
     told = next(p.cause for p in world.ledger.placeholders if p.uid == uid)
     assert told is not None
     assert "job_submit plugin" in told.message

@@ -44,7 +44,7 @@ def waits(world: World, uid: str) -> Job:
 def refusal(world: World, uid: str) -> str:
     """What the author of a refused Pod is told."""
     told = [e for e in settle(world) + poll(world) if isinstance(e, ReportWaiting) and e.uid == uid]
-    assert state_of(world, uid) is State.REFUSED
+    assert state_of(world, uid) is State.INVALID
     return told[-1].cause.message
 
 

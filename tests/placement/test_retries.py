@@ -33,7 +33,7 @@ class Site(World):
         """A Pod that Slurm refuses."""
         uid = self.create_pod(request=asking(**wish))
         self.settle()
-        assert self.state_of(uid) is State.REFUSED
+        assert self.state_of(uid) is State.INVALID
         return uid
 
     def live_on(self, seconds: float) -> list[Effect]:
@@ -120,7 +120,7 @@ def test_those_that_are_alike_go_on_when_a_new_pod_shows_that_it_is_mended() -> 
     site.create_pod(request=asking())
     site.settle()
     assert site.state_of(refused) in (State.QUEUED, State.ALLOCATED)
-    assert site.state_of(other) is State.REFUSED
+    assert site.state_of(other) is State.INVALID
 
 
 def test_another_try_is_made_by_another_pod_where_the_one_that_tried_is_gone() -> None:

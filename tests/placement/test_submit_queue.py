@@ -108,7 +108,7 @@ def test_a_question_on_the_fast_path_has_its_place() -> None:
 
 
 def test_a_job_that_starts_or_ends_makes_room() -> None:
-    for state in (State.ALLOCATED, State.RELEASING, State.REFUSED, State.EVICTING, State.DONE):
+    for state in (State.ALLOCATED, State.RELEASING, State.INVALID, State.EVICTING, State.DONE):
         line = Line(size=1)
         line.put("a", State.QUEUED)
         line.put("b", State.SEEN)
@@ -127,7 +127,7 @@ def test_who_leaves_the_line_is_passed_over() -> None:
 def test_who_comes_back_gets_one_turn() -> None:
     line = Line()
     line.put("a", State.SEEN)
-    line.put("a", State.REFUSED)
+    line.put("a", State.INVALID)
     line.put("a", State.SEEN)
     line.put("a", State.SEEN)
     assert line.take() == ["a"]
