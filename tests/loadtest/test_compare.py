@@ -54,7 +54,7 @@ def test_all_of_the_cluster_counts_too() -> None:
 def test_a_checkout_is_compared_with_itself(tmp_path: Path) -> None:
     figures, wide = tmp_path / "compare.json", tmp_path / "budgets.toml"
     wide.write_text("[compare.ratios]\ncpu_ms_per_pod = 20\n")
-    few = ("--nodes", "10", "--pods", "10", "--rounds", "2")
+    few = ("--nodes", "10", "--pods", "20", "--rounds", "2")
     files = ("--budgets", str(wide), "--figures", str(figures))
     ran = CliRunner().invoke(app, ["compare", str(CHECKOUT), *few, *files])
     assert ran.exit_code == 0, ran.output
