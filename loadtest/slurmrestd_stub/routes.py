@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from aiohttp import web
 
-from loadtest.slurmrestd_stub import bodies, documents
+from loadtest.slurmrestd_stub import documents
 from loadtest.slurmrestd_stub.delays import Delays
 from loadtest.slurmrestd_stub.documents import Document
-from slurm_client.errors import InvalidRequest, OtherJob, OutcomeUnknown, SlurmError, Unexplained
+from slurm_client.errors import OtherJob, SlurmError
 from slurm_client.in_memory import InMemorySlurm
 from slurm_client.model import Job, Node
 
@@ -29,8 +29,7 @@ _NO_TRANSITION: Final = (2180, "Node state transition is not possible")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`call` is one of delays.COSTS, where it is not the route's; `entries` are those of a list. A
-    status of 0 is none: the connection just closes."""
+    """`call` is one of delays.COSTS, where it is not the route's; `entries` are those of a list."""
 
     status: int
     content: bytes
@@ -40,7 +39,6 @@ class Answer:
 
 _UNSPECIFIED: Final = Answer(500, b"Unspecified error")
 _UNAUTHENTICATED: Final = Answer(401, b"Authentication failure")
-_LOST: Final = Answer(0, b"")
 
 _Act = Callable[[web.Request], Awaitable[Document | Answer]]
 
@@ -120,14 +118,9 @@ class Routes:
         return Answer(status, content, entries=entries)
 
     def _error(self, error: SlurmError) -> Answer:
-        if isinstance(error, Unexplained) and error.number is None:
+        if error.number is None:
             return self._says(documents.UNSPECIFIED, 500)
-        if isinstance(error, OutcomeUnknown) and not isinstance(error, Unexplained):
-            return _LOST
-        if error.number is None and not isinstance(error, InvalidRequest):
-            return _UNSPECIFIED
-        numbered = error if error.number is not None else bodies.not_understood(error.words)
-        return self._says(documents.errors(numbered), numbered.http_status or 422)
+        return self._says(documents.errors(error), error.http_status or 422)
 
     async def _openapi(self, _: web.Request) -> Answer:
         return Answer(200, documents.openapi(self._slurm.capabilities))
@@ -136,11 +129,7 @@ class Routes:
         return Answer(404, f"Unable to find requested URL {request.path}".encode())
 
     async def _ping(self, _: web.Request) -> Document:
-        try:
-            await self._slurm.ping()
-        except SlurmError:
-            return documents.ping(responding=False)
-        return documents.ping(responding=True)
+        return documents.PING
 
     async def _configuration(self, _: web.Request) -> Document:
         return documents.configuration(await self._slurm.configuration())
@@ -169,17 +158,18 @@ class Routes:
         """What is allocated is counted only when all nodes are asked for."""
         name = request.match_info["name"]
         node = await self._slurm.node(name)
-        if node is None:
-            return documents.no_such_node(name)
-        return {"nodes": [documents.node(node) | documents.allocated(self._counted.get(name))]}
+        if node is None:  # HTTP 200, and no number
+            why = {"description": f"Failure to query node {name}", "source": "node"}
+            return {"nodes": [], "errors": [why]}
+        counted = self._counted.get(name, replace(node, cpus_allocated=0, memory_allocated_mb=0))
+        had = {"alloc_cpus": counted.cpus_allocated, "alloc_memory": counted.memory_allocated_mb}
+        return {"nodes": [documents.node(node) | had]}
 
     async def _update_node(self, request: web.Request) -> Document:
-        body, name = await _body(request), request.match_info["name"]
+        body, name = orjson.loads(await request.read()), request.match_info["name"]
         node = await self._slurm.node(name)
-        if body.get("state") == ["DRAIN"]:
-            await self._slurm.drain_node(name, str(body.get("reason") or ""))
-        elif body.get("state") != ["UNDRAIN"]:
-            raise bodies.not_understood("only DRAIN and UNDRAIN are known here")
+        if body["state"] == ["DRAIN"]:
+            await self._slurm.drain_node(name, body["reason"])
         elif node is None or "DRAIN" in node.states:
             await self._slurm.undrain_node(name)
         else:
@@ -194,25 +184,28 @@ class Routes:
         return self._says(documents.states(found), entries=len(found))
 
     async def _submit(self, request: web.Request) -> Document:
-        body = await _body(request)
-        job_id = bodies.job_id(body)
-        return documents.created(await self._slurm.submit(bodies.spec(body), job_id))
+        job = orjson.loads(await request.read())["job"]
+        return _created(await self._slurm.submit(documents.spec(job), job["job_id"]))
 
     async def _allocate(self, request: web.Request) -> Document:
         """Always `immediate`, and always the token's own user's, whoever is named."""
-        body = await _body(request)
-        job_id = bodies.job_id(body)
-        spec = replace(bodies.spec(body), user_id=None, group_id=None)
-        return documents.created(await self._slurm.allocate(spec, job_id))
+        job = orjson.loads(await request.read())["job"]
+        spec = replace(documents.spec(job), user_id=None, group_id=None)
+        return _created(await self._slurm.allocate(spec, job["job_id"]))
 
     async def _job(self, request: web.Request) -> Document:
-        return documents.job(await self._known(request))
+        return {"jobs": [documents.job(await self._known(request))]}
 
     async def _in_the_books(self, request: web.Request) -> Document:
-        job_id = _job_id(request)
-        canceller = await self._slurm.canceller(job_id)
-        cluster = self._slurm.capabilities.cluster
-        return documents.in_the_books(await self._slurm.job(job_id), canceller, cluster)
+        """Of what slurmdbd has written down, what a client looks for."""
+        job_id = int(request.match_info["id"])
+        job = await self._slurm.job(job_id)
+        if job is None:
+            return {"jobs": []}
+        who = await self._slurm.canceller(job_id) or ""
+        told = {"cluster": self._slurm.capabilities.cluster, "kill_request_user": who}
+        state, times = {"current": [job.state.base]}, {"submission": job.submit_time}
+        return {"jobs": [told | {"state": state, "time": times}]}
 
     async def _resources(self, request: web.Request) -> Document:
         job = await self._known(request)
@@ -221,73 +214,54 @@ class Routes:
         return documents.resources(job)
 
     async def _update(self, request: web.Request) -> Document:
-        await self._slurm.update(_job_id(request), bodies.changes(await _body(request)))
+        changes = documents.changes(orjson.loads(await request.read()))
+        await self._slurm.update(int(request.match_info["id"]), changes)
         return {"results": []}
 
     async def _cancel(self, request: web.Request) -> Document:
-        job_id = _job_id(request)
-        return documents.cancelled(job_id, *await self._end(job_id, None))
+        return await self._cancelled(int(request.match_info["id"]), None)
 
     async def _cancel_named(self, request: web.Request) -> Document:
         """One job, which is all that is ever asked for at a time."""
-        body = await _body(request)
-        (job_id,) = map(int, body["jobs"])
+        body = orjson.loads(await request.read())
+        return await self._cancelled(int(body["jobs"][0]), body["job_name"])
+
+    async def _cancelled(self, job_id: int, name: str | None) -> Document:
+        job = await self._slurm.job(job_id)
+        said = (0, "") if job else _NO_SUCH_JOB
         try:
-            said = await self._end(job_id, str(body["job_name"]))
+            await self._slurm.cancel(job_id, name)
         except OtherJob as error:
             said = error.number or 0, error.words
-        return documents.cancelled(job_id, *said)
-
-    async def _end(self, job_id: int, name: str | None) -> tuple[int, str]:
-        """Slurm's error number and words; 0 where the job is cancelled."""
-        job = await self._slurm.job(job_id)
-        await self._slurm.cancel(job_id, name)
-        ended = _ALREADY_DONE if job and job.state.ended else (0, "")
-        return ended if job else _NO_SUCH_JOB
+        return documents.cancelled(job_id, *(_ALREADY_DONE if job and job.state.ended else said))
 
     async def _known(self, request: web.Request) -> Job:
-        job = await self._slurm.job(_job_id(request))
+        job = await self._slurm.job(int(request.match_info["id"]))
         if job is None:
             raise _numbered(_NO_SUCH_JOB, http_status=404)
         return job
 
 
+def _created(job_id: int) -> Document:
+    return {"job_id": job_id, "job_submit_user_msg": ""}
+
+
 def _written(request: web.Request, answer: Answer) -> web.Response:
     kind = "application/json" if answer.content.startswith(b"{") else "text/plain"
     transport = request.transport
-    if transport is not None and not 200 <= answer.status < 400:
-        if answer.status:
-            head = f"HTTP/1.1 {answer.status} ERROR\r\nConnection: Close\r\nContent-Type: {kind}\r\n"
-            length = f"Content-Length: {len(answer.content)}\r\n\r\n"
-            transport.write((f"{head}{length}".encode() + answer.content) * 2)
+    if transport is not None and answer.status >= 400:
+        head = f"HTTP/1.1 {answer.status} ERROR\r\nConnection: Close\r\nContent-Type: {kind}\r\n"
+        length = f"Content-Length: {len(answer.content)}\r\n\r\n"
+        transport.write((f"{head}{length}".encode() + answer.content) * 2)
         transport.close()
     reason = "OK" if answer.status == 200 else "NOT MODIFIED"
-    return web.Response(
-        status=answer.status or 500, reason=reason, body=answer.content, content_type=kind
-    )
+    return web.Response(status=answer.status, reason=reason, body=answer.content, content_type=kind)
 
 
 def _is_ahead(since: str) -> bool:
     """Whether only what changed since some moment to come is asked for: nothing. What changed since one
     that is past is not known here; everything, as far as that goes."""
     return since.isdecimal() and int(since) > time.time()
-
-
-def _job_id(request: web.Request) -> int:
-    text = request.match_info["id"]
-    if not text.isdecimal():
-        raise _numbered(_NO_SUCH_JOB, http_status=404)
-    return int(text)
-
-
-async def _body(request: web.Request) -> Mapping[str, Any]:
-    try:
-        body = orjson.loads(await request.read())
-    except ValueError as wrong:
-        raise bodies.not_understood(str(wrong)) from wrong
-    if not isinstance(body, dict):
-        raise bodies.not_understood("the body is no object")
-    return body
 
 
 def _numbered(numbered: tuple[int, str], http_status: int = 422) -> SlurmError:
