@@ -15,6 +15,7 @@ import random
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -63,8 +64,8 @@ class Run:
         not through: a call without end is never heard of. `metrics` is the extender's page: each of its
         own times counts as the longest of its bucket."""
         for verb in ("filter", "prioritize"):
-            own = Histogram.of(metrics, VERB_SECONDS, verb=verb, status="200").longest_ms()
-            self._ms[f"{verb} by the extender's clock"] += own
+            own = Histogram.of(metrics, VERB_SECONDS, verb=verb, status="200")
+            self._ms[f"{verb} by the extender's clock"] += own.longest_ms()
         due = (time.perf_counter() - _THROUGH_WITHIN_S - self._begun) * rate
         told = {kind: self._told(kind, ms) for kind, ms in sorted(self._ms.items()) if ms}
         overdue = max(0, min(self.pods, int(due)) - self.placed)
@@ -113,8 +114,7 @@ class KubeScheduler(FastHttpUser):
     def on_start(self) -> None:
         options = self.environment.parsed_options
         assert options is not None
-        self._run = _runs[-1]
-        self._rate = options.rate
+        self._run, self._rate = _runs[-1], options.rate
 
     @task
     def place_next(self) -> None:
@@ -130,44 +130,32 @@ class KubeScheduler(FastHttpUser):
 
     def _place(self, pod: PreparedPod, due: float) -> None:
         """Its chain. The clock runs from when it was due, also where no user was free by then."""
-        nodes = self._filter(pod)
+        filtered = self._ask("filter", pod, _args(pod, self._run.names_written), _wrong_filter)
+        nodes = (filtered or {}).get("NodeNames")
         if pod.kind is LoadKind.WAITING or not nodes:
             return
-        self._prioritize(pod, nodes)
-        if self._bind(pod, pod.node or _with_room(nodes)):
+        self._ask("prioritize", pod, _args(pod, orjson.dumps(nodes)), partial(_wrong_scores, len(nodes)))
+        metadata = pod.manifest["metadata"]
+        names = {"PodName": "name", "PodNamespace": "namespace", "PodUID": "uid"}
+        args = {name: metadata[key] for name, key in names.items()}
+        args["Node"] = pod.node or _with_room(nodes)
+        if self._ask("bind", pod, orjson.dumps(args), lambda _, answer: str(answer.get("Error"))):
             took = {"response_time": (time.perf_counter() - due) * 1000, "response_length": 0}
             name = _named("chain", pod)
             events.request.fire(request_type="POST", name=name, **took, exception=None, context={})
 
-    def _filter(self, pod: PreparedPod) -> list[str]:
-        """The Nodes that are left."""
-        args = _args(pod, self._run.names_written)
-        answer = self._ask("filter", _named("filter", pod), args, lambda told: _wrong_filter(pod, told))
-        return list(answer.get("NodeNames") or ()) if isinstance(answer, dict) else []
-
-    def _prioritize(self, pod: PreparedPod, nodes: list[str]) -> None:
-        def wrong(answer: Any) -> str:
-            scored = isinstance(answer, list) and len(answer) == len(nodes)
-            return "" if scored else "not every Node has its score"
-
-        self._ask("prioritize", "prioritize", _args(pod, orjson.dumps(nodes)), wrong)
-
-    def _bind(self, pod: PreparedPod, node: str) -> bool:
-        metadata = pod.manifest["metadata"]
-        names = {"PodName": "name", "PodNamespace": "namespace", "PodUID": "uid"}
-        args = {name: metadata[key] for name, key in names.items()} | {"Node": node}
-        return self._ask("bind", _named("bind", pod), orjson.dumps(args), _error) is not None
-
-    def _ask(self, verb: str, name: str, body: bytes, wrong: Callable[[Any], str]) -> Any:
+    def _ask(
+        self, verb: str, pod: PreparedPod, body: bytes, wrong: Callable[[PreparedPod, Any], str]
+    ) -> Any:
         """The answer; None where it is a wrong one. `wrong` says in what it is, "" where it is right.
         locust takes bytes too, whatever its annotation says."""
-        url, data = f"/scheduler/{verb}", cast("str", body)
+        url, data, name = f"/scheduler/{verb}", cast("str", body), _named(verb, pod)
         with self.client.post(url, data, headers=_HEADERS, name=name, catch_response=True) as response:
             if response.status_code != 200:
                 response.failure(f"HTTP {response.status_code}")
                 return None
             answer = orjson.loads(response.content)
-            if why := wrong(answer):
+            if why := wrong(pod, answer):
                 response.failure(why)
                 return None
             return answer
@@ -180,7 +168,8 @@ def _args(pod: PreparedPod, names: bytes) -> bytes:
 
 def _named(verb: str, pod: PreparedPod) -> str:
     """What is timed apart: a Pod that has its allocation is what all this is about."""
-    return verb if pod.kind is LoadKind.GRANTED else f"{verb} {pod.kind}"
+    alike = pod.kind is LoadKind.GRANTED or verb == "prioritize"
+    return verb if alike else f"{verb} {pod.kind}"
 
 
 def _with_room(nodes: list[str]) -> str:
@@ -189,13 +178,13 @@ def _with_room(nodes: list[str]) -> str:
     return random.choice(nodes[-(len(nodes) + 3) // 4 :])  # noqa: S311
 
 
-def _error(answer: Any) -> str:
-    return str(answer.get("Error"))
-
-
 def _wrong_filter(pod: PreparedPod, answer: Any) -> str:
     names = answer.get("NodeNames")
     if pod.kind is LoadKind.UNMANAGED:
         return "" if names else "no Node has room"
     expected = [pod.node] if pod.kind is LoadKind.GRANTED else []
     return "" if names == expected else f"not the Node that Slurm granted: {answer.get('Error')}"
+
+
+def _wrong_scores(nodes: int, _: PreparedPod, answer: Any) -> str:
+    return "" if len(answer) == nodes else "not every Node has its score"

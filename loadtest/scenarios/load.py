@@ -7,9 +7,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -29,10 +28,7 @@ _SPARE: Final = 1.1
 """Pods more than the rate will need: who comes a moment early finds one."""
 _PREPARED_WITHIN_S: Final = 600.0
 
-
-class Slurm(StrEnum):
-    STUB = "stub"
-    REAL = "real"
+Slurm = Literal["stub", "real"]
 
 
 def load(
@@ -43,7 +39,7 @@ def load(
     seconds: Annotated[int, typer.Option(min=3, help="How long each of them is loaded.")] = 60,
     rate: Annotated[float, typer.Option(min=1, help="Pods a second.")] = 20.0,
     users: Annotated[int, typer.Option(min=1, help="How many Pods are under way, at most.")] = 32,
-    slurm: Annotated[Slurm, typer.Option(help="Whom the extender asks.")] = Slurm.STUB,
+    slurm: Annotated[Slurm, typer.Option(help="Whom the extender asks.")] = "stub",
     budgets_file: Annotated[Path, typer.Option("--budgets", help="What is allowed.")] = BUDGETS,
     results: Annotated[Path, typer.Option(help="Where CSV, HTML and figures go.")] = BUILD / "load",
 ) -> None:
@@ -75,7 +71,7 @@ def _cluster(nodes: int, slurm: Slurm, directory: Path) -> Iterator[Cluster]:
     with variant.up(directory) as running:
         cluster = running.cluster
         cluster.stop("kube-scheduler")
-        if slurm is Slurm.REAL:
+        if slurm == "real":
             everywhere, features = hostlist.compress(cluster.spec.external_names), ",".join(FEATURES)
             changes = (f"AvailableFeatures={features}", f"ActiveFeatures={features}")
             cluster.run_slurm("scontrol", "update", f"NodeName={everywhere}", *changes)

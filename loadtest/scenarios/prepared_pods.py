@@ -6,13 +6,14 @@ comments vary. They are what kube-apiserver has of them, fields of its own inclu
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 import aiohttp
 import orjson
+from pydantic import TypeAdapter
 
 from deploy.local.cluster import Cluster
 from loadtest.harness.concurrently import for_each, until
@@ -62,13 +63,11 @@ class PreparedPods:
     pods: Sequence[PreparedPod]
 
     def write(self, path: Path) -> None:
-        path.write_bytes(orjson.dumps(asdict(self)))
+        path.write_bytes(orjson.dumps(self))
 
     @classmethod
     def read(cls, path: Path) -> "PreparedPods":
-        told = orjson.loads(path.read_bytes())
-        pods = [PreparedPod(LoadKind(pod["kind"]), pod["manifest"], pod["node"]) for pod in told["pods"]]
-        return cls(told["node_names"], pods)
+        return TypeAdapter(cls).validate_json(path.read_bytes())
 
 
 async def prepare(cluster: Cluster, count: int, within_s: float) -> PreparedPods:
@@ -80,12 +79,14 @@ async def prepare(cluster: Cluster, count: int, within_s: float) -> PreparedPods
             await ask(session, "POST", PODS, body=manifest)
 
         async def prepared() -> PreparedPods | None:
-            return _prepared(cluster, await _pods(session))
+            """None while one that is to be granted is not."""
+            pods = [_prepared(pod) for pod in await _pods(session)]
+            if any(pod.kind is LoadKind.GRANTED and not pod.node for pod in pods):
+                return None
+            return PreparedPods([*cluster.spec.node_names, *cluster.spec.external_names], pods)
 
         await for_each(_manifests(count), create)
-        found = await until(prepared, "all Pods have their allocations", within_s, _LOOK_S)
-        assert found is not None
-        return found
+        return await until(prepared, "all Pods have their allocations", within_s, _LOOK_S)
 
 
 async def bound(cluster: Cluster) -> dict[str, str]:
@@ -116,17 +117,11 @@ async def _pods(session: aiohttp.ClientSession) -> list[Manifest]:
     return sorted(found, key=_number)
 
 
-def _prepared(cluster: Cluster, pods: Sequence[Manifest]) -> PreparedPods | None:
-    """None while one that is to be granted is not."""
-    prepared = []
-    for pod in pods:
-        node = pod["metadata"].get("annotations", {}).get(_NODE, "")
-        kind = LoadKind.of(_number(pod))
-        if kind is LoadKind.GRANTED and (not node or pod["spec"].get("schedulingGates")):
-            return None
-        pod["metadata"].pop("managedFields", None)  # kube-scheduler keeps none
-        prepared.append(PreparedPod(kind, pod, node))
-    return PreparedPods([*cluster.spec.node_names, *cluster.spec.external_names], prepared)
+def _prepared(pod: Manifest) -> PreparedPod:
+    metadata, gated = pod["metadata"], pod["spec"].get("schedulingGates")
+    metadata.pop("managedFields", None)  # kube-scheduler keeps none
+    node = "" if gated else metadata.get("annotations", {}).get(_NODE, "")
+    return PreparedPod(LoadKind.of(_number(pod)), pod, node)
 
 
 def _number(pod: Manifest) -> int:

@@ -127,7 +127,7 @@ class Subject:
         before, began = await meters.before(), time.monotonic()
         yield
         ended, spent = time.monotonic(), (await meters.after()).since(before)
-        await stream.settled(ended, _LIFTED_WITHIN_S)
+        lags = await stream.lags_ms(began, ended, _LIFTED_WITHIN_S)
         p99 = spent.filter_s.percentile_ms(99)
         late, held = read_ticks(self.ticks, began, ended)
         if not late:
@@ -136,7 +136,7 @@ class Subject:
             "seconds": round(ended - began, 1),
             "late_ms": spread(late),
             "held_ms": spread(held),
-            "event_lag_ms": spread(stream.lags_ms(began, ended)),
+            "event_lag_ms": spread(lags),
             "filter_calls": spent.filter_s.count,
             "filter_ms_p99": None if p99 is None else round(p99, 2),
             "filter_caller_ms": spread([ms for at, ms in asked if began <= at <= ended]),

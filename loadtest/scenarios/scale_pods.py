@@ -12,7 +12,7 @@ import orjson
 
 from deploy.local.cluster import Cluster
 from loadtest.harness.command import Broken
-from loadtest.harness.concurrently import for_each, until
+from loadtest.harness.concurrently import beside, for_each, until
 from loadtest.harness.pods import PODS, Manifest, ask, pod_manifest, watch
 from wellknown.allocation import Allocation
 
@@ -75,16 +75,21 @@ class Stream:
     @asynccontextmanager
     async def flowing(self) -> AsyncIterator[None]:
         """Until the end of the block."""
-        async with _beside(self._watch()), _beside(at_pace(self._pace, self._create)):
+        async with beside(self._watch(), at_pace(self._pace, self._create)):
             yield
 
-    def lags_ms(self, begin: float, end: float) -> list[float]:
-        """From the create call to the gate lifted, of those that were created in a span of time. Raises
-        Broken where the gate of one was not lifted."""
-        within = {name: at for name, at in self._created.items() if begin <= at <= end}
-        if left := within.keys() - self._lifted.keys():
-            raise Broken(f"the gates of {len(left)} of {len(within)} streamed Pods are not lifted")
-        return [max(0.0, self._lifted[name] - at) * 1000 for name, at in within.items()]
+    async def lags_ms(self, begin: float, end: float, within_s: float) -> list[float]:
+        """From the create call to the gate lifted, of the Pods that were created in a span of time, once
+        all of them are lifted. Raises Broken where one is not in time."""
+
+        def within() -> dict[str, float]:
+            return {name: at for name, at in self._created.items() if begin <= at <= end}
+
+        async def all_lifted() -> bool:
+            return within().keys() <= self._lifted.keys()
+
+        await until(all_lifted, "the gates of all streamed Pods are lifted", within_s)
+        return [max(0.0, self._lifted[name] - at) * 1000 for name, at in within().items()]
 
     async def first_since(self, begin: float, within_s: float) -> float:
         """Waits until the gate of a Pod that was created since then is lifted; returns when that was."""
@@ -94,15 +99,6 @@ class Stream:
             return min((self._lifted[name] for name in since if name in self._lifted), default=0.0)
 
         return await until(lifted, "a gate is lifted", within_s)
-
-    async def settled(self, end: float, within_s: float) -> None:
-        """Waits until the gates of all that were created until then are lifted, or the time is over."""
-
-        async def all_lifted() -> bool:
-            return all(name in self._lifted for name, at in self._created.items() if at <= end)
-
-        with suppress(Broken):
-            await until(all_lifted, "all gates are lifted", within_s)
 
     async def _create(self, number: int) -> None:
         name = f"stream-{number}"
@@ -121,16 +117,10 @@ class Stream:
     async def _watch(self) -> None:
         while True:
             with suppress(aiohttp.ClientError, TimeoutError, Broken):
-                listed = await ask(self._session, "GET", PODS, params=_STREAM)
-                for pod in listed["items"]:
-                    self._see("ADDED", pod)
-                version = {"resourceVersion": listed["metadata"]["resourceVersion"]}
-                await watch(self._session, _STREAM | version, self._see)
+                await watch(self._session, _STREAM, self._see)
             await asyncio.sleep(_AGAIN_S)
 
-    def _see(self, kind: str, manifest: Manifest) -> None:
-        if kind == "ERROR":
-            raise Broken("the watch has expired")
+    def _see(self, _: str, manifest: Manifest) -> None:
         if not manifest["spec"].get("schedulingGates"):
             self._lifted.setdefault(manifest["metadata"]["name"], time.monotonic())
 
@@ -157,7 +147,7 @@ async def asking_filter(cluster: Cluster, pace: float) -> AsyncIterator[Sequence
         if number % _UNMANAGED_IN and found.get("NodeNames") != [names[0]]:
             raise Broken(f"/filter: {str(found)[:200]}")
 
-    async with aiohttp.ClientSession() as session, _beside(at_pace(pace, call)):
+    async with aiohttp.ClientSession() as session, beside(at_pace(pace, call)):
         yield asked
 
 
@@ -169,17 +159,6 @@ async def at_pace(per_s: float, act: Callable[[int], Coroutine[Any, Any, None]])
             tasks.create_task(act(number))
             number += 1
             await asyncio.sleep(1 / per_s)
-
-
-@asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Until the end of the block."""
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(work)
-        try:
-            yield
-        finally:
-            task.cancel()
 
 
 def _filter_body(number: int, names: Sequence[str]) -> bytes:
