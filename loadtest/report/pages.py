@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from deploy.local.layout import CHECKOUT
 from loadtest.harness.budgets import budgets
-from loadtest.report.figures import found, ratios_to_noop
+from loadtest.report.figures import at, found, ratios_to_noop
 from loadtest.report.plots import plots
 from loadtest.scenarios.table import one, singly
 
@@ -66,14 +65,9 @@ def _measured(
     """Each scenario in which something of it was measured, or that is broken, and its cells. `columns`
     are headings, paths of figures and their decimals."""
     for each in scenarios:
-        cells = [_cell(_figure(each, path), decimals) for _, path, decimals in columns]
+        cells = [_cell(at(each, path), decimals) for _, path, decimals in columns]
         if each["broken"] or any(cell != _NOT_MEASURED for cell in cells):
             yield each, cells
-
-
-def _figure(within: Any, path: str) -> Any:
-    """None where it is not there."""
-    return reduce(lambda figures, name: (figures or {}).get(name), path.split("."), within)
 
 
 def _cell(value: Any, decimals: int) -> str:
@@ -99,5 +93,5 @@ _TEMPLATES.globals |= {
     "ratios_to_noop": ratios_to_noop,
     "one": lambda scenarios, *which: found(scenarios, one(*which)),
     "singly": lambda scenarios, placer: found(scenarios, singly(placer)),
-    "figure": _figure,
+    "figure": at,
 }

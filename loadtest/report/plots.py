@@ -22,17 +22,17 @@ def plots(told: Json) -> dict[str, bytes]:
     """Of what build/bench.json tells, by the names of their files."""
     rate = f"{told['conditions']['steady_pods_per_s']:g} Pods a second"
     return {
-        "pods-per-second.svg": _bars(told, "Pods a second, of a burst", "Pods/s", "burst", "pods_per_s"),
+        "pods-per-second.svg": _bars(told, "Pods a second, of a burst", "Pods/s", "burst.pods_per_s"),
         "create-to-bound.svg": _bars(
-            told, f"Create to bound at {rate}, p99", "ms", "steady", "bound_ms_p99"
+            told, f"Create to bound at {rate}, p99", "ms", "steady.bound_ms_p99"
         ),
         "cpu-per-pod.svg": _bars(
-            told, "CPU of the whole cluster, of a burst", "ms a Pod", "burst", "cpu_ms_per_pod"
+            told, "CPU of the whole cluster, of a burst", "ms a Pod", "burst.cpu_ms_per_pod"
         ),
     }
 
 
-def _bars(told: Json, title: str, unit: str, load: str, metric: str) -> bytes:
+def _bars(told: Json, title: str, unit: str, metric: str) -> bytes:
     """A group of bars for each stage in which all ways are compared, a colour for each scenario. The
     same figures are the same bytes: without scripts, the day or an identity made by chance."""
     chart = pygal.Bar(
@@ -48,7 +48,7 @@ def _bars(told: Json, title: str, unit: str, load: str, metric: str) -> bytes:
     )
     chart.uuid = "plot"
     chart.add_xml_filter(_without_script_and_comments)
-    medians = [(each, at(each, load, metric, "median")) for each in told["scenarios"]]
+    medians = [(each, at(each, f"{metric}.median")) for each in told["scenarios"]]
     noop = (each for each, value in medians if each["placer"] == Placer.NOOP and value is not None)
     stages = dict.fromkeys(each["stage"] for each in noop)
     chart.x_labels = list(stages)

@@ -1,5 +1,4 @@
-"""50,000 Pods that wait on 5,000 Nodes, and a stream of others being placed. All is real but for the
-kubelets, with kube-apiserver restarted under it and a Node that flaps."""
+"""An extender with very many Pods: while 50,000 wait, and when it starts with 10,000 placeholders."""
 
 import asyncio
 import sys
@@ -19,9 +18,9 @@ from deploy.local.spec import ClusterSpec
 from loadtest.harness.budgets import budgets, judged
 from loadtest.harness.command import BUILD, Broken, command
 from loadtest.harness.meters import Meters, cpu_s, peak_rss_mb
-from loadtest.harness.pods import api_session
+from loadtest.harness.pods import Pods, api_session
+from loadtest.harness.variants import NodeSize, Placer, Variant
 from loadtest.report.figures import spread
-from loadtest.scenarios.restart import restart, start_extender
 from loadtest.scenarios.scale_pods import Asked, Stream, asking_filter, create_first, create_others
 from loadtest.scenarios.scale_probe import read_ticks
 
@@ -40,6 +39,11 @@ _LISTED_AGAIN: Final = "watch expired, listing again"
 _MERGE: Final = {"Content-Type": "application/strategic-merge-patch+json"}
 _ABOUT_NODES: Final = ("GET nodes", "GET node", "POST node")
 
+_RESTART_SIZE: Final = NodeSize(cpus=100, memory_mb=110_000, gpus=0)  # a Node takes 110 Pods
+_BATCH: Final = 1000
+_BATCH_WITHIN_S: Final = 300.0
+_PLACED_WITHIN_S: Final = 120.0
+
 Json = dict[str, Any]
 
 
@@ -52,6 +56,8 @@ def bench_scale(
     ] = 10_000,
     figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "scale.json",
 ) -> None:
+    """50,000 Pods that wait on 5,000 Nodes, and a stream of others being placed. All is real but for the
+    kubelets, with kube-apiserver restarted under it and a Node that flaps."""
     with command(figures) as run:
         ticks = run.directory / "ticks.jsonl"
         with Cluster.up(_spec(nodes, ticks), run.directory / "cluster") as cluster:
@@ -62,6 +68,60 @@ def bench_scale(
         verdicts += judged(budgets("bench-restart"), again) if again else []
         size = {"nodes": nodes, "pods": pods, f"rss_mb_{nodes}x{pods}": found["rss_mb"]}
         run.conclude({**size, **found, "restart": again}, verdicts)
+
+
+def bench_restart(
+    *,
+    pods: Annotated[int, typer.Option(min=1, help="Pods that run, each with its placeholder.")] = 10_000,
+    figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "bench-restart.json",
+) -> None:
+    """How soon an extender that was killed acts again, with 10,000 placeholders to find. Some five
+    minutes, most of which the Pods take to be placed."""
+    with command(figures) as run:
+        found = restart(pods, run.directory, run.report)
+        run.report(f"{found}")
+        run.conclude(found, judged(budgets("bench-restart"), found))
+
+
+def restart(pods: int, directory: Path, report: Report) -> dict[str, Any]:
+    """On a cluster of its own. Seconds are from the start of the process: `ready_s` until /readyz says
+    that both systems have been read, `placed_s` until a Pod that is created then is bound; `cpu_s` is
+    what the process has used by then, `rss_mb` the most that it had. Raises Broken, ClusterError."""
+    variant = Variant(
+        *(Placer.REAL, -(-pods // _RESTART_SIZE.cpus) + 1),
+        size=_RESTART_SIZE,
+        slurm_conf=(f"MaxJobCount={2 * pods + 1000}",),
+    )
+    with variant.up(directory) as running:
+        cluster = running.cluster
+        ready_s, placed_s = asyncio.run(_measure(cluster, pods, report))
+        used_s = round(cpu_s(cluster.pid("extender")), 2)
+        times = {"ready_s": round(ready_s, 2), "placed_s": round(placed_s, 2), "cpu_s": used_s}
+        return {"pods": pods, **times, "rss_mb": peak_rss_mb(cluster)}
+
+
+async def _measure(cluster: Cluster, count: int, report: Report) -> tuple[float, float]:
+    async with Pods.of(cluster) as pods:
+        for first in range(0, count, _BATCH):
+            numbers = range(first, min(first + _BATCH, count))
+            await pods.create((f"pod-{number}", 1, 0) for number in numbers)
+            await pods.all_bound(_BATCH_WITHIN_S)
+            report(f"{numbers.stop} Pods run")
+        cluster.kill("extender")
+        began = time.monotonic()
+        ready_s = await start_extender(cluster)
+        report(f"ready {ready_s:.2f} s after its start")
+        await pods.create([("after", 1, 0)])
+        await pods.all_bound(_PLACED_WITHIN_S)
+        return ready_s, time.monotonic() - began
+
+
+async def start_extender(cluster: Cluster) -> float:
+    """Starts the extender that was killed; returns how long it takes until it says that both systems
+    have been read. Raises ClusterError."""
+    began = time.monotonic()
+    await asyncio.to_thread(cluster.start, "extender")
+    return time.monotonic() - began
 
 
 def _spec(nodes: int, ticks: Path) -> ClusterSpec:
