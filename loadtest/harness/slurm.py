@@ -2,18 +2,21 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from deploy.local.cluster import Cluster
 from loadtest.harness.command import Broken
-from loadtest.harness.concurrently import until
+from loadtest.harness.concurrently import for_each, until
 from loadtest.harness.pods import Pod
+from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
 
 _FORMAT: Final = "%i|%j|%T|%N"
+_FIRST_NATIVE: Final = 100
 
 # An allocation at once; one by the main scheduler; one by the backfill scheduler of 24.11: that of 26.05
 # says nothing where it starts a job.
@@ -55,6 +58,12 @@ def compare_with_squeue(cluster: Cluster, pods: Sequence[Pod]) -> None:
     if differ:
         expected = "; ".join(_line(pod) for pod in differ[:5])
         raise Broken(f"{len(differ)} Pods differ from squeue, which does not say just: {expected}")
+
+
+async def submit(cluster: Cluster, jobs: Iterable[JobSpec]) -> None:
+    """Jobs that no Pod asks for. Raises SlurmError."""
+    async with aclosing(SlurmRest(cluster.slurmrestd_url, cluster.token_file)) as slurm:
+        await for_each(enumerate(jobs, _FIRST_NATIVE), lambda each: slurm.submit(each[1], each[0]))
 
 
 async def all_ended(slurm: SlurmRest, jobs: Collection[int], within_s: float) -> None:

@@ -1,20 +1,23 @@
 """What `make bench` measures: table.toml."""
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import repeat
 from pathlib import Path as FilePath
 from typing import Any, Final
 
 from deploy.local.spec import DEFAULT_RELEASE
 from loadtest.harness.variants import NodeSize, Placer, Variant
+from slurm_client.model import JobSpec
 
 _NATIVE_NODES: Final = "native-[1-50]"
-NATIVE_PARTITION: Final = "native"
+_NATIVE_PARTITION: Final = "native"
 _NATIVE_SIZE: Final = f"CPUs={NodeSize().cpus} RealMemory={NodeSize().memory_mb}"
 NATIVE_CONF: Final = (
     f"NodeName={_NATIVE_NODES} NodeAddr=127.0.0.1 {_NATIVE_SIZE} State=EXTERNAL",
-    f"PartitionName={NATIVE_PARTITION} Nodes={_NATIVE_NODES} MaxTime=INFINITE State=UP",
+    f"PartitionName={_NATIVE_PARTITION} Nodes={_NATIVE_NODES} MaxTime=INFINITE State=UP",
 )
 """Nodes that Kubernetes knows nothing of, in a partition of their own."""
 
@@ -69,6 +72,15 @@ class Scenario:
             scheduler=self.scheduler,
             percent_scored=self.percent_scored,
         )
+
+    def native_jobs(self) -> Iterator[JobSpec]:
+        """Those `native`, of one CPU each: 800 of them find room, others wait for it. And one that fills
+        a node of the Pods' partition, with those that wait for it `before`: whatever comes after them is
+        for the backfill scheduler to place."""
+        elsewhere = JobSpec("native", cpus=1, memory_mb=100, partition=_NATIVE_PARTITION)
+        whole = JobSpec("native", NodeSize().cpus, 1000, required_nodes=("external-1",))
+        yield from repeat(elsewhere, self.native or 0)
+        yield from repeat(whole, 1 + self.before if self.before else 0)
 
 
 PODS: Final = 1000
