@@ -87,7 +87,7 @@ def _locust(cluster: Cluster, pods: Path, options: Sequence[str], results: Path)
             *(sys.executable, "-m", "locust", "-f", str(_LOCUSTFILE), "--headless", "--only-summary"),
             *("-H", f"http://127.0.0.1:{cluster.ports['extender-scheduler']}", "-r", "100"),
             *("--csv", str(results), "--csv-full-history", "--html", f"{results}.html"),
-            *("--metrics", f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics"),
+            *("--metrics", cluster.probes["extender"][1]),
             *("--pods", str(pods), "--figures", str(figures), *options),
         ),
         cwd=CHECKOUT,

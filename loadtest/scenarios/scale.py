@@ -93,14 +93,10 @@ def restart(pods: int, directory: Path, report: Report) -> dict[str, Any]:
         slurm_conf=(f"MaxJobCount={2 * pods + 1000}",),
     )
     with variant.up(directory) as running:
-        cluster = running.cluster
-        ready_s, placed_s = asyncio.run(_measure(cluster, pods, report))
-        used_s = round(cpu_s(cluster.pid("extender")), 2)
-        times = {"ready_s": round(ready_s, 2), "placed_s": round(placed_s, 2), "cpu_s": used_s}
-        return {"pods": pods, **times, "rss_mb": peak_rss_mb(cluster)}
+        return asyncio.run(_restarted(running.cluster, pods, report))
 
 
-async def _measure(cluster: Cluster, count: int, report: Report) -> tuple[float, float]:
+async def _restarted(cluster: Cluster, count: int, report: Report) -> Json:
     async with Pods.of(cluster) as pods:
         for first in range(0, count, _BATCH):
             numbers = range(first, min(first + _BATCH, count))
@@ -110,10 +106,11 @@ async def _measure(cluster: Cluster, count: int, report: Report) -> tuple[float,
         cluster.kill("extender")
         began = time.monotonic()
         ready_s = await start_extender(cluster)
-        report(f"ready {ready_s:.2f} s after its start")
+        report(f"ready {ready_s} s after its start")
         await pods.create([("after", 1, 0)])
         await pods.all_bound(_PLACED_WITHIN_S)
-        return ready_s, time.monotonic() - began
+        placed_s = round(time.monotonic() - began, 2)
+    return {"pods": count, "ready_s": ready_s, "placed_s": placed_s, **_used(cluster)}
 
 
 async def start_extender(cluster: Cluster) -> float:
@@ -121,7 +118,12 @@ async def start_extender(cluster: Cluster) -> float:
     have been read. Raises ClusterError."""
     began = time.monotonic()
     await asyncio.to_thread(cluster.start, "extender")
-    return time.monotonic() - began
+    return round(time.monotonic() - began, 2)
+
+
+def _used(cluster: Cluster) -> Json:
+    """What the extender's process has used so far, and the most memory that it had."""
+    return {"cpu_s": round(cpu_s(cluster.pid("extender")), 2), "rss_mb": peak_rss_mb(cluster)}
 
 
 def _spec(nodes: int, ticks: Path) -> ClusterSpec:
@@ -156,9 +158,7 @@ class Subject:
             self.cluster.kill("extender")
             await create_others(session, like, pods)
             self.report(f"{pods} Pods wait")
-            ready_s = round(await start_extender(self.cluster), 2)
-            used_s = round(cpu_s(self.cluster.pid("extender")), 2)
-            start = {"ready_s": ready_s, "cpu_s": used_s, "rss_mb": peak_rss_mb(self.cluster)}
+            start = {"ready_s": await start_extender(self.cluster), **_used(self.cluster)}
             self.report(f"the extender has read them: {start}")
             await asyncio.sleep(_SETTLES_S)
             steady, relist = Json(), Json()

@@ -8,6 +8,8 @@ from itertools import repeat
 from pathlib import Path as FilePath
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from deploy.local.spec import DEFAULT_RELEASE
 from loadtest.harness.variants import NodeSize, Placer, Variant
 from slurm_client.model import JobSpec
@@ -89,15 +91,11 @@ STEADY_PODS_PER_S: Final = 25.0
 """Some half of what a burst reaches where cores are slow."""
 ONE_AT_A_TIME: Final = "one at a time, 1,000 Nodes"
 
-_TYPES: Final = {"placer": Placer, "flow": Flow, "path": Path, "scheduler": tuple}
-
 
 def _scenarios(tables: dict[str, Any]) -> tuple[Scenario, ...]:
-    return tuple(
-        Scenario(stage, name, **{key: _TYPES.get(key, type(told))(told) for key, told in row.items()})
-        for stage, rows in tables.items()
-        for name, row in rows.items()
-    )
+    read = TypeAdapter(Scenario).validate_python
+    rows = ((stage, name, row) for stage, rows in tables.items() for name, row in rows.items())
+    return tuple(read({"stage": stage, "name": name, **row}) for stage, name, row in rows)
 
 
 SCENARIOS: Final = _scenarios(tomllib.loads(FilePath(__file__).with_suffix(".toml").read_text()))
