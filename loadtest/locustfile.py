@@ -15,7 +15,6 @@ import random
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -28,7 +27,7 @@ from locust.exception import StopUser
 
 from loadtest.harness.meters import VERB_SECONDS, Histogram
 from loadtest.report.figures import percentile
-from loadtest.scenarios.prepared_pods import LoadKind, PreparedPod, PreparedPods
+from loadtest.scenarios.load import LoadKind, PreparedPod, PreparedPods
 
 _WARM_UP_S: Final = 1.0
 """What is called before makes the connections: it is not judged."""
@@ -81,7 +80,7 @@ _runs: list[Run] = []
 
 @events.init_command_line_parser.add_listener
 def _options(parser: LocustArgumentParser) -> None:
-    parser.add_argument("--pods", required=True, help="as loadtest.scenarios.prepared_pods writes them")
+    parser.add_argument("--pods", required=True, help="as loadtest.scenarios.load writes them")
     parser.add_argument("--rate", type=float, default=20.0, help="Pods a second, of all users")
     parser.add_argument("--metrics", default="", help="the extender's page of metrics, as a URL")
     parser.add_argument("--figures", default="", help="where the figures go, as JSON")
@@ -134,7 +133,8 @@ class KubeScheduler(FastHttpUser):
         nodes = (filtered or {}).get("NodeNames")
         if pod.kind is LoadKind.WAITING or not nodes:
             return
-        self._ask("prioritize", pod, _args(pod, orjson.dumps(nodes)), partial(_wrong_scores, len(nodes)))
+        scored = _args(pod, orjson.dumps(nodes))
+        self._ask("prioritize", pod, scored, lambda _, told: _wrong_scores(told, nodes))
         metadata = pod.manifest["metadata"]
         names = {"PodName": "name", "PodNamespace": "namespace", "PodUID": "uid"}
         args = {name: metadata[key] for name, key in names.items()}
@@ -186,5 +186,5 @@ def _wrong_filter(pod: PreparedPod, answer: Any) -> str:
     return "" if names == expected else f"not the Node that Slurm granted: {answer.get('Error')}"
 
 
-def _wrong_scores(nodes: int, _: PreparedPod, answer: Any) -> str:
-    return "" if len(answer) == nodes else "not every Node has its score"
+def _wrong_scores(answer: Any, nodes: list[str]) -> str:
+    return "" if len(answer) == len(nodes) else "not every Node has its score"

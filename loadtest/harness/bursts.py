@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TextIO
 
 from deploy.local.cluster import Cluster
 from loadtest.harness.command import Broken
 from loadtest.harness.concurrently import for_each, until
 from loadtest.harness.meters import MeterReading, Meters, cpu_by_component
 from loadtest.harness.pods import Pod, Pods, Wanted, api_session
-from loadtest.harness.slurm import SlurmLog, all_ended, compare_with_squeue
+from loadtest.harness.slurm import all_ended, compare_with_squeue, starts
 from loadtest.harness.variants import Placer, Running
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
@@ -72,17 +72,18 @@ class Bench:
     running: Running
     pods: Pods
     meters: Meters
-    _log: SlurmLog
+    _log: TextIO
+    """slurmctld's, as far as it is not read yet."""
     _numbers: Iterator[int]
 
     @classmethod
     @asynccontextmanager
     async def of(cls, running: Running) -> AsyncIterator["Bench"]:
         cluster = running.cluster
-        async with api_session(cluster) as session, Pods.of(cluster) as pods:
-            meters = Meters(cluster, session, running.variant.has_jobs)
-            log = SlurmLog(cluster.logs / "slurmctld.log")
-            yield cls(running, pods, meters, log, itertools.count(1))
+        with (cluster.logs / "slurmctld.log").open() as log:
+            async with api_session(cluster) as session, Pods.of(cluster) as pods:
+                meters = Meters(cluster, session, running.variant.has_jobs)
+                yield cls(running, pods, meters, log, itertools.count(1))
 
     async def burst(self, size: int, *, per_s: float | None = None) -> Burst:
         """As many Pods as that at once, or so many a second; the clock runs from the first create call
@@ -120,7 +121,7 @@ class Bench:
 
     def _start_bound_ms(self, pods: Sequence[Pod]) -> tuple[float, ...]:
         """Of those Pods whose jobs' starts slurmctld's log tells of: all but what 26.05 backfilled."""
-        started, clock = self._log.starts(), time.time() - time.perf_counter()
+        started, clock = starts(self._log.read()), time.time() - time.perf_counter()
         seen = ((pod.bound, started.get(pod.job_id)) for pod in pods)
         return tuple((bound + clock - start) * 1000 for bound, start in seen if start)
 

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from deploy.local.cluster import Cluster
@@ -28,24 +27,9 @@ _STARTED: Final = re.compile(
 )
 
 
-class SlurmLog:
-    """slurmctld's log as it grows; LogTimeFormat=iso8601_ms,format_stderr in slurm.conf."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._read = 0
-
-    def starts(self) -> Mapping[int, float]:
-        """Since the last call: job id -> `time.time()` of its start; slurmrestd has seconds only."""
-        with self._path.open() as log:
-            log.seek(self._read)
-            told = log.read()
-            self._read = log.tell()
-        return starts(told)
-
-
 def starts(log: str) -> Mapping[int, float]:
-    """As `SlurmLog.starts`, of the lines given."""
+    """From lines of slurmctld's log: job id -> `time.time()` of its start; slurmrestd has seconds only.
+    LogTimeFormat=iso8601_ms,format_stderr in slurm.conf."""
     found = ((each, each["rpc"] or each["main"] or each["backfill"]) for each in _STARTED.finditer(log))
     return {int(job): datetime.fromisoformat(each["at"]).timestamp() for each, job in found}
 
@@ -54,7 +38,7 @@ def compare_with_squeue(cluster: Cluster, pods: Sequence[Pod]) -> None:
     """Raises Broken where not just the job of each Pod runs, on the node of the Pod's Node."""
     lines = set(cluster.run_slurm("squeue", "-h", "-o", _FORMAT).stdout.splitlines())
     names = Counter(line.split("|")[1] for line in lines)
-    differ = [pod for pod in pods if _line(pod) not in lines or names[_name(pod)] > 1]
+    differ = [pod for pod in pods if _line(pod) not in lines or names[f"{pod.name}@default"] > 1]
     if differ:
         expected = "; ".join(_line(pod) for pod in differ[:5])
         raise Broken(f"{len(differ)} Pods differ from squeue, which does not say just: {expected}")
@@ -76,8 +60,4 @@ async def all_ended(slurm: SlurmRest, jobs: Collection[int], within_s: float) ->
 
 
 def _line(pod: Pod) -> str:
-    return f"{pod.job_id}|{_name(pod)}|RUNNING|{pod.node}"
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.name}@default"
+    return f"{pod.job_id}|{pod.name}@default|RUNNING|{pod.node}"

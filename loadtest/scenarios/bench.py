@@ -4,12 +4,14 @@ import itertools
 import json
 import os
 import platform
+import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -62,7 +64,7 @@ def bench(
     with command(figures) as run:
         conditions, outcomes = _conditions(pods), list[Outcome]()
         scale = just_measured(_SCALE)
-        for stage, those in itertools.groupby(scenarios, lambda each: each.stage):
+        for stage, those in itertools.groupby(scenarios, attrgetter("stage")):
             run.report(f"{stage}:")
             directory = run.directory / str(len(outcomes))
             outcomes += run_stage(list(those), Sizes(pods, STEADY_PODS_PER_S), directory, run.report)
@@ -121,11 +123,8 @@ def summary(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 
 def chosen(scenarios: Sequence[Scenario], only: Sequence[str]) -> list[Scenario]:
     """Those of which the stage or the name contains one of these; all, where there are none."""
-    return [
-        each
-        for each in scenarios
-        if not only or any(part in each.stage or part in each.name for part in only)
-    ]
+    wanted = only or [""]
+    return [one for one in scenarios if any(part in one.stage or part in one.name for part in wanted)]
 
 
 def _scaled(scenario: Scenario, nodes: int, repeats: int) -> Scenario:
@@ -138,32 +137,21 @@ def _scaled(scenario: Scenario, nodes: int, repeats: int) -> Scenario:
 
 
 def _conditions(pods: int) -> dict[str, Any]:
+    processor = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+    binaries = kubernetes_binaries(ClusterSpec().kubernetes_release, silent)
     return {
         "begun": datetime.now(UTC).isoformat(timespec="minutes"),
         "cpus": os.cpu_count(),
-        "processor": _processor(),
+        "processor": processor[1] if processor else platform.machine(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9),
         "kernel": platform.release().partition("-")[0],
         "commit": _said("git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"),
         "python": platform.python_version(),
-        "kubernetes": _kubernetes_version(),
+        "kubernetes": _said(str(binaries["kube-scheduler"]), "--version").split()[-1],
         "cpu_busy_percent_before": psutil.cpu_percent(_LOOKS_S),
         "pods": pods,
         "steady_pods_per_s": STEADY_PODS_PER_S,
     }
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _kubernetes_version() -> str:
-    """Of the kube-scheduler that the clusters start: "v1.37.2"."""
-    binaries = kubernetes_binaries(ClusterSpec().kubernetes_release, silent)
-    return _said(str(binaries["kube-scheduler"]), "--version").split()[-1]
 
 
 def _said(*command: str) -> str:

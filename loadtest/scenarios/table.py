@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import repeat
 from pathlib import Path as FilePath
-from typing import Any, Final
+from typing import Final
 
 from pydantic import TypeAdapter
 
@@ -92,13 +92,12 @@ STEADY_PODS_PER_S: Final = 25.0
 ONE_AT_A_TIME: Final = "one at a time, 1,000 Nodes"
 
 
-def _scenarios(tables: dict[str, Any]) -> tuple[Scenario, ...]:
-    read = TypeAdapter(Scenario).validate_python
-    rows = ((stage, name, row) for stage, rows in tables.items() for name, row in rows.items())
-    return tuple(read({"stage": stage, "name": name, **row}) for stage, name, row in rows)
-
-
-SCENARIOS: Final = _scenarios(tomllib.loads(FilePath(__file__).with_suffix(".toml").read_text()))
+_TABLES: Final = tomllib.loads(FilePath(__file__).with_suffix(".toml").read_text())
+SCENARIOS: Final = tuple(
+    TypeAdapter(Scenario).validate_python({"stage": stage, "name": name, **row})
+    for stage, rows in _TABLES.items()
+    for name, row in rows.items()
+)
 
 
 def one(placer: str, nodes: int, native: int | None = None) -> Scenario:

@@ -9,6 +9,7 @@ that nothing here sets are as they were for an EXTERNAL job and node.
 import json
 import re
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,14 +109,14 @@ def cancelled(job_id: int, number: int, words: str) -> Document:
 
 def resources(known: model.Job) -> Document:
     """Nodes and devices; which cores is not known here."""
-    gres = known.gres or ("",) * len(known.nodes)
-    return {"nodes": [_resources(known, *one) for one in zip(known.nodes, gres, strict=True)]}
+    told = {"mem_alloc": known.memory_mb, "core_bitmap": ""}
+    devices = [[_device(one) for one in _DEVICES.finditer(gres)] for gres in known.gres]
+    found = zip_longest(known.nodes, devices, fillvalue=())
+    return {"nodes": [told | {"node": node, "gres": gres} for node, gres in found]}
 
 
-def _resources(known: model.Job, node: str, gres: str) -> Document:
-    devices = [found.groupdict("") for found in _DEVICES.finditer(gres)]
-    counted = [{**each, "count": int(each["count"])} for each in devices]
-    return {"node": node, "mem_alloc": known.memory_mb, "core_bitmap": "", "gres": counted}
+def _device(found: re.Match[str]) -> Document:
+    return found.groupdict("") | {"count": int(found["count"])}
 
 
 def errors(error: SlurmError) -> Document:
@@ -129,7 +130,8 @@ def errors(error: SlurmError) -> Document:
 
 def spec(told: Document) -> model.JobSpec:
     """A new job's."""
-    gres = (one.removeprefix("gres/").rpartition(":") for one in _list(told.get("tres_per_node")))
+    asked = told["tres_per_node"].split(",") if "tres_per_node" in told else []
+    gres = (one.removeprefix("gres/").rpartition(":") for one in asked)
     return model.JobSpec(
         name=told["name"],
         cpus=told["cpus_per_task"],
@@ -158,10 +160,6 @@ def changes(told: Document) -> model.JobChanges:
         comment=told.get("comment"),
         admin_comment=told.get("admin_comment"),
     )
-
-
-def _list(text: str | None) -> list[str]:
-    return text.split(",") if text else []
 
 
 def _id(text: str | None) -> int | None:

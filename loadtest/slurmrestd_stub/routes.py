@@ -106,7 +106,9 @@ class Routes:
             known = "X-SLURM-USER-TOKEN" in request.headers
             told = await act(request) if known else _UNAUTHENTICATED
         except SlurmError as error:
-            told = self._error(error)
+            unspecified = error.number is None
+            document = documents.UNSPECIFIED if unspecified else documents.errors(error)
+            told = self._says(document, error.http_status or 422)
         answer = told if isinstance(told, Answer) else self._says(told)
         late_s = self._delays.answers_at(began, answer.call or call, answer.entries) - loop.time()
         if late_s > 0:
@@ -116,11 +118,6 @@ class Routes:
     def _says(self, document: Document, status: int = 200, entries: int = 0) -> Answer:
         content = orjson.dumps(self._frame | document).replace(_NO_UTF8, b"\xff")
         return Answer(status, content, entries=entries)
-
-    def _error(self, error: SlurmError) -> Answer:
-        if error.number is None:
-            return self._says(documents.UNSPECIFIED, 500)
-        return self._says(documents.errors(error), error.http_status or 422)
 
     async def _openapi(self, _: web.Request) -> Answer:
         return Answer(200, documents.openapi(self._slurm.capabilities))
@@ -140,7 +137,9 @@ class Routes:
     async def _all_nodes(self, request: web.Request) -> Answer:
         nodes = await self._slurm.nodes()
         self._counted = {node.name: node for node in nodes}
-        if _is_ahead(request.query.get("update_time", "")):
+        # Of what changed since a moment to come there is nothing. What changed since one that is past
+        # is not known here: it is everything, as far as that goes.
+        if int(request.query.get("update_time", 0)) > time.time():
             return Answer(304, b"", "nodes unchanged")
         told = b",".join(map(self._told, nodes))
         return Answer(
@@ -256,12 +255,6 @@ def _written(request: web.Request, answer: Answer) -> web.Response:
         transport.close()
     reason = "OK" if answer.status == 200 else "NOT MODIFIED"
     return web.Response(status=answer.status, reason=reason, body=answer.content, content_type=kind)
-
-
-def _is_ahead(since: str) -> bool:
-    """Whether only what changed since some moment to come is asked for: nothing. What changed since one
-    that is past is not known here; everything, as far as that goes."""
-    return since.isdecimal() and int(since) > time.time()
 
 
 def _numbered(numbered: tuple[int, str], http_status: int = 422) -> SlurmError:
