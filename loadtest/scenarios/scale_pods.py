@@ -26,7 +26,7 @@ _PARTITION: Final = "sunk.coreweave.com/partition"
 _CONNECTIONS: Final = 24
 _LEAST_MIB: Final = 64
 _SIZES: Final = 50
-"""So many amounts of memory, of which each waits in a line of its own."""
+"""So many amounts of memory, and so many classes of requests that wait for a place in the queue."""
 _STREAM: Final = {"labelSelector": "app=stream"}
 _AGAIN_S: Final = 0.1
 _UNMANAGED_IN: Final = 5
