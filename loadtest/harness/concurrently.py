@@ -37,6 +37,16 @@ async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
                 each.cancel()
 
 
+async def at_pace(per_s: float, act: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+    """Begins to act so often, on 0, 1, 2 ..., for ever; raises what an act raises, in a group."""
+    number = 0
+    async with asyncio.TaskGroup() as tasks:
+        while True:
+            tasks.create_task(act(number))
+            number += 1
+            await asyncio.sleep(1 / per_s)
+
+
 async def until(
     see: Callable[[], Awaitable[Item | None]], what: str, within_s: float, every_s: float = 0.1
 ) -> Item:

@@ -17,6 +17,7 @@ from deploy.local.progress import Report
 from deploy.local.spec import ClusterSpec
 from loadtest.harness.budgets import budgets, judged
 from loadtest.harness.command import BUILD, Broken, command
+from loadtest.harness.concurrently import at_pace, beside
 from loadtest.harness.meters import Meters, cpu_s, peak_rss_mb
 from loadtest.harness.pods import Pods, api_session
 from loadtest.harness.variants import NodeSize, Placer, Variant
@@ -154,7 +155,7 @@ class Subject:
         time. The phases are `steady`, and `relist` while kube-apiserver comes back."""
         async with api_session(self.cluster) as session:
             meters = Meters(self.cluster, session, extender_counts=True)
-            like, stream = await create_first(session), Stream(session, _PACE)
+            like, stream = await create_first(session), Stream(session)
             self.cluster.kill("extender")
             await create_others(session, like, pods)
             self.report(f"{pods} Pods wait")
@@ -162,7 +163,8 @@ class Subject:
             self.report(f"the extender has read them: {start}")
             await asyncio.sleep(_SETTLES_S)
             steady, relist = Json(), Json()
-            async with stream.flowing(), asking_filter(self.cluster, 2 * _PACE) as asked:
+            flowing = beside(stream.watch(), at_pace(_PACE, stream.create))
+            async with flowing, asking_filter(self.cluster, 2 * _PACE) as asked:
                 async with self._phase(steady, meters, stream, asked):
                     await asyncio.sleep(_STEADY_S)
                 self.report(f"steady: {steady}")
