@@ -3,7 +3,8 @@
 What it says is slurmrestd's, 26.05's v0.0.45: `documents` writes replies and reads requests,
 `routes` is the calls and HTTP, `delays` how long it takes. It passes the contract tests of the real one.
 
-What it leaves out: it takes any token that is there, and of requests what `slurm_client` sends; it is
-never out of order; it pushes nothing to the extender's hooks; it keeps nothing when it ends; of a job's
-resources it knows nodes and devices, no cores. Its job/allocate is always immediate. What `slurm_client.in_memory` leaves out is left out here too.
+What it leaves out: it takes any token that is there, and of requests what `slurm_client` sends; it
+has no outages; it pushes nothing to the extender's hooks; it keeps nothing when it ends; of a job's
+resources it knows nodes and devices, no cores. Its job/allocate is always immediate. What
+`slurm_client.in_memory` leaves out is left out here too.
 """

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from aiohttp import web
@@ -40,7 +40,9 @@ class Answer:
 _UNSPECIFIED: Final = Answer(500, b"Unspecified error")
 _UNAUTHENTICATED: Final = Answer(401, b"Authentication failure")
 
-_Act = Callable[[web.Request], Awaitable[Document | Answer]]
+_Act = Callable[[str, Any], Awaitable[Document | Answer]]
+"""Answers a call about the job or node that its path names; the other argument is the body of the
+request or, where there is none, its query."""
 
 
 @asynccontextmanager
@@ -79,12 +81,12 @@ class Routes:
             ("states", "GET", "jobs/state", self._states),
             ("submit", "POST", "job/submit", self._submit),
             ("allocate", "POST", "job/allocate", self._allocate),
-            ("job", "GET", "job/{id}", self._job),
-            ("update", "POST", "job/{id}", self._update),
-            ("cancel", "DELETE", "job/{id}", self._cancel),
+            ("job", "GET", "job/{name}", self._job),
+            ("update", "POST", "job/{name}", self._update),
+            ("cancel", "DELETE", "job/{name}", self._cancel),
             ("cancel", "DELETE", "jobs", self._cancel_named),
-            ("resources", "GET", "resources/{id}", self._resources),
-            ("books", "GET", "/slurmdb/v0.0.45/job/{id}", self._in_the_books),
+            ("resources", "GET", "resources/{name}", self._resources),
+            ("books", "GET", "/slurmdb/v0.0.45/job/{name}", self._in_the_books),
         )
         """What each costs (delays.COSTS), method, path, and what answers it."""
 
@@ -95,16 +97,18 @@ class Routes:
             whole = path if path.startswith("/") else f"/slurm/v0.0.45/{path}"
             application.router.add_route(method, whole + "{_:/?}", answer)
         application.router.add_get("/openapi/v3", partial(self._answer, "", self._openapi))
-        application.router.add_route("*", "/{_:.*}", partial(self._answer, "", self._unknown))
+        application.router.add_route("*", "/{name:.*}", partial(self._answer, "", self._unknown))
         return application
 
     async def _answer(self, call: str, act: _Act, request: web.Request) -> web.Response:
         """What slurmrestd says, errors included, as late as it would."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        body, name = await request.read(), request.match_info.get("name", "")
+        asked = orjson.loads(body) if body else request.query
         try:
             known = "X-SLURM-USER-TOKEN" in request.headers
-            told = await act(request) if known else _UNAUTHENTICATED
+            told = await act(name, asked) if known else _UNAUTHENTICATED
         except SlurmError as error:
             unspecified = error.number is None
             document = documents.UNSPECIFIED if unspecified else documents.errors(error)
@@ -119,27 +123,27 @@ class Routes:
         content = orjson.dumps(self._frame | document).replace(_NO_UTF8, b"\xff")
         return Answer(status, content, entries=entries)
 
-    async def _openapi(self, _: web.Request) -> Answer:
+    async def _openapi(self, _: str, __: Any) -> Answer:
         return Answer(200, documents.openapi(self._slurm.capabilities))
 
-    async def _unknown(self, request: web.Request) -> Answer:
-        return Answer(404, f"Unable to find requested URL {request.path}".encode())
+    async def _unknown(self, name: str, _: Any) -> Answer:
+        return Answer(404, f"Unable to find requested URL /{name}".encode())
 
-    async def _ping(self, _: web.Request) -> Document:
+    async def _ping(self, _: str, __: Any) -> Document:
         return documents.PING
 
-    async def _configuration(self, _: web.Request) -> Document:
+    async def _configuration(self, _: str, __: Any) -> Document:
         return documents.configuration(await self._slurm.configuration())
 
-    async def _partitions(self, _: web.Request) -> Document:
+    async def _partitions(self, _: str, __: Any) -> Document:
         return {"partitions": [documents.partition(one) for one in await self._slurm.partitions()]}
 
-    async def _all_nodes(self, request: web.Request) -> Answer:
+    async def _all_nodes(self, _: str, asked: Any) -> Answer:
         nodes = await self._slurm.nodes()
         self._counted = {node.name: node for node in nodes}
         # Of what changed since a moment to come there is nothing. What changed since one that is past
         # is not known here: it is everything, as far as that goes.
-        if int(request.query.get("update_time", 0)) > time.time():
+        if int(asked.get("update_time", 0)) > time.time():
             return Answer(304, b"", "nodes unchanged")
         told = b",".join(map(self._told, nodes))
         return Answer(
@@ -153,9 +157,8 @@ class Routes:
             known = self._nodes[node.name] = node, orjson.dumps(documents.node(node))
         return known[1]
 
-    async def _node(self, request: web.Request) -> Document:
+    async def _node(self, name: str, _: Any) -> Document:
         """What is allocated is counted only when all nodes are asked for."""
-        name = request.match_info["name"]
         node = await self._slurm.node(name)
         if node is None:  # HTTP 200, and no number
             why = {"description": f"Failure to query node {name}", "source": "node"}
@@ -164,40 +167,39 @@ class Routes:
         had = {"alloc_cpus": counted.cpus_allocated, "alloc_memory": counted.memory_allocated_mb}
         return {"nodes": [documents.node(node) | had]}
 
-    async def _update_node(self, request: web.Request) -> Document:
-        body, name = orjson.loads(await request.read()), request.match_info["name"]
+    async def _update_node(self, name: str, asked: Any) -> Document:
         node = await self._slurm.node(name)
-        if body["state"] == ["DRAIN"]:
-            await self._slurm.drain_node(name, body["reason"])
+        if asked["state"] == ["DRAIN"]:
+            await self._slurm.drain_node(name, asked["reason"])
         elif node is None or "DRAIN" in node.states:
             await self._slurm.undrain_node(name)
         else:
             raise _numbered(_NO_TRANSITION)
         return {}
 
-    async def _states(self, request: web.Request) -> Answer:
-        wanted = request.query.getall("job_id", ())
+    async def _states(self, _: str, asked: Any) -> Answer:
+        wanted = asked.getall("job_id", ())
         if not all(map(str.isdecimal, wanted)):
             return _UNSPECIFIED
         found = await (self._slurm.states(map(int, wanted)) if wanted else self._slurm.all_states())
         return self._says(documents.states(found), entries=len(found))
 
-    async def _submit(self, request: web.Request) -> Document:
-        job = orjson.loads(await request.read())["job"]
+    async def _submit(self, _: str, asked: Any) -> Document:
+        job = asked["job"]
         return _created(await self._slurm.submit(documents.spec(job), job["job_id"]))
 
-    async def _allocate(self, request: web.Request) -> Document:
+    async def _allocate(self, _: str, asked: Any) -> Document:
         """Always `immediate`, and always the token's own user's, whoever is named."""
-        job = orjson.loads(await request.read())["job"]
+        job = asked["job"]
         spec = replace(documents.spec(job), user_id=None, group_id=None)
         return _created(await self._slurm.allocate(spec, job["job_id"]))
 
-    async def _job(self, request: web.Request) -> Document:
-        return {"jobs": [documents.job(await self._known(request))]}
+    async def _job(self, name: str, _: Any) -> Document:
+        return {"jobs": [documents.job(await self._known(name))]}
 
-    async def _in_the_books(self, request: web.Request) -> Document:
+    async def _in_the_books(self, name: str, _: Any) -> Document:
         """Of what slurmdbd has written down, what a client looks for."""
-        job_id = int(request.match_info["id"])
+        job_id = int(name)
         job = await self._slurm.job(job_id)
         if job is None:
             return {"jobs": []}
@@ -206,24 +208,22 @@ class Routes:
         state, times = {"current": [job.state.base]}, {"submission": job.submit_time}
         return {"jobs": [told | {"state": state, "time": times}]}
 
-    async def _resources(self, request: web.Request) -> Document:
-        job = await self._known(request)
+    async def _resources(self, name: str, _: Any) -> Document:
+        job = await self._known(name)
         if not job.state.running:
             raise _numbered(_NOT_RUNNING)
         return documents.resources(job)
 
-    async def _update(self, request: web.Request) -> Document:
-        changes = documents.changes(orjson.loads(await request.read()))
-        await self._slurm.update(int(request.match_info["id"]), changes)
+    async def _update(self, name: str, asked: Any) -> Document:
+        await self._slurm.update(int(name), documents.changes(asked))
         return {"results": []}
 
-    async def _cancel(self, request: web.Request) -> Document:
-        return await self._cancelled(int(request.match_info["id"]), None)
+    async def _cancel(self, name: str, _: Any) -> Document:
+        return await self._cancelled(int(name), None)
 
-    async def _cancel_named(self, request: web.Request) -> Document:
+    async def _cancel_named(self, _: str, asked: Any) -> Document:
         """One job, which is all that is ever asked for at a time."""
-        body = orjson.loads(await request.read())
-        return await self._cancelled(int(body["jobs"][0]), body["job_name"])
+        return await self._cancelled(int(asked["jobs"][0]), asked["job_name"])
 
     async def _cancelled(self, job_id: int, name: str | None) -> Document:
         job = await self._slurm.job(job_id)
@@ -234,8 +234,8 @@ class Routes:
             said = error.number or 0, error.words
         return documents.cancelled(job_id, *(_ALREADY_DONE if job and job.state.ended else said))
 
-    async def _known(self, request: web.Request) -> Job:
-        job = await self._slurm.job(int(request.match_info["id"]))
+    async def _known(self, name: str) -> Job:
+        job = await self._slurm.job(int(name))
         if job is None:
             raise _numbered(_NO_SUCH_JOB, http_status=404)
         return job
