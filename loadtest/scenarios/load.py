@@ -194,9 +194,8 @@ async def bound(cluster: Cluster) -> dict[str, str]:
     """The Nodes of the Pods that are bound now, by their uids."""
     async with api_session(cluster) as session:
         pods = await _pods(session)
-    return {
-        pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")
-    }
+    nodes = {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "") for pod in pods}
+    return {uid: node for uid, node in nodes.items() if node}
 
 
 def _manifests(count: int) -> Iterator[Manifest]:
