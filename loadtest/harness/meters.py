@@ -125,7 +125,9 @@ class Meters:
 
     async def _counted(self) -> tuple[Counts, Counts, Counts, Histogram]:
         writes = api_writes(await self._page("/metrics"))
-        own = await self._page(self.cluster.probes["extender"][1]) if self.extender_counts else ""
+        own = ""
+        if self.extender_counts:
+            own = await self._page(f"http://127.0.0.1:{self.cluster.ports['extender-metrics']}/metrics")
         calls, sent = ({call: n for (call,), n in sums(own, name, "call").items()} for name in _REST)
         return calls, sent, writes, Histogram.of(own, VERB_SECONDS, verb="filter")
 
