@@ -66,6 +66,7 @@ class Pods:
         """Watches until the end of the block; a watch that breaks off ends the block with its error."""
         async with api_session(cluster) as session:
             pods = cls(session)
+            pods._version = (await ask(session, "GET", PODS))["metadata"]["resourceVersion"]
             async with beside(pods._watch()):
                 yield pods
 
