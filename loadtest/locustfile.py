@@ -13,6 +13,7 @@ suffice. Answers are checked: extenders answer 200 also where they fail.
 import itertools
 import random
 import time
+from argparse import Namespace
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from locust.exception import StopUser
 
 from loadtest.harness.meters import VERB_SECONDS, Histogram
 from loadtest.report.figures import percentile
-from loadtest.scenarios.prepared_pods import LoadKind, PreparedPod, PreparedPods
+from loadtest.scenarios.load import LoadKind, PreparedPod, PreparedPods
 
 _WARM_UP_S: Final = 1.0
 """What is called before makes the connections: it is not judged."""
@@ -39,35 +40,48 @@ _HEADERS: Final = {"Content-Type": "application/json"}
 class Run:
     """What the users of this process share."""
 
-    def __init__(self, prepared: PreparedPods) -> None:
+    def __init__(self, options: Namespace) -> None:
+        prepared = PreparedPods.read(Path(options.pods))
         self.todo = deque(prepared.pods)
-        self.pods, self.placed = len(prepared.pods), 0
         self.names_written = orjson.dumps(prepared.node_names)
+        self._pods, self._placed = len(prepared.pods), 0
+        self._options = options
         self._ms: defaultdict[str, list[float]] = defaultdict(list)
         self._failed = Counter[str]()
         self._numbers = itertools.count()
         self._begun = time.perf_counter()
 
-    def take(self, rate: float) -> tuple[PreparedPod, float]:
+    def take(self) -> tuple[PreparedPod, float]:
         """The next Pod, and when it is due: one after the other, evenly, and not all users at once."""
-        return self.todo.popleft(), self._begun + next(self._numbers) / rate
+        return self.todo.popleft(), self._begun + next(self._numbers) / self._options.rate
 
-    def heard(self, kind: str, ms: float, *, failed: bool) -> None:
+    def through(self) -> bool:
+        """One Pod more is; returns whether it was the last."""
+        self._placed += 1
+        return self._placed == self._pods
+
+    def heard(self, name: str, response_time: float, exception: object, **_: Any) -> None:
         """A call that failed has its time too."""
-        if failed or time.perf_counter() > self._begun + _WARM_UP_S:
-            self._ms[kind].append(ms)
-            self._failed[kind] += failed
+        if exception or time.perf_counter() > self._begun + _WARM_UP_S:
+            self._ms[name].append(response_time)
+            self._failed[name] += exception is not None
 
-    def figures(self, rate: float, metrics: str) -> dict[str, Any]:
+    def tell(self, **_: Any) -> None:
+        metrics, figures = self._options.metrics, self._options.figures
+        page = httpx.get(metrics, timeout=_METRICS_S).text if metrics else ""
+        if figures:
+            Path(figures).write_bytes(orjson.dumps(self._figures(page), option=orjson.OPT_INDENT_2))
+
+    def _figures(self, metrics: str) -> dict[str, Any]:
         """Of each kind of call; of all how many failed; and how many Pods were due a while ago and are
         not through: a call without end is never heard of. `metrics` is the extender's page: each of its
         own times counts as the longest of its bucket."""
         for verb in ("filter", "prioritize"):
-            own = Histogram.of(metrics, VERB_SECONDS, verb=verb, status="200").longest_ms()
-            self._ms[f"{verb} by the extender's clock"] += own
-        due = (time.perf_counter() - _THROUGH_WITHIN_S - self._begun) * rate
+            own = Histogram.of(metrics, VERB_SECONDS, verb=verb, status="200")
+            self._ms[f"{verb} by the extender's clock"] += own.longest_ms()
+        due = (time.perf_counter() - _THROUGH_WITHIN_S - self._begun) * self._options.rate
         told = {kind: self._told(kind, ms) for kind, ms in sorted(self._ms.items()) if ms}
-        overdue = max(0, min(self.pods, int(due)) - self.placed)
+        overdue = max(0, min(self._pods, int(due)) - self._placed)
         return {**told, "failed_calls": self._failed.total(), "overdue_pods": overdue}
 
     def _told(self, kind: str, ms: Sequence[float]) -> dict[str, float]:
@@ -75,12 +89,9 @@ class Run:
         return {"calls": len(ms), "failed": self._failed[kind], **times}
 
 
-_runs: list[Run] = []
-
-
 @events.init_command_line_parser.add_listener
 def _options(parser: LocustArgumentParser) -> None:
-    parser.add_argument("--pods", required=True, help="as loadtest.scenarios.prepared_pods writes them")
+    parser.add_argument("--pods", required=True, help="as loadtest.scenarios.load writes them")
     parser.add_argument("--rate", type=float, default=20.0, help="Pods a second, of all users")
     parser.add_argument("--metrics", default="", help="the extender's page of metrics, as a URL")
     parser.add_argument("--figures", default="", help="where the figures go, as JSON")
@@ -89,85 +100,56 @@ def _options(parser: LocustArgumentParser) -> None:
 @events.test_start.add_listener
 def _begin(environment: Environment, **_: Any) -> None:
     assert environment.parsed_options is not None
-    _runs.append(Run(PreparedPods.read(Path(environment.parsed_options.pods))))
-
-
-@events.request.add_listener
-def _heard(name: str, response_time: float, exception: Exception | None, **_: Any) -> None:
-    _runs[-1].heard(name, response_time, failed=exception is not None)
-
-
-@events.quitting.add_listener
-def _tell(environment: Environment, **_: Any) -> None:
-    assert environment.parsed_options is not None
-    options = environment.parsed_options
-    page = httpx.get(options.metrics, timeout=_METRICS_S).text if options.metrics else ""
-    if options.figures:
-        told = orjson.dumps(_runs[-1].figures(options.rate, page), option=orjson.OPT_INDENT_2)
-        Path(options.figures).write_bytes(told)
+    run = KubeScheduler.run_of_all = Run(environment.parsed_options)
+    events.request.add_listener(run.heard)
+    events.quitting.add_listener(run.tell)
 
 
 class KubeScheduler(FastHttpUser):
     """One Pod's way at a time."""
 
-    def on_start(self) -> None:
-        options = self.environment.parsed_options
-        assert options is not None
-        self._run = _runs[-1]
-        self._rate = options.rate
+    run_of_all: Run
 
     @task
     def place_next(self) -> None:
         """The next Pod, when it is due. The run ends with the last one, or when its time is over."""
-        if not self._run.todo:
+        if not self.run_of_all.todo:
             raise StopUser
-        pod, due = self._run.take(self._rate)
+        pod, due = self.run_of_all.take()
         time.sleep(max(0.0, due - time.perf_counter()))
         self._place(pod, due)
-        self._run.placed += 1
-        if self._run.placed == self._run.pods and self.environment.runner:
+        if self.run_of_all.through() and self.environment.runner:
             self.environment.runner.quit()
 
     def _place(self, pod: PreparedPod, due: float) -> None:
         """Its chain. The clock runs from when it was due, also where no user was free by then."""
-        nodes = self._filter(pod)
+        filtered = self._ask("filter", pod, _args(pod, self.run_of_all.names_written), _wrong_filter)
+        nodes = (filtered or {}).get("NodeNames")
         if pod.kind is LoadKind.WAITING or not nodes:
             return
-        self._prioritize(pod, nodes)
-        if self._bind(pod, pod.node or _with_room(nodes)):
+        scored = _args(pod, orjson.dumps(nodes))
+        self._ask("prioritize", pod, scored, lambda _, told: _wrong_scores(told, nodes))
+        metadata = pod.manifest["metadata"]
+        names = {"PodName": "name", "PodNamespace": "namespace", "PodUID": "uid"}
+        args = {name: metadata[key] for name, key in names.items()}
+        args["Node"] = pod.node or _with_room(nodes)
+        if self._ask("bind", pod, orjson.dumps(args), lambda _, answer: str(answer.get("Error"))):
             took = {"response_time": (time.perf_counter() - due) * 1000, "response_length": 0}
             name = _named("chain", pod)
             events.request.fire(request_type="POST", name=name, **took, exception=None, context={})
 
-    def _filter(self, pod: PreparedPod) -> list[str]:
-        """The Nodes that are left."""
-        args = _args(pod, self._run.names_written)
-        answer = self._ask("filter", _named("filter", pod), args, lambda told: _wrong_filter(pod, told))
-        return list(answer.get("NodeNames") or ()) if isinstance(answer, dict) else []
-
-    def _prioritize(self, pod: PreparedPod, nodes: list[str]) -> None:
-        def wrong(answer: Any) -> str:
-            scored = isinstance(answer, list) and len(answer) == len(nodes)
-            return "" if scored else "not every Node has its score"
-
-        self._ask("prioritize", "prioritize", _args(pod, orjson.dumps(nodes)), wrong)
-
-    def _bind(self, pod: PreparedPod, node: str) -> bool:
-        metadata = pod.manifest["metadata"]
-        names = {"PodName": "name", "PodNamespace": "namespace", "PodUID": "uid"}
-        args = {name: metadata[key] for name, key in names.items()} | {"Node": node}
-        return self._ask("bind", _named("bind", pod), orjson.dumps(args), _error) is not None
-
-    def _ask(self, verb: str, name: str, body: bytes, wrong: Callable[[Any], str]) -> Any:
+    def _ask(
+        self, verb: str, pod: PreparedPod, body: bytes, wrong: Callable[[PreparedPod, Any], str]
+    ) -> Any:
         """The answer; None where it is a wrong one. `wrong` says in what it is, "" where it is right.
         locust takes bytes too, whatever its annotation says."""
-        url, data = f"/scheduler/{verb}", cast("str", body)
+        url, data, name = f"/scheduler/{verb}", cast("str", body), _named(verb, pod)
         with self.client.post(url, data, headers=_HEADERS, name=name, catch_response=True) as response:
             if response.status_code != 200:
                 response.failure(f"HTTP {response.status_code}")
                 return None
             answer = orjson.loads(response.content)
-            if why := wrong(answer):
+            if why := wrong(pod, answer):
                 response.failure(why)
                 return None
             return answer
@@ -180,7 +162,8 @@ def _args(pod: PreparedPod, names: bytes) -> bytes:
 
 def _named(verb: str, pod: PreparedPod) -> str:
     """What is timed apart: a Pod that has its allocation is what all this is about."""
-    return verb if pod.kind is LoadKind.GRANTED else f"{verb} {pod.kind}"
+    alike = pod.kind is LoadKind.GRANTED or verb == "prioritize"
+    return verb if alike else f"{verb} {pod.kind}"
 
 
 def _with_room(nodes: list[str]) -> str:
@@ -189,13 +172,13 @@ def _with_room(nodes: list[str]) -> str:
     return random.choice(nodes[-(len(nodes) + 3) // 4 :])  # noqa: S311
 
 
-def _error(answer: Any) -> str:
-    return str(answer.get("Error"))
-
-
 def _wrong_filter(pod: PreparedPod, answer: Any) -> str:
     names = answer.get("NodeNames")
     if pod.kind is LoadKind.UNMANAGED:
         return "" if names else "no Node has room"
     expected = [pod.node] if pod.kind is LoadKind.GRANTED else []
     return "" if names == expected else f"not the Node that Slurm granted: {answer.get('Error')}"
+
+
+def _wrong_scores(answer: Any, nodes: list[str]) -> str:
+    return "" if len(answer) == len(nodes) else "not every Node has its score"

@@ -6,7 +6,7 @@ where missing it fails no run.
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -52,25 +52,23 @@ def budgets(name: str, path: Path = BUDGETS) -> Json:
     return found
 
 
-def judged(held_to: Json, figures: Json) -> list[Verdict]:
+def judged(held_to: Json, figures: Json, within: str = "") -> list[Verdict]:
     """One verdict for each budget, in their order."""
-    return list(_judged(held_to, figures, ""))
+    verdicts = []
+    for name, budget in held_to.items():
+        key, found = within + name, figures.get(name)
+        if not isinstance(budget, dict):
+            verdicts.append(_verdict(key, {"at_most": budget}, found))
+        elif budget.keys() & {"at_most", "at_least"}:
+            verdicts.append(_verdict(key, budget, found))
+        else:
+            verdicts += judged(budget, found or {}, f"{key} ")
+    return verdicts
 
 
 def passed(verdicts: Sequence[Verdict], *, partly: bool = False) -> bool:
     """Whether all budgets are kept; `partly`: all of what was measured, which was to be a part only."""
     return all(each.kept or each.warns or (partly and each.kept is None) for each in verdicts)
-
-
-def _judged(held_to: Json, figures: Json, within: str) -> Iterator[Verdict]:
-    for name, budget in held_to.items():
-        key, found = within + name, figures.get(name)
-        if not isinstance(budget, dict):
-            yield _verdict(key, {"at_most": budget}, found)
-        elif budget.keys() & {"at_most", "at_least"}:
-            yield _verdict(key, budget, found)
-        else:
-            yield from _judged(budget, found or {}, f"{key} ")
 
 
 def _verdict(key: str, budget: Json, value: float | None) -> Verdict:

@@ -1,18 +1,23 @@
-"""One variant at work: its cluster up, bursts and single Pods timed, what became of them checked."""
+"""One variant at work: its cluster up, bursts and single Pods timed, what became of them checked. And
+Slurm by itself as a ceiling."""
 
 import asyncio
 import itertools
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TextIO
 
+from deploy.local.cluster import Cluster
 from loadtest.harness.command import Broken
-from loadtest.harness.meters import MeterReading, Meters
+from loadtest.harness.concurrently import for_each, until
+from loadtest.harness.meters import MeterReading, Meters, cpu_by_component
 from loadtest.harness.pods import Pod, Pods, Wanted, api_session
-from loadtest.harness.slurm import SlurmLog, all_ended, compare_with_squeue
+from loadtest.harness.slurm import all_ended, compare_with_squeue, starts
 from loadtest.harness.variants import Placer, Running
+from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
 
 # CPUs and GPUs of the Pods, in turn: 1.5 CPUs and half a GPU on average.
@@ -25,6 +30,10 @@ _GONE_WITHIN_S: Final = 60.0
 _RUNNING_WITHIN_S: Final = 60.0
 _SETTLE_S: Final = 0.5
 _BETWEEN_IDLE_S: Final = 0.1
+_FIRST_ID: Final = 1 << 25
+_CONNECTIONS: Final = 16
+_LOOK_S: Final = 0.05
+_JOBS_RUN_WITHIN_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +72,18 @@ class Bench:
     running: Running
     pods: Pods
     meters: Meters
-    _log: SlurmLog
+    _log: TextIO
+    """slurmctld's, as far as it is not read yet."""
     _numbers: Iterator[int]
 
     @classmethod
     @asynccontextmanager
     async def of(cls, running: Running) -> AsyncIterator["Bench"]:
         cluster = running.cluster
-        async with api_session(cluster) as session, Pods.of(cluster) as pods:
-            meters = Meters(cluster, session, running.variant.has_jobs)
-            log = SlurmLog(cluster.logs / "slurmctld.log")
-            yield cls(running, pods, meters, log, itertools.count(1))
+        with (cluster.logs / "slurmctld.log").open() as log:
+            async with api_session(cluster) as session, Pods.of(cluster) as pods:
+                meters = Meters(cluster, session, running.variant.has_jobs)
+                yield cls(running, pods, meters, log, itertools.count(1))
 
     async def burst(self, size: int, *, per_s: float | None = None) -> Burst:
         """As many Pods as that at once, or so many a second; the clock runs from the first create call
@@ -111,7 +121,7 @@ class Bench:
 
     def _start_bound_ms(self, pods: Sequence[Pod]) -> tuple[float, ...]:
         """Of those Pods whose jobs' starts slurmctld's log tells of: all but what 26.05 backfilled."""
-        started, clock = self._log.starts(), time.time() - time.perf_counter()
+        started, clock = starts(self._log.read()), time.time() - time.perf_counter()
         seen = ((pod.bound, started.get(pod.job_id)) for pod in pods)
         return tuple((bound + clock - start) * 1000 for bound, start in seen if start)
 
@@ -125,3 +135,67 @@ class Bench:
         if variant.has_jobs:
             async with aclosing(SlurmRest(running.slurmrestd_url, running.cluster.token_file)) as slurm:
                 await all_ended(slurm, [pod.job_id for pod in pods if pod.job_id], _GONE_WITHIN_S)
+
+
+class SlurmAlone:
+    """The jobs of the Pods, by slurmrestd alone, until all of them run: on a cluster without Kubernetes,
+    with no jobs in it between the calls. `at_once` is by job/allocate. To be closed."""
+
+    def __init__(self, cluster: Cluster, *, at_once: bool) -> None:
+        self._cluster = cluster
+        self._at_once = at_once
+        self._numbers = itertools.count(_FIRST_ID)
+        self._calls, self._bytes = Counter[str](), Counter[str]()
+        self._slurm = SlurmRest(
+            *(cluster.slurmrestd_url, cluster.token_file), concurrency=_CONNECTIONS, heard=self._heard
+        )
+
+    async def aclose(self) -> None:
+        await self._slurm.aclose()
+
+    async def burst(self, size: int) -> Burst:
+        """So many jobs; what a Burst calls bound is running here."""
+        before = self._reading()
+        jobs = list(itertools.islice(self._numbers, size))
+        left, asked, running = set(jobs), dict[int, float](), dict[int, float]()
+
+        async def create(job: int) -> None:
+            asked[job] = time.perf_counter()
+            if self._at_once:
+                await self._slurm.allocate(_job(job), job)
+                running[job] = time.perf_counter()
+            else:
+                await self._slurm.submit(_job(job), job)
+
+        async def all_running() -> bool:
+            """Those that were allocated at once are looked at as well: one look says that they run."""
+            states = await self._slurm.states(left)
+            now = time.perf_counter()
+            for job in [job for job, state in states.items() if state.running]:
+                running.setdefault(job, now)
+                left.remove(job)
+            return not left
+
+        begin = time.perf_counter()
+        await for_each(jobs, create, _CONNECTIONS)
+        created = time.perf_counter()
+        await until(all_running, f"{size} jobs run", _JOBS_RUN_WITHIN_S, _LOOK_S)
+        spent = self._reading().since(before)
+        await for_each(jobs, self._slurm.cancel, _CONNECTIONS)
+        await all_ended(self._slurm, jobs, _JOBS_RUN_WITHIN_S)
+        took = tuple((running[job] - asked[job]) * 1000 for job in jobs)
+        return Burst(max(running.values()) - begin, created - begin, took, spent)
+
+    def _reading(self) -> MeterReading:
+        return MeterReading(cpu_by_component(self._cluster), dict(self._calls), dict(self._bytes))
+
+    def _heard(self, call: str, sent: int, received: int) -> None:
+        self._calls[call] += 1
+        self._bytes[call] += sent + received
+
+
+def _job(number: int) -> JobSpec:
+    """As the extender would ask for the Pod of that number."""
+    cpus, gpus = SIZES[number % len(SIZES)]
+    gres = (("gpu", gpus),) if gpus else ()
+    return JobSpec(f"pod-{number}@default", cpus, cpus * 1024, gres)

@@ -5,7 +5,6 @@ difference of two is what was counted between. Their pages are Prometheus' text 
 tells some megabytes: the lines of the name that is asked for are parsed alone.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -125,18 +124,16 @@ class Meters:
         return MeterReading(cpu_s, *(await self._counted()))
 
     async def _counted(self) -> tuple[Counts, Counts, Counts, Histogram]:
-        async with self.api.get("/metrics") as answer:
-            writes = api_writes(await answer.text())
-        own = await self._own_page() if self.extender_counts else ""
+        writes = api_writes(await self._page("/metrics"))
+        own = ""
+        if self.extender_counts:
+            own = await self._page(f"http://127.0.0.1:{self.cluster.ports['extender-metrics']}/metrics")
         calls, sent = ({call: n for (call,), n in sums(own, name, "call").items()} for name in _REST)
         return calls, sent, writes, Histogram.of(own, VERB_SECONDS, verb="filter")
 
-    async def _own_page(self) -> str:
-        url = f"http://127.0.0.1:{self.cluster.ports['extender-metrics']}/metrics"
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
-            told = await answer.text()
-        await asyncio.sleep(0)  # lets the connection close
-        return told
+    async def _page(self, url: str) -> str:
+        async with self.api.get(url) as answer:
+            return await answer.text()
 
 
 def api_writes(metrics: str) -> Counts:

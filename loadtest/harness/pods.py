@@ -18,7 +18,7 @@ import yaml
 
 from deploy.local.cluster import Cluster
 from loadtest.harness.command import Broken
-from loadtest.harness.concurrently import for_each
+from loadtest.harness.concurrently import beside, for_each
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 _GPU: Final = "nvidia.com/gpu"
@@ -64,14 +64,11 @@ class Pods:
     @asynccontextmanager
     async def of(cls, cluster: Cluster) -> AsyncIterator["Pods"]:
         """Watches until the end of the block; a watch that breaks off ends the block with its error."""
-        async with api_session(cluster) as session, asyncio.TaskGroup() as tasks:
+        async with api_session(cluster) as session:
             pods = cls(session)
             pods._version = (await ask(session, "GET", PODS))["metadata"]["resourceVersion"]
-            watch = tasks.create_task(pods._watch())
-            try:
+            async with beside(pods._watch()):
                 yield pods
-            finally:
-                watch.cancel()
 
     async def create(self, wanted: Iterable[Wanted], per_s: float | None = None) -> list[Pod]:
         """Creates Pods in their order, so many a second or as fast as kube-apiserver takes them."""
@@ -111,10 +108,7 @@ class Pods:
             await watch(self._session, query, self._observe)
 
     def _observe(self, kind: str, manifest: Manifest) -> None:
-        now = time.perf_counter()
-        if kind == "ERROR":
-            raise Broken(f"the watch of Pods: {manifest.get('message')}")
-        metadata = manifest["metadata"]
+        now, metadata = time.perf_counter(), manifest["metadata"]
         self._version = metadata["resourceVersion"]
         pod = self._pods.get(metadata["name"])
         if pod is None:
@@ -152,11 +146,14 @@ def pod_manifest(
 async def watch(
     session: aiohttp.ClientSession, query: Mapping[str, str], see: Callable[[str, Manifest], None]
 ) -> None:
-    """Gives `see` the type and the object of each event of Pods, until kube-apiserver ends the watch."""
+    """Gives `see` the type and the object of each event of Pods, until kube-apiserver ends the watch;
+    without a version, it begins with all that are there. Raises Broken where it has expired."""
     asked = {"watch": "true", "timeoutSeconds": str(_LONGEST_S), **query}
     async with session.get(PODS, params=asked) as stream:
         async for line in stream.content:
             event = orjson.loads(line)
+            if event["type"] == "ERROR":
+                raise Broken(f"the watch of Pods: {event['object'].get('message')}")
             see(event["type"], event["object"])
 
 

@@ -2,18 +2,20 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from deploy.local.cluster import Cluster
 from loadtest.harness.command import Broken
-from loadtest.harness.concurrently import until
+from loadtest.harness.concurrently import for_each, until
 from loadtest.harness.pods import Pod
+from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
 
 _FORMAT: Final = "%i|%j|%T|%N"
+_FIRST_NATIVE: Final = 100
 
 # An allocation at once; one by the main scheduler; one by the backfill scheduler of 24.11: that of 26.05
 # says nothing where it starts a job.
@@ -25,24 +27,9 @@ _STARTED: Final = re.compile(
 )
 
 
-class SlurmLog:
-    """slurmctld's log as it grows; LogTimeFormat=iso8601_ms,format_stderr in slurm.conf."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._read = 0
-
-    def starts(self) -> Mapping[int, float]:
-        """Since the last call: job id -> `time.time()` of its start; slurmrestd has seconds only."""
-        with self._path.open() as log:
-            log.seek(self._read)
-            told = log.read()
-            self._read = log.tell()
-        return starts(told)
-
-
 def starts(log: str) -> Mapping[int, float]:
-    """As `SlurmLog.starts`, of the lines given."""
+    """From lines of slurmctld's log: job id -> `time.time()` of its start; slurmrestd has seconds only.
+    LogTimeFormat=iso8601_ms,format_stderr in slurm.conf."""
     found = ((each, each["rpc"] or each["main"] or each["backfill"]) for each in _STARTED.finditer(log))
     return {int(job): datetime.fromisoformat(each["at"]).timestamp() for each, job in found}
 
@@ -51,10 +38,16 @@ def compare_with_squeue(cluster: Cluster, pods: Sequence[Pod]) -> None:
     """Raises Broken where not just the job of each Pod runs, on the node of the Pod's Node."""
     lines = set(cluster.run_slurm("squeue", "-h", "-o", _FORMAT).stdout.splitlines())
     names = Counter(line.split("|")[1] for line in lines)
-    differ = [pod for pod in pods if _line(pod) not in lines or names[_name(pod)] > 1]
+    differ = [pod for pod in pods if _line(pod) not in lines or names[f"{pod.name}@default"] > 1]
     if differ:
         expected = "; ".join(_line(pod) for pod in differ[:5])
         raise Broken(f"{len(differ)} Pods differ from squeue, which does not say just: {expected}")
+
+
+async def submit(cluster: Cluster, jobs: Iterable[JobSpec]) -> None:
+    """Jobs that no Pod asks for. Raises SlurmError."""
+    async with aclosing(SlurmRest(cluster.slurmrestd_url, cluster.token_file)) as slurm:
+        await for_each(enumerate(jobs, _FIRST_NATIVE), lambda each: slurm.submit(each[1], each[0]))
 
 
 async def all_ended(slurm: SlurmRest, jobs: Collection[int], within_s: float) -> None:
@@ -67,8 +60,4 @@ async def all_ended(slurm: SlurmRest, jobs: Collection[int], within_s: float) ->
 
 
 def _line(pod: Pod) -> str:
-    return f"{pod.job_id}|{_name(pod)}|RUNNING|{pod.node}"
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.name}@default"
+    return f"{pod.job_id}|{pod.name}@default|RUNNING|{pod.node}"

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -109,7 +109,7 @@ class Running:
 @contextmanager
 def _stub(nodes: int, size: NodeSize) -> Iterator[str]:
     """The URL of a stub of slurmrestd, a process of its own, as Slurm's are. Raises Broken."""
-    sizes = (f"--cpus={size.cpus}", f"--memory-mb={size.memory_mb}", f"--gpus={size.gpus}")
+    sizes = (f"--{name.replace('_', '-')}={value}" for name, value in asdict(size).items())
     command = (sys.executable, "-m", "loadtest.slurmrestd_stub", "--port=0", f"--nodes={nodes}", *sizes)
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

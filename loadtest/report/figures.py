@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from math import ceil
 from statistics import median
 from typing import Any, Final
@@ -129,41 +130,37 @@ def key_figures(scenarios: Sequence[Json], scale: Json) -> dict[str, float | Non
     ours, most = (found(scenarios, one(Placer.REAL, nodes)) for nodes in (1000, 5000))
     noop, idle = found(scenarios, one(Placer.NOOP, 1000)), found(scenarios, singly(Placer.REAL))
     few, many = (found(scenarios, one(Placer.REAL, 1000, native)) for native in (0, 10_000))
-    for_pods = ("burst", "rest_bytes_for_pods", "median")
     return {
-        "ratio_to_noop": _ratio(ours, noop, "burst", "pods_per_s", "median"),
-        "idle_bound_ms_p50": at(idle, "idle_bound_ms", "p50"),
-        "idle_bound_ms_p99": at(idle, "idle_bound_ms", "p99"),
-        "extender_cpu_ms_per_pod": at(ours, "burst", "extender_cpu_ms_per_pod", "median"),
-        "filter_ms_p99_5000": at(most, "burst", "filter_ms_p99", "median"),
+        "ratio_to_noop": _ratio(ours, noop, "burst.pods_per_s.median"),
+        "idle_bound_ms_p50": at(idle, "idle_bound_ms.p50"),
+        "idle_bound_ms_p99": at(idle, "idle_bound_ms.p99"),
+        "extender_cpu_ms_per_pod": at(ours, "burst.extender_cpu_ms_per_pod.median"),
+        "filter_ms_p99_5000": at(most, "burst.filter_ms_p99.median"),
         "rss_mb_5000x50000": scale.get("rss_mb_5000x50000"),
-        "rest_bytes_per_pod_0": at(few, "burst", "rest_bytes_per_pod", "median"),
-        "rest_bytes_per_pod_10000": at(many, "burst", "rest_bytes_per_pod", "median"),
-        "rest_bytes_ratio": _ratio(many, few, *for_pods),
+        "rest_bytes_per_pod_0": at(few, "burst.rest_bytes_per_pod.median"),
+        "rest_bytes_per_pod_10000": at(many, "burst.rest_bytes_per_pod.median"),
+        "rest_bytes_ratio": _ratio(many, few, "burst.rest_bytes_for_pods.median"),
     }
 
 
 def ratios_to_noop(scenarios: Sequence[Json]) -> list[float]:
     """Of each round: what the machine did meanwhile differs least."""
     both = (found(scenarios, one(placer, 1000)) for placer in (Placer.REAL, Placer.NOOP))
-    ours, noop = (each.get("burst", {}).get("pods_per_s", {}).get("each", ()) for each in both)
+    ours, noop = (at(each, "burst.pods_per_s.each") or () for each in both)
     return [mine / limit for mine, limit in zip(ours, noop, strict=False)]
 
 
 def found(scenarios: Sequence[Json], wanted: Scenario) -> Json:
     """What came of that scenario of the table; empty where it was not run as the table has it."""
-    identity = {name: asdict(wanted)[name] for name in _IDENTITY}
-    those = (each for each in scenarios if {name: each[name] for name in _IDENTITY} == identity)
-    return next(those, {})
+    same = (each for each in scenarios if all(each[name] == getattr(wanted, name) for name in _IDENTITY))
+    return next(same, {})
 
 
-def at(figures: Any, *path: str) -> float | None:
-    """A figure within others; None where it is not there."""
-    for name in path:
-        figures = (figures or {}).get(name)
-    return None if figures is None else float(figures)
+def at(figures: Any, path: str) -> Any:
+    """A figure within others, as in "burst.pods_per_s.median"; None where it is not there."""
+    return reduce(lambda within, name: (within or {}).get(name), path.split("."), figures)
 
 
-def _ratio(figures: Json, to: Json, *path: str) -> float | None:
-    value, unit = at(figures, *path), at(to, *path)
+def _ratio(figures: Json, to: Json, path: str) -> float | None:
+    value, unit = at(figures, path), at(to, path)
     return None if value is None or not unit else value / unit

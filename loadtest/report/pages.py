@@ -9,18 +9,25 @@ here; the text between the tables is the pages' own.
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 from pathlib import Path
 from typing import Any, Final
+from xml.etree.ElementTree import Element
 
+import pygal
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pygal.style import CleanStyle
 
 from deploy.local.layout import CHECKOUT
 from loadtest.harness.budgets import budgets
-from loadtest.report.figures import found, ratios_to_noop
-from loadtest.report.plots import plots
+from loadtest.harness.variants import Placer
+from loadtest.report.figures import at, found, ratios_to_noop
 from loadtest.scenarios.table import one, singly
+
+# pygal's hook for plugins, which are not needed here, is of a kind that Python has given up: 3.12 passes
+# it by, 3.11 warns of it at imports that follow.
+sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
 
 Json = Mapping[str, Any]
 
@@ -66,14 +73,9 @@ def _measured(
     """Each scenario in which something of it was measured, or that is broken, and its cells. `columns`
     are headings, paths of figures and their decimals."""
     for each in scenarios:
-        cells = [_cell(_figure(each, path), decimals) for _, path, decimals in columns]
+        cells = [_cell(at(each, path), decimals) for _, path, decimals in columns]
         if each["broken"] or any(cell != _NOT_MEASURED for cell in cells):
             yield each, cells
-
-
-def _figure(within: Any, path: str) -> Any:
-    """None where it is not there."""
-    return reduce(lambda figures, name: (figures or {}).get(name), path.split("."), within)
 
 
 def _cell(value: Any, decimals: int) -> str:
@@ -82,6 +84,58 @@ def _cell(value: Any, decimals: int) -> str:
         return _NOT_MEASURED if value is None else f"{value:,.{decimals}f}"
     middle, least, most = (_cell(value[kind], decimals) for kind in ("median", "min", "max"))
     return middle if least == most else f"{middle} ({least} to {most})"
+
+
+def plots(told: Json) -> dict[str, bytes]:
+    """Of what build/bench.json tells, by the names of their files."""
+    rate = f"{told['conditions']['steady_pods_per_s']:g} Pods a second"
+    return {
+        "pods-per-second.svg": _bars(told, "Pods a second, of a burst", "Pods/s", "burst.pods_per_s"),
+        "create-to-bound.svg": _bars(
+            told, f"Create to bound at {rate}, p99", "ms", "steady.bound_ms_p99"
+        ),
+        "cpu-per-pod.svg": _bars(
+            told, "CPU of the whole cluster, of a burst", "ms a Pod", "burst.cpu_ms_per_pod"
+        ),
+    }
+
+
+def _bars(told: Json, title: str, unit: str, metric: str) -> bytes:
+    """A group of bars for each stage in which all ways are compared, a colour for each scenario. The
+    same figures are the same bytes: without scripts, the day or an identity made by chance."""
+    chart = pygal.Bar(
+        title=title,
+        y_title=unit,
+        js=[],
+        style=CleanStyle,
+        width=900,
+        height=420,
+        legend_at_bottom=True,
+        print_values=True,
+        value_formatter=lambda value: f"{value:.0f}",
+    )
+    chart.uuid = "plot"
+    chart.add_xml_filter(_without_script_and_comments)
+    medians = [(each, at(each, f"{metric}.median")) for each in told["scenarios"]]
+    noop = (each for each, value in medians if each["placer"] == Placer.NOOP and value is not None)
+    stages = dict.fromkeys(each["stage"] for each in noop)
+    chart.x_labels = list(stages)
+    found = {
+        (each["stage"], each["name"]): value
+        for each, value in medians
+        if each["stage"] in stages and value is not None
+    }
+    for name in dict.fromkeys(name for _, name in found):
+        chart.add(name, [found.get((stage, name)) for stage in stages])
+    return bytes(chart.render())
+
+
+def _without_script_and_comments(root: Element) -> Element:
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if not isinstance(child.tag, str) or child.tag.endswith("script"):
+                parent.remove(child)
+    return root
 
 
 _TEMPLATES: Final = Environment(
@@ -99,5 +153,5 @@ _TEMPLATES.globals |= {
     "ratios_to_noop": ratios_to_noop,
     "one": lambda scenarios, *which: found(scenarios, one(*which)),
     "singly": lambda scenarios, placer: found(scenarios, singly(placer)),
-    "figure": _figure,
+    "figure": at,
 }

@@ -1,15 +1,17 @@
-"""Pods through the whole path, beside what bounds it (table.toml); an hour on two cores."""
+"""Pods through the whole path, beside what bounds it: all of table.toml, or as much as is quick."""
 
 import itertools
 import json
 import os
 import platform
+import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,14 +23,26 @@ from deploy.local.layout import CHECKOUT
 from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
 from loadtest.harness.budgets import budgets, judged
-from loadtest.harness.command import BUILD, command
-from loadtest.report.figures import Outcome, key_figures
+from loadtest.harness.command import BUILD, Broken, command
+from loadtest.harness.variants import Placer
+from loadtest.report.figures import Outcome, at, key_figures
 from loadtest.scenarios.stage import Sizes, run_stage
-from loadtest.scenarios.table import PODS, SCENARIOS, STEADY_PODS_PER_S, Scenario
+from loadtest.scenarios.table import PODS, SCENARIOS, STEADY_PODS_PER_S, Scenario, one
 
 _SCALE: Final = BUILD / "scale.json"
 _OF_THIS_RUN_S: Final = 600.0
 _LOOKS_S: Final = 5.0
+
+_VARIANTS: Final = {"alone": Placer.ALONE, "noop": Placer.NOOP, "ours": Placer.REAL}
+_IDLE_PODS: Final = 30
+_COLUMNS: Final = {
+    "Pods/s": "burst.pods_per_s.median",
+    **{f"burst p{part}, ms": f"burst.bound_ms_p{part}.median" for part in (50, 95, 99)},
+    **{f"one at a time p{part}": f"idle_bound_ms.p{part}" for part in (50, 95)},
+    "CPU ms/Pod: extender": "burst.extender_cpu_ms_per_pod.median",
+    "all": "burst.cpu_ms_per_pod.median",
+}
+_LAST_ROUND_ENDS_S: Final = 165.0
 
 
 def bench(
@@ -40,6 +54,7 @@ def bench(
     listing: Annotated[bool, typer.Option("--list", help="Say what would be measured.")] = False,
     figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "bench.json",
 ) -> None:
+    """Pods through the whole path, beside what bounds it (table.toml); an hour on two cores."""
     scenarios = [_scaled(each, nodes, repeats) for each in chosen(SCENARIOS, only)]
     if listing or not scenarios:
         typer.echo("\n".join(f"{each.stage}: {each.name}" for each in scenarios))
@@ -49,7 +64,7 @@ def bench(
     with command(figures) as run:
         conditions, outcomes = _conditions(pods), list[Outcome]()
         scale = just_measured(_SCALE)
-        for stage, those in itertools.groupby(scenarios, lambda each: each.stage):
+        for stage, those in itertools.groupby(scenarios, attrgetter("stage")):
             run.report(f"{stage}:")
             directory = run.directory / str(len(outcomes))
             outcomes += run_stage(list(those), Sizes(pods, STEADY_PODS_PER_S), directory, run.report)
@@ -67,13 +82,49 @@ def bench(
         run.conclude(measured, verdicts, partly=partly)
 
 
+def bench_quick(
+    *,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of each cluster.")] = 200,
+    pods: Annotated[int, typer.Option(min=1, help="Pods of a burst.")] = 500,
+    rounds: Annotated[int, typer.Option(min=1, help="Bursts of each variant, at most.")] = 3,
+    figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "bench-quick.json",
+) -> None:
+    """Whether the extender has lost speed, in less than three minutes: three clusters that work in turn,
+    so that what else the machine does in these minutes falls on all of them."""
+    sizes = {"nodes": nodes, "bursts": rounds, "steadies": 0, "idle": _IDLE_PODS}
+    scenarios = [replace(one(placer, 200), **sizes) for placer in _VARIANTS.values()]  # type: ignore[arg-type]
+    with command(figures) as run:
+        load = Sizes(pods, 0.0, _LAST_ROUND_ENDS_S)
+        outcomes = run_stage(scenarios, load, run.directory, run.report)
+        if broken := [each.broken for each in outcomes if each.broken]:
+            raise Broken(broken[0])
+        found = summary(dict(zip(_VARIANTS, outcomes, strict=True)))
+        rows = {
+            name: [at(each, path) for path in _COLUMNS.values()]
+            for name, each in found["variants"].items()
+        }
+        run.table(list(_COLUMNS), rows)
+        run.conclude({**found, "nodes": nodes, "pods": pods}, judged(budgets("bench-quick"), found))
+
+
+def summary(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    """What build/bench-quick.json holds, from the outcomes of "alone", "noop" and "ours"."""
+    variants = {name: outcome.as_json() for name, outcome in outcomes.items()}
+    rates = {name: at(each, "burst.pods_per_s.median") or 0.0 for name, each in variants.items()}
+    ours = variants["ours"]
+    return {
+        **{f"pods_per_s_{name}": rate for name, rate in rates.items()},
+        "ratio_to_noop": round(rates["ours"] / rates["noop"], 3),
+        "idle_bound_ms_p50": at(ours, "idle_bound_ms.p50"),
+        "extender_cpu_ms_per_pod": at(ours, "burst.extender_cpu_ms_per_pod.median"),
+        "variants": variants,
+    }
+
+
 def chosen(scenarios: Sequence[Scenario], only: Sequence[str]) -> list[Scenario]:
     """Those of which the stage or the name contains one of these; all, where there are none."""
-    return [
-        each
-        for each in scenarios
-        if not only or any(part in each.stage or part in each.name for part in only)
-    ]
+    wanted = only or [""]
+    return [one for one in scenarios if any(part in one.stage or part in one.name for part in wanted)]
 
 
 def _scaled(scenario: Scenario, nodes: int, repeats: int) -> Scenario:
@@ -86,32 +137,21 @@ def _scaled(scenario: Scenario, nodes: int, repeats: int) -> Scenario:
 
 
 def _conditions(pods: int) -> dict[str, Any]:
+    processor = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+    binaries = kubernetes_binaries(ClusterSpec().kubernetes_release, silent)
     return {
         "begun": datetime.now(UTC).isoformat(timespec="minutes"),
         "cpus": os.cpu_count(),
-        "processor": _processor(),
+        "processor": processor[1] if processor else platform.machine(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9),
         "kernel": platform.release().partition("-")[0],
         "commit": _said("git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"),
         "python": platform.python_version(),
-        "kubernetes": _kubernetes_version(),
+        "kubernetes": _said(str(binaries["kube-scheduler"]), "--version").split()[-1],
         "cpu_busy_percent_before": psutil.cpu_percent(_LOOKS_S),
         "pods": pods,
         "steady_pods_per_s": STEADY_PODS_PER_S,
     }
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _kubernetes_version() -> str:
-    """Of the kube-scheduler that the clusters start: "v1.37.2"."""
-    binaries = kubernetes_binaries(ClusterSpec().kubernetes_release, silent)
-    return _said(str(binaries["kube-scheduler"]), "--version").split()[-1]
 
 
 def _said(*command: str) -> str:

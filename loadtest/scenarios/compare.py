@@ -77,15 +77,11 @@ def compare(
 
 def ratios_of(before: Sequence[Figures], after: Sequence[Figures]) -> dict[str, float]:
     """The medians of the rounds' ratios, this checkout's to the other's; of CPU in yardsticks."""
+    rounds = [{name: a[name] / b[name] for name in _FIGURES} for b, a in zip(before, after, strict=True)]
     return {
-        name: round(median(_in_units(b, a, name) for b, a in zip(before, after, strict=True)), 3)
+        name: round(median(each[name] / (each[_YARDSTICK] if name in _CPU else 1) for each in rounds), 3)
         for name in _FIGURES
     }
-
-
-def _in_units(before: Figures, after: Figures, name: str) -> float:
-    ratio = after[name] / before[name]
-    return ratio / (after[_YARDSTICK] / before[_YARDSTICK]) if name in _CPU else ratio
 
 
 @contextmanager
@@ -101,26 +97,25 @@ def _side(checkout: Path, nodes: int, directory: Path) -> Iterator[Callable[[int
     with subprocess.Popen(
         command, cwd=checkout, env=surroundings, text=True, stdin=pipe, stdout=pipe
     ) as process:
-        asked, told = process.stdin, process.stdout
-        assert asked is not None
-        assert told is not None
+        assert process.stdin is not None
+        told = process.stdout
 
         def hear() -> Figures:
+            assert told is not None
             line = told.readline()
             try:
                 return dict(json.loads(line))
             except ValueError:
                 raise Broken(f"{checkout}: {line.strip() or 'it has ended'}") from None
 
-        def burst(pods: int) -> Figures:
-            print(pods, file=asked, flush=True)
-            return hear()
+        with process.stdin as asked:  # whose end ends it
 
-        try:
+            def burst(pods: int) -> Figures:
+                print(pods, file=asked, flush=True)
+                return hear()
+
             hear()  # it is up
             yield burst
-        finally:
-            asked.close()  # which ends it
 
 
 async def _serve(running: Running) -> None:
@@ -151,7 +146,8 @@ def _yardstick() -> Iterator[list[float]]:
     def measure() -> None:
         while not over.wait(_BETWEEN_S):
             began = thread_time()
-            _some_work()
+            # About a millisecond of what Python programs do: texts, maps, and memory for them.
+            json.loads(json.dumps({f"name-{number}": [number] for number in range(1500)}))
             paces.append(thread_time() - began)
 
     thread = Thread(target=measure)
@@ -161,12 +157,6 @@ def _yardstick() -> Iterator[list[float]]:
     finally:
         over.set()
         thread.join()
-
-
-def _some_work() -> None:
-    """About a millisecond of what Python programs do: texts, maps, and memory for them."""
-    texts = {f"name-{number}": [number] for number in range(1500)}
-    json.loads(json.dumps(texts))
 
 
 def _say(**figures: float) -> None:

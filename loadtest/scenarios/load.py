@@ -1,5 +1,10 @@
 """filter, prioritize and bind under load, at several numbers of Nodes. Extender and kube-apiserver are
-real, Slurm is a stub or real too; kube-scheduler's part is locust's (loadtest/locustfile.py)."""
+real, Slurm is a stub or real too; kube-scheduler's part is locust's (loadtest/locustfile.py).
+
+The Pods are created and granted beforehand, so that what is timed is the verbs alone. They come as on a
+mixed cluster: of each twenty, fifteen have got their allocation, one still waits for Slurm, and four are
+others', of which Slurm knows nothing. Sizes, devices, constraints, partitions and comments vary. They
+are what kube-apiserver has of them, fields of its own included."""
 
 import asyncio
 import json
@@ -7,18 +12,23 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
+import aiohttp
+import orjson
 import typer
+from pydantic import TypeAdapter
 
 from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
 from loadtest.harness.budgets import BUDGETS, Verdict, budgets, judged
 from loadtest.harness.command import BUILD, Broken, command
+from loadtest.harness.concurrently import for_each, until
+from loadtest.harness.pods import PODS, Manifest, api_session, ask, pod_manifest
 from loadtest.harness.variants import NodeSize, Placer, Variant
-from loadtest.scenarios.prepared_pods import LoadKind, PreparedPods, bound, prepare
 from loadtest.slurmrestd_stub.__main__ import CLOSED_PARTITION, FEATURES
 from slurm_client import hostlist
 
@@ -29,10 +39,55 @@ _SPARE: Final = 1.1
 """Pods more than the rate will need: who comes a moment early finds one."""
 _PREPARED_WITHIN_S: Final = 600.0
 
+Slurm = Literal["stub", "real"]
+_PREFIX: Final = "sunk.coreweave.com/"
+_NODE: Final = "slurm-extender.io/node"
+_LOOK_S: Final = 0.5
+_SIZES: Final = ((1, 0), (2, 1), (1, 0), (4, 0), (1, 1), (2, 0), (1, 0))
+_ASKS: Final[Sequence[dict[str, str]]] = (
+    {},
+    {"constraints": "h100"},
+    {"partition": "main", "comment": "a chat server"},
+    {"constraints": "h100&ib", "timeout": "86400"},
+    {"excluded-nodes": "external-[1-3]"},
+)
 
-class Slurm(StrEnum):
-    STUB = "stub"
-    REAL = "real"
+
+class LoadKind(StrEnum):
+    GRANTED = "granted"
+    WAITING = "waiting"
+    UNMANAGED = "unmanaged"
+
+    @classmethod
+    def of(cls, number: int) -> "LoadKind":
+        """That of the Pod of that number."""
+        if number % 20 == 0:
+            return cls.WAITING
+        return cls.UNMANAGED if number % 5 == 1 else cls.GRANTED
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPod:
+    """`node` is the one that Slurm granted, "" where it has not."""
+
+    kind: LoadKind
+    manifest: Manifest
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPods:
+    """Pods of which none is bound, in the order in which they are to be taken, and all Nodes."""
+
+    node_names: Sequence[str]
+    pods: Sequence[PreparedPod]
+
+    def write(self, path: Path) -> None:
+        path.write_bytes(orjson.dumps(self))
+
+    @classmethod
+    def read(cls, path: Path) -> "PreparedPods":
+        return TypeAdapter(cls).validate_json(path.read_bytes())
 
 
 def load(
@@ -43,7 +98,7 @@ def load(
     seconds: Annotated[int, typer.Option(min=3, help="How long each of them is loaded.")] = 60,
     rate: Annotated[float, typer.Option(min=1, help="Pods a second.")] = 20.0,
     users: Annotated[int, typer.Option(min=1, help="How many Pods are under way, at most.")] = 32,
-    slurm: Annotated[Slurm, typer.Option(help="Whom the extender asks.")] = Slurm.STUB,
+    slurm: Annotated[Slurm, typer.Option(help="Whom the extender asks.")] = "stub",
     budgets_file: Annotated[Path, typer.Option("--budgets", help="What is allowed.")] = BUDGETS,
     results: Annotated[Path, typer.Option(help="Where CSV, HTML and figures go.")] = BUILD / "load",
 ) -> None:
@@ -75,7 +130,7 @@ def _cluster(nodes: int, slurm: Slurm, directory: Path) -> Iterator[Cluster]:
     with variant.up(directory) as running:
         cluster = running.cluster
         cluster.stop("kube-scheduler")
-        if slurm is Slurm.REAL:
+        if slurm == "real":
             everywhere, features = hostlist.compress(cluster.spec.external_names), ",".join(FEATURES)
             changes = (f"AvailableFeatures={features}", f"ActiveFeatures={features}")
             cluster.run_slurm("scontrol", "update", f"NodeName={everywhere}", *changes)
@@ -91,7 +146,7 @@ def _locust(cluster: Cluster, pods: Path, options: Sequence[str], results: Path)
             *(sys.executable, "-m", "locust", "-f", str(_LOCUSTFILE), "--headless", "--only-summary"),
             *("-H", f"http://127.0.0.1:{cluster.ports['extender-scheduler']}", "-r", "100"),
             *("--csv", str(results), "--csv-full-history", "--html", f"{results}.html"),
-            *("--metrics", f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics"),
+            *("--metrics", cluster.probes["extender"][1]),
             *("--pods", str(pods), "--figures", str(figures), *options),
         ),
         cwd=CHECKOUT,
@@ -114,3 +169,60 @@ def _check(pods: PreparedPods, nodes: dict[str, str], told: dict[str, Any]) -> N
         if node and pod.kind is not LoadKind.UNMANAGED and node != pod.node:
             name = pod.manifest["metadata"]["name"]
             raise Broken(f"{name} is bound to {node}; Slurm granted {pod.node or 'nothing'}")
+
+
+async def prepare(cluster: Cluster, count: int, within_s: float) -> PreparedPods:
+    """Creates the Pods of a cluster whose kube-scheduler does not run, and waits until each that can has
+    its allocation. Raises Broken."""
+    async with api_session(cluster) as session:
+
+        async def create(manifest: Manifest) -> None:
+            await ask(session, "POST", PODS, body=manifest)
+
+        async def prepared() -> PreparedPods | None:
+            """None while one that is to be granted is not."""
+            pods = [_prepared(pod) for pod in await _pods(session)]
+            if any(pod.kind is LoadKind.GRANTED and not pod.node for pod in pods):
+                return None
+            return PreparedPods([*cluster.spec.node_names, *cluster.spec.external_names], pods)
+
+        await for_each(_manifests(count), create)
+        return await until(prepared, "all Pods have their allocations", within_s, _LOOK_S)
+
+
+async def bound(cluster: Cluster) -> dict[str, str]:
+    """The Nodes of the Pods that are bound now, by their uids."""
+    async with api_session(cluster) as session:
+        pods = await _pods(session)
+    nodes = {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "") for pod in pods}
+    return {uid: node for uid, node in nodes.items() if node}
+
+
+def _manifests(count: int) -> Iterator[Manifest]:
+    """As their authors write them."""
+    for number in range(count):
+        kind, (cpus, gpus) = LoadKind.of(number), _SIZES[number % len(_SIZES)]
+        asks, scheduler = _ASKS[number % len(_ASKS)], "slurm-scheduler"
+        if kind is LoadKind.UNMANAGED:
+            cpus, gpus, asks, scheduler = 1, 0, {}, "default-scheduler"
+        elif kind is LoadKind.WAITING:
+            asks = {"partition": CLOSED_PARTITION}
+        annotations = {_PREFIX + key: value for key, value in asks.items()}
+        more = {"labels": {"app": "chat"}, "annotations": annotations}
+        yield pod_manifest(f"pod-{number}", cpus, gpus, scheduler=scheduler, **more)
+
+
+async def _pods(session: aiohttp.ClientSession) -> list[Manifest]:
+    found: list[Manifest] = (await ask(session, "GET", PODS))["items"]
+    return sorted(found, key=_number)
+
+
+def _prepared(pod: Manifest) -> PreparedPod:
+    metadata, gated = pod["metadata"], pod["spec"].get("schedulingGates")
+    metadata.pop("managedFields", None)  # kube-scheduler keeps none
+    node = "" if gated else metadata.get("annotations", {}).get(_NODE, "")
+    return PreparedPod(LoadKind.of(_number(pod)), pod, node)
+
+
+def _number(pod: Manifest) -> int:
+    return int(pod["metadata"]["name"].removeprefix("pod-"))

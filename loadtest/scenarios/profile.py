@@ -26,7 +26,7 @@ _PY_SPY: Final = ("--gil", "--nonblocking", "--rate", "200", "--duration", "3600
 _PERF: Final = ("--freq", "200", "--call-graph", "fp")
 
 
-def profile_bursts(
+def profile(
     *,
     nodes: Annotated[int, typer.Option(min=1, help="Nodes.")] = 1000,
     pods: Annotated[int, typer.Option(min=1, help="Pods of a burst.")] = 1000,

@@ -1,5 +1,4 @@
-"""50,000 Pods that wait on 5,000 Nodes, and a stream of others being placed. All is real but for the
-kubelets, with kube-apiserver restarted under it and a Node that flaps."""
+"""An extender with very many Pods: while 50,000 wait, and when it starts with 10,000 placeholders."""
 
 import asyncio
 import sys
@@ -18,10 +17,11 @@ from deploy.local.progress import Report
 from deploy.local.spec import ClusterSpec
 from loadtest.harness.budgets import budgets, judged
 from loadtest.harness.command import BUILD, Broken, command
+from loadtest.harness.concurrently import at_pace, beside
 from loadtest.harness.meters import Meters, cpu_s, peak_rss_mb
-from loadtest.harness.pods import api_session
+from loadtest.harness.pods import Pods, api_session
+from loadtest.harness.variants import NodeSize, Placer, Variant
 from loadtest.report.figures import spread
-from loadtest.scenarios.restart import restart, start_extender
 from loadtest.scenarios.scale_pods import Asked, Stream, asking_filter, create_first, create_others
 from loadtest.scenarios.scale_probe import read_ticks
 
@@ -40,6 +40,11 @@ _LISTED_AGAIN: Final = "watch expired, listing again"
 _MERGE: Final = {"Content-Type": "application/strategic-merge-patch+json"}
 _ABOUT_NODES: Final = ("GET nodes", "GET node", "POST node")
 
+_RESTART_SIZE: Final = NodeSize(cpus=100, memory_mb=110_000, gpus=0)  # a Node takes 110 Pods
+_BATCH: Final = 1000
+_BATCH_WITHIN_S: Final = 300.0
+_PLACED_WITHIN_S: Final = 120.0
+
 Json = dict[str, Any]
 
 
@@ -52,6 +57,8 @@ def bench_scale(
     ] = 10_000,
     figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "scale.json",
 ) -> None:
+    """50,000 Pods that wait on 5,000 Nodes, and a stream of others being placed. All is real but for the
+    kubelets, with kube-apiserver restarted under it and a Node that flaps."""
     with command(figures) as run:
         ticks = run.directory / "ticks.jsonl"
         with Cluster.up(_spec(nodes, ticks), run.directory / "cluster") as cluster:
@@ -62,6 +69,62 @@ def bench_scale(
         verdicts += judged(budgets("bench-restart"), again) if again else []
         size = {"nodes": nodes, "pods": pods, f"rss_mb_{nodes}x{pods}": found["rss_mb"]}
         run.conclude({**size, **found, "restart": again}, verdicts)
+
+
+def bench_restart(
+    *,
+    pods: Annotated[int, typer.Option(min=1, help="Pods that run, each with its placeholder.")] = 10_000,
+    figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "bench-restart.json",
+) -> None:
+    """How soon an extender that was killed acts again, with 10,000 placeholders to find. Some five
+    minutes, most of which the Pods take to be placed."""
+    with command(figures) as run:
+        found = restart(pods, run.directory, run.report)
+        run.report(f"{found}")
+        run.conclude(found, judged(budgets("bench-restart"), found))
+
+
+def restart(pods: int, directory: Path, report: Report) -> dict[str, Any]:
+    """On a cluster of its own. Seconds are from the start of the process: `ready_s` until /readyz says
+    that both systems have been read, `placed_s` until a Pod that is created then is bound; `cpu_s` is
+    what the process has used by then, `rss_mb` the most that it had. Raises Broken, ClusterError."""
+    variant = Variant(
+        *(Placer.REAL, -(-pods // _RESTART_SIZE.cpus) + 1),
+        size=_RESTART_SIZE,
+        slurm_conf=(f"MaxJobCount={2 * pods + 1000}",),
+    )
+    with variant.up(directory) as running:
+        return asyncio.run(_restarted(running.cluster, pods, report))
+
+
+async def _restarted(cluster: Cluster, count: int, report: Report) -> Json:
+    async with Pods.of(cluster) as pods:
+        for first in range(0, count, _BATCH):
+            numbers = range(first, min(first + _BATCH, count))
+            await pods.create((f"pod-{number}", 1, 0) for number in numbers)
+            await pods.all_bound(_BATCH_WITHIN_S)
+            report(f"{numbers.stop} Pods run")
+        cluster.kill("extender")
+        began = time.monotonic()
+        ready_s = await start_extender(cluster)
+        report(f"ready {ready_s} s after its start")
+        await pods.create([("after", 1, 0)])
+        await pods.all_bound(_PLACED_WITHIN_S)
+        placed_s = round(time.monotonic() - began, 2)
+    return {"pods": count, "ready_s": ready_s, "placed_s": placed_s, **_used(cluster)}
+
+
+async def start_extender(cluster: Cluster) -> float:
+    """Starts the extender that was killed; returns how long it takes until it says that both systems
+    have been read. Raises ClusterError."""
+    began = time.monotonic()
+    await asyncio.to_thread(cluster.start, "extender")
+    return round(time.monotonic() - began, 2)
+
+
+def _used(cluster: Cluster) -> Json:
+    """What the extender's process has used so far, and the most memory that it had."""
+    return {"cpu_s": round(cpu_s(cluster.pid("extender")), 2), "rss_mb": peak_rss_mb(cluster)}
 
 
 def _spec(nodes: int, ticks: Path) -> ClusterSpec:
@@ -92,17 +155,16 @@ class Subject:
         time. The phases are `steady`, and `relist` while kube-apiserver comes back."""
         async with api_session(self.cluster) as session:
             meters = Meters(self.cluster, session, extender_counts=True)
-            like, stream = await create_first(session), Stream(session, _PACE)
+            like, stream = await create_first(session), Stream(session)
             self.cluster.kill("extender")
             await create_others(session, like, pods)
             self.report(f"{pods} Pods wait")
-            ready_s = round(await start_extender(self.cluster), 2)
-            used_s = round(cpu_s(self.cluster.pid("extender")), 2)
-            start = {"ready_s": ready_s, "cpu_s": used_s, "rss_mb": peak_rss_mb(self.cluster)}
+            start = {"ready_s": await start_extender(self.cluster), **_used(self.cluster)}
             self.report(f"the extender has read them: {start}")
             await asyncio.sleep(_SETTLES_S)
             steady, relist = Json(), Json()
-            async with stream.flowing(), asking_filter(self.cluster, 2 * _PACE) as asked:
+            flowing = beside(stream.watch(), at_pace(_PACE, stream.create))
+            async with flowing, asking_filter(self.cluster, 2 * _PACE) as asked:
                 async with self._phase(steady, meters, stream, asked):
                     await asyncio.sleep(_STEADY_S)
                 self.report(f"steady: {steady}")
@@ -127,7 +189,7 @@ class Subject:
         before, began = await meters.before(), time.monotonic()
         yield
         ended, spent = time.monotonic(), (await meters.after()).since(before)
-        await stream.settled(ended, _LIFTED_WITHIN_S)
+        lags = await stream.lags_ms(began, ended, _LIFTED_WITHIN_S)
         p99 = spent.filter_s.percentile_ms(99)
         late, held = read_ticks(self.ticks, began, ended)
         if not late:
@@ -136,7 +198,7 @@ class Subject:
             "seconds": round(ended - began, 1),
             "late_ms": spread(late),
             "held_ms": spread(held),
-            "event_lag_ms": spread(stream.lags_ms(began, ended)),
+            "event_lag_ms": spread(lags),
             "filter_calls": spent.filter_s.count,
             "filter_ms_p99": None if p99 is None else round(p99, 2),
             "filter_caller_ms": spread([ms for at, ms in asked if began <= at <= ended]),

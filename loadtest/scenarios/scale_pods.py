@@ -2,17 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import deepcopy
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 import aiohttp
 import orjson
 
 from deploy.local.cluster import Cluster
 from loadtest.harness.command import Broken
-from loadtest.harness.concurrently import for_each, until
+from loadtest.harness.concurrently import at_pace, beside, for_each, until
 from loadtest.harness.pods import PODS, Manifest, ask, pod_manifest, watch
 from wellknown.allocation import Allocation
 
@@ -26,8 +27,7 @@ _PARTITION: Final = "sunk.coreweave.com/partition"
 _CONNECTIONS: Final = 24
 _LEAST_MIB: Final = 64
 _SIZES: Final = 50
-"""So many amounts of memory, of which each waits in a line of its own."""
-_STREAM: Final = {"labelSelector": "app=stream"}
+"""So many amounts of memory, and so many classes of requests that wait for a place in the queue."""
 _AGAIN_S: Final = 0.1
 _UNMANAGED_IN: Final = 5
 """Of so many /filter calls one is about a Pod that is not ours."""
@@ -60,31 +60,50 @@ async def create_others(session: aiohttp.ClientSession, like: Manifest, count: i
         await ask(session, "POST", _WEBHOOKS, body=_as_written(webhooks))
 
 
+@dataclass(frozen=True, slots=True)
 class Stream:
-    """Pods at a steady pace into a partition that has room; they stay. kube-apiserver may go away
-    meanwhile, and is waited for. Times are of `time.monotonic`."""
+    """Pods in a partition that has room; they stay. kube-apiserver may go away meanwhile, and is waited
+    for. Times are of `time.monotonic`."""
 
-    def __init__(self, session: aiohttp.ClientSession, pace: float) -> None:
-        self._session = session
-        self._pace = pace
-        self._created: dict[str, float] = {}
-        """Just before the create call that succeeded, by name."""
-        self._lifted: dict[str, float] = {}
-        """When each was first seen without its gate, by name."""
+    session: aiohttp.ClientSession
+    _created: dict[str, float] = field(default_factory=dict)
+    """Just before the create call that succeeded, by name."""
+    _lifted: dict[str, float] = field(default_factory=dict)
+    """When each was first seen without its gate, by name."""
 
-    @asynccontextmanager
-    async def flowing(self) -> AsyncIterator[None]:
-        """Until the end of the block."""
-        async with _beside(self._watch()), _beside(at_pace(self._pace, self._create)):
-            yield
+    async def create(self, number: int) -> None:
+        name = f"stream-{number}"
+        labels, annotations = {"app": "stream"}, {_PARTITION: _OPEN}
+        manifest = pod_manifest(name, 1, labels=labels, annotations=annotations)
+        while True:
+            called = time.monotonic()
+            with suppress(aiohttp.ClientError, TimeoutError):
+                async with self.session.post(PODS, json=manifest) as answer:
+                    await answer.read()
+                    if answer.status in (201, 409):
+                        self._created[name] = called
+                        return
+            await asyncio.sleep(_AGAIN_S)
 
-    def lags_ms(self, begin: float, end: float) -> list[float]:
-        """From the create call to the gate lifted, of those that were created in a span of time. Raises
-        Broken where the gate of one was not lifted."""
-        within = {name: at for name, at in self._created.items() if begin <= at <= end}
-        if left := within.keys() - self._lifted.keys():
-            raise Broken(f"the gates of {len(left)} of {len(within)} streamed Pods are not lifted")
-        return [max(0.0, self._lifted[name] - at) * 1000 for name, at in within.items()]
+    async def watch(self) -> None:
+        """Goes on for ever."""
+        while True:
+            with suppress(aiohttp.ClientError, TimeoutError, Broken):
+                await watch(self.session, {"labelSelector": "app=stream"}, self._see)
+            await asyncio.sleep(_AGAIN_S)
+
+    async def lags_ms(self, begin: float, end: float, within_s: float) -> list[float]:
+        """From the create call to the gate lifted, of the Pods that were created in a span of time, once
+        all of them are lifted. Raises Broken where one is not in time."""
+
+        def within() -> dict[str, float]:
+            return {name: at for name, at in self._created.items() if begin <= at <= end}
+
+        async def all_lifted() -> bool:
+            return within().keys() <= self._lifted.keys()
+
+        await until(all_lifted, "the gates of all streamed Pods are lifted", within_s)
+        return [max(0.0, self._lifted[name] - at) * 1000 for name, at in within().items()]
 
     async def first_since(self, begin: float, within_s: float) -> float:
         """Waits until the gate of a Pod that was created since then is lifted; returns when that was."""
@@ -95,42 +114,7 @@ class Stream:
 
         return await until(lifted, "a gate is lifted", within_s)
 
-    async def settled(self, end: float, within_s: float) -> None:
-        """Waits until the gates of all that were created until then are lifted, or the time is over."""
-
-        async def all_lifted() -> bool:
-            return all(name in self._lifted for name, at in self._created.items() if at <= end)
-
-        with suppress(Broken):
-            await until(all_lifted, "all gates are lifted", within_s)
-
-    async def _create(self, number: int) -> None:
-        name = f"stream-{number}"
-        labels, annotations = {"app": "stream"}, {_PARTITION: _OPEN}
-        manifest = pod_manifest(name, 1, labels=labels, annotations=annotations)
-        while True:
-            called = time.monotonic()
-            with suppress(aiohttp.ClientError, TimeoutError):
-                async with self._session.post(PODS, json=manifest) as answer:
-                    await answer.read()
-                    if answer.status in (201, 409):
-                        self._created[name] = called
-                        return
-            await asyncio.sleep(_AGAIN_S)
-
-    async def _watch(self) -> None:
-        while True:
-            with suppress(aiohttp.ClientError, TimeoutError, Broken):
-                listed = await ask(self._session, "GET", PODS, params=_STREAM)
-                for pod in listed["items"]:
-                    self._see("ADDED", pod)
-                version = {"resourceVersion": listed["metadata"]["resourceVersion"]}
-                await watch(self._session, _STREAM | version, self._see)
-            await asyncio.sleep(_AGAIN_S)
-
-    def _see(self, kind: str, manifest: Manifest) -> None:
-        if kind == "ERROR":
-            raise Broken("the watch has expired")
+    def _see(self, _: str, manifest: Manifest) -> None:
         if not manifest["spec"].get("schedulingGates"):
             self._lifted.setdefault(manifest["metadata"]["name"], time.monotonic())
 
@@ -157,38 +141,19 @@ async def asking_filter(cluster: Cluster, pace: float) -> AsyncIterator[Sequence
         if number % _UNMANAGED_IN and found.get("NodeNames") != [names[0]]:
             raise Broken(f"/filter: {str(found)[:200]}")
 
-    async with aiohttp.ClientSession() as session, _beside(at_pace(pace, call)):
+    async with aiohttp.ClientSession() as session, beside(at_pace(pace, call)):
         yield asked
 
 
-async def at_pace(per_s: float, act: Callable[[int], Coroutine[Any, Any, None]]) -> None:
-    """Begins to act so often, on 0, 1, 2 ..., for ever; raises what an act raises, in a group."""
-    number = 0
-    async with asyncio.TaskGroup() as tasks:
-        while True:
-            tasks.create_task(act(number))
-            number += 1
-            await asyncio.sleep(1 / per_s)
-
-
-@asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Until the end of the block."""
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(work)
-        try:
-            yield
-        finally:
-            task.cancel()
-
-
 def _filter_body(number: int, names: Sequence[str]) -> bytes:
-    more: dict[str, Any] = {"uid": f"asked-{number}", "namespace": "default"}
-    if number % _UNMANAGED_IN:
-        more["annotations"] = Allocation(1, names[0]).annotations()
-        manifest = pod_manifest(f"asked-{number}", 1, **more)
-    else:
-        manifest = pod_manifest(f"asked-{number}", 1, scheduler="default-scheduler", **more)
+    ours = number % _UNMANAGED_IN > 0
+    manifest = pod_manifest(
+        *(f"asked-{number}", 1),
+        scheduler="slurm-scheduler" if ours else "default-scheduler",
+        uid=f"asked-{number}",
+        namespace="default",
+        annotations=Allocation(1, names[0]).annotations() if ours else {},
+    )
     return orjson.dumps({"Pod": manifest, "Nodes": None, "NodeNames": names})
 
 

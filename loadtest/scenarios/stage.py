@@ -13,13 +13,14 @@ from pathlib import Path
 
 from deploy.local.errors import MissingPrerequisitesError
 from deploy.local.progress import Report
-from loadtest.harness.bursts import WARM_UP, Bench, Burst
+from loadtest.harness.bursts import WARM_UP, Bench, Burst, SlurmAlone
 from loadtest.harness.command import WENT_WRONG, first
 from loadtest.harness.meters import peak_rss_mb
+from loadtest.harness.slurm import submit
 from loadtest.harness.variants import Placer, Running
 from loadtest.report.figures import Outcome
-from loadtest.scenarios.slurm_jobs import SlurmAlone, native_jobs, submit
 from loadtest.scenarios.table import Flow, Scenario
+from loadtest.scenarios.table import Path as Way
 
 
 @dataclass(slots=True)
@@ -111,7 +112,8 @@ class _Worker:
                 outcome.peak_rss_mb = peak_rss_mb(self.running.cluster)
 
     async def _jobs(self, turn: asyncio.Lock) -> None:
-        async with aclosing(SlurmAlone(self.running.cluster, self.outcome.scenario.path)) as slurm:
+        at_once = self.outcome.scenario.path is Way.FAST
+        async with aclosing(SlurmAlone(self.running.cluster, at_once=at_once)) as slurm:
             async with turn:
                 await slurm.burst(WARM_UP)
             await self._bursts(slurm, turn)
@@ -131,7 +133,7 @@ class _Worker:
             webhooks = ("delete", "mutatingwebhookconfiguration", "slurm-extender")
             await asyncio.to_thread(cluster.kubectl, *webhooks)
         if scenario.native or scenario.before:
-            await submit(cluster, native_jobs(scenario))
+            await submit(cluster, scenario.native_jobs())
 
     def _told(self, how: str, burst: Burst) -> Burst:
         name, count = self.outcome.scenario.name, len(burst.bound_ms)

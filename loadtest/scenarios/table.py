@@ -1,20 +1,25 @@
 """What `make bench` measures: table.toml."""
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import repeat
 from pathlib import Path as FilePath
-from typing import Any, Final
+from typing import Final
+
+from pydantic import TypeAdapter
 
 from deploy.local.spec import DEFAULT_RELEASE
 from loadtest.harness.variants import NodeSize, Placer, Variant
+from slurm_client.model import JobSpec
 
 _NATIVE_NODES: Final = "native-[1-50]"
-NATIVE_PARTITION: Final = "native"
+_NATIVE_PARTITION: Final = "native"
 _NATIVE_SIZE: Final = f"CPUs={NodeSize().cpus} RealMemory={NodeSize().memory_mb}"
 NATIVE_CONF: Final = (
     f"NodeName={_NATIVE_NODES} NodeAddr=127.0.0.1 {_NATIVE_SIZE} State=EXTERNAL",
-    f"PartitionName={NATIVE_PARTITION} Nodes={_NATIVE_NODES} MaxTime=INFINITE State=UP",
+    f"PartitionName={_NATIVE_PARTITION} Nodes={_NATIVE_NODES} MaxTime=INFINITE State=UP",
 )
 """Nodes that Kubernetes knows nothing of, in a partition of their own."""
 
@@ -70,6 +75,15 @@ class Scenario:
             percent_scored=self.percent_scored,
         )
 
+    def native_jobs(self) -> Iterator[JobSpec]:
+        """Those `native`, of one CPU each: 800 of them find room, others wait for it. And one that fills
+        a node of the Pods' partition, with those that wait for it `before`: whatever comes after them is
+        for the backfill scheduler to place."""
+        elsewhere = JobSpec("native", cpus=1, memory_mb=100, partition=_NATIVE_PARTITION)
+        whole = JobSpec("native", NodeSize().cpus, 1000, required_nodes=("external-1",))
+        yield from repeat(elsewhere, self.native or 0)
+        yield from repeat(whole, 1 + self.before if self.before else 0)
+
 
 PODS: Final = 1000
 """Of a burst, and of the steady loads together."""
@@ -77,18 +91,13 @@ STEADY_PODS_PER_S: Final = 25.0
 """Some half of what a burst reaches where cores are slow."""
 ONE_AT_A_TIME: Final = "one at a time, 1,000 Nodes"
 
-_TYPES: Final = {"placer": Placer, "flow": Flow, "path": Path, "scheduler": tuple}
 
-
-def _scenarios(tables: dict[str, Any]) -> tuple[Scenario, ...]:
-    return tuple(
-        Scenario(stage, name, **{key: _TYPES.get(key, type(told))(told) for key, told in row.items()})
-        for stage, rows in tables.items()
-        for name, row in rows.items()
-    )
-
-
-SCENARIOS: Final = _scenarios(tomllib.loads(FilePath(__file__).with_suffix(".toml").read_text()))
+_TABLES: Final = tomllib.loads(FilePath(__file__).with_suffix(".toml").read_text())
+SCENARIOS: Final = tuple(
+    TypeAdapter(Scenario).validate_python({"stage": stage, "name": name, **row})
+    for stage, rows in _TABLES.items()
+    for name, row in rows.items()
+)
 
 
 def one(placer: str, nodes: int, native: int | None = None) -> Scenario:

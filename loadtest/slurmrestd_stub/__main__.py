@@ -29,8 +29,14 @@ def main(
     tick_s: Annotated[float, typer.Option(help="Between two turns of Slurm's scheduler.")] = 0.5,
     slowness: Annotated[float, typer.Option(help="Times the measured latencies; 0: at once.")] = 1.0,
 ) -> None:
-    delays = Delays(nodes, slowness)
-    uvloop.run(_serve(_slurm(nodes, cpus, memory_mb, gpus, tick_s), delays, port))
+    slurm, delays = _slurm(nodes, cpus, memory_mb, gpus, tick_s), Delays(nodes, slowness)
+
+    async def serve() -> None:
+        async with serving(slurm, delays, port=port) as url:
+            typer.echo(f"slurmrestd's stub serves at {url}")
+            await asyncio.Event().wait()
+
+    uvloop.run(serve())
 
 
 def _slurm(nodes: int, cpus: int, memory_mb: int, gpus: int, tick_s: float) -> InMemorySlurm:
@@ -48,12 +54,6 @@ def _slurm(nodes: int, cpus: int, memory_mb: int, gpus: int, tick_s: float) -> I
             DEFAULTS, cluster_name="local", max_job_count=200_000, kill_wait_s=40, min_job_age_s=300
         ),
     )
-
-
-async def _serve(slurm: InMemorySlurm, delays: Delays, port: int) -> None:
-    async with serving(slurm, delays, port=port) as url:
-        typer.echo(f"slurmrestd's stub serves at {url}")
-        await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

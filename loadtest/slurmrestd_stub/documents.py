@@ -1,4 +1,5 @@
-"""Replies of v0.0.45, from the model's values: the way back from `slurm_client.responses`.
+"""Documents of v0.0.45: replies from the model's values, and the model's values from requests. It is the
+other side of `slurm_client.responses` and `slurm_client.requests`; no other client asks the stub.
 
 A reply is a template of the folder `replies`, in which "$KIND FIELD" stands for a field of the value. A
 job and a node have all the fields of 26.05.5's, so that they are as long and take as long to read; those
@@ -8,12 +9,14 @@ that nothing here sets are as they were for an EXTERNAL job and node.
 import json
 import re
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from slurm_client import hostlist
+from slurm_client import hostlist, model
 from slurm_client.errors import SlurmError
-from slurm_client.model import Capabilities, Configuration, Job, JobState, Node, Partition
+from slurm_client.requests import TEXTS
+from slurm_client.responses import number
 
 Document = dict[str, Any]
 
@@ -23,30 +26,44 @@ _DEVICES: Final = re.compile(
 )
 
 
+# Replies
+
+
 def _number(value: int | None) -> Document:
     return {"set": value is not None, "infinite": False, "number": value or 0}
+
+
+def _state(state: model.JobState) -> list[str]:
+    return [state.base, *sorted(state.flags)]
 
 
 _KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "": lambda value: value,
     "number": _number,
+    "count": len,
     "time": lambda value: _number(value or 0),
     "limit": lambda value: _number(value) | {"infinite": value is None},
     "hostlist": hostlist.compress,
     "list": lambda value: ",".join(value or ()),
+    "state": _state,
+    "states": lambda states: sorted(states, key=lambda state: state in {"DRAIN", "EXTERNAL"}),
+    "reason": lambda reason: reason or "None",
+    "external": lambda external: ["EXTERNAL_JOB"] if external else [],
+    "default": lambda default: ["DEFAULT"] if default else [],
+    "up": lambda up: ["UP" if up else "DOWN"],
+    "preempt": lambda modes: list(modes) or ["CLUSTER_GLOBAL"],
 }
 
 
-class _Template:
-    """Writes one kind of reply."""
+def _constant(name: str) -> Document:
+    found: Document = json.loads((_REPLIES / f"{name}.json").read_text())
+    return found
 
-    def __init__(self, name: str) -> None:
-        told: Document = json.loads((_REPLIES / f"{name}.json").read_text())
-        self._fields = {key: value for key, value in told.items() if '"$' in json.dumps(value)}
-        self._fixed = {key: value for key, value in told.items() if key not in self._fields}
 
-    def filled(self, known: object) -> Document:
-        return self._fixed | {key: _filled(value, known) for key, value in self._fields.items()}
+def _template(name: str) -> Callable[[object], Document]:
+    told = _constant(name)
+    fields = {key: value for key, value in told.items() if '"$' in json.dumps(value)}
+    return lambda known: told | {key: _filled(value, known) for key, value in fields.items()}
 
 
 def _filled(value: Any, known: object) -> Any:
@@ -58,53 +75,29 @@ def _filled(value: Any, known: object) -> Any:
     return _KINDS[kind](getattr(known, field))
 
 
-_JOB, _NODE, _PARTITION = (_Template(name) for name in ("job", "node", "partition"))
-meta: Final[Callable[[Capabilities], Document]] = _Template("meta").filled
+meta: Final[Callable[[model.Capabilities], Document]] = _template("meta")
 """What every reply says of its server."""
-configuration: Final[Callable[[Configuration], Document]] = _Template("configuration").filled
+configuration: Final[Callable[[model.Configuration], Document]] = _template("configuration")
 """What slurm.conf is run with."""
-_OPENAPI: Final = (_REPLIES / "openapi.json").read_text()
-UNSPECIFIED: Final[Document] = json.loads((_REPLIES / "unspecified.json").read_text())
+job: Final[Callable[[model.Job], Document]] = _template("job")
+node: Final[Callable[[model.Node], Document]] = _template("node")
+"""Each CPU is a core of its own."""
+partition: Final[Callable[[model.Partition], Document]] = _template("partition")
+PING: Final = _constant("ping")
+UNSPECIFIED: Final = _constant("unspecified")
 """Of SLURM_ERROR, which says nothing."""
+_OPENAPI: Final = (_REPLIES / "openapi.json").read_text()
 
 
-def openapi(capabilities: Capabilities) -> bytes:
+def openapi(capabilities: model.Capabilities) -> bytes:
     """Of it, what a client looks for its capabilities in."""
     flag = '"EXTERNAL_JOB"' if capabilities.external_jobs else ""
     books = '"/slurmdb/v0.0.45/job/{job_id}": {},' if capabilities.books else ""
     return _OPENAPI.replace('"$flag"', flag).replace('"$books": {},', books).encode()
 
 
-def ping(*, responding: bool) -> Document:
-    status = "" if responding else "Unable to contact slurm controller (connect failure)"
-    one = {"hostname": "stub", "pinged": "UP" if responding else "DOWN", "responding": responding}
-    return {"pings": [one | {"mode": "primary", "primary": True, "latency": 100, "status": status}]}
-
-
-def created(job_id: int) -> Document:
-    """Of job/submit and job/allocate."""
-    return {"job_id": job_id, "job_submit_user_msg": ""}
-
-
-def states(known: Mapping[int, JobState]) -> Document:
+def states(known: Mapping[int, model.JobState]) -> Document:
     return {"jobs": [{"job_id": str(job_id), "state": _state(one)} for job_id, one in known.items()]}
-
-
-def job(known: Job) -> Document:
-    """The only one of `jobs`."""
-    flags = ["EXTERNAL_JOB"] if known.external else []
-    told = {"job_state": _state(known.state), "state_reason": known.reason or "None", "flags": flags}
-    return {"jobs": [_JOB.filled(known) | told], "last_update": _number(known.submit_time)}
-
-
-def in_the_books(known: Job | None, canceller: str | None, cluster: str) -> Document:
-    """Of what slurmdbd has written down, what a client looks for."""
-    if known is None:
-        return {"jobs": []}
-    state = {"current": [known.state.base], "reason": "None"}
-    times = {"submission": known.submit_time}
-    who = {"cluster": cluster, "kill_request_user": canceller or ""}
-    return {"jobs": [{"state": state, "time": times} | who]}
 
 
 def cancelled(job_id: int, number: int, words: str) -> Document:
@@ -114,37 +107,16 @@ def cancelled(job_id: int, number: int, words: str) -> Document:
     return {"status": [{"error": error, "step_id": step, "job_id": _number(job_id), "federation": {}}]}
 
 
-def resources(known: Job) -> Document:
+def resources(known: model.Job) -> Document:
     """Nodes and devices; which cores is not known here."""
-    gres = known.gres or ("",) * len(known.nodes)
-    return {"nodes": [_resources(known, *one) for one in zip(known.nodes, gres, strict=True)]}
+    told = {"mem_alloc": known.memory_mb, "core_bitmap": ""}
+    devices = [[_device(one) for one in _DEVICES.finditer(gres)] for gres in known.gres]
+    found = zip_longest(known.nodes, devices, fillvalue=())
+    return {"nodes": [told | {"node": node, "gres": gres} for node, gres in found]}
 
 
-def _resources(known: Job, node: str, gres: str) -> Document:
-    devices = [found.groupdict("") for found in _DEVICES.finditer(gres)]
-    counted = [{**each, "count": int(each["count"])} for each in devices]
-    return {"node": node, "mem_alloc": known.memory_mb, "core_bitmap": "", "gres": counted}
-
-
-def node(known: Node) -> Document:
-    """One of `nodes`."""
-    states = sorted(known.states, key=lambda state: state in {"DRAIN", "EXTERNAL"})
-    return _NODE.filled(known) | {"state": states, "cores": known.cores or known.cpus}
-
-
-def allocated(known: Node | None) -> Document:
-    """Of a node, what slurmctld counts now and then only."""
-    cpus, memory_mb = (known.cpus_allocated, known.memory_allocated_mb) if known else (0, 0)
-    return {"alloc_cpus": cpus, "alloc_memory": memory_mb}
-
-
-def partition(known: Partition) -> Document:
-    """One of `partitions`."""
-    told = _PARTITION.filled(known)
-    told["nodes"]["total"] = len(known.nodes)
-    told["partition"]["state"] = ["UP" if known.up else "DOWN"]
-    told["flags"] = ["DEFAULT"] if known.default else []
-    return told | {"preempt_mode": list(known.preempt_mode) or ["CLUSTER_GLOBAL"]}
+def _device(found: re.Match[str]) -> Document:
+    return found.groupdict("") | {"count": int(found["count"])}
 
 
 def errors(error: SlurmError) -> Document:
@@ -153,10 +125,42 @@ def errors(error: SlurmError) -> Document:
     return {"errors": [told | {"source": "slurmctld"}]}
 
 
-def no_such_node(name: str) -> Document:
-    """HTTP 200, and no number."""
-    return {"nodes": [], "errors": [{"description": f"Failure to query node {name}", "source": "node"}]}
+# Requests
 
 
-def _state(state: JobState) -> list[str]:
-    return [state.base, *sorted(state.flags)]
+def spec(told: Document) -> model.JobSpec:
+    """A new job's."""
+    asked = told["tres_per_node"].split(",") if "tres_per_node" in told else []
+    gres = (one.removeprefix("gres/").rpartition(":") for one in asked)
+    return model.JobSpec(
+        name=told["name"],
+        cpus=told["cpus_per_task"],
+        memory_mb=number(told["memory_per_node"]) or 0,
+        gres=tuple((name, int(count)) for name, _, count in gres),
+        nodes=told["minimum_nodes"],
+        priority=number(told.get("priority")),
+        shared=next(iter(told.get("shared", ())), None),
+        required_nodes=tuple(told.get("required_nodes", ())),
+        excluded_nodes=tuple(told.get("excluded_nodes", ())),
+        user_id=_id(told.get("user_id")),
+        group_id=_id(told.get("group_id")),
+        time_limit_minutes=number(told.get("time_limit")),
+        admin_comment=told["admin_comment"],
+        **{name: told.get(name) for name in TEXTS},
+    )
+
+
+def changes(told: Document) -> model.JobChanges:
+    """Of a job that exists. Slurm takes [""] for a list that is to be empty."""
+    excluded = told.get("excluded_nodes")
+    return model.JobChanges(
+        excluded_nodes=None if excluded is None else tuple(filter(None, excluded)),
+        priority=number(told.get("priority")),
+        time_limit_minutes=number(told.get("time_limit")),
+        comment=told.get("comment"),
+        admin_comment=told.get("admin_comment"),
+    )
+
+
+def _id(text: str | None) -> int | None:
+    return None if text is None else int(text)

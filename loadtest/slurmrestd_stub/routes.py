@@ -12,10 +12,10 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from loadtest.slurmrestd_stub import bodies, documents
+from loadtest.slurmrestd_stub import documents
 from loadtest.slurmrestd_stub.delays import Delays
 from loadtest.slurmrestd_stub.documents import Document
-from slurm_client.errors import InvalidRequest, OtherJob, OutcomeUnknown, SlurmError, Unexplained
+from slurm_client.errors import OtherJob, SlurmError
 from slurm_client.in_memory import InMemorySlurm
 from slurm_client.model import Job, Node
 
@@ -29,8 +29,7 @@ _NO_TRANSITION: Final = (2180, "Node state transition is not possible")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`call` is one of delays.COSTS, where it is not the route's; `entries` are those of a list. A
-    status of 0 is none: the connection just closes."""
+    """`call` is one of delays.COSTS, where it is not the route's; `entries` are those of a list."""
 
     status: int
     content: bytes
@@ -40,9 +39,10 @@ class Answer:
 
 _UNSPECIFIED: Final = Answer(500, b"Unspecified error")
 _UNAUTHENTICATED: Final = Answer(401, b"Authentication failure")
-_LOST: Final = Answer(0, b"")
 
-_Act = Callable[[web.Request], Awaitable[Document | Answer]]
+_Act = Callable[[str, Any], Awaitable[Document | Answer]]
+"""Answers a call about the job or node that its path names; the other argument is the body of the
+request or, where there is none, its query."""
 
 
 @asynccontextmanager
@@ -81,12 +81,12 @@ class Routes:
             ("states", "GET", "jobs/state", self._states),
             ("submit", "POST", "job/submit", self._submit),
             ("allocate", "POST", "job/allocate", self._allocate),
-            ("job", "GET", "job/{id}", self._job),
-            ("update", "POST", "job/{id}", self._update),
-            ("cancel", "DELETE", "job/{id}", self._cancel),
+            ("job", "GET", "job/{name}", self._job),
+            ("update", "POST", "job/{name}", self._update),
+            ("cancel", "DELETE", "job/{name}", self._cancel),
             ("cancel", "DELETE", "jobs", self._cancel_named),
-            ("resources", "GET", "resources/{id}", self._resources),
-            ("books", "GET", "/slurmdb/v0.0.45/job/{id}", self._in_the_books),
+            ("resources", "GET", "resources/{name}", self._resources),
+            ("books", "GET", "/slurmdb/v0.0.45/job/{name}", self._in_the_books),
         )
         """What each costs (delays.COSTS), method, path, and what answers it."""
 
@@ -97,18 +97,22 @@ class Routes:
             whole = path if path.startswith("/") else f"/slurm/v0.0.45/{path}"
             application.router.add_route(method, whole + "{_:/?}", answer)
         application.router.add_get("/openapi/v3", partial(self._answer, "", self._openapi))
-        application.router.add_route("*", "/{_:.*}", partial(self._answer, "", self._unknown))
+        application.router.add_route("*", "/{name:.*}", partial(self._answer, "", self._unknown))
         return application
 
     async def _answer(self, call: str, act: _Act, request: web.Request) -> web.Response:
         """What slurmrestd says, errors included, as late as it would."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        body, name = await request.read(), request.match_info.get("name", "")
+        asked = orjson.loads(body) if body else request.query
         try:
             known = "X-SLURM-USER-TOKEN" in request.headers
-            told = await act(request) if known else _UNAUTHENTICATED
+            told = await act(name, asked) if known else _UNAUTHENTICATED
         except SlurmError as error:
-            told = self._error(error)
+            unspecified = error.number is None
+            document = documents.UNSPECIFIED if unspecified else documents.errors(error)
+            told = self._says(document, error.http_status or 422)
         answer = told if isinstance(told, Answer) else self._says(told)
         late_s = self._delays.answers_at(began, answer.call or call, answer.entries) - loop.time()
         if late_s > 0:
@@ -119,39 +123,27 @@ class Routes:
         content = orjson.dumps(self._frame | document).replace(_NO_UTF8, b"\xff")
         return Answer(status, content, entries=entries)
 
-    def _error(self, error: SlurmError) -> Answer:
-        if isinstance(error, Unexplained) and error.number is None:
-            return self._says(documents.UNSPECIFIED, 500)
-        if isinstance(error, OutcomeUnknown) and not isinstance(error, Unexplained):
-            return _LOST
-        if error.number is None and not isinstance(error, InvalidRequest):
-            return _UNSPECIFIED
-        numbered = error if error.number is not None else bodies.not_understood(error.words)
-        return self._says(documents.errors(numbered), numbered.http_status or 422)
-
-    async def _openapi(self, _: web.Request) -> Answer:
+    async def _openapi(self, _: str, __: Any) -> Answer:
         return Answer(200, documents.openapi(self._slurm.capabilities))
 
-    async def _unknown(self, request: web.Request) -> Answer:
-        return Answer(404, f"Unable to find requested URL {request.path}".encode())
+    async def _unknown(self, name: str, _: Any) -> Answer:
+        return Answer(404, f"Unable to find requested URL /{name}".encode())
 
-    async def _ping(self, _: web.Request) -> Document:
-        try:
-            await self._slurm.ping()
-        except SlurmError:
-            return documents.ping(responding=False)
-        return documents.ping(responding=True)
+    async def _ping(self, _: str, __: Any) -> Document:
+        return documents.PING
 
-    async def _configuration(self, _: web.Request) -> Document:
+    async def _configuration(self, _: str, __: Any) -> Document:
         return documents.configuration(await self._slurm.configuration())
 
-    async def _partitions(self, _: web.Request) -> Document:
+    async def _partitions(self, _: str, __: Any) -> Document:
         return {"partitions": [documents.partition(one) for one in await self._slurm.partitions()]}
 
-    async def _all_nodes(self, request: web.Request) -> Answer:
+    async def _all_nodes(self, _: str, asked: Any) -> Answer:
         nodes = await self._slurm.nodes()
         self._counted = {node.name: node for node in nodes}
-        if _is_ahead(request.query.get("update_time", "")):
+        # Of what changed since a moment to come there is nothing. What changed since one that is past
+        # is not known here: it is everything, as far as that goes.
+        if int(asked.get("update_time", 0)) > time.time():
             return Answer(304, b"", "nodes unchanged")
         told = b",".join(map(self._told, nodes))
         return Answer(
@@ -165,129 +157,104 @@ class Routes:
             known = self._nodes[node.name] = node, orjson.dumps(documents.node(node))
         return known[1]
 
-    async def _node(self, request: web.Request) -> Document:
+    async def _node(self, name: str, _: Any) -> Document:
         """What is allocated is counted only when all nodes are asked for."""
-        name = request.match_info["name"]
         node = await self._slurm.node(name)
-        if node is None:
-            return documents.no_such_node(name)
-        return {"nodes": [documents.node(node) | documents.allocated(self._counted.get(name))]}
+        if node is None:  # HTTP 200, and no number
+            why = {"description": f"Failure to query node {name}", "source": "node"}
+            return {"nodes": [], "errors": [why]}
+        counted = self._counted.get(name, replace(node, cpus_allocated=0, memory_allocated_mb=0))
+        had = {"alloc_cpus": counted.cpus_allocated, "alloc_memory": counted.memory_allocated_mb}
+        return {"nodes": [documents.node(node) | had]}
 
-    async def _update_node(self, request: web.Request) -> Document:
-        body, name = await _body(request), request.match_info["name"]
+    async def _update_node(self, name: str, asked: Any) -> Document:
         node = await self._slurm.node(name)
-        if body.get("state") == ["DRAIN"]:
-            await self._slurm.drain_node(name, str(body.get("reason") or ""))
-        elif body.get("state") != ["UNDRAIN"]:
-            raise bodies.not_understood("only DRAIN and UNDRAIN are known here")
+        if asked["state"] == ["DRAIN"]:
+            await self._slurm.drain_node(name, asked["reason"])
         elif node is None or "DRAIN" in node.states:
             await self._slurm.undrain_node(name)
         else:
             raise _numbered(_NO_TRANSITION)
         return {}
 
-    async def _states(self, request: web.Request) -> Answer:
-        wanted = request.query.getall("job_id", ())
+    async def _states(self, _: str, asked: Any) -> Answer:
+        wanted = asked.getall("job_id", ())
         if not all(map(str.isdecimal, wanted)):
             return _UNSPECIFIED
         found = await (self._slurm.states(map(int, wanted)) if wanted else self._slurm.all_states())
         return self._says(documents.states(found), entries=len(found))
 
-    async def _submit(self, request: web.Request) -> Document:
-        body = await _body(request)
-        job_id = bodies.job_id(body)
-        return documents.created(await self._slurm.submit(bodies.spec(body), job_id))
+    async def _submit(self, _: str, asked: Any) -> Document:
+        job = asked["job"]
+        return _created(await self._slurm.submit(documents.spec(job), job["job_id"]))
 
-    async def _allocate(self, request: web.Request) -> Document:
+    async def _allocate(self, _: str, asked: Any) -> Document:
         """Always `immediate`, and always the token's own user's, whoever is named."""
-        body = await _body(request)
-        job_id = bodies.job_id(body)
-        spec = replace(bodies.spec(body), user_id=None, group_id=None)
-        return documents.created(await self._slurm.allocate(spec, job_id))
+        job = asked["job"]
+        spec = replace(documents.spec(job), user_id=None, group_id=None)
+        return _created(await self._slurm.allocate(spec, job["job_id"]))
 
-    async def _job(self, request: web.Request) -> Document:
-        return documents.job(await self._known(request))
+    async def _job(self, name: str, _: Any) -> Document:
+        return {"jobs": [documents.job(await self._known(name))]}
 
-    async def _in_the_books(self, request: web.Request) -> Document:
-        job_id = _job_id(request)
-        canceller = await self._slurm.canceller(job_id)
-        cluster = self._slurm.capabilities.cluster
-        return documents.in_the_books(await self._slurm.job(job_id), canceller, cluster)
+    async def _in_the_books(self, name: str, _: Any) -> Document:
+        """Of what slurmdbd has written down, what a client looks for."""
+        job_id = int(name)
+        job = await self._slurm.job(job_id)
+        if job is None:
+            return {"jobs": []}
+        who = await self._slurm.canceller(job_id) or ""
+        told = {"cluster": self._slurm.capabilities.cluster, "kill_request_user": who}
+        state, times = {"current": [job.state.base]}, {"submission": job.submit_time}
+        return {"jobs": [told | {"state": state, "time": times}]}
 
-    async def _resources(self, request: web.Request) -> Document:
-        job = await self._known(request)
+    async def _resources(self, name: str, _: Any) -> Document:
+        job = await self._known(name)
         if not job.state.running:
             raise _numbered(_NOT_RUNNING)
         return documents.resources(job)
 
-    async def _update(self, request: web.Request) -> Document:
-        await self._slurm.update(_job_id(request), bodies.changes(await _body(request)))
+    async def _update(self, name: str, asked: Any) -> Document:
+        await self._slurm.update(int(name), documents.changes(asked))
         return {"results": []}
 
-    async def _cancel(self, request: web.Request) -> Document:
-        job_id = _job_id(request)
-        return documents.cancelled(job_id, *await self._end(job_id, None))
+    async def _cancel(self, name: str, _: Any) -> Document:
+        return await self._cancelled(int(name), None)
 
-    async def _cancel_named(self, request: web.Request) -> Document:
+    async def _cancel_named(self, _: str, asked: Any) -> Document:
         """One job, which is all that is ever asked for at a time."""
-        body = await _body(request)
-        (job_id,) = map(int, body["jobs"])
+        return await self._cancelled(int(asked["jobs"][0]), asked["job_name"])
+
+    async def _cancelled(self, job_id: int, name: str | None) -> Document:
+        job = await self._slurm.job(job_id)
+        said = (0, "") if job else _NO_SUCH_JOB
         try:
-            said = await self._end(job_id, str(body["job_name"]))
+            await self._slurm.cancel(job_id, name)
         except OtherJob as error:
             said = error.number or 0, error.words
-        return documents.cancelled(job_id, *said)
+        return documents.cancelled(job_id, *(_ALREADY_DONE if job and job.state.ended else said))
 
-    async def _end(self, job_id: int, name: str | None) -> tuple[int, str]:
-        """Slurm's error number and words; 0 where the job is cancelled."""
-        job = await self._slurm.job(job_id)
-        await self._slurm.cancel(job_id, name)
-        ended = _ALREADY_DONE if job and job.state.ended else (0, "")
-        return ended if job else _NO_SUCH_JOB
-
-    async def _known(self, request: web.Request) -> Job:
-        job = await self._slurm.job(_job_id(request))
+    async def _known(self, name: str) -> Job:
+        job = await self._slurm.job(int(name))
         if job is None:
             raise _numbered(_NO_SUCH_JOB, http_status=404)
         return job
 
 
+def _created(job_id: int) -> Document:
+    return {"job_id": job_id, "job_submit_user_msg": ""}
+
+
 def _written(request: web.Request, answer: Answer) -> web.Response:
     kind = "application/json" if answer.content.startswith(b"{") else "text/plain"
     transport = request.transport
-    if transport is not None and not 200 <= answer.status < 400:
-        if answer.status:
-            head = f"HTTP/1.1 {answer.status} ERROR\r\nConnection: Close\r\nContent-Type: {kind}\r\n"
-            length = f"Content-Length: {len(answer.content)}\r\n\r\n"
-            transport.write((f"{head}{length}".encode() + answer.content) * 2)
+    if transport is not None and answer.status >= 400:
+        head = f"HTTP/1.1 {answer.status} ERROR\r\nConnection: Close\r\nContent-Type: {kind}\r\n"
+        length = f"Content-Length: {len(answer.content)}\r\n\r\n"
+        transport.write((f"{head}{length}".encode() + answer.content) * 2)
         transport.close()
     reason = "OK" if answer.status == 200 else "NOT MODIFIED"
-    return web.Response(
-        status=answer.status or 500, reason=reason, body=answer.content, content_type=kind
-    )
-
-
-def _is_ahead(since: str) -> bool:
-    """Whether only what changed since some moment to come is asked for: nothing. What changed since one
-    that is past is not known here; everything, as far as that goes."""
-    return since.isdecimal() and int(since) > time.time()
-
-
-def _job_id(request: web.Request) -> int:
-    text = request.match_info["id"]
-    if not text.isdecimal():
-        raise _numbered(_NO_SUCH_JOB, http_status=404)
-    return int(text)
-
-
-async def _body(request: web.Request) -> Mapping[str, Any]:
-    try:
-        body = orjson.loads(await request.read())
-    except ValueError as wrong:
-        raise bodies.not_understood(str(wrong)) from wrong
-    if not isinstance(body, dict):
-        raise bodies.not_understood("the body is no object")
-    return body
+    return web.Response(status=answer.status, reason=reason, body=answer.content, content_type=kind)
 
 
 def _numbered(numbered: tuple[int, str], http_status: int = 422) -> SlurmError:

@@ -13,7 +13,7 @@ from loadtest.harness.bursts import Burst
 from loadtest.harness.command import Broken, command
 from loadtest.harness.meters import MeterReading
 from loadtest.report.figures import Outcome
-from loadtest.scenarios.bench_quick import summary
+from loadtest.scenarios.bench import summary
 from loadtest.scenarios.table import one
 
 

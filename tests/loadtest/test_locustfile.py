@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from deploy.local.layout import CHECKOUT
-from loadtest.scenarios.prepared_pods import LoadKind, PreparedPod, PreparedPods
+from loadtest.scenarios.load import LoadKind, PreparedPod, PreparedPods
 
 pytestmark = pytest.mark.alone  # locust has so many seconds, its start included
 
