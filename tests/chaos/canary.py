@@ -52,8 +52,8 @@ class Canary:
         self._asked, self._over = Event(), Event()
         self._names = (f"canary-{number}" for number in itertools.count(1))
         self._thread = Thread(target=self._run)
-        self.blind_s = 0.0
-        """How long the Pods waited to be judged, all in all; to be read when it has stopped."""
+        self.blind: list[tuple[float, float]] = []
+        """From when to when each Pod waited to be judged; to be read when it has stopped."""
 
     def start(self) -> None:
         self._thread.start()
@@ -66,6 +66,11 @@ class Canary:
     def ask(self) -> None:
         """Has one sent soon, and another one if one is under way."""
         self._asked.set()
+
+    @property
+    def blind_s(self) -> float:
+        """How long they waited, all in all."""
+        return sum(end - begin for begin, end in self.blind)
 
     def _run(self) -> None:
         while not self._over.is_set():
@@ -80,8 +85,8 @@ class Canary:
         if not seen and not self._over.is_set():
             self._log(f"kube-scheduler sees no Pods since {self._gives_up_after_s:.0f} s: no excuse now")
             self._until(lambda: self._judged(name))
-        took = time.monotonic() - begin
-        self.blind_s += took
+        took = (end := time.monotonic()) - begin
+        self.blind.append((begin, end))
         if took > _WORTH_TELLING_S:
             self._log(f"kube-scheduler saw no Pods for {took:.1f} s")
         self._until(lambda: self._deleted(name))

@@ -17,7 +17,7 @@ Not even once, while everything fails:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -35,7 +35,7 @@ from tests.chaos.anomalies import (
 )
 from tests.chaos.history import SeenJob, SeenNode, SeenPod
 from tests.chaos.overlap import Stay
-from tests.chaos.plan import Odd, Outage
+from tests.chaos.plan import Outage
 from tests.chaos.signals import Kind, Signal
 
 ROLLBACK_S = 15.0
@@ -107,6 +107,10 @@ class Stretch:
     first: float
     last: float
     job: SeenJob
+
+
+def _overlap_s(stretch: Stretch, span: tuple[float, float]) -> float:
+    return max(0.0, min(stretch.last, span[1]) - max(stretch.first, span[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,19 +261,20 @@ class Checker:
             for kind, took in self._lasting.longest_s.items()
         }
 
-    @property
-    def held_s(self) -> float:
-        """For how long jobs of one Pod that cannot be bound held their node at most, all in all."""
-        return max((self._ran_s(uid) for uid in self.odd), default=0.0)
+    def held_s(self, blind: Sequence[tuple[float, float]]) -> Mapping[str, list[float]]:
+        """For how long jobs of each Pod that cannot be bound held their nodes, all in all, by why it
+        cannot be. `blind` is from when to when kube-scheduler saw no Pods, and could not refuse them."""
+        held = defaultdict[str, list[float]](list)
+        for uid, why in self.odd.items():
+            held[why].append(self._ran_s(uid, blind))
+        return held
 
-    @property
-    def nowhere_held_s(self) -> list[float]:
-        """The same of each Pod that kube-scheduler refuses every Node."""
-        return [self._ran_s(uid) for uid, why in self.odd.items() if why == Odd.NOWHERE]
-
-    def _ran_s(self, uid: str) -> float:
+    def _ran_s(self, uid: str, without: Sequence[tuple[float, float]]) -> float:
         stretches = (s for job in self._jobs_of[uid] for s in self._stretches[job] if s.job.running)
-        return sum(max(0.0, s.last - s.first) for s in stretches)
+        return sum(
+            _overlap_s(s, (s.first, s.last)) - sum(_overlap_s(s, span) for span in without)
+            for s in stretches
+        )
 
     def lingering_pods(self, quiet: Callable[[float, float], bool] = lambda *_: False) -> list[Stay]:
         """From when to when each Pod that Slurm placed was surely on its node, or its containers were.

@@ -79,7 +79,8 @@ class Report:
     """Of nodes, by how a person took them out of service."""
     pods_bound: int
     unbindable_held_s: float
-    """For how long jobs of one Pod that can never be bound held a node at most."""
+    """For how long jobs of one Pod that can never be bound held a node at most, while kube-scheduler saw
+    Pods."""
     unbindable_held_s_p50: float | None
     """The same of half of those that kube-scheduler refuses every Node."""
     native_jobs: int

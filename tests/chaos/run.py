@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -128,7 +129,7 @@ class Run:
             for line in story(violation, self.checker.history, self.begin):
                 self._log(line)
         counted: dict[str, Any] = {**count(violations), **asdict(measured)}
-        denied, held = denials(self._cluster), [round(each, 1) for each in self.checker.nowhere_held_s]
+        denied, held = denials(self._cluster), self.checker.held_s(self._canary.blind)
         failovers = [round(took, 2) for took in self._failovers.took_s]
         return Report(
             **counted,
@@ -153,8 +154,8 @@ class Run:
             odd_pods=dict(Counter(self.checker.odd.values())),
             denials_max=max(denied, default=0),
             denials_p50=usual(denied),
-            unbindable_held_s=round(self.checker.held_s, 1),
-            unbindable_held_s_p50=usual(held),
+            unbindable_held_s=round(max(itertools.chain(*held.values()), default=0.0), 1),
+            unbindable_held_s_p50=usual([round(each, 1) for each in held[plan.Odd.NOWHERE]]),
             native_jobs=self._workload.done["sbatch"],
             blind_s=round(self._canary.blind_s, 1),
             audit_settled_s=round(result.settled_s, 1),

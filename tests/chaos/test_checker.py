@@ -184,12 +184,13 @@ def test_the_time_is_counted_for_which_a_pod_that_cannot_be_bound_holds_a_node()
     for at in range(1, 40):
         jobs = [RUNNING] if at < 31 else [CANCELLED]
         checker.jobs_seen(at, at, Since(0.0, 0.0), [*jobs, others])
-    assert checker.held_s == 29.0
+    assert checker.held_s([]) == {"nowhere": [29.0]}
     for at in range(40, 46):
         checker.jobs_seen(at, at, Since(0.0, 0.0), [CANCELLED, SECOND])
-    assert checker.held_s == 34.0
+    assert checker.held_s([]) == {"nowhere": [34.0]}
     checker.pod_seen(46, replace(WAITING, uid="v", name="q", odd="claim"))
-    assert checker.nowhere_held_s == [34.0]
+    assert checker.held_s([]) == {"nowhere": [34.0], "claim": [38.0]}
+    assert checker.held_s([(10, 15), (25, 33), (50, 60)])["nowhere"] == [34.0 - 5 - 5]
 
 
 def test_pods_that_stay_on_their_nodes_are_told_from_others() -> None:
