@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from slurm_client import ownership
 from slurm_client.errors import RetryLater
 from slurm_client.in_memory import rejections, scheduler
 from slurm_client.in_memory.accounting import REASONS, Enforcement
@@ -65,6 +66,8 @@ class Controller:
         self._origin = now
         self._changed_at: float | None = None
         self._arrivals = 0
+        self.unknown_users: set[int] = set()
+        """The users that slurmctld's host cannot resolve."""
         self.plugin: Plugin | None = None
         """A job_submit plugin."""
 
@@ -242,6 +245,10 @@ class Controller:
         spec = rejections.checked(spec, self.machines)
         partition = rejections.partition_of(spec, self.partitions)
         user_id = spec.user_id or 0
+        if (
+            job_id is None and user_id in self.unknown_users
+        ):  # who speaks is resolved, who is named is not
+            user_id = ownership.NOBODY
         account, qos = self._enforcement.charged(spec, user_id)
         rejections.check_reservation(spec, user_id, self.reservations)
         self._arrivals += 1

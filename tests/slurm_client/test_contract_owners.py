@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_client import ownership
 from slurm_client.errors import InvalidRequest, NameTaken, NoRoomNow, OtherJob
 from slurm_client.model import JobChanges
-from tests.slurm_client.bench import ALICE, BOB, GPUS, spec
+from tests.slurm_client.bench import ALICE, BOB, GPUS, NOBODY, spec
 
 if TYPE_CHECKING:
     from slurm_client.model import Job
@@ -148,6 +149,16 @@ async def test_what_can_never_be_is_an_invalid_request(
     with pytest.raises(InvalidRequest) as refused:
         await allocated(bench, **wanted)
     assert refused.value.number == number
+
+
+async def test_a_user_that_slurm_cannot_resolve_is_nobody(bench: Bench) -> None:
+    assert (await allocated(bench, user_id=NOBODY)).user_id == ownership.NOBODY
+
+
+async def test_with_accounting_a_user_that_slurm_cannot_resolve_has_no_account(office: Bench) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        await allocated(office, user_id=NOBODY)
+    assert refused.value.number == 2045
 
 
 async def test_what_the_owner_may_not_use_is_slurms_own_refusal(office: Bench) -> None:
