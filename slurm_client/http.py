@@ -1,7 +1,7 @@
 """HTTP to slurmrestd: bounded connections, the token, and the meaning of a broken exchange.
 
-Every request may be sent twice: reads, deletions, updates, and creations under a job id that the caller
-chooses, of which Slurm rejects the second.
+Every request may be sent twice: reads, deletions, updates, and creations under a job id or a job name
+that the caller chooses, of which Slurm rejects the second.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Request(NamedTuple):
     body: dict[str, Any] | None = None
     each: documents.Each | None = None
     """The function for the entries of a list in the reply."""
+    user_id: int | None = None
+    """The user that the token's user speaks for; None is itself."""
 
     @property
     def text(self) -> str:
@@ -154,6 +156,8 @@ class Connections:
     async def _carry(self, request: Request, token: str) -> tuple[int, bytes]:
         """Returns the status and the body of the reply."""
         headers = {"X-SLURM-USER-TOKEN": token}
+        if request.user_id is not None:
+            headers["X-SLURM-USER-NAME"] = str(request.user_id)
         content = request.content
         if content is not None:
             headers["Content-Type"] = "application/json"

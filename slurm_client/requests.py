@@ -31,7 +31,7 @@ TEXTS: Final = (
 
 def submission(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
     """POST job/submit: a placeholder that Slurm may queue."""
-    job = _job(spec, job_id)
+    job = _numbered(spec, job_id)
     if external:
         return {"job": job | {"flags": ["EXTERNAL_JOB"]}}
     return {"job": _with_script(job)}
@@ -43,8 +43,13 @@ def allocation(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
     Never without `immediate`: the call would block for as long as the job waits, and a client that
     gives up leaves the job behind.
     """
-    job = _job(spec, job_id) | {"immediate": True}
-    return {"job": job | {"flags": ["EXTERNAL_JOB"]} if external else _SOMEWHERE | job}
+    return _at_once(_numbered(spec, job_id), external=external)
+
+
+def named_allocation(spec: JobSpec, *, external: bool) -> dict[str, Any]:
+    """POST job/allocate, in the owner's name: at once or not at all, and not beside a job of the owner's
+    that has the same name."""
+    return _at_once(_job(spec) | {"dependency": "singleton"}, external=external)
 
 
 def update(changes: JobChanges) -> dict[str, Any]:
@@ -83,10 +88,19 @@ def check(spec: JobSpec) -> None:
             raise InvalidRequest(f"{field} has a NUL; Slurm would not see what follows it")
 
 
-def _job(spec: JobSpec, job_id: int) -> dict[str, Any]:
+def _at_once(job: dict[str, Any], *, external: bool) -> dict[str, Any]:
+    job |= {"immediate": True}
+    return {"job": job | {"flags": ["EXTERNAL_JOB"]} if external else _SOMEWHERE | job}
+
+
+def _numbered(spec: JobSpec, job_id: int) -> dict[str, Any]:
+    """What only root and SlurmUser may ask for: the id, the AdminComment and the owner."""
+    return _job(spec) | {"job_id": job_id, "admin_comment": spec.admin_comment} | _owner(spec)
+
+
+def _job(spec: JobSpec) -> dict[str, Any]:
     check(spec)
     body: dict[str, Any] = {
-        "job_id": job_id,
         "name": spec.name,
         # One task a node with all the CPUs: exactly spec.cpus on each, rounded up to whole cores by
         # Slurm where a core has several CPUs. threads_per_core=1 would make that a core for each CPU,
@@ -99,9 +113,8 @@ def _job(spec: JobSpec, job_id: int) -> dict[str, Any]:
         "memory_per_node": _number(spec.memory_mb),
         # A requeued placeholder would come back under the same id, its Pod long gone.
         "requeue": False,
-        "admin_comment": spec.admin_comment,
     }
-    return body | _given(spec) | _owner(spec)
+    return body | _given(spec)
 
 
 def _given(spec: JobSpec) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from slurm_client import error_mapping, negotiation, ownership, requests, respon
 from slurm_client.errors import (
     InvalidRequest,
     JobIdTaken,
+    NameTaken,
     NeedsOperator,
     NoRoomNow,
     OutcomeUnknown,
@@ -59,6 +60,7 @@ _STATES_A_CALL: Final = 400
 
 _NO_SUCH_JOB: Final = 2017
 _ALREADY_DONE: Final = 2021
+_DEPENDENCY: Final = 2038
 _ACCOUNTING_POLICY: Final = 2050
 _NOT_RUNNING: Final = 2085
 _NO_TRANSITION: Final = frozenset({2028, 2180})  # 24.11, 26.05
@@ -136,15 +138,17 @@ class SlurmRest:
     async def allocate(self, spec: JobSpec, job_id: int) -> int:
         ownership.check_allocation(spec, tokens.user(self._tokens.token()))
         external = (await self.connect()).external_jobs
+        return await self._allocate(requests.allocation(spec, job_id, external=external))
+
+    async def allocate_as_owner(self, spec: JobSpec) -> int:
+        ownership.check_named_allocation(spec)
+        external = (await self.connect()).external_jobs
+        body = requests.named_allocation(spec, external=external)
         try:
-            return await self._create(
-                "job/allocate", requests.allocation(spec, job_id, external=external)
-            )
-        except RetryLater as error:
-            # A limit on what runs, and a FAILED record under the id; or one on what is submitted, and
-            # none. Slurm does not say which, so the id is to be taken for used up.
-            if error.number == _ACCOUNTING_POLICY:
-                raise _as(NoRoomNow, error) from error
+            return await self._allocate(body, user_id=spec.user_id)
+        except NoRoomNow as error:
+            if error.number == _DEPENDENCY:
+                raise _as(NameTaken, error) from error
             raise
 
     async def submit(self, spec: JobSpec, job_id: int) -> int:
@@ -280,9 +284,19 @@ class SlurmRest:
         meta = ping.document.get("meta") or {}
         return self._one(request, lambda api: negotiation.capabilities(api, version, meta), openapi)
 
-    async def _create(self, path: str, body: dict[str, Any]) -> int:
+    async def _allocate(self, body: dict[str, Any], user_id: int | None = None) -> int:
         try:
-            document = (await self._post(path, body)).document
+            return await self._create("job/allocate", body, user_id)
+        except RetryLater as error:
+            # A limit on what runs, and a FAILED record under the id; or one on what is submitted, and
+            # none. Slurm does not say which, so the id is to be taken for used up.
+            if error.number == _ACCOUNTING_POLICY:
+                raise _as(NoRoomNow, error) from error
+            raise
+
+    async def _create(self, path: str, body: dict[str, Any], user_id: int | None = None) -> int:
+        try:
+            document = (await self._post(path, body, user_id)).document
         except JobIdTaken:
             raise
         except SlurmError as error:
@@ -345,8 +359,8 @@ class SlurmRest:
             raise OutcomeUnknown(f"{request.text}: a reply without {field}")
         return found
 
-    async def _post(self, path: str, body: dict[str, Any]) -> Reply:
-        return await self._send(Request("POST", path, body=body))
+    async def _post(self, path: str, body: dict[str, Any], user_id: int | None = None) -> Reply:
+        return await self._send(Request("POST", path, body=body, user_id=user_id))
 
     async def _send(self, request: Request) -> Reply:
         """As `_exchange`, with a reply that is slurmrestd's."""

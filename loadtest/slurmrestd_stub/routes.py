@@ -104,7 +104,9 @@ class Routes:
         """What slurmrestd says, errors included, as late as it would."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        body, name = await request.read(), request.match_info.get("name", "")
+        body = await request.read()
+        # The job or node that is asked about; of a new job who asks for it, if not the token's user.
+        name = request.match_info.get("name", request.headers.get("X-SLURM-USER-NAME", ""))
         asked = orjson.loads(body) if body else request.query
         try:
             known = "X-SLURM-USER-TOKEN" in request.headers
@@ -188,9 +190,12 @@ class Routes:
         job = asked["job"]
         return _created(await self._slurm.submit(documents.spec(job), job["job_id"]))
 
-    async def _allocate(self, _: str, asked: Any) -> Document:
-        """Always `immediate`, and always the token's own user's, whoever is named."""
+    async def _allocate(self, speaker: str, asked: Any) -> Document:
+        """Always `immediate`, and always the speaker's, whoever is named."""
         job = asked["job"]
+        if speaker:
+            owned = replace(documents.spec(job), user_id=int(speaker), group_id=None)
+            return _created(await self._slurm.allocate_as_owner(owned))
         spec = replace(documents.spec(job), user_id=None, group_id=None)
         return _created(await self._slurm.allocate(spec, job["job_id"]))
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from slurm_client import ownership
 from slurm_client.errors import RetryLater
 from slurm_client.in_memory import rejections, scheduler
 from slurm_client.in_memory.accounting import REASONS, Enforcement
@@ -50,13 +51,14 @@ class Controller:
         now: float,
         tick_s: float,
         min_job_age_s: float,
+        next_job_id: int,
         accounting: Accounting | None = None,
     ) -> None:
         self.partitions = {partition.name: partition for partition in partitions}
         self._members = {partition.name: frozenset(partition.nodes) for partition in partitions}
         self.machines = {node.name: Machine(node, self._partitions_of(node)) for node in nodes}
         self.journal = Journal()
-        self.jobs = Jobs(min_job_age_s, self.journal)
+        self.jobs = Jobs(min_job_age_s, self.journal, next_job_id)
         self.reservations: dict[str, frozenset[int]] = {}
         """The users of each, beside root."""
         self._enforcement = Enforcement(accounting)
@@ -64,6 +66,8 @@ class Controller:
         self._origin = now
         self._changed_at: float | None = None
         self._arrivals = 0
+        self.unknown_users: set[int] = set()
+        """The users that slurmctld's host cannot resolve."""
         self.plugin: Plugin | None = None
         """A job_submit plugin."""
 
@@ -94,6 +98,19 @@ class Controller:
         One whose time limit is over the partition's is neither: it waits, as in the real one.
         """
         record = self._record(spec, job_id, now, external=external)
+        return self._allocate(record, now)
+
+    def allocate_as_owner(self, spec: JobSpec, now: float, *, external: bool) -> int:
+        """The same under the next id, unless a job of that name and owner has nodes, or waits under a
+        lower id."""
+        record = self._record(spec, None, now, external=external)
+        if any(_holds_name_of(record, other) for other in self._alive()):
+            self._refused(record, now)
+            raise rejections.name_taken()
+        return self._allocate(record, now)
+
+    def _allocate(self, record: Record, now: float) -> int:
+        job_id = record.id
         try:
             self._enforcement.check(record, self._alive())
         except RetryLater:
@@ -201,13 +218,13 @@ class Controller:
         return slots or rejections.NODES_BUSY
 
     def _must_queue(self, record: Record) -> bool:
-        """Whether a job that is not held waits before it: in its partition with at least its
-        priority, or in one of a higher tier that shares nodes."""
+        """Whether a job that is not held waits before it: in its partition with a higher priority, or
+        with the same one and earlier, or in one of a higher tier that shares nodes."""
         own = self.partitions[record.partition]
         return any(
             not other.held
             and other.reason not in REASONS
-            and (other.partition != own.name or other.priority >= record.priority)
+            and (other.partition != own.name or _precedence(other) < _precedence(record))
             for partition in self.partitions.values()
             if partition is own or self._above(partition, own)
             for other in self.jobs.waiting(partition.name)
@@ -218,20 +235,25 @@ class Controller:
             return False
         return not self._members[other.name].isdisjoint(self._members[own.name])
 
-    def _record(self, spec: JobSpec, job_id: int, now: float, *, external: bool) -> Record:
-        if job_id <= 0:
+    def _record(self, spec: JobSpec, job_id: int | None, now: float, *, external: bool) -> Record:
+        """Of a job that is asked for; None is the next id."""
+        if job_id is not None and job_id <= 0:
             raise rejections.rejection(rejections.INVALID_JOB_ID)
         self._ask_plugin(spec)
-        if job_id in self.jobs:
+        if job_id is not None and job_id in self.jobs:
             raise rejections.rejection(rejections.DUPLICATE_JOB_ID)
         spec = rejections.checked(spec, self.machines)
         partition = rejections.partition_of(spec, self.partitions)
         user_id = spec.user_id or 0
+        if (
+            job_id is None and user_id in self.unknown_users
+        ):  # who speaks is resolved, who is named is not
+            user_id = ownership.NOBODY
         account, qos = self._enforcement.charged(spec, user_id)
         rejections.check_reservation(spec, user_id, self.reservations)
         self._arrivals += 1
         return Record(
-            id=job_id,
+            id=self.jobs.take_id(now) if job_id is None else job_id,
             spec=spec,
             partition=partition.name,
             account=account,
@@ -278,6 +300,16 @@ class Controller:
 
     def _partitions_of(self, node: Node) -> tuple[str, ...]:
         return tuple(name for name, members in self._members.items() if node.name in members)
+
+
+def _precedence(record: Record) -> tuple[int, int, int]:
+    """The lowest goes first: by priority, the second of its submission, and id."""
+    return -record.priority, int(record.submitted), record.id
+
+
+def _holds_name_of(record: Record, other: Record) -> bool:
+    namesake = other.spec.name == record.spec.name and other.user_id == record.user_id
+    return namesake and (other.has_nodes or (other.state.pending and other.id < record.id))
 
 
 def _changed(record: Record, changes: JobChanges) -> Record:

@@ -39,6 +39,10 @@ class Controls:
         """From now on a job_submit plugin is asked about each new job, and each change of one."""
         self._controller.plugin = plugin
 
+    def forget_user(self, user_id: int) -> None:
+        """slurmctld's host knows no such user any more: who asks as this user is nobody."""
+        self._controller.unknown_users.add(user_id)
+
     def admin_cancel(self, job_id: int) -> None:
         """scancel by an administrator."""
         self._controller.cancel(job_id, self._now())

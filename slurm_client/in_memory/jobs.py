@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 class Jobs:
     """All records that Slurm remembers. Every change goes through `put`, so that it can be undone."""
 
-    def __init__(self, min_job_age_s: float, journal: Journal) -> None:
+    def __init__(self, min_job_age_s: float, journal: Journal, next_id: int) -> None:
         self._min_job_age_s = min_job_age_s
         self._journal = journal
+        self.next_id = next_id
+        """The id of the next job for which none is chosen, unless a job has it."""
         self._records: dict[int, Record] = {}
         self._pending: defaultdict[str, set[int]] = defaultdict(set)
         """Ids by partition."""
@@ -50,6 +52,15 @@ class Jobs:
         self._journal.add(now, lambda: self._restore(record.id, before))
         self._index(record)
 
+    def take_id(self, now: float) -> int:
+        """Returns the next id, which is used up."""
+        before = self.next_id
+        self._journal.add(now, lambda: self._count_from(before))
+        while self.next_id in self._records:
+            self.next_id += 1
+        self.next_id += 1
+        return self.next_id - 1
+
     def next_deadline(self) -> float:
         """When the next time limit is reached; infinite when there is none."""
         self._drop_stale_deadlines()
@@ -67,6 +78,9 @@ class Jobs:
             record = self._records.get(job_id)
             if record and record.ended is not None and self._forget_at(record.ended) <= now:
                 del self._records[job_id]
+
+    def _count_from(self, next_id: int) -> None:
+        self.next_id = next_id
 
     def _restore(self, job_id: int, before: Record | None) -> None:
         if now := self._records.pop(job_id, None):

@@ -72,6 +72,7 @@ class InMemorySlurm(Controls):
             now=now,
             tick_s=tick_s,
             min_job_age_s=configuration.min_job_age_s or 0,
+            next_job_id=configuration.next_job_id or 1,
             accounting=accounting,
         )
         self._capabilities = Capabilities(
@@ -95,7 +96,7 @@ class InMemorySlurm(Controls):
 
     async def configuration(self) -> Configuration:
         self._begin()
-        return self._configuration
+        return replace(self._configuration, next_job_id=self._controller.jobs.next_id)
 
     async def ping(self) -> None:
         self._begin()
@@ -105,6 +106,13 @@ class InMemorySlurm(Controls):
         external = self._capabilities.external_jobs
         created = self._controller.allocate(spec, job_id, self._begin(), external=external)
         self._answer("allocate")
+        return created
+
+    async def allocate_as_owner(self, spec: JobSpec) -> int:
+        ownership.check_named_allocation(spec)
+        external = self._capabilities.external_jobs
+        created = self._controller.allocate_as_owner(spec, self._begin(), external=external)
+        self._answer("allocate_as_owner")
         return created
 
     async def submit(self, spec: JobSpec, job_id: int) -> int:

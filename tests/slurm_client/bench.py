@@ -177,6 +177,7 @@ class InMemoryBench(Bench):
             accounting=accounting,
         )
         self.controls.ask_plugin(_plugin)
+        self.controls.forget_user(NOBODY)
         super().__init__(self.controls)
 
     async def drain(self, name: str) -> None:
