@@ -145,7 +145,7 @@ def spec(told: Document) -> model.JobSpec:
         user_id=_id(told.get("user_id")),
         group_id=_id(told.get("group_id")),
         time_limit_minutes=number(told.get("time_limit")),
-        admin_comment=told["admin_comment"],
+        admin_comment=told.get("admin_comment", ""),
         **{name: told.get(name) for name in TEXTS},
     )
 
