@@ -21,29 +21,27 @@ def in_its_words(rejection: str) -> str:
     return _OURS.sub("", rejection).rstrip(". ")
 
 
-def why_rejected(placeholder: Placeholder) -> ConditionReason:
+def why_rejected(record: Placeholder) -> ConditionReason:
     """Returns why an attempt is over: kube-scheduler refused the Node that Slurm had chosen."""
-    name, _ = placeholder.rejections.nodes[-1]
-    words = f"kube-scheduler refused {name}, which Slurm chose{_said(placeholder)}"
-    return ConditionReason(NODE_REJECTED, words, exclusions(placeholder))
+    name, _ = record.rejections.nodes[-1]
+    words = f"kube-scheduler refused {name}, which Slurm chose{_said(record)}"
+    return ConditionReason(NODE_REJECTED, words, exclusions(record))
 
 
-def beside(placeholder: Placeholder, cause: ConditionReason) -> ConditionReason:
+def beside(record: Placeholder, cause: ConditionReason) -> ConditionReason:
     """Returns a cause with the Nodes that are excluded meanwhile, which may be why there is no other."""
-    if not placeholder.rejections.nodes:
+    if not record.rejections.nodes:
         return cause
-    names = ", ".join(name for name, _ in placeholder.rejections.nodes[-_NAMED:])
-    last = " (the last)" if len(placeholder.rejections.nodes) > 1 and placeholder.said else ""
-    refused = f"kube-scheduler refused {names}{last}{_said(placeholder)}"
-    return replace(cause, aside=refused, dues=cause.dues + exclusions(placeholder))
+    names = ", ".join(name for name, _ in record.rejections.nodes[-_NAMED:])
+    last = " (the last)" if len(record.rejections.nodes) > 1 and record.said else ""
+    refused = f"kube-scheduler refused {names}{last}{_said(record)}"
+    return replace(cause, aside=refused, dues=cause.dues + exclusions(record))
 
 
-def exclusions(placeholder: Placeholder) -> tuple[Due, ...]:
+def exclusions(record: Placeholder) -> tuple[Due, ...]:
     """Returns until when Nodes are excluded; of many the last few."""
-    return tuple(
-        Due(f"{name} is excluded until", at) for name, at in placeholder.rejections.nodes[-_NAMED:]
-    )
+    return tuple(Due(f"{name} is excluded until", at) for name, at in record.rejections.nodes[-_NAMED:])
 
 
-def _said(placeholder: Placeholder) -> str:
-    return f": {in_its_words(placeholder.said)}" if placeholder.said else ""
+def _said(record: Placeholder) -> str:
+    return f": {in_its_words(record.said)}" if record.said else ""

@@ -58,9 +58,9 @@ def _in_order(names: str | None) -> str | None:
     return ",".join(sorted(set(names.split(",")))) if names and "," in names else names
 
 
-def kind_of(placeholder: Placeholder) -> Hashable:
+def kind_of(record: Placeholder) -> Hashable:
     """Returns what Slurm's limits, and the nodes that are open to a Pod, depend on besides its owner."""
-    request, rejections = placeholder.request, placeholder.rejections
+    request, rejections = record.request, record.rejections
     demand = _demand(request.job)
     return demand, request.constraints.signature, rejections.nodes, rejections.offered
 

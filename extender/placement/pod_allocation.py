@@ -40,25 +40,25 @@ def _own_keys(pod: Pod, rules: PlacementConfig) -> Iterator[PlaceholderKey]:
     )
 
 
-def with_carried(placeholder: Placeholder, at: Context) -> Placeholder:
+def with_carried(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record with the allocations that its Pods carry, where they have none and those are of
     its attempt. Slurm is asked about the job before anything is made of it."""
-    for member in placeholder.members:
+    for member in record.members:
         carried = member.pod.allocation
         if carried is not None and member.slot is None:
-            placeholder = _with_carried(placeholder, member.pod, carried, at)
-    return placeholder
+            record = _with_carried(record, member.pod, carried, at)
+    return record
 
 
-def _with_carried(placeholder: Placeholder, pod: Pod, carried: Allocation, at: Context) -> Placeholder:
-    if carried.job_id != placeholder.job.id:
+def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Context) -> Placeholder:
+    if carried.job_id != record.job.id:
         key = own_key(carried.job_id, pod, at.rules)
-        if key is None or key.attempt != placeholder.attempt:
-            return placeholder
-        if placeholder.state is State.EVICTING:  # it may be bound there; its job is over all the same
-            return placeholder.with_member(pod, slot=carried)
-        placeholder = placeholder.submitted_as(at.rules.cluster, at.rules.ids, key.attempt_try)
-    if placeholder.state in _TOOK_NONE:
-        placeholder = placeholder.move(State.ALLOCATED, at.now)
-    job = placeholder.job.suspect(at.now)._replace(immediate=False)
-    return placeholder._replace(job=job).with_member(pod, slot=carried)
+        if key is None or key.attempt != record.attempt:
+            return record
+        if record.state is State.EVICTING:  # it may be bound there; its job is over all the same
+            return record.with_member(pod, slot=carried)
+        record = record.submitted_as(at.rules.cluster, at.rules.ids, key.attempt_try)
+    if record.state in _TOOK_NONE:
+        record = record.move(State.ALLOCATED, at.now)
+    job = record.job.suspect(at.now)._replace(immediate=False)
+    return record._replace(job=job).with_member(pod, slot=carried)

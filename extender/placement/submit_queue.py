@@ -58,17 +58,17 @@ class _Stand(StrEnum):
     """It waits for a limit of its owner."""
 
 
-def _owner(placeholder: Placeholder) -> Owner:
-    return Owner.of(placeholder.workload.namespace, placeholder.request.job)
+def _owner(record: Placeholder) -> Owner:
+    return Owner.of(record.workload.namespace, record.request.job)
 
 
-def _stand(placeholder: Placeholder) -> _Stand | None:
+def _stand(record: Placeholder) -> _Stand | None:
     """Returns None where Slurm's queue does not have it."""
-    match placeholder.state:
-        case State.SUBMITTING if not placeholder.in_line:
-            return _Stand.ASKED if placeholder.job.immediate else _Stand.QUEUED
+    match record.state:
+        case State.SUBMITTING if not record.in_line:
+            return _Stand.ASKED if record.job.immediate else _Stand.QUEUED
         case State.QUEUED:
-            cause = placeholder.cause
+            cause = record.cause
             held_up = cause is not None and waits_for_its_owner(cause.reason)
             return _Stand.HELD_UP if held_up else _Stand.QUEUED
     return None
@@ -97,13 +97,13 @@ class SubmitQueue:
         self._served = 0
         self._fast_path_rests_until = 0.0
 
-    def follow(self, placeholder: Placeholder, now: float) -> bool:
+    def follow(self, record: Placeholder, now: float) -> bool:
         """Takes note of the state that a placeholder of this partition is in now. Tells whether that is
         news to those that wait."""
-        uid, state = placeholder.uid, placeholder.state
-        news = self._takes_its_stand(placeholder)
-        if placeholder.in_line:
-            return self._wait(placeholder, now) or news
+        uid, state = record.uid, record.state
+        news = self._takes_its_stand(record)
+        if record.in_line:
+            return self._wait(record, now) or news
         line = self._lines.get(uid)
         if line is None:
             return news
@@ -209,9 +209,9 @@ class SubmitQueue:
 
     # In line
 
-    def _wait(self, placeholder: Placeholder, now: float) -> bool:
-        uid = placeholder.uid
-        owner, kind = _owner(placeholder), kind_of(placeholder)
+    def _wait(self, record: Placeholder, now: float) -> bool:
+        uid = record.uid
+        owner, kind = _owner(record), kind_of(record)
         line = self._lines.get(uid)
         waited = line is not None and uid in line.waiting
         if line is None or line.kind != kind or line.queue.owner != owner:
@@ -219,9 +219,9 @@ class SubmitQueue:
             line = self._join(uid, owner, kind)
         elif waited:
             return False
-        line.waiting.put(uid, turn_of(placeholder.lead))
-        if placeholder.state is State.SUBMITTING and not waited:
-            line.refused(placeholder.cause, now)
+        line.waiting.put(uid, turn_of(record.lead))
+        if record.state is State.SUBMITTING and not waited:
+            line.refused(record.cause, now)
             line.queue.refused()
         self._list(line)
         return True
@@ -313,13 +313,13 @@ class SubmitQueue:
 
     # In Slurm's queue
 
-    def _takes_its_stand(self, placeholder: Placeholder) -> bool:
+    def _takes_its_stand(self, record: Placeholder) -> bool:
         """It counts for the owner that its job has, whatever its Pod says later."""
-        uid, stand = placeholder.uid, _stand(placeholder)
+        uid, stand = record.uid, _stand(record)
         queue, before = self._node_status.get(uid, (None, None))
         if stand is before:
             return False
-        self._move(uid, queue or self._queue(_owner(placeholder)), before, stand)
+        self._move(uid, queue or self._queue(_owner(record)), before, stand)
         return True
 
     def _move(self, uid: str, queue: Queue, before: _Stand | None, after: _Stand | None) -> None:
