@@ -141,7 +141,7 @@ class EvictionLimiter:
         return room > 0 and (preempted or self._has_a_share(record.workload.namespace, room))
 
     def _next(self, now: float) -> str | None:
-        """OwnedBy turn it is; then it is another namespace's."""
+        """Whose turn it is; then it is another namespace's."""
         if not self._held or now < self._stuck_until:
             return None
         room = self._room(now)

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from extender.cluster.view import ClusterView, Wish
-from extender.placement.avoided import exclusions, in_its_words
 from extender.placement.condition_reason import ConditionReason, Due
 from extender.placement.config import Context
+from extender.placement.eligible_nodes import exclusions, in_its_words
 from extender.placement.placeholder import Placeholder
 from extender.request.job_request import Request
 from wellknown.names import Reason

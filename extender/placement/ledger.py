@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from extender.cluster.view import ClusterView
 from extender.placement import eviction_limiter, signatures
-from extender.placement.attempts import asked_all_the_same, begin
+from extender.placement.attempts import asked_all_the_same, begin, follow, is_replaced
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.eligible_nodes import is_outdated
-from extender.placement.emit import Emitter
+from extender.placement.emit import Emitter, reports_again
 from extender.placement.events import (
     ClusterObserved,
     Effect,
@@ -32,23 +32,19 @@ from extender.placement.events import (
     Tick,
 )
 from extender.placement.eviction_limiter import EvictionLimiter
-from extender.placement.follow import follow, is_replaced
+from extender.placement.index import LedgerReader
 from extender.placement.kept_back import InVain, awake, kept_back
 from extender.placement.lingering import still_held
 from extender.placement.on_outcome import after_outcome
 from extender.placement.on_pod import after_absence, after_deletion, after_missed, is_back
-from extender.placement.placeholder import Placeholder, orphan_uid
-from extender.placement.reader import LedgerReader
+from extender.placement.placeholder import NO_OFFER, Placeholder, orphan_uid
 from extender.placement.recovery import recovered
-from extender.placement.rejections import NO_OFFER
-from extender.placement.report import reports_again
 from extender.placement.retries import Retries
 from extender.placement.signatures import Signatures
 from extender.placement.states import WATCHED, State
 from extender.placement.submit_queues import SubmitQueues, queue_of
 from extender.placement.table import after_grace, after_pod, after_poll
-from extender.placement.to_tell import ToTell
-from extender.placement.wakes import Wakes
+from extender.placement.wakes import ToTell, Wakes
 from extender.request.node_constraints import gains
 from extender.request.workload import Workload
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from extender.placement.avoided import NODE_REJECTED, why_rejected
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
-from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated
+from extender.placement.eligible_nodes import NODE_REJECTED, excluded_nodes_of, is_outdated, why_rejected
 from extender.placement.events import (
     CancelJob,
     CheckDepartures,
@@ -28,8 +27,7 @@ from extender.placement.events import (
 from extender.placement.job_end import CANCELLED
 from extender.placement.lingering import hold
 from extender.placement.member import Member
-from extender.placement.placeholder import Placeholder
-from extender.placement.retry import REPEATEDLY
+from extender.placement.placeholder import REPEATEDLY, Placeholder
 from extender.request.pod_end import replaced_in_words, with_words
 from wellknown.allocation import Allocation
 
@@ -58,7 +56,7 @@ def ask_why(record: Placeholder, at: Context) -> Effect | None:
 def write_allocation(record: Placeholder, at: Context) -> Effect | None:
     """ALLOCATED: it is read where the job runs, and that is written onto the Pods."""
     job_id = record.job.known_id
-    if not record.granted or record.job.unverified:
+    if not all(each.slot for each in record.members) or record.job.unverified:
         return ReadJob(record.uid, job_id)
     for member in record.members:
         if not member.write_done and member.slot is not None and member.pod.node is None:

@@ -31,8 +31,7 @@ from extender.placement.fit import covers, owner_of
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.on_pod import invalid
 from extender.placement.on_read import granted
-from extender.placement.placeholder import Placeholder
-from extender.placement.retry import REPEATEDLY
+from extender.placement.placeholder import REPEATEDLY, Placeholder
 from extender.placement.states import State
 from extender.placement.table import after_read
 from extender.request.pod import Pod
@@ -313,7 +312,5 @@ def _not_taken(record: Placeholder, failure: Failure, at: Context) -> Placeholde
         values = rejected_values(failure, record.request, at)
         return invalid(record, WhyInvalid(f"{_NEVER}: {failure.message}{values}"), at.now)
     if failure.remedy is Remedy.NO_ROOM and record.job.immediate:
-        following = record.job.attempt_try + 1
-        numbered = record.submitted_as(at.rules.cluster, at.rules.ids, following)
-        return numbered.with_job(immediate=False)
+        return record.next_try(at.rules).with_job(immediate=False)
     return not_now(record, trouble(failure))

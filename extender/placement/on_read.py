@@ -12,10 +12,10 @@ from extender.placement.fit import ends_earlier, misfit
 from extender.placement.job_end import LOST, MISFIT, failed_before_start
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.lingering import still_held
+from extender.placement.member import slot_on, with_slots
 from extender.placement.on_job import allocated_lost, ended, to_ask_again, waiting_polled
 from extender.placement.ownership import Claim, OwnedBy, claim_for, identity_of, owner_of
 from extender.placement.placeholder import Placeholder
-from extender.placement.slots import slot_on, with_slots
 from extender.placement.states import UNBOUND, State
 from extender.placement.waiting import why_it_waits
 from extender.request.pod import Pod
@@ -33,10 +33,8 @@ def unasked_read(record: Placeholder, job: Job | None, at: Context) -> Placehold
     ours = record.job.owned
     if ours and not failed_before_start(job):
         return adopt(record, job, at)
-    following = record.job.attempt_try + 1
-    numbered = record.submitted_as(at.rules.cluster, at.rules.ids, following)
     # Ours was refused. Another's says nothing about room, and a Pod that queues closes the fast path.
-    return numbered.with_job(immediate=record.job.immediate and not ours)
+    return record.next_try(at.rules).with_job(immediate=record.job.immediate and not ours)
 
 
 def waiting_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
@@ -139,9 +137,7 @@ def _anothers(record: Placeholder, at: Context) -> Placeholder | None:
         return None
     if record.state is State.ALLOCATED:
         return allocated_lost(record, at)
-    following = record.job.attempt_try + 1
-    numbered = record.submitted_as(at.rules.cluster, at.rules.ids, following)
-    return numbered.move(State.SUBMITTING, at.now).with_job(immediate=False)
+    return record.next_try(at.rules).move(State.SUBMITTING, at.now).with_job(immediate=False)
 
 
 def _changed(job: Job, lacks: str) -> ConditionReason:
@@ -252,8 +248,7 @@ def _under_another_id(record: Placeholder, at: Context) -> Placeholder:
     for it anew: nobody ended it."""
     if record.state is State.ALLOCATED:
         return allocated_lost(record, at)
-    following = record.job.attempt_try + 1
-    return to_ask_again(record.submitted_as(at.rules.cluster, at.rules.ids, following))
+    return to_ask_again(record.next_try(at.rules))
 
 
 def _look_again(record: Placeholder, at: Context) -> Placeholder:

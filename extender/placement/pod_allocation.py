@@ -57,7 +57,7 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
             return record
         if record.state is State.EVICTING:  # it may be bound there; its job is over all the same
             return record.with_member(pod, slot=carried)
-        record = record.submitted_as(at.rules.cluster, at.rules.ids, key.attempt_try)
+        record = record.submitted_as(key.attempt_try, at.rules)
     if record.state in _TOOK_NONE:
         record = record.move(State.ALLOCATED, at.now)
     job = record.job.suspect(at.now)._replace(immediate=False)

@@ -15,13 +15,12 @@ from extender.placement.config import Context, PlacementConfig
 from extender.placement.job_end import end_of, failed_before_start
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import asking_first
-from extender.placement.member import Member
+from extender.placement.member import Member, slot_on
 from extender.placement.on_pod import not_whole
 from extender.placement.on_read import waits_for_its_pods_nodes
 from extender.placement.ownership import claim_of, is_own, key_of
 from extender.placement.placeholder import Placeholder
 from extender.placement.pod_allocation import own_ids, own_key, with_carried
-from extender.placement.slots import slot_on
 from extender.placement.states import State
 from extender.placement.table import after_poll, after_read
 from extender.request.pod import Pod

@@ -1,4 +1,4 @@
-"""OwnedBy turn it is: a bounded number of placeholders waits in each partition, the rest waits gated.
+"""Whose turn it is: a bounded number of placeholders waits in each partition, the rest waits gated.
 
 A short queue keeps Slurm's scheduler fast. But it is Slurm that decides whose job comes first: so every
 owner (`line.Owner`) has jobs in its queue, and the owner with the fewest is next. The window holds
@@ -92,7 +92,7 @@ class SubmitQueue:
         """The line of each that waits, or is on its way to Slurm."""
         self._resting: Ranking[Queue, float] = Ranking()
         """The owners with a line that rests, by when one of them opens."""
-        self._node_status: dict[str, tuple[Queue, _Stand]] = {}
+        self._standing: dict[str, tuple[Queue, _Stand]] = {}
         self._stands: Counter[_Stand] = Counter()
         self._served = 0
         self._fast_path_rests_until = 0.0
@@ -116,8 +116,8 @@ class SubmitQueue:
     def forget(self, uid: str) -> None:
         """Takes a placeholder out that has gone to another partition, or is over."""
         self._leave(uid)
-        if uid in self._node_status:
-            self._move(uid, *self._node_status[uid], None)
+        if uid in self._standing:
+            self._move(uid, *self._standing[uid], None)
 
     def wake(self) -> None:
         """What Slurm refused may be possible now."""
@@ -316,7 +316,7 @@ class SubmitQueue:
     def _takes_its_stand(self, record: Placeholder) -> bool:
         """It counts for the owner that its job has, whatever its Pod says later."""
         uid, stand = record.uid, _stand(record)
-        queue, before = self._node_status.get(uid, (None, None))
+        queue, before = self._standing.get(uid, (None, None))
         if stand is before:
             return False
         self._move(uid, queue or self._queue(_owner(record)), before, stand)
@@ -324,10 +324,10 @@ class SubmitQueue:
 
     def _move(self, uid: str, queue: Queue, before: _Stand | None, after: _Stand | None) -> None:
         if before is not None:
-            del self._node_status[uid]
+            del self._standing[uid]
             self._stands[before] -= 1
         if after is not None:
-            self._node_status[uid] = queue, after
+            self._standing[uid] = queue, after
             self._stands[after] += 1
         more = (after is not None) - (before is not None)
         queue.in_slurm += more
