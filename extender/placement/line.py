@@ -144,14 +144,13 @@ class Queue:
 
     def open_next(self, now: float) -> Line:
         """Opens the line that has rested longest."""
-        first = self.resting.first()
-        assert first is not None  # it would have nothing to open
+        _, line = self.resting.top
         if self._tries:
             self._tries -= 1
         else:
             self._tried_until = now + self._rest / _TRIES
-        first[1].opens()
-        return first[1]
+        line.opens()
+        return line
 
     def wake(self) -> None:
         """What Slurm refused may be possible now."""

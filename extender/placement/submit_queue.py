@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from enum import StrEnum, auto
 from math import inf
-from typing import Any, TypeVar
 
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.line import Line, Owner, Queue, kind_of, turn_of
@@ -44,7 +43,6 @@ NO_PLACE = ConditionReason(
     normal=True,
 )
 _FEW = 10
-_Thing = TypeVar("_Thing", bound=Hashable)
 
 
 class _Stand(StrEnum):
@@ -108,7 +106,9 @@ class SubmitQueue:
         if line is None:
             return news
         if state is State.SUBMITTING:
-            self._stop_waiting(uid, line)
+            if uid in line.waiting:
+                line.waiting.drop(uid)
+                self._list(line)
             return news
         self._leave(uid, taken=state in (State.QUEUED, State.ALLOCATED))
         return True
@@ -136,8 +136,8 @@ class SubmitQueue:
     def turns(self, now: float) -> Iterator[str]:
         """Yields the uids whose turn it is; each has left the line when the next is asked for."""
         while (queue := self._next(now)) is not None:
-            line = _first(queue.heads)
-            uid = _first(line.waiting)
+            _, line = queue.heads.top
+            _, uid = line.waiting.top
             line.goes(uid, now)
             self._served += 1
             queue.served = self._served
@@ -149,10 +149,10 @@ class SubmitQueue:
         self._open(now)
         while (first := self._order.first()) is not None:
             (in_slurm, _), user = first
-            if in_slurm >= self._most:
+            if in_slurm >= min(self._own, self._places.share):
                 return None
             if self._places.open_to(user):
-                return _first(self._ready[user])
+                return self._ready[user].top[1]
             self._order.drop(user)
             self._places.wait(user, self._partition)
         return None
@@ -160,7 +160,7 @@ class SubmitQueue:
     def admit(self, user: User) -> None:
         """There is a place for a user that waited for one."""
         if (ready := self._ready.get(user)) is not None:
-            self._order.put(user, _key(ready))
+            self._order.put(user, ready.top[0])
 
     def why(self, uid: str) -> ConditionReason:
         """Returns why one that waits has no turn yet."""
@@ -203,10 +203,6 @@ class SubmitQueue:
             return self._size
         return max(1, self._size // len(self._queues))
 
-    @property
-    def _most(self) -> int:
-        return min(self._own, self._places.share)
-
     # In line
 
     def _wait(self, record: Placeholder, now: float) -> bool:
@@ -241,11 +237,6 @@ class SubmitQueue:
             self._queues[owner] = Queue(owner, self._rest, self._served)
         return self._queues[owner]
 
-    def _stop_waiting(self, uid: str, line: Line) -> None:
-        if uid in line.waiting:
-            line.waiting.drop(uid)
-            self._list(line)
-
     def _leave(self, uid: str, *, taken: bool = False) -> None:
         line = self._lines.pop(uid, None)
         if line is None:
@@ -274,42 +265,30 @@ class SubmitQueue:
         """Keeps a line where it belongs after it has changed: among those that rest, or by who is first
         in it."""
         queue, first = line.queue, line.waiting.first()
-        if line.rests_until is None:
-            queue.resting.drop(line)
-        else:
-            queue.resting.put(line, line.rests_until)
-        if line.rests_until is not None or first is None:
-            queue.heads.drop(line)
-        else:
-            queue.heads.put(line, first[0])
+        queue.resting.put(line, line.rests_until)
+        queue.heads.put(line, first[0] if first and line.rests_until is None else None)
         self._rank(queue)
 
     def _rank(self, queue: Queue) -> None:
         self._rank_user(queue)
-        if queue.resting:
-            self._resting.put(queue, queue.opens)
-        else:
-            self._resting.drop(queue)
+        self._resting.put(queue, queue.opens if queue.resting else None)
         if queue.empty:
             self._queues.pop(queue.owner, None)
 
     def _rank_user(self, queue: Queue) -> None:
         user = queue.owner.user_id
         ready = self._ready.get(user)
-        if queue.heads:
-            if ready is None:
-                ready = self._ready[user] = Ranking()
-            ready.put(queue, (queue.in_slurm, queue.served))
-        elif ready is None:  # as mostly, where Slurm takes what it is asked for
-            return
-        else:
-            ready.drop(queue)
+        if ready is None:
+            if not queue.heads:  # as mostly, where Slurm takes what it is asked for
+                return
+            ready = self._ready[user] = Ranking()
+        ready.put(queue, (queue.in_slurm, queue.served) if queue.heads else None)
         if not ready:
             del self._ready[user]
             self._order.drop(user)
             self._places.leave(user, self._partition)
         elif not self._places.waits(user, self._partition):
-            self._order.put(user, _key(ready))
+            self._order.put(user, ready.top[0])
 
     # In Slurm's queue
 
@@ -333,15 +312,3 @@ class SubmitQueue:
         queue.in_slurm += more
         self._places.take(queue.owner.user_id, more)
         self._rank(queue)
-
-
-def _key(ranking: Ranking[Any, tuple[int, int]]) -> tuple[int, int]:
-    first = ranking.first()
-    assert first is not None  # it would not have been kept
-    return first[0]
-
-
-def _first(ranking: Ranking[_Thing, Any]) -> _Thing:
-    first = ranking.first()
-    assert first is not None  # it would not have been listed
-    return first[1]
