@@ -8,9 +8,9 @@ from math import inf
 
 from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context
-from extender.placement.eligible_nodes import NODE_REJECTED, has_no_node
+from extender.placement.eligible_nodes import has_no_node
 from extender.placement.events import Failure, Remedy
-from extender.placement.kept_back import NOT_READY, REASONS, as_found, kept_back, rested
+from extender.placement.kept_back import REASONS, as_found, kept_back, rested
 from extender.placement.lingering import over
 from extender.placement.member import Member
 from extender.placement.on_pod import invalid
@@ -64,7 +64,7 @@ def _in_line(record: Placeholder, at: Context) -> Placeholder:
     """A Pod that is kept back is told why. A claim may be made a moment after its Pod."""
     why, told = kept_back(record, at.now), record.cause
     if why is not None:
-        soon = why.reason == NOT_READY and at.now < record.since + at.rules.settle
+        soon = why.reason == Reason.CLAIM_NOT_READY and at.now < record.since + at.rules.settle
         return record if soon and told is None else record._replace(cause=why)
     return record if told is None or told.reason not in REASONS else record._replace(cause=None)
 
@@ -107,7 +107,8 @@ def give_back(record: Placeholder, at: Context) -> Placeholder:
         )
         return rested(record.replaced(at.now, cause), at)
     cause = ConditionReason(
-        NODE_REJECTED, f"kube-scheduler does not let it onto {_nodes(rejecting)}, which Slurm chose"
+        Reason.NODE_REJECTED,
+        f"kube-scheduler does not let it onto {_nodes(rejecting)}, which Slurm chose",
     )
     until = at.now + at.rules.avoid
     avoided = ((each.slot.node, until) for each in rejecting if each.slot)

@@ -11,7 +11,6 @@ from extender.placement.config import Context
 from extender.placement.placeholder import Placeholder
 from wellknown.names import ELSEWHERE, Reason
 
-NO_ELIGIBLE_NODE, NODE_REJECTED = Reason.NO_ELIGIBLE_NODE, Reason.NODE_REJECTED
 _NAMED = 3
 _OURS = re.compile(rf"\d+ {ELSEWHERE}, |, \d+ {ELSEWHERE}")
 
@@ -52,7 +51,7 @@ def no_node(record: Placeholder, at: Context) -> ConditionReason:
     wish = _wish(record, at)
     why = at.view.why_none(wish)
     return ConditionReason(
-        NO_ELIGIBLE_NODE, f"no Node of partition {wish.partition} is open to this Pod: {why}"
+        Reason.NO_ELIGIBLE_NODE, f"no Node of partition {wish.partition} is open to this Pod: {why}"
     )
 
 
@@ -66,7 +65,7 @@ def why_rejected(record: Placeholder) -> ConditionReason:
     """Returns why an attempt is over: kube-scheduler refused the Node that Slurm had chosen."""
     name, _ = record.rejections.nodes[-1]
     words = f"kube-scheduler refused {name}, which Slurm chose{_said(record)}"
-    return ConditionReason(NODE_REJECTED, words, exclusions(record))
+    return ConditionReason(Reason.NODE_REJECTED, words, exclusions(record))
 
 
 def beside(record: Placeholder, cause: ConditionReason) -> ConditionReason:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from extender.placement.attempts import not_now
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
-from extender.placement.eligible_nodes import NODE_REJECTED, beside, has_no_node, no_node, why_rejected
+from extender.placement.eligible_nodes import beside, has_no_node, no_node, why_rejected
 from extender.placement.events import (
     CancelJob,
     Effect,
@@ -19,10 +19,7 @@ from extender.placement.events import (
 )
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.index import Records
-from extender.placement.job_end import MISFIT
-from extender.placement.kept_back import NOT_BINDABLE
 from extender.placement.member import Member
-from extender.placement.on_outcome import SLURM_REFUSES
 from extender.placement.placeholder import Placeholder, Waits
 from extender.placement.states import State
 from extender.placement.submit_queues import SubmitQueues, queue_of
@@ -32,7 +29,7 @@ from wellknown.names import Reason
 _WAITING = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
 _TOLD = _WAITING | {State.INVALID}
 _MANY_AT_ONCE = "very many Pods are to be deleted at once: this one runs on until its turn comes"
-_ALWAYS_TOLD = frozenset({SLURM_REFUSES, MISFIT})
+_ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED})
 
 
 class Emitter:
@@ -120,9 +117,9 @@ def _what_holds_up(record: Placeholder, member: Member) -> ConditionReason | Non
     if record.state not in _WAITING:
         return cause
     if cause is None:
-        outdated = shown is not None and shown.reason == NODE_REJECTED and record.rejections.nodes
+        outdated = shown is not None and shown.reason == Reason.NODE_REJECTED and record.rejections.nodes
         return why_rejected(record) if outdated else None
-    return cause if cause.reason == NOT_BINDABLE else beside(record, cause)
+    return cause if cause.reason == Reason.NOT_BINDABLE else beside(record, cause)
 
 
 def _is_news(cause: ConditionReason, shown: ConditionReason | None) -> bool:

@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
 
-from extender.placement.job_end import FORESEEN, PREEMPTED
+from extender.placement.job_end import FORESEEN
 from extender.placement.placeholder import Placeholder
+from wellknown.names import Reason
 
 _MINUTE_S = 60.0
 _NAMED = 3
@@ -137,7 +138,7 @@ class EvictionLimiter:
         """Not before it is known that none of those that wait may."""
         if self._held and now >= self._stuck_until:
             return False
-        room, preempted = self._room(now), _reason(record) == PREEMPTED
+        room, preempted = self._room(now), _reason(record) == Reason.SLURM_JOB_PREEMPTED
         return room > 0 and (preempted or self._has_a_share(record.workload.namespace, room))
 
     def _next(self, now: float) -> str | None:
@@ -175,7 +176,7 @@ class EvictionLimiter:
         self._heard(self, record)
 
     def _lines(self, reason: str) -> _Lines:
-        return self._preempted if reason == PREEMPTED else self._others
+        return self._preempted if reason == Reason.SLURM_JOB_PREEMPTED else self._others
 
 
 def _reason(record: Placeholder) -> str:

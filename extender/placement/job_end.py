@@ -12,12 +12,11 @@ PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"})
 # Ends of a submission that never ran: its id is burnt, and means nothing else.
 FAILED_BEFORE_START = frozenset({"FAILED", "BOOT_FAIL"})
 
-PREEMPTED, CANCELLED = Reason.SLURM_JOB_PREEMPTED, Reason.SLURM_JOB_CANCELLED
 FORESEEN = frozenset({Reason.SLURM_JOB_TIMEOUT, Reason.SLURM_JOB_DEADLINE, Reason.SLURM_JOB_COMPLETED})
 """Reasons of ends that were to come from the start: by what was asked for with the job, or by itself."""
 ENDS = {
-    "CANCELLED": ConditionReason(CANCELLED, "was cancelled in Slurm"),
-    "PREEMPTED": ConditionReason(PREEMPTED, "was preempted by Slurm"),
+    "CANCELLED": ConditionReason(Reason.SLURM_JOB_CANCELLED, "was cancelled in Slurm"),
+    "PREEMPTED": ConditionReason(Reason.SLURM_JOB_PREEMPTED, "was preempted by Slurm"),
     "TIMEOUT": ConditionReason(Reason.SLURM_JOB_TIMEOUT, "reached its time limit in Slurm"),
     "DEADLINE": ConditionReason(Reason.SLURM_JOB_DEADLINE, "reached its deadline in Slurm"),
     "NODE_FAIL": ConditionReason(Reason.SLURM_NODE_FAILED, "lost its node in Slurm"),
@@ -28,8 +27,6 @@ ENDS = {
 }
 OTHER_END = ConditionReason(Reason.SLURM_JOB_ENDED, "ended in Slurm")
 LOST = ConditionReason(Reason.SLURM_JOB_LOST, "is not known to Slurm any more")
-MISFIT = Reason.SLURM_JOB_CHANGED
-"""The reason where a job is not, or no longer, what its Pod asks for."""
 
 
 def end_of(job_id: int | None, state: JobState) -> ConditionReason:

@@ -25,12 +25,10 @@ from extender.placement.placeholder import Placeholder
 from extender.request.job_request import Request
 from wellknown.names import Reason
 
-INCOMPLETE = Reason.PODS_MISSING
-OTHER_GATES = Reason.SCHEDULING_GATED
-NOT_READY = Reason.CLAIM_NOT_READY
-NOT_BINDABLE = Reason.NOT_BINDABLE
 _A_FEW, _NAMED = 5, 3
-REASONS = frozenset({INCOMPLETE, OTHER_GATES, NOT_READY, NOT_BINDABLE})
+REASONS = frozenset(
+    {Reason.PODS_MISSING, Reason.SCHEDULING_GATED, Reason.CLAIM_NOT_READY, Reason.NOT_BINDABLE}
+)
 """Of the causes that `kept_back` gives."""
 
 
@@ -44,7 +42,7 @@ class InVain:
 
     def note(self, record: Placeholder, why: ConditionReason | None) -> None:
         """Takes note of why a Pod is kept back, if it is."""
-        uid, belongs = record.uid, why is not None and why.reason == NOT_BINDABLE
+        uid, belongs = record.uid, why is not None and why.reason == Reason.NOT_BINDABLE
         if belongs is (uid in self._names):
             return
         if belongs:
@@ -73,18 +71,20 @@ def kept_back(record: Placeholder, now: float) -> ConditionReason | None:
     """Returns why a Pod is not to be in line yet; None where it may be."""
     lacking = record.workload.size - len(record.members)
     if lacking > 0:
-        return ConditionReason(INCOMPLETE, f"waits for {lacking} more Pods of its group", normal=True)
+        return ConditionReason(
+            Reason.PODS_MISSING, f"waits for {lacking} more Pods of its group", normal=True
+        )
     pods = [each.pod for each in record.members]
     gates = ", ".join(dict.fromkeys(gate for pod in pods for gate in pod.other_gates))
     if gates:
-        return ConditionReason(OTHER_GATES, f"held back by other scheduling gates: {gates}")
+        return ConditionReason(Reason.SCHEDULING_GATED, f"held back by other scheduling gates: {gates}")
     obstacle = next((pod.obstacle for pod in pods if pod.obstacle is not None), None)
     if obstacle is not None:
-        return ConditionReason(NOT_READY, obstacle)
+        return ConditionReason(Reason.CLAIM_NOT_READY, obstacle)
     if now < record.rejections.rests_until or (record.rejections.asks_first and not _may_ask(record)):
         rests = (Due("not before", record.rejections.rests_until),)
         dues = rests if now < record.rejections.rests_until else ()
-        return ConditionReason(NOT_BINDABLE, _words(record), dues + exclusions(record))
+        return ConditionReason(Reason.NOT_BINDABLE, _words(record), dues + exclusions(record))
     return None
 
 

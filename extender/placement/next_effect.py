@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
-from extender.placement.eligible_nodes import NODE_REJECTED, excluded_nodes_of, is_outdated, why_rejected
+from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated, why_rejected
 from extender.placement.events import (
     CancelJob,
     CheckDepartures,
@@ -24,12 +24,12 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.job_end import CANCELLED
 from extender.placement.lingering import hold
 from extender.placement.member import Member
 from extender.placement.placeholder import REPEATEDLY, Placeholder
 from extender.request.pod_end import replaced_in_words, with_words
 from wellknown.allocation import Allocation
+from wellknown.names import Reason
 
 _NO_WORDS = "Pod does not need it any more"
 # A Pod that runs has its room already. Slurm's own numbers end at 0xffff0000 (priority/basic), and the
@@ -114,7 +114,7 @@ def _first(members: Iterable[Member], is_done: Callable[[Member], bool]) -> Memb
 def _why_over(record: Placeholder) -> ConditionReason | None:
     """Returns why an attempt is over, with what kube-scheduler has said by now."""
     cause = record.cause
-    refused = cause is not None and cause.reason == NODE_REJECTED
+    refused = cause is not None and cause.reason == Reason.NODE_REJECTED
     return why_rejected(record) if refused and record.rejections.nodes else cause
 
 
@@ -139,7 +139,7 @@ def _evict(record: Placeholder, member: Member, cause: ConditionReason) -> Evict
         cause,
         in_any_version=late and bound,
         in_this_attempt=late and not bound,
-        cancelled=record.job.id if cause.reason == CANCELLED else None,
+        cancelled=record.job.id if cause.reason == Reason.SLURM_JOB_CANCELLED else None,
     )
 
 

@@ -12,13 +12,13 @@ from extender.placement.job_end import (
     FAILED_BEFORE_START,
     LOST,
     PLACE_AGAIN,
-    PREEMPTED,
     end_of,
 )
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from slurm_client.model import Job, JobState
+from wellknown.names import Reason
 
 # A poll said this state
 
@@ -88,7 +88,7 @@ def told_of_grace(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if job.preempt_time is None or not job.state.running:
         return record
     told = f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun"
-    return record.move(State.EVICTING, at.now, cause=ConditionReason(PREEMPTED, told))
+    return record.move(State.EVICTING, at.now, cause=ConditionReason(Reason.SLURM_JOB_PREEMPTED, told))
 
 
 # A healthy Slurm does not know it, again and again

@@ -9,7 +9,6 @@ from extender.placement.asked import rejected_values
 from extender.placement.attempts import give_back, not_now, trouble
 from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context, PlacementConfig
-from extender.placement.eligible_nodes import NO_ELIGIBLE_NODE
 from extender.placement.events import (
     CancelJob,
     CheckDepartures,
@@ -44,7 +43,6 @@ _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERAT
 # Answers that leave open whether there is a job under the id: it is read.
 _LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
 _DENIALS = 6  # within some six seconds, with a look after each
-SLURM_REFUSES = Reason.REJECTED_BY_SLURM
 _NEVER = "Slurm refuses the job"
 
 
@@ -67,7 +65,7 @@ def _after_show(record: Placeholder, effect: ReportWaiting, result: Any, at: Con
     pause = at.rules.reason_interval
     if not isinstance(result, Failure):
         record = record.with_member(effect.pod, shown=effect.cause)
-        if effect.cause.reason != NO_ELIGIBLE_NODE:  # which changes with each Node
+        if effect.cause.reason != Reason.NO_ELIGIBLE_NODE:  # which changes with each Node
             return record
     elif result.remedy is Remedy.FRESHER:
         pause = at.rules.settle
@@ -272,7 +270,7 @@ def _rejected_again(record: Placeholder, failure: Failure) -> Placeholder:
     if not refuses or record.retry.failures < REPEATEDLY or not goes_on:
         return record
     words = f"Slurm refuses what it is asked for job {record.job.id}: {failure.message}"
-    return record._replace(cause=ConditionReason(SLURM_REFUSES, words))
+    return record._replace(cause=ConditionReason(Reason.REJECTED_BY_SLURM, words))
 
 
 def _after_answer(record: Placeholder, failure: Failure, at: Context) -> Placeholder | None:

@@ -20,7 +20,6 @@ _WRITES = frozenset({State.ALLOCATED, State.REPLACING, State.EVICTING})
 _ELSEWHERE = "Pod was bound without this job"
 _NUMBERED = frozenset({State.BOUND, State.EVICTING})
 """A Pod that is bound gets no other attempt: a number that says so is forged."""
-_BROKEN = Reason.POD_OF_GROUP_GONE
 MISSED = "Pod is not among all Pods any more"
 
 
@@ -224,7 +223,9 @@ def not_whole(record: Placeholder, now: float) -> Placeholder:
     another Pod in its place."""
     if record.state not in UNBOUND or len(record.members) == record.workload.size:
         return record
-    cause = ConditionReason(_BROKEN, "a Pod of its group is gone: the group waits for another")
+    cause = ConditionReason(
+        Reason.POD_OF_GROUP_GONE, "a Pod of its group is gone: the group waits for another"
+    )
     return record.replaced(now, cause)
 
 

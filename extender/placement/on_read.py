@@ -9,7 +9,7 @@ from extender.cluster.view import ClusterView, excluding
 from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context
 from extender.placement.fit import ends_earlier, misfit
-from extender.placement.job_end import LOST, MISFIT, failed_before_start
+from extender.placement.job_end import LOST, failed_before_start
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.lingering import still_held
 from extender.placement.member import slot_on, with_slots
@@ -142,7 +142,7 @@ def _anothers(record: Placeholder, at: Context) -> Placeholder | None:
 
 def _changed(job: Job, lacks: str) -> ConditionReason:
     told = f"Slurm job {job.id} is not what the Pod asks for: {lacks}; it is replaced"
-    return ConditionReason(MISFIT, told)
+    return ConditionReason(Reason.SLURM_JOB_CHANGED, told)
 
 
 def _made_otherwise(record: Placeholder, job: Job, lacks: str, at: Context) -> Placeholder:
@@ -152,7 +152,7 @@ def _made_otherwise(record: Placeholder, job: Job, lacks: str, at: Context) -> P
     if record.job.made_otherwise < 2:
         return _given_back(record, job, _changed(job, lacks), at)
     what = f"is not what it was asked to be: {lacks}. A job_submit plugin, or its owner, has changed it"
-    return _forbidden(record, job, MISFIT, what, at)
+    return _forbidden(record, job, Reason.SLURM_JOB_CHANGED, what, at)
 
 
 def _without_key(record: Placeholder, job: Job, at: Context) -> Placeholder:

@@ -14,13 +14,13 @@ from extender.placement import on_job, on_pod, on_read
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
 from extender.placement.events import Effect
-from extender.placement.kept_back import NOT_READY
 from extender.placement.placeholder import Placeholder
 from extender.placement.pod_allocation import with_carried
 from extender.placement.states import ASKED, OVER, State
 from extender.request.job_request import Request
 from extender.request.pod import Pod
 from slurm_client.model import UNKNOWN_STATE, Job, JobState
+from wellknown.names import Reason
 
 
 def _no_effect(_placeholder: Placeholder, _at: Context) -> Effect | None:
@@ -183,7 +183,9 @@ def _unbound(record: Placeholder, pod: Pod, before: Pod, request: Request, at: C
     """`before` and `request`: the Pod's last version, and what was asked for until then."""
     now, by = at.now, at.now + at.rules.unbound_deadline
     if pod.obstacle is not None and record.state in ASKED:
-        return record.move(State.REPLACING, now, cause=ConditionReason(NOT_READY, pod.obstacle))
+        return record.move(
+            State.REPLACING, now, cause=ConditionReason(Reason.CLAIM_NOT_READY, pod.obstacle)
+        )
     if record.unbound_by < inf and before.provisioned_on and not pod.provisioned_on:
         record = record._replace(unbound_by=by)
     if record.request != request:
