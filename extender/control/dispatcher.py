@@ -52,7 +52,7 @@ from slurm_client.errors import InvalidRequest, SlurmError
 from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
 from wellknown.log_fields import Named, PodName, about
-from wellknown.names import Reason
+from wellknown.names import ADOPTED, ATTEMPT, JOB_ID, Reason
 
 log = structlog.get_logger()
 
@@ -306,11 +306,13 @@ class Dispatcher:
         self._tell(pod_patches.event(pod, effect.cause, now, action=action))
 
     async def _note_job(self, effect: RecordJobId) -> None:
-        patch = pod_patches.renumbered(effect.pod, effect.job_id, effect.attempt)
+        numbers = {JOB_ID: str(effect.job_id), ATTEMPT: str(effect.attempt)}
+        patch = pod_patches.annotated(effect.pod.uid, numbers)
         await self._kubernetes.patch_pod(effect.pod.namespace, effect.pod.name, patch)
 
     async def _note_adopted(self, effect: RecordAdoption) -> None:
-        patch = pod_patches.adopted(effect.uid, effect.job_id)
+        noted = None if effect.job_id is None else str(effect.job_id)
+        patch = pod_patches.annotated(effect.uid, {ADOPTED: noted})
         await self._kubernetes.patch_pod(effect.namespace, effect.name, patch)
 
     async def _evict_pod(self, effect: EvictPod) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 
 import orjson
@@ -82,7 +83,8 @@ class PodWatch:
             tasks.create_task(self._follow_pods(dispatcher))
             tasks.create_task(self._follow_policy(dispatcher))
             if self._claims is not None:
-                tasks.create_task(self._follow_claims(self._claims, dispatcher))
+                again = partial(self._look_again, self._claims, dispatcher)
+                tasks.create_task(self._claims.run(again))
 
     async def _follow_pods(self, dispatcher: Dispatcher) -> None:
         async for change in self._watch.changes():
@@ -127,11 +129,8 @@ class PodWatch:
             self._needing[need.key].add(uid)
         known.needs = needs
 
-    async def _follow_claims(self, claims: ClaimWatch, dispatcher: Dispatcher) -> None:
-        await claims.run(lambda keys: self._look_again(keys, dispatcher, claims))
-
     async def _look_again(
-        self, keys: Iterable[Key] | None, dispatcher: Dispatcher, claims: ClaimWatch
+        self, claims: ClaimWatch, dispatcher: Dispatcher, keys: Iterable[Key] | None
     ) -> None:
         """Looks again at the Pods that refer to changed claims. There may be very many of them, and for
         most nothing may have changed."""

@@ -34,7 +34,7 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[str], float]) -
             return follow(asked_again, at, clear_at)
         case State.DONE if not record.retry.not_before:  # no job was made: nothing can come back
             return record.with_retry(not_before=now)
-        case State.RELEASING if _is_released(record):
+        case State.RELEASING if record.job.over and not (record.retry.in_flight or record.lingering):
             until = now + at.rules.tombstone
             return record.move(State.DONE, now, cause=record.cause).with_retry(not_before=until)
         case State.REPLACING if is_replaced(record):
@@ -48,10 +48,6 @@ def is_replaced(record: Placeholder) -> bool:
     """Tells whether an attempt is over, and the next one numbered."""
     done = record.write_done and record.job.over and not record.retry.in_flight
     return record.state is State.REPLACING and done
-
-
-def _is_released(record: Placeholder) -> bool:
-    return record.job.over and not record.retry.in_flight and not record.lingering
 
 
 def _why_invalid(record: Placeholder) -> WhyInvalid | None:
@@ -102,18 +98,13 @@ def give_back(record: Placeholder, at: Context) -> Placeholder:
     kube-scheduler refuses it, and so are those that it did not offer."""
     rejecting = [each for each in record.members if each.rejects(record.job.id)]
     if not rejecting:
-        cause = ConditionReason(
-            Reason.NOT_BOUND, f"could not be bound to {_nodes(record.members)} before the deadline"
-        )
-        return rested(record.replaced(at.now, cause), at)
-    cause = ConditionReason(
-        Reason.NODE_REJECTED,
-        f"kube-scheduler does not let it onto {_nodes(rejecting)}, which Slurm chose",
-    )
-    until = at.now + at.rules.avoid
-    avoided = ((each.slot.node, until) for each in rejecting if each.slot)
-    avoid = (*record.rejections.nodes, *avoided)
-    replaced = record.replaced(at.now, cause).with_rejections(nodes=avoid)
+        words = f"could not be bound to {', '.join(_nodes(record.members))} before the deadline"
+        return rested(record.replaced(at.now, ConditionReason(Reason.NOT_BOUND, words)), at)
+    nodes, until = _nodes(rejecting), at.now + at.rules.avoid
+    words = f"kube-scheduler does not let it onto {', '.join(nodes)}, which Slurm chose"
+    avoid = (*record.rejections.nodes, *((node, until) for node in nodes))
+    replaced = record.replaced(at.now, ConditionReason(Reason.NODE_REJECTED, words))
+    replaced = replaced.with_rejections(nodes=avoid)
     found = rejecting[0].pod.feasible_nodes
     if found is None or found.job_id != record.job.id:
         return rested(replaced, at)
@@ -123,8 +114,8 @@ def give_back(record: Placeholder, at: Context) -> Placeholder:
     return rested(replaced, at) if has_no_node(offered, at) else offered
 
 
-def _nodes(members: Iterable[Member]) -> str:
-    return ", ".join(each.slot.node for each in members if each.slot)
+def _nodes(members: Iterable[Member]) -> list[str]:
+    return [each.slot.node for each in members if each.slot]
 
 
 def asked_all_the_same(record: Placeholder, attempt_try: int, job_id: int, now: float) -> Placeholder:

@@ -49,10 +49,8 @@ def has_no_node(record: Placeholder, at: Context) -> bool:
 def no_node(record: Placeholder, at: Context) -> ConditionReason:
     """Returns why no job is asked for a Pod to which no Node is open."""
     wish = _wish(record, at)
-    why = at.view.why_none(wish)
-    return ConditionReason(
-        Reason.NO_ELIGIBLE_NODE, f"no Node of partition {wish.partition} is open to this Pod: {why}"
-    )
+    words = f"no Node of partition {wish.partition} is open to this Pod: {at.view.why_none(wish)}"
+    return ConditionReason(Reason.NO_ELIGIBLE_NODE, words)
 
 
 def in_its_words(rejection: str) -> str:

@@ -41,7 +41,7 @@ class InVain:
         self._names: dict[str, str] = {}
 
     def note(self, record: Placeholder, why: ConditionReason | None) -> None:
-        """Takes note of why a Pod is kept back, if it is."""
+        """Takes note of why a Pod is kept back; None: it is not, or it is gone."""
         uid, belongs = record.uid, why is not None and why.reason == Reason.NOT_BINDABLE
         if belongs is (uid in self._names):
             return
@@ -50,10 +50,6 @@ class InVain:
         else:
             del self._names[uid]
         self._heard(self)
-
-    def forget(self, record: Placeholder) -> None:
-        """The Pod is gone."""
-        self.note(record, None)
 
     @property
     def words(self) -> str | None:
@@ -71,9 +67,8 @@ def kept_back(record: Placeholder, now: float) -> ConditionReason | None:
     """Returns why a Pod is not to be in line yet; None where it may be."""
     lacking = record.workload.size - len(record.members)
     if lacking > 0:
-        return ConditionReason(
-            Reason.PODS_MISSING, f"waits for {lacking} more Pods of its group", normal=True
-        )
+        words = f"waits for {lacking} more Pods of its group"
+        return ConditionReason(Reason.PODS_MISSING, words, normal=True)
     pods = [each.pod for each in record.members]
     gates = ", ".join(dict.fromkeys(gate for pod in pods for gate in pod.other_gates))
     if gates:
@@ -148,12 +143,9 @@ def _words(record: Placeholder) -> str:
     if record.gated:
         written = f"what Slurm allocated could not be written onto it in time{times}"
         return f"{written}; another job is asked for later"
-    said = in_its_words(_rejection(record) or record.said) or "it has not said why"
+    rejections = (each.pod.node_rejection for each in record.members if each.pod.node_rejection)
+    said = in_its_words(next(rejections, record.said)) or "it has not said why"
     return (
         f"kube-scheduler did not bind it to the Node that Slurm chose{times}: {said}; no job is asked"
         " for until kube-scheduler finds a Node"
     )
-
-
-def _rejection(record: Placeholder) -> str:
-    return next((each.pod.node_rejection for each in record.members if each.pod.node_rejection), "")

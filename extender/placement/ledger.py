@@ -8,7 +8,7 @@ when each is to be looked at again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from extender.cluster.view import ClusterView
@@ -21,6 +21,7 @@ from extender.placement.events import (
     ClusterObserved,
     Effect,
     Event,
+    Failure,
     GraceStarted,
     JobsPolled,
     OrphanFound,
@@ -28,7 +29,9 @@ from extender.placement.events import (
     PodObserved,
     PodVanished,
     Recovered,
+    Remedy,
     ReportWaiting,
+    Submit,
     Tick,
 )
 from extender.placement.eviction_limiter import EvictionLimiter
@@ -47,6 +50,7 @@ from extender.placement.table import after_grace, after_pod, after_poll
 from extender.placement.wakes import ToTell, Wakes
 from extender.request.node_constraints import gains
 from extender.request.workload import Workload
+from slurm_client.model import Grant
 
 _AT_ONCE = 50  # some milliseconds
 _PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})
@@ -145,10 +149,12 @@ class Ledger(LedgerReader):
         record = self._records.get(event.effect.uid)
         if record is None:
             return
-        if event.found_no_room:
-            self._windows[queue_of(record, self._view)].had_no_room(self._now)
-        if event.is_grant and not self._signatures.trusted(queue_of(record, self._view)):
-            event = Outcome(event.effect, None)  # it is read, whatever it was given
+        queue = queue_of(record, self._view)
+        match event.effect, event.result:
+            case Submit(), Failure(remedy=Remedy.NO_ROOM):
+                self._windows[queue].had_no_room(self._now)
+            case Submit(), Grant() if not self._signatures.trusted(queue):
+                event = Outcome(event.effect, None)  # it is read, whatever it was given
         after = after_outcome(record, event, self._context())
         if isinstance(event.effect, ReportWaiting):
             # If the Pod still waits for that later, it is told again.
@@ -171,7 +177,8 @@ class Ledger(LedgerReader):
         if record is not None and record.attempt < key.attempt:
             return  # that another replica has numbered this attempt is news that is on its way
         if record is not None and record.attempt == key.attempt:
-            if record.state is State.INVALID or self._is_kept_back(record):
+            is_kept_back = record.state is State.SEEN and kept_back(record, self._now) is not None
+            if record.state is State.INVALID or is_kept_back:
                 self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._now))
                 return
             if record.state is State.SEEN or record.job.id == event.job_id:
@@ -180,9 +187,6 @@ class Ledger(LedgerReader):
         orphan = Placeholder.of_orphan(workload, event.job_id, self._now)._replace(unseen=True)
         # It may end before it is read again: until then nobody else would know of its Pod's containers.
         self._settle(still_held(orphan, event.job, self._context()) if event.job else orphan)
-
-    def _is_kept_back(self, record: Placeholder) -> bool:
-        return record.state is State.SEEN and kept_back(record, self._now) is not None
 
     def _pod_observed(self, event: PodObserved) -> None:
         pod, uid = event.pod, event.pod.workload.uid
@@ -244,8 +248,7 @@ class Ledger(LedgerReader):
         nodes = ((name, self._view.nodes.get(name), view.nodes.get(name)) for name in avoided)
         return {name for name, old, new in nodes if old and new and old is not new and gains(old, new)}
 
-    def _tick(self, event: Tick) -> None:
-        del event
+    def _tick(self, _event: Tick) -> None:
         for uid in self._some(self._wakes.due(self._now)):
             record = self._records.get(uid)
             if record is not None:
@@ -346,7 +349,12 @@ class Ledger(LedgerReader):
     def _note(self, before: Placeholder | None, record: Placeholder) -> None:
         """Has everybody who keeps books on the records take note of one."""
         queue = queue_of(record, self._view)
-        self._line_up(record, queue)
+        why = kept_back(record, self._now) if record.state is State.SEEN else None
+        self._in_vain.note(record, why)
+        if why is not None:
+            self._windows.forget(record.uid)
+        else:
+            self._windows.follow(queue, record, self._now)
         self._wakes.note(before, record, self._now)
         self._signatures.follow(queue, record)
         avoiding = record.rejections.nodes and record.state not in _PLACED
@@ -355,11 +363,14 @@ class Ledger(LedgerReader):
             for member in record.members:
                 self._reopen(member.pod.node)
         if record.lingering and record.job.over:
-            self._delay_binding(record.holds)
+            # Those that are to be bound beside containers get the time that these take.
+            for each in [each for node in record.holds for each in self._records.holding(node)]:
+                if each.state is State.ALLOCATED:
+                    self._settle(each)
 
     def _forget(self, uid: str) -> None:
         if (record := self._records.get(uid)) is not None:
-            self._in_vain.forget(record)
+            self._in_vain.note(record, None)
         self._records.drop(uid)
         self._to_tell.again.pop(uid, None)
         self._retries.leave(uid)
@@ -367,14 +378,6 @@ class Ledger(LedgerReader):
         self._windows.forget(uid)
         self._eviction_limiter.forget(uid)
         self._signatures.forget(uid)
-
-    def _line_up(self, record: Placeholder, partition: str) -> None:
-        why = kept_back(record, self._now) if record.state is State.SEEN else None
-        self._in_vain.note(record, why)
-        if why is not None:
-            self._windows.forget(record.uid)
-        else:
-            self._windows.follow(partition, record, self._now)
 
     def _note_move(self, before: Placeholder | None, record: Placeholder) -> None:
         uid = record.uid
@@ -398,12 +401,6 @@ class Ledger(LedgerReader):
                 self._to_review[uid] = None
             if not avoid:
                 self._avoiding.discard(uid)
-
-    def _delay_binding(self, nodes: Iterable[str]) -> None:
-        """Gives those that are to be bound beside containers the time that these take."""
-        for each in [each for node in nodes for each in self._records.holding(node)]:
-            if each.state is State.ALLOCATED:
-                self._settle(each)
 
     def _bury(self, record: Placeholder) -> None:
         """Leaves a tombstone for the job of an attempt that is over: it may come back."""

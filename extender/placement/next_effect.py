@@ -6,7 +6,7 @@ and a restart continues like any other moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 from extender.placement.condition_reason import ConditionReason
@@ -74,19 +74,18 @@ def keep(record: Placeholder, at: Context) -> Effect | None:
         return _submit_again(record, job_id, at)
     if record.job.unverified:
         return ReadJob(record.uid, job_id)
-    attempt = record.attempt
-
-    def is_named(member: Member) -> bool:
-        return member.pod.job_id in (None, job_id) and member.pod.attempt == attempt
-
-    member = _first(record.members, is_named)
+    named, attempt = (None, job_id), record.attempt
+    of_others = (
+        each for each in record.members if each.pod.job_id not in named or each.pod.attempt != attempt
+    )
+    member = _first(of_others)
     return member and RecordJobId(record.uid, member.pod, job_id, attempt)
 
 
 def replace_job(record: Placeholder, at: Context) -> Effect | None:
     """REPLACING: the next attempt is numbered before the job is ended."""
     if not record.write_done and not _is_ended_first(record):
-        member = _first(record.members, lambda each: each.write_done)
+        member = _first(each for each in record.members if not each.write_done)
         why, following = _why_over(record), record.attempt + 1
         return member and WriteAttempt(record.uid, member.pod, following, why)
     return release(record, at)
@@ -99,16 +98,28 @@ def release(record: Placeholder, at: Context) -> Effect | None:
 
 
 def evict(record: Placeholder, _at: Context) -> Effect | None:
-    """EVICTING: each Pod is deleted."""
-    cause, member = record.cause, _first(record.members, _is_going)
-    return _evict(record, member, cause) if member is not None and cause is not None else None
+    """EVICTING: each Pod is deleted. One that others write to all the time is deleted however they have
+    changed it: if it is bound it stays so, and nothing that can be written onto it gives it its job
+    back. One that is not bound may have been placed anew by another replica, which has numbered that."""
+    staying = (each for each in record.members if not (each.write_done and each.pod.leaving))
+    cause, member = record.cause, _first(staying)
+    if member is None or cause is None:
+        return None
+    late, bound = member.outwritten, member.pod.node is not None
+    return EvictPod(
+        record.uid,
+        member.pod,
+        cause,
+        in_any_version=late and bound,
+        in_this_attempt=late and not bound,
+        cancelled=record.job.id if cause.reason == Reason.SLURM_JOB_CANCELLED else None,
+    )
 
 
-def _first(members: Iterable[Member], is_done: Callable[[Member], bool]) -> Member | None:
-    """Returns the member whose turn it is, of those that are not done: one that is not written yet comes
+def _first(left: Iterable[Member]) -> Member | None:
+    """Returns the member whose turn it is, of those that are left: one that is not written yet comes
     before one whose write has shown no effect."""
-    left = [each for each in members if not is_done(each)]
-    return next((each for each in left if not each.write_done), left[0] if left else None)
+    return min(left, key=lambda each: each.write_done, default=None)
 
 
 def _why_over(record: Placeholder) -> ConditionReason | None:
@@ -121,26 +132,6 @@ def _why_over(record: Placeholder) -> ConditionReason | None:
 def _is_ended_first(record: Placeholder) -> bool:
     """Tells whether a job may be ended before the next attempt is written onto its Pod."""
     return record.kept_unbound and record.job.id is not None and not record.job.over
-
-
-def _is_going(member: Member) -> bool:
-    return member.write_done and member.pod.leaving
-
-
-def _evict(record: Placeholder, member: Member, cause: ConditionReason) -> EvictPod:
-    """A Pod that others write to all the time is deleted however they have changed it: if it is bound it
-    stays so, and nothing that can be written onto it gives it its job back. One that is not bound may
-    have been placed anew by another replica, which has numbered that."""
-    pod, late = member.pod, member.outwritten
-    bound = pod.node is not None
-    return EvictPod(
-        record.uid,
-        pod,
-        cause,
-        in_any_version=late and bound,
-        in_this_attempt=late and not bound,
-        cancelled=record.job.id if cause.reason == Reason.SLURM_JOB_CANCELLED else None,
-    )
 
 
 def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:

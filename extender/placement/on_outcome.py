@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +45,16 @@ _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERAT
 _LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
 _DENIALS = 6  # within some six seconds, with a look after each
 _NEVER = "Slurm refuses the job"
+_OnPod = WriteAllocation | WriteAttempt | EvictPod | RecordJobId
+_WRITTEN_IN: Mapping[type, State] = {
+    WriteAllocation: State.ALLOCATED,
+    CheckDepartures: State.ALLOCATED,
+    WriteAttempt: State.REPLACING,
+    EvictPod: State.EVICTING,
+    HoldJob: State.RELEASING,
+    RecordJobId: State.BOUND,
+}
+"""The state that each write belongs to."""
 
 
 def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeholder:
@@ -56,7 +67,7 @@ def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeho
     record = record.with_retry(in_flight=False)
     if isinstance(result, Failure):
         return _after_failure(record, effect, result, at)
-    return _after_success(record, effect, result, at)
+    return record if _stale(record, effect) else _after_success(record, effect, result, at)
 
 
 def _after_show(record: Placeholder, effect: ReportWaiting, result: Any, at: Context) -> Placeholder:
@@ -87,35 +98,26 @@ def _after_words(record: Placeholder, effect: ReadJob, result: Any, at: Context)
 
 
 def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context) -> Placeholder:
-    if isinstance(effect, ReadJob):
-        return _after_look(record, result, at)
-    if isinstance(effect, CancelJob):
-        return _cancelled(record, at)
-    if isinstance(effect, Submit):
-        return _taken(record, effect, result, at)
-    if isinstance(effect, ExcludeNodes):
-        return record.with_job(excluded=effect.nodes).with_retry(failures=0)
-    return record if _stale(record, effect) else _done(record, effect, result, at)
-
-
-def _done(record: Placeholder, effect: Effect, result: Any, at: Context) -> Placeholder:
-    if isinstance(effect, CheckDepartures):
-        return _looked(record, result, at)
-    record = record.with_retry(failures=0)
-    if isinstance(effect, HoldJob):
-        return record.with_members(write_done=True).with_retry(not_before=at.now)
-    if isinstance(effect, WriteAllocation | WriteAttempt | EvictPod | RecordJobId):
-        record = record.with_member(effect.pod, write_done=True)
-        return _written(record, effect, result, at)
+    match effect:
+        case ReadJob():
+            return _after_look(record, result, at)
+        case CancelJob() if record.state in (State.RELEASING, State.REPLACING):
+            return record.with_retry(failures=0, not_before=at.now + at.rules.recancel)
+        case Submit():
+            return _taken(record, effect, result, at)
+        case ExcludeNodes():
+            return record.with_job(excluded=effect.nodes).with_retry(failures=0)
+        case CheckDepartures():
+            return _looked(record, result, at)
+        case HoldJob():
+            return record.with_members(write_done=True).with_retry(failures=0, not_before=at.now)
+        case WriteAllocation() | WriteAttempt() | EvictPod() | RecordJobId():
+            return _written(record.with_retry(failures=0), effect, result, at)
     return record
 
 
-def _written(
-    record: Placeholder,
-    effect: WriteAllocation | WriteAttempt | EvictPod | RecordJobId,
-    result: Any,
-    at: Context,
-) -> Placeholder:
+def _written(record: Placeholder, effect: _OnPod, result: Any, at: Context) -> Placeholder:
+    record = record.with_member(effect.pod, write_done=True)
     member = record.member(effect.pod.uid)
     if member is None:
         return record
@@ -180,23 +182,9 @@ def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
     return give_back(record, at)
 
 
-def _cancelled(record: Placeholder, at: Context) -> Placeholder:
-    if record.state not in (State.RELEASING, State.REPLACING):
-        return record
-    return record.with_retry(failures=0, not_before=at.now + at.rules.recancel)
-
-
 def _stale(record: Placeholder, effect: Effect) -> bool:
     """Tells whether a write belongs to a state that the placeholder has left meanwhile."""
-    of = {
-        WriteAllocation: State.ALLOCATED,
-        CheckDepartures: State.ALLOCATED,
-        WriteAttempt: State.REPLACING,
-        EvictPod: State.EVICTING,
-        HoldJob: State.RELEASING,
-        RecordJobId: State.BOUND,
-    }.get(type(effect))
-    return record.state is not of
+    return _WRITTEN_IN.get(type(effect), record.state) is not record.state
 
 
 def _taken(record: Placeholder, effect: Submit, grant: Grant | None, at: Context) -> Placeholder:
@@ -224,9 +212,10 @@ def _asked_again(record: Placeholder, at: Context) -> Placeholder:
 def _after_failure(record: Placeholder, effect: Effect, failure: Failure, at: Context) -> Placeholder:
     if isinstance(effect, Submit) and record.state is State.SUBMITTING:
         record = record.with_job(excluded=effect.job.excluded_nodes)
-        answered = _after_answer(record, failure, at)
-        if answered is not None:
-            return answered
+        if failure.remedy in _LEAVE_OPEN:
+            return _left_open(record, failure)
+        if failure.remedy in _ANSWERS:
+            return _not_taken(record, failure, at)
     if record.job.lost and failure.remedy is Remedy.ID_TAKEN:  # it has come back
         return _asked_again(record, at)
     if failure.remedy is Remedy.OTHER_JOB:
@@ -240,9 +229,7 @@ def _after_failure(record: Placeholder, effect: Effect, failure: Failure, at: Co
     if isinstance(effect, ReadJob) and record.job.node_check is NodeCheck.SUSPECT:
         # What Slurm has time for begins when it is back.
         held_up = held_up.with_job(suspect_since=at.now)
-    if record.state is State.SUBMITTING:
-        return held_up._replace(cause=trouble(failure))
-    return _rejected_again(held_up, failure)
+    return _with_words(held_up, failure)
 
 
 def _after_conflict(record: Placeholder, effect: Effect, at: Context) -> Placeholder:
@@ -262,22 +249,17 @@ def _after_conflict(record: Placeholder, effect: Effect, at: Context) -> Placeho
     return later.with_retry(not_before=0.0) if fresher else later
 
 
-def _rejected_again(record: Placeholder, failure: Failure) -> Placeholder:
-    """What Slurm will not hear of the job of a Pod that goes on all the same is said again and again,
-    and its author told."""
+def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
+    """A failure holds a submission up. What Slurm will not hear of the job of a Pod that goes on all the
+    same is said again and again, and its author told."""
+    if record.state is State.SUBMITTING:
+        return record._replace(cause=trouble(failure))
     goes_on = record.state in (State.QUEUED, State.BOUND)
     refuses = failure.remedy in (Remedy.CHANGE, Remedy.UNEXPLAINED)
     if not refuses or record.retry.failures < REPEATEDLY or not goes_on:
         return record
     words = f"Slurm refuses what it is asked for job {record.job.id}: {failure.message}"
     return record._replace(cause=ConditionReason(Reason.REJECTED_BY_SLURM, words))
-
-
-def _after_answer(record: Placeholder, failure: Failure, at: Context) -> Placeholder | None:
-    """Returns the record of a submission that Slurm has answered; None where it has not."""
-    if failure.remedy in _LEAVE_OPEN:
-        return _left_open(record, failure)
-    return _not_taken(record, failure, at) if failure.remedy in _ANSWERS else None
 
 
 def _left_open(record: Placeholder, failure: Failure) -> Placeholder:

@@ -26,32 +26,20 @@ MISSED = "Pod is not among all Pods any more"
 # A Pod of it was seen to be bound
 
 
-def stays_bound(record: Placeholder, _pod: Pod, _at: Context) -> Placeholder:
-    """BOUND: nothing is new."""
-    return record
-
-
 def bound_elsewhere(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """A Pod that someone else bound has no use for our job: it is given back, the Pod stays."""
     return after_end(record, pod.uid, at.now, _ELSEWHERE)
 
 
-def bound_as_allocated(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """ALLOCATED: a group is bound with its last Pod."""
-    if not _is_its_node(record, pod):
+def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
+    """ALLOCATED: a group is bound with its last Pod. REPLACING: /bind was faster than we were; a group
+    that is bound in part goes whole."""
+    member = record.member(pod.uid)
+    if member is None or member.slot is None or member.slot.node != pod.node:
         return bound_elsewhere(record, pod, at)
-    if any(each.pod.node is None for each in record.members):
-        return record
-    return _bound(record, at)
-
-
-def bound_all_the_same(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """REPLACING: /bind was faster than we were. A group that is bound in part goes whole."""
-    if not _is_its_node(record, pod):
-        return bound_elsewhere(record, pod, at)
-    if any(each.pod.node is None for each in record.members):
-        return _evicted(record, at)
-    return _bound(record, at)
+    if all(each.pod.node is not None for each in record.members):
+        return _bound(record, at)
+    return record if record.state is State.ALLOCATED else _evicted(record, at)
 
 
 def bound_and_evicted(record: Placeholder, pod: Pod, _at: Context) -> Placeholder:
@@ -77,11 +65,6 @@ def _bound(record: Placeholder, at: Context) -> Placeholder:
 def _evicted(record: Placeholder, at: Context) -> Placeholder:
     over = record.job.over
     return record.move(State.EVICTING, at.now, cause=record.cause).with_job(over=over)
-
-
-def _is_its_node(record: Placeholder, pod: Pod) -> bool:
-    member = record.member(pod.uid)
-    return member is not None and member.slot is not None and member.slot.node == pod.node
 
 
 # Its author asks for something else; `before`: what was asked for until then
@@ -223,10 +206,8 @@ def not_whole(record: Placeholder, now: float) -> Placeholder:
     another Pod in its place."""
     if record.state not in UNBOUND or len(record.members) == record.workload.size:
         return record
-    cause = ConditionReason(
-        Reason.POD_OF_GROUP_GONE, "a Pod of its group is gone: the group waits for another"
-    )
-    return record.replaced(now, cause)
+    words = "a Pod of its group is gone: the group waits for another"
+    return record.replaced(now, ConditionReason(Reason.POD_OF_GROUP_GONE, words))
 
 
 def after_deletion(record: Placeholder, uid: str, last: Pod | None, now: float) -> Placeholder:

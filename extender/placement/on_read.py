@@ -84,15 +84,8 @@ def released_read(record: Placeholder, job: Job | None, at: Context) -> Placehol
 # What it says before that
 
 
-def after_first_look(record: Placeholder, *, made_so: bool) -> Placeholder:
-    """A job that is as it was asked for ends the row of those that were not."""
-    as_asked = made_so and record.job.owned and record.job.made_otherwise
-    return record.with_job(made_otherwise=0) if as_asked else record
-
-
-def recognised(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
-    if job is None:
-        return record
+def recognised(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """Returns the record after it was found out whose its job is."""
     match owner_of(job, _claim(record, at)):
         case OwnedBy.OURS:
             known = record.with_job(identity=identity_of(job), unsigned=False)
@@ -179,8 +172,6 @@ def _is_of(job: Job, owner: tuple[int | None, int | None]) -> bool:
 
 def _disowned(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """A job that nobody asked for is ended, and asking again would only make another."""
-    if job.state.ended:
-        return ended(record, job.state, at)
     user, group = record.job.owner
     words = (
         f"Slurm gave job {job.id} to user {job.user_id} and group {job.group_id}, and not to user"

@@ -7,7 +7,7 @@ ids that can be computed from it are the whole truth.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
@@ -86,25 +86,17 @@ def _is_vouched_for(
     if pod.finished or pod.doomed or carried is None or pod.node is None or carried.node != pod.node:
         return False
     live = [job_id for job_id in ids if job_id in states and not states[job_id].ended]
-    return (
-        live == [carried.job_id]
-        and states[carried.job_id].running
-        and own_key(carried.job_id, pod, rules) is not None
-    )
+    runs = live == [carried.job_id] and states[carried.job_id].running
+    return runs and own_key(carried.job_id, pod, rules) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     key: PlaceholderKey
     job: Job
 
     @property
     def live(self) -> bool:
         return not self.job.state.ended
-
-    @property
-    def unsigned(self) -> bool:
-        return key_of(self.job) is None
 
 
 def recovered(
@@ -143,13 +135,8 @@ def _of_bound(pods: Sequence[Pod], found: tuple[_Found, ...], at: Context) -> _F
 
     def rank(found: _Found) -> tuple[bool, ...]:
         job, there, live = found.job, where[found.job.id], found.live
-        return (
-            not (live and there),
-            there is False,
-            job.id not in named,
-            not job.state.running,
-            not live,
-        )
+        is_named, runs = job.id in named, job.state.running
+        return not (live and there), there is False, not is_named, not runs, not live
 
     first = min(known, key=rank, default=None)
     if first is None or first.live or first.job.id in named:
@@ -200,7 +187,7 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     record = _blank(pods, at.now)._replace(state=State.BOUND)
     if chosen is None:
         return _without_job(record, at)
-    key, job = chosen.key, chosen.job
+    key, job = chosen
     there = _is_there(job, pods, at.view)
     if not there and any(_runs_by_another(pod, job, at) for pod in pods):
         return _without_job(record, at)
@@ -208,12 +195,9 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     if never_granted or there is False:
         return None
     members = tuple(each._replace(slot=_slot_of(each.pod, job, at.view)) for each in record.members)
-    record = record._replace(attempt=key.attempt, members=members).with_job(
-        attempt_try=key.attempt_try,
-        id=job.id,
-        owned=True,
-        unsigned=chosen.unsigned,
-        name=job.name,
+    unsigned, record = key_of(job) is None, record._replace(attempt=key.attempt, members=members)
+    record = record.with_job(
+        attempt_try=key.attempt_try, id=job.id, owned=True, unsigned=unsigned, name=job.name
     )
     if chosen.live:
         return record
@@ -262,7 +246,7 @@ def _unbound(
         tried = [f.key.attempt_try for f in found if f.key.attempt == blank.attempt]
         following = max(tried) + 1 if tried else 0
         return asking_first(blank.with_job(attempt_try=following))
-    key, job = chosen.key, chosen.job
+    key, job = chosen
     numbered = blank._replace(attempt=key.attempt).with_job(attempt_try=key.attempt_try, id=job.id)
     if key.attempt != blank.attempt:
         replacing = numbered._replace(state=State.REPLACING)
@@ -278,13 +262,12 @@ def _half_numbered(blank: Placeholder, chosen: _Found | None) -> Placeholder:
     before = blank._replace(attempt=blank.attempt - 1, state=State.REPLACING, members=members)
     if chosen is None:
         return before.with_job(over=True)
-    key, job = chosen.key, chosen.job
+    key, job = chosen
     return before.with_job(attempt_try=key.attempt_try, id=job.id, owned=True, name=job.name)
 
 
 def _allocated(record: Placeholder, found: tuple[_Found, ...], at: Context) -> Placeholder:
     """A Binding of what the Pods carry may be under way, whatever has become of the job: so it holds
     its Nodes until that is proven to be over."""
-    jobs = (f.job for f in found if f.job.id == record.job.id)
-    job = next(jobs, None)
+    job = next((f.job for f in found if f.job.id == record.job.id), None)
     return record if job is None else after_poll(record, job.state, at)

@@ -23,19 +23,11 @@ from slurm_client.model import UNKNOWN_STATE, Job, JobState
 from wellknown.names import Reason
 
 
-def _no_effect(_placeholder: Placeholder, _at: Context) -> Effect | None:
+def _no_effect(*_: object) -> None:
     return None
 
 
-def _not_polled(record: Placeholder, _state: JobState, _at: Context) -> Placeholder:
-    return record
-
-
-def _not_read(record: Placeholder, _job: Job | None, _at: Context) -> Placeholder:
-    return record
-
-
-def _no_grace(record: Placeholder, _job: Job, _at: Context) -> Placeholder:
+def _unchanged(record: Placeholder, *_news: object) -> Placeholder:
     return record
 
 
@@ -48,13 +40,13 @@ class Row(NamedTuple):
 
     does: Callable[[Placeholder, Context], Effect | None] = _no_effect
     """The effect that moves it on; None where something must happen first."""
-    polled: Callable[[Placeholder, JobState, Context], Placeholder] = _not_polled
+    polled: Callable[[Placeholder, JobState, Context], Placeholder] = _unchanged
     """Its job is in this state."""
     lost: Callable[[Placeholder, Context], Placeholder] = _unclaimed
     """A healthy Slurm does not know its job, again and again."""
-    read: Callable[[Placeholder, Job | None, Context], Placeholder] = _not_read
+    read: Callable[[Placeholder, Job | None, Context], Placeholder] = _unchanged
     """Its job is this; None: Slurm does not know that id."""
-    grace: Callable[[Placeholder, Job, Context], Placeholder] = _no_grace
+    grace: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
     """Its job is being preempted, and has its GraceTime left."""
     bound: Callable[[Placeholder, Pod, Context], Placeholder] = on_pod.bound_elsewhere
     """A Pod of it was seen on a Node."""
@@ -81,7 +73,7 @@ TABLE: Mapping[State, Row] = {
         polled=on_job.running_polled,
         lost=on_job.allocated_lost,
         read=on_read.allocated_read,
-        bound=on_pod.bound_as_allocated,
+        bound=on_pod.bound_by_its_job,
         changed=on_pod.allocated_changed,
     ),
     State.BOUND: Row(
@@ -90,14 +82,14 @@ TABLE: Mapping[State, Row] = {
         lost=on_job.bound_lost,
         read=on_read.bound_read,
         grace=on_job.told_of_grace,
-        bound=on_pod.stays_bound,
+        bound=_unchanged,
     ),
     State.REPLACING: Row(
         does=does.replace_job,
         polled=on_job.released_polled,
         lost=on_job.replacing_lost,
         read=on_read.released_read,
-        bound=on_pod.bound_all_the_same,
+        bound=on_pod.bound_by_its_job,
     ),
     State.EVICTING: Row(
         does=does.evict,
@@ -146,12 +138,13 @@ def after_grace(record: Placeholder, job: Job, at: Context) -> Placeholder:
 def after_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
     """Returns the record after its job was read; None where Slurm does not know that id."""
     made_so = record.job.owned and record.job.identity is None
-    record = on_read.recognised(record, job, at)
     if job is not None:
+        record = on_read.recognised(record, job, at)
         unusable = on_read.unusable(record, job, at, made_so=made_so)
         if unusable is not None:
             return unusable
-    record = on_read.after_first_look(record, made_so=made_so)
+    if made_so and record.job.owned and record.job.made_otherwise:
+        record = record.with_job(made_otherwise=0)  # this one is as it was asked for
     read = TABLE[record.state].read(record, job, at)
     waited = record.state is State.QUEUED and read.state is not State.QUEUED
     return after_read(read, job, at) if waited else read  # it is looked at as what it is by now
@@ -183,9 +176,8 @@ def _unbound(record: Placeholder, pod: Pod, before: Pod, request: Request, at: C
     """`before` and `request`: the Pod's last version, and what was asked for until then."""
     now, by = at.now, at.now + at.rules.unbound_deadline
     if pod.obstacle is not None and record.state in ASKED:
-        return record.move(
-            State.REPLACING, now, cause=ConditionReason(Reason.CLAIM_NOT_READY, pod.obstacle)
-        )
+        cause = ConditionReason(Reason.CLAIM_NOT_READY, pod.obstacle)
+        return record.move(State.REPLACING, now, cause=cause)
     if record.unbound_by < inf and before.provisioned_on and not pod.provisioned_on:
         record = record._replace(unbound_by=by)
     if record.request != request:
