@@ -212,8 +212,7 @@ class Dispatcher:
         due = self._ledger.next_wake()
         if due >= self._alarm_due:
             return  # an alarm that rings too early costs nothing
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._hold_alarm()
         self._alarm_due = due
         self._alarm = asyncio.get_running_loop().call_at(due, self._ring)
 

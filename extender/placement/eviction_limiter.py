@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
 
-from extender.placement.job_end import FORESEEN
+from extender.placement.on_job import FORESEEN
 from extender.placement.placeholder import Placeholder
 from wellknown.names import Reason
 

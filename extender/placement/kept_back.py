@@ -76,10 +76,10 @@ def kept_back(record: Placeholder, now: float) -> ConditionReason | None:
     obstacle = next((pod.obstacle for pod in pods if pod.obstacle is not None), None)
     if obstacle is not None:
         return ConditionReason(Reason.CLAIM_NOT_READY, obstacle)
-    if now < record.rejections.rests_until or (record.rejections.asks_first and not _may_ask(record)):
-        rests = (Due("not before", record.rejections.rests_until),)
-        dues = rests if now < record.rejections.rests_until else ()
-        return ConditionReason(Reason.NOT_BINDABLE, _words(record), dues + exclusions(record))
+    until = record.rejections.rests_until
+    rests = (Due("not before", until),) if now < until else ()
+    if rests or (record.rejections.asks_first and not _may_ask(record)):
+        return ConditionReason(Reason.NOT_BINDABLE, _words(record), rests + exclusions(record))
     return None
 
 

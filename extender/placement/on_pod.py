@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context
 from extender.placement.job_tracking import NodeCheck
@@ -9,10 +11,12 @@ from extender.placement.kept_back import asking_first
 from extender.placement.lingering import lingering
 from extender.placement.member import Member
 from extender.placement.on_job import to_ask_again
+from extender.placement.ownership import own_key
 from extender.placement.placeholder import Placeholder
-from extender.placement.states import OVER, UNBOUND, WITHOUT_JOB, State
+from extender.placement.states import ASKED, OVER, UNBOUND, WITHOUT_JOB, State
 from extender.request.job_request import Request
 from extender.request.pod import Pod
+from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
 _OFFER_S = 0.2  # how long other replicas have to say what kube-scheduler offered
@@ -21,6 +25,35 @@ _ELSEWHERE = "Pod was bound without this job"
 _NUMBERED = frozenset({State.BOUND, State.EVICTING})
 """A Pod that is bound gets no other attempt: a number that says so is forged."""
 MISSED = "Pod is not among all Pods any more"
+
+
+# The allocation that a Pod carries: whoever wrote it there, the Pod is placed by it, or may yet be
+
+
+def with_carried(record: Placeholder, at: Context) -> Placeholder:
+    """Returns the record with the allocations that its Pods carry, where it has none for them and those
+    are of its attempt. It may know nothing of them: another replica that believed to lead wrote them, or
+    the record is new. They are believed where the id that they name follows from the Pod's uid, which
+    nobody can forge; what has become of the job is then for Slurm to say, like of any other."""
+    for member in record.members:
+        carried = member.pod.allocation
+        if carried is not None and member.slot is None:
+            record = _with_carried(record, member.pod, carried, at)
+    return record
+
+
+def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Context) -> Placeholder:
+    if carried.job_id != record.job.id:
+        key = own_key(carried.job_id, pod, at.rules)
+        if key is None or key.attempt != record.attempt:
+            return record
+        if record.state is State.EVICTING:  # it may be bound there; its job is over all the same
+            return record.with_member(pod, slot=carried)
+        record = record.submitted_as(key.attempt_try, at.rules)
+    if record.state in WITHOUT_JOB | ASKED:
+        record = record.move(State.ALLOCATED, at.now)
+    job = record.job.suspect(at.now)._replace(immediate=False)
+    return record._replace(job=job).with_member(pod, slot=carried)
 
 
 # A Pod of it was seen to be bound
@@ -63,8 +96,7 @@ def _bound(record: Placeholder, at: Context) -> Placeholder:
 
 
 def _evicted(record: Placeholder, at: Context) -> Placeholder:
-    over = record.job.over
-    return record.move(State.EVICTING, at.now, cause=record.cause).with_job(over=over)
+    return record.move(State.EVICTING, at.now, cause=record.cause)
 
 
 # Its author asks for something else; `before`: what was asked for until then
@@ -118,10 +150,15 @@ def joined(record: Placeholder, pod: Pod) -> Placeholder:
     over = pod.finished or (pod.deleting and pod.node is None)
     if record.state not in WITHOUT_JOB or full or over:
         return record
-    members = sorted((*record.members, Member(pod)), key=lambda each: each.pod.name)
+    record = record._replace(attempt=max(record.attempt, pod.attempt))
+    return grouped(record, (*record.members, Member(pod)))
+
+
+def grouped(record: Placeholder, members: Iterable[Member]) -> Placeholder:
+    """Returns the record of a group with these Pods, and with what they ask for together."""
+    members = tuple(sorted(members, key=lambda each: each.pod.name))
     request = record.workload.request([each.pod.request for each in members])
-    attempt = max(record.attempt, pod.attempt)
-    return record._replace(members=tuple(members), request=request, attempt=attempt)
+    return record._replace(members=members, request=request)
 
 
 def awaited(record: Placeholder, pod: Pod) -> Placeholder:

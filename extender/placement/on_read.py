@@ -9,11 +9,17 @@ from extender.cluster.view import ClusterView, excluding
 from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context
 from extender.placement.fit import ends_earlier, misfit
-from extender.placement.job_end import LOST, failed_before_start
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.lingering import still_held
 from extender.placement.member import slot_on, with_slots
-from extender.placement.on_job import allocated_lost, ended, to_ask_again, waiting_polled
+from extender.placement.on_job import (
+    LOST,
+    allocated_lost,
+    ended,
+    failed_before_start,
+    to_ask_again,
+    waiting_polled,
+)
 from extender.placement.ownership import Claim, OwnedBy, claim_for, identity_of, owner_of
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import UNBOUND, State

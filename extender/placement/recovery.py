@@ -12,15 +12,14 @@ from typing import NamedTuple
 from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context, PlacementConfig
-from extender.placement.job_end import end_of, failed_before_start
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import asking_first
 from extender.placement.member import Member, slot_on
-from extender.placement.on_pod import not_whole
+from extender.placement.on_job import end_of, failed_before_start
+from extender.placement.on_pod import grouped, not_whole, with_carried
 from extender.placement.on_read import waits_for_its_pods_nodes
-from extender.placement.ownership import claim_of, is_own, key_of
+from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key
 from extender.placement.placeholder import Placeholder
-from extender.placement.pod_allocation import own_ids, own_key, with_carried
 from extender.placement.states import State
 from extender.placement.table import after_poll, after_read
 from extender.request.pod import Pod
@@ -170,15 +169,8 @@ def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
 
 def _blank(pods: Sequence[Pod], now: float) -> Placeholder:
     """A workload of which nothing is known but its Pods."""
-    record = Placeholder.of(pods[0], now)
-    if len(pods) == 1:
-        return record
-    pods = sorted(pods, key=lambda pod: pod.name)
-    return record._replace(
-        members=tuple(map(Member, pods)),
-        request=record.workload.request([pod.request for pod in pods]),
-        attempt=max(pod.attempt for pod in pods),
-    )
+    record = Placeholder.of(pods[0], now)._replace(attempt=max(pod.attempt for pod in pods))
+    return record if len(pods) == 1 else grouped(record, map(Member, pods))
 
 
 def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placeholder | None:

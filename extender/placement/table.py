@@ -15,7 +15,6 @@ from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
 from extender.placement.events import Effect
 from extender.placement.placeholder import Placeholder
-from extender.placement.pod_allocation import with_carried
 from extender.placement.states import ASKED, OVER, State
 from extender.request.job_request import Request
 from extender.request.pod import Pod
@@ -56,11 +55,7 @@ class Row(NamedTuple):
 
 TABLE: Mapping[State, Row] = {
     State.SEEN: Row(),
-    State.SUBMITTING: Row(
-        does=does.ask,
-        read=on_read.unasked_read,
-        changed=on_pod.asked_changed,
-    ),
+    State.SUBMITTING: Row(does=does.ask, read=on_read.unasked_read, changed=on_pod.asked_changed),
     State.QUEUED: Row(
         does=does.ask_why,
         polled=on_job.waiting_polled,
@@ -166,7 +161,7 @@ def after_pod(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
         if numbered is None:
             return on_pod.overtaken(record, pod, at)
         record = numbered
-    record = with_carried(record, at)
+    record = on_pod.with_carried(record, at)
     if pod.node is not None:
         return TABLE[record.state].bound(record, pod, at)
     return _unbound(record, pod, member.pod, request, at)
