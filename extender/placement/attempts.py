@@ -68,12 +68,8 @@ def _in_line(record: Placeholder, at: Context) -> Placeholder:
 def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record, in line again, of a Pod whose allocation was given back. Its Pods may be
     refused by now, or placed by another replica."""
-    record = (
-        record.move(State.SEEN, at.now)
-        ._replace(attempt=record.attempt + 1)
-        .with_members(slot=None)
-        .with_job(attempt_try=0, id=None, immediate=False, over=False)
-    )
+    seen = record.move(State.SEEN, at.now)._replace(attempt=record.attempt + 1)
+    record = seen.with_job(attempt_try=0, id=None, immediate=False, over=False).with_members(slot=None)
     for member in record.members:
         record = after_pod(record, member.pod, at)
     return record
@@ -132,13 +128,9 @@ def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Pl
     immediate = fast and _may_be_immediate(record, at, partition)
     if record.state is State.SUBMITTING:  # it was refused for now
         return record.with_job(immediate=immediate).with_retry(not_before=0.0)
-    begun = (
-        as_found(record, at)
-        .move(State.SUBMITTING, at.now)
-        .with_job(immediate=immediate)
-        .with_retry(not_before=max(_pause(record, at), record.asks_from))
-        .with_rejections(asks_first=False, rests_until=0.0)
-    )
+    begun = as_found(record, at).move(State.SUBMITTING, at.now).with_job(immediate=immediate)
+    begun = begun.with_retry(not_before=max(_pause(record, at), record.asks_from))
+    begun = begun.with_rejections(asks_first=False, rests_until=0.0)
     return begun.submitted_as(record.job.attempt_try, at.rules)
 
 

@@ -45,10 +45,6 @@ class Records:
         """Returns those in some states: one state after the other, in each the oldest first."""
         return [self._by_uid[uid] for state in states for uid in self._in[state]]
 
-    def any_of(self, state: State) -> bool:
-        """Tells whether there is one in a state."""
-        return bool(self._in[state])
-
     def holding(self, node: str) -> tuple[Placeholder, ...]:
         """Returns those that hold a Node (`Placeholder.holds`)."""
         return tuple(self._by_uid[uid] for uid in self._on.get(node, ()))
@@ -139,4 +135,4 @@ class LedgerReader:
 
     def waits(self) -> bool:
         """Tells whether a change in Slurm would move a Pod on at once."""
-        return self._records.any_of(State.QUEUED)
+        return bool(self._records.of(State.QUEUED))

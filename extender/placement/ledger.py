@@ -73,7 +73,7 @@ class Ledger(LedgerReader):
         in_vain: Callable[[InVain], object] = lambda _: None,
     ) -> None:
         super().__init__()
-        self._rules = rules
+        self.rules = rules
         self._eviction_limiter = EvictionLimiter(rules.evictions_per_minute, throttled)
         self._signatures = Signatures(unsigned)
         self._in_vain = InVain(in_vain)
@@ -106,11 +106,6 @@ class Ledger(LedgerReader):
         }
 
     # What others may ask
-
-    @property
-    def rules(self) -> PlacementConfig:
-        """Returns the numbers that it goes by."""
-        return self._rules
 
     def jobs_with_grace(self) -> dict[str, int]:
         """Returns, by uid, the jobs of bound Pods that have time to leave when Slurm preempts them."""
@@ -158,7 +153,7 @@ class Ledger(LedgerReader):
         after = after_outcome(record, event, self._context())
         if isinstance(event.effect, ReportWaiting):
             # If the Pod still waits for that later, it is told again.
-            self._to_tell.again[record.uid] = self._now + self._rules.telling_again
+            self._to_tell.again[record.uid] = self._now + self.rules.telling_again
             self._to_tell.again.move_to_end(record.uid)
         self._settle(after)
 
@@ -202,7 +197,7 @@ class Ledger(LedgerReader):
             self._settle(after_pod(record or Placeholder.of(pod, self._now), pod, self._context()))
         member = None if record is None else record.member(pod.uid)
         if member is not None and member.pod.touch != pod.touch:
-            self._hasten(uid, self._rules.retry_touched)
+            self._hasten(uid, self.rules.retry_touched)
 
     def _pod_vanished(self, event: PodVanished) -> None:
         record = self._records.of_pod(event.uid)
@@ -236,7 +231,7 @@ class Ledger(LedgerReader):
         self._windows.wake(self._view.max_job_count)
         refused = self._retries.one_of_each()
         for uid in refused if mended else ():
-            self._hasten(uid, self._rules.retry[0])
+            self._hasten(uid, self.rules.retry[0])
         self._to_review |= dict.fromkeys(refused)
         waiting = self._records.of(State.QUEUED)
         self._to_review |= dict.fromkeys(record.uid for record in waiting)
@@ -255,7 +250,7 @@ class Ledger(LedgerReader):
                 self._settle(record)
 
     def _context(self) -> Context:
-        return Context(self._now, self._rules, self._view)
+        return Context(self._now, self.rules, self._view)
 
     # What follows for others
 
@@ -296,7 +291,7 @@ class Ledger(LedgerReader):
             case State.INVALID if record.rejected_by_slurm and self._retries.due(record.uid) is None:
                 self._settle(record.move(State.SEEN, self._now))
             case State.INVALID if record.rejected_by_slurm and is_outdated(record, self._context()):
-                self._hasten(record.uid, self._rules.retry[0])
+                self._hasten(record.uid, self.rules.retry[0])
             case State.QUEUED if is_outdated(record, self._context()):
                 self._settle(record.with_retry(not_before=0.0))
             case State.SEEN | State.SUBMITTING:
@@ -310,10 +305,10 @@ class Ledger(LedgerReader):
         """What a refused Pod asks for is asked for at another time, and so for those that are alike.
         They may be very many, and others have not been told anything yet."""
         for each in self._retries.alike(uid):
-            self._to_tell.when.setdefault(each, self._now + self._rules.settle)
+            self._to_tell.when.setdefault(each, self._now + self.rules.settle)
 
     def _tell_soon(self, uid: str) -> None:
-        self._to_tell.in_line.setdefault(uid, self._now + self._rules.settle)
+        self._to_tell.in_line.setdefault(uid, self._now + self.rules.settle)
 
     # What follows from a record
 
@@ -407,7 +402,7 @@ class Ledger(LedgerReader):
         if record.job.id is None:  # it had none
             return
         uid = orphan_uid(record.workload, record.job.id)
-        until = self._now + self._rules.tombstone
+        until = self._now + self.rules.tombstone
         buried = record._replace(uid=uid, members=(), state=State.DONE, since=self._now)
         self._settle(buried.with_retry(not_before=until))
 
@@ -418,14 +413,14 @@ class Ledger(LedgerReader):
             for uid in to_tell.due(turns, now):
                 record = self._records.get(uid)
                 if record is not None and record.state is State.SEEN and record.cause is None:
-                    to_tell.told(now)
+                    to_tell.told_at = now
                     self._settle(record._replace(cause=self._windows.why(uid)))
                 elif record is not None and record.rejected_by_slurm:
-                    to_tell.told(now)
+                    to_tell.told_at = now
                     self._settle(record)
         for uid in to_tell.due(to_tell.again, now):
             record = self._records.get(uid)
             for report in () if record is None else reports_again(record):
-                to_tell.told(now)
+                to_tell.told_at = now
                 self._effects.append(report)
                 self._records.put(self._records[uid].with_member(report.pod, reporting=True))

@@ -152,9 +152,5 @@ def released_lost(record: Placeholder, at: Context) -> Placeholder:
 def to_ask_again(record: Placeholder) -> Placeholder:
     """Returns the record of a Pod that runs (invariant I5) though Slurm does not know its job."""
     words = f"Slurm job {record.job.id} {LOST.message}: another is asked for where the Pod runs"
-    lost = ConditionReason(LOST.reason, words)
-    return (
-        record._replace(cause=lost)
-        .with_job(lost=True, node_check=NodeCheck.VERIFIED)
-        .with_retry(not_before=0.0)
-    )
+    told = record._replace(cause=ConditionReason(LOST.reason, words)).with_retry(not_before=0.0)
+    return told.with_job(lost=True, node_check=NodeCheck.VERIFIED)

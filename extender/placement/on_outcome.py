@@ -168,17 +168,11 @@ def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
     if vacated_in > 0:
         clear = at.now + vacated_in
         by = max(record.unbound_by, clear + at.rules.unbound_deadline)
-        return (
-            record._replace(unbound_by=by)
-            .with_retry(failures=0, not_before=clear)
-            .with_rejections(waiting_for_departures=True)
-        )
+        waiting = record._replace(unbound_by=by).with_rejections(waiting_for_departures=True)
+        return waiting.with_retry(failures=0, not_before=clear)
     if record.rejections.waiting_for_departures:
-        return (
-            record.with_members(write_done=False, rejection_cleared=False)
-            .with_retry(failures=0)
-            .with_rejections(waiting_for_departures=False)
-        )
+        anew = record.with_members(write_done=False, rejection_cleared=False).with_retry(failures=0)
+        return anew.with_rejections(waiting_for_departures=False)
     return give_back(record, at)
 
 
@@ -197,10 +191,9 @@ def _taken(record: Placeholder, effect: Submit, grant: Grant | None, at: Context
         return granted(record.move(State.ALLOCATED, at.now), effect.job_id, grant, at)
     if effect.immediate:  # not known, or (a limit of the partition) queued all the same
         return record.with_job(must_read=True)
-    excluded = effect.job.excluded_nodes
-    later = at.now + at.rules.settle
-    queued = record.move(State.QUEUED, at.now).with_job(excluded=excluded).with_retry(not_before=later)
-    return queued.with_job(owner=owner_of(effect.job))
+    excluded, owner = effect.job.excluded_nodes, owner_of(effect.job)
+    queued = record.move(State.QUEUED, at.now).with_job(excluded=excluded, owner=owner)
+    return queued.with_retry(not_before=at.now + at.rules.settle)
 
 
 def _asked_again(record: Placeholder, at: Context) -> Placeholder:

@@ -52,9 +52,7 @@ def waiting_read(record: Placeholder, job: Job | None, at: Context) -> Placehold
         return _look_again(record, at) if moved is record else moved
     if job.reason in ("", "None"):  # the scheduler has not looked at it (again) yet
         return record.with_retry(not_before=at.now + at.rules.settle)
-    cause = why_it_waits(job, record.request, at)
-    later = at.now + at.rules.reason_interval
-    return record._replace(cause=cause).with_retry(not_before=later)
+    return _held_up(record, why_it_waits(job, record.request, at), at)
 
 
 def allocated_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
@@ -209,8 +207,7 @@ def _unverified(record: Placeholder, job: Job, at: Context) -> Placeholder:
     pods = [each.pod for each in record.members]
     if waits_for_its_pods_nodes(job, pods, at.view):
         told = f"Slurm job {job.id} waits for the Node where its Pod runs"
-        waits = ConditionReason(LOST.reason, told)
-        return record._replace(cause=waits).with_retry(not_before=at.now + at.rules.reason_interval)
+        return _held_up(record, ConditionReason(LOST.reason, told), at)
     if forgotten and at.now - since < at.rules.doubt:
         return _look_again(record, at)
     nodes = job.nodes if job.state.running else ()
@@ -218,14 +215,12 @@ def _unverified(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if unnamed is not None:
         # A Node has lost its label, or is not there: nobody has ended the job.
         told = f"Slurm job {job.id} runs on {unnamed}, which no Node names"
-        cause = ConditionReason(Reason.SLURM_NODE_UNNAMED, told)
-        return record._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)
+        return _held_up(record, ConditionReason(Reason.SLURM_NODE_UNNAMED, told), at)
     if all(any(at.view.names_it(pod.node, name) for name in nodes) for pod in pods):
         return record._replace(cause=None).with_job(node_check=NodeCheck.VERIFIED)
     if job.state.running:
-        cause = ConditionReason(
-            Reason.SLURM_NODE_CHANGED, f"Slurm job {job.id} was started again on {', '.join(job.nodes)}"
-        )
+        told = f"Slurm job {job.id} was started again on {', '.join(job.nodes)}"
+        cause = ConditionReason(Reason.SLURM_NODE_CHANGED, told)
         return record.move(State.EVICTING, at.now, cause=cause)
     unsure = not job.state.ended and not job.state.pending and not job.state.suspended
     return _look_again(record, at) if unsure else ended(record, job.state, at)
@@ -246,6 +241,10 @@ def _under_another_id(record: Placeholder, at: Context) -> Placeholder:
     if record.state is State.ALLOCATED:
         return allocated_lost(record, at)
     return to_ask_again(record.next_try(at.rules))
+
+
+def _held_up(record: Placeholder, cause: ConditionReason, at: Context) -> Placeholder:
+    return record._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)
 
 
 def _look_again(record: Placeholder, at: Context) -> Placeholder:

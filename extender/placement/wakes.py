@@ -54,7 +54,8 @@ class ToTell:
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
-        self._told_at = -inf
+        self.told_at = -inf
+        """When somebody was told last."""
         self.in_line: Turns = OrderedDict()
         """Who came in line."""
         self.when: Turns = OrderedDict()
@@ -68,13 +69,9 @@ class ToTell:
         return min(map(self._next_of, (self.in_line, self.when, self.again)))
 
     def due(self, turns: Turns, now: float) -> Iterator[str]:
-        """Yields those whose turn it is; `told` is to be called for each that is told."""
+        """Yields those whose turn it is; `told_at` is to be set for each that is told."""
         while self._next_of(turns) <= now:
             yield turns.popitem(last=False)[0]
 
-    def told(self, now: float) -> None:
-        """Somebody is being told."""
-        self._told_at = now
-
     def _next_of(self, turns: Turns) -> float:
-        return max(next(iter(turns.values())), self._told_at + self._interval) if turns else inf
+        return max(next(iter(turns.values())), self.told_at + self._interval) if turns else inf
