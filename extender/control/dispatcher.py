@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from math import inf
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -62,6 +62,8 @@ _WORDS_S = 1.0
 _SPEECHLESS_S = 30.0
 _SLOW_BOOKS_S = 0.1
 _READ_ANEW = 20
+_Told = tuple[float, dict[str, Any], int | None]
+"""The time to make an Event, the Event, and the job, where the Event says that it was cancelled."""
 
 
 class Observer(Protocol):
@@ -359,7 +361,7 @@ class Dispatcher:
     def _tell(self, event: dict[str, Any], cancelled: int | None = None) -> None:
         """Queues an Event. It is for people: no other work waits for it or fails without it."""
         if not self._events.full():
-            self._events.put_nowait(_Told(self.now() + self._events_after_s, event, cancelled))
+            self._events.put_nowait((self.now() + self._events_after_s, event, cancelled))
         elif not self._drops_events:
             self._drops_events = True
             log.warning("Events are dropped: too many wait to be made", waiting=self._events.qsize())
@@ -394,15 +396,6 @@ class Dispatcher:
         finally:
             if self.now() - began > _SLOW_BOOKS_S:
                 self._books_closed_until = self.now() + _SPEECHLESS_S
-
-
-class _Told(NamedTuple):
-    """An Event that is to be made, the time to make it, and the job, where the Event says that it was
-    cancelled."""
-
-    due: float
-    event: dict[str, Any]
-    cancelled: int | None
 
 
 def _wall_clock() -> datetime:

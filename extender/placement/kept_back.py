@@ -16,6 +16,7 @@ What comes after these may still refuse: each attempt is followed by a longer re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from extender.cluster.view import ClusterView, Wish
 from extender.placement.condition_reason import ConditionReason, Due
@@ -56,7 +57,7 @@ class InVain:
         """What is in vain, for a person; None where that is not more than a few."""
         if len(self._names) <= _A_FEW:
             return None
-        names = ", ".join(name for name, _ in zip(self._names.values(), range(_NAMED), strict=False))
+        names = ", ".join(islice(self._names.values(), _NAMED))
         return (
             f"kube-scheduler bound {len(self._names)} Pods to no Node that Slurm chose, and finds none"
             f" for them (first {names}): no jobs are asked for; each Pod's condition says why"

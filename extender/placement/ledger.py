@@ -46,7 +46,7 @@ from extender.placement.retries import Retries
 from extender.placement.signatures import Signatures
 from extender.placement.states import WATCHED, State
 from extender.placement.submit_queues import SubmitQueues, queue_of
-from extender.placement.table import after_grace, after_pod, after_poll
+from extender.placement.table import TABLE, after_pod, after_poll
 from extender.placement.wakes import ToTell, Wakes
 from extender.request.node_constraints import gains
 from extender.request.workload import Workload
@@ -221,7 +221,7 @@ class Ledger(LedgerReader):
     def _grace_started(self, event: GraceStarted) -> None:
         record = self._records.get(event.uid)
         if record is not None:
-            self._settle(after_grace(record, event.job, self._context()))
+            self._settle(TABLE[record.state].grace(record, event.job, self._context()))
 
     def _cluster_observed(self, event: ClusterObserved) -> None:
         mended = event.view.partitions != self._view.partitions
@@ -267,11 +267,10 @@ class Ledger(LedgerReader):
 
     def _catch_up(self) -> None:
         self._put_off = False
-        if self._to_review:
-            for uid in self._some(self._reviews()):
-                record = self._records.get(uid)
-                if record is not None:
-                    self._review(record)
+        for uid in self._some(self._reviews()):
+            record = self._records.get(uid)
+            if record is not None:
+                self._review(record)
         for uid in self._some(self._retries.turns(self._now)):
             self._tell_when(uid)
             self._settle(self._records[uid].move(State.SEEN, self._now))

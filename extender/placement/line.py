@@ -50,12 +50,13 @@ class Owner(NamedTuple):
         no other owner, nor does the case of an account or a QOS (Slurm's assoc_mgr compares both
         without it)."""
         account, qos = job.account and job.account.lower(), job.qos and job.qos.lower()
-        own = namespace if job.user_id is None else None
-        return cls(job.user_id, own, account, _in_order(qos), _in_order(job.reservation))
+        qos, reservation = (names and ordered(names) for names in (qos, job.reservation))
+        return cls(job.user_id, namespace if job.user_id is None else None, account, qos, reservation)
 
 
-def _in_order(names: str | None) -> str | None:
-    return ",".join(sorted(set(names.split(",")))) if names and "," in names else names
+def ordered(names: str) -> str:
+    """Returns the names of a list ("a,b") in an order of their own."""
+    return ",".join(sorted(set(names.split(",")))) if "," in names else names
 
 
 def kind_of(record: Placeholder) -> Hashable:

@@ -42,7 +42,12 @@ def ask(record: Placeholder, at: Context) -> Effect | None:
     job_id = record.job.known_id
     if record.job.must_read:
         return ReadJob(record.uid, job_id)
-    return _submit(record, job_id, at)
+    job = replace(
+        record.request.job,
+        admin_comment=str(record.key(at.rules.cluster)),
+        excluded_nodes=excluded_nodes_of(record, at).nodes,
+    )
+    return Submit(record.uid, job_id, job, record.job.immediate)
 
 
 def ask_why(record: Placeholder, at: Context) -> Effect | None:
@@ -155,15 +160,6 @@ def _last_words(record: Placeholder) -> str:
         return replaced_in_words(why, comment)
     ends = (each.pod.end for each in record.members if each.pod.end)
     return with_words(comment, next(ends, why))
-
-
-def _submit(record: Placeholder, job_id: int, at: Context) -> Submit:
-    job = replace(
-        record.request.job,
-        admin_comment=str(record.key(at.rules.cluster)),
-        excluded_nodes=excluded_nodes_of(record, at).nodes,
-    )
-    return Submit(record.uid, job_id, job, record.job.immediate)
 
 
 def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | None:

@@ -113,7 +113,7 @@ def unusable(record: Placeholder, job: Job, at: Context, *, made_so: bool) -> Pl
     if record.state not in UNBOUND or job.state.ended:
         return None
     if not record.job.owned:
-        return _anothers(record, at)
+        return None if record.state is State.SUBMITTING else _under_another_id(record, at)
     if record.job.unsigned and record.job.identity is None:
         return _without_key(record, job, at)
     if not _is_of(job, record.job.owner):
@@ -126,15 +126,6 @@ def unusable(record: Placeholder, job: Job, at: Context, *, made_so: bool) -> Pl
     if record.state is State.SUBMITTING:  # what it was made for is looked at first
         return None
     return _given_back(record, job, _changed(job, lacks), at)
-
-
-def _anothers(record: Placeholder, at: Context) -> Placeholder | None:
-    """Slurm forgot the job, and its id stands for somebody else's by now."""
-    if record.state is State.SUBMITTING:
-        return None
-    if record.state is State.ALLOCATED:
-        return allocated_lost(record, at)
-    return record.next_try(at.rules).move(State.SUBMITTING, at.now).with_job(immediate=False)
 
 
 def _changed(job: Job, lacks: str) -> ConditionReason:
@@ -240,7 +231,10 @@ def _under_another_id(record: Placeholder, at: Context) -> Placeholder:
     for it anew: nobody ended it."""
     if record.state is State.ALLOCATED:
         return allocated_lost(record, at)
-    return to_ask_again(record.next_try(at.rules))
+    again = record.next_try(at.rules)
+    if record.state is State.BOUND:
+        return to_ask_again(again)
+    return again.move(State.SUBMITTING, at.now).with_job(immediate=False)
 
 
 def _held_up(record: Placeholder, cause: ConditionReason, at: Context) -> Placeholder:

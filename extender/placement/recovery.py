@@ -231,7 +231,10 @@ def _unbound(
     blank = _blank(pods, at.now)
     carries = with_carried(blank, at)
     if carries.state is State.ALLOCATED:
-        return _allocated(carries, found, at)
+        # A Binding of what the Pods carry may be under way, whatever has become of the job: so it holds
+        # its Nodes until that is proven to be over.
+        carried = next((f.job for f in found if f.job.id == carries.job.id), None)
+        return carries if carried is None else after_poll(carries, carried.state, at)
     if any(pod.attempt < blank.attempt for pod in pods):
         return _half_numbered(blank, chosen)
     if chosen is None:
@@ -256,10 +259,3 @@ def _half_numbered(blank: Placeholder, chosen: _Found | None) -> Placeholder:
         return before.with_job(over=True)
     key, job = chosen
     return before.with_job(attempt_try=key.attempt_try, id=job.id, owned=True, name=job.name)
-
-
-def _allocated(record: Placeholder, found: tuple[_Found, ...], at: Context) -> Placeholder:
-    """A Binding of what the Pods carry may be under way, whatever has become of the job: so it holds
-    its Nodes until that is proven to be over."""
-    job = next((f.job for f in found if f.job.id == record.job.id), None)
-    return record if job is None else after_poll(record, job.state, at)

@@ -7,6 +7,7 @@ from math import inf
 
 from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
+from extender.placement.line import ordered
 from extender.placement.placeholder import Placeholder
 from extender.placement.places import Places
 from extender.placement.ranking import Ranking
@@ -19,8 +20,7 @@ AT_ONCE = 200
 def queue_of(record: Placeholder, view: ClusterView) -> str:
     """Returns which queue a placeholder is in: that of its partition; a list of them ("a,b") has a queue
     of its own."""
-    name = view.partition_name(record.request.job.partition)
-    return ",".join(sorted(set(name.split(",")))) if "," in name else name
+    return ordered(view.partition_name(record.request.job.partition))
 
 
 class SubmitQueues:

@@ -125,11 +125,6 @@ def after_poll(record: Placeholder, state: JobState | None, at: Context) -> Plac
     return row.polled(record, state, at)
 
 
-def after_grace(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """Returns the record after its job was read while Slurm preempts it."""
-    return TABLE[record.state].grace(record, job, at)
-
-
 def after_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
     """Returns the record after its job was read; None where Slurm does not know that id."""
     made_so = record.job.owned and record.job.identity is None
