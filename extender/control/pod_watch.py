@@ -60,9 +60,8 @@ class PodWatch:
         claims: ClaimWatch | None = None,
     ) -> None:
         selector = f"spec.schedulerName={translation().scheduler_name}"
-        self._watch = ResourceWatch(
-            kubernetes, "pods", selector, lambda trouble: health.says("watch of Pods", trouble)
-        )
+        says = partial(health.says, "watch of Pods")
+        self._watch = ResourceWatch(kubernetes, "pods", selector, says)
         self._translation = translation
         self._policy = policy
         self._known: dict[str, _Known] = {}

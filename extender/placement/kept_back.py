@@ -70,11 +70,10 @@ def kept_back(record: Placeholder, now: float) -> ConditionReason | None:
     if lacking > 0:
         words = f"waits for {lacking} more Pods of its group"
         return ConditionReason(Reason.PODS_MISSING, words, normal=True)
-    pods = [each.pod for each in record.members]
-    gates = ", ".join(dict.fromkeys(gate for pod in pods for gate in pod.other_gates))
+    gates = ", ".join(dict.fromkeys(gate for pod in record.pods for gate in pod.other_gates))
     if gates:
         return ConditionReason(Reason.SCHEDULING_GATED, f"held back by other scheduling gates: {gates}")
-    obstacle = next((pod.obstacle for pod in pods if pod.obstacle is not None), None)
+    obstacle = next((pod.obstacle for pod in record.pods if pod.obstacle is not None), None)
     if obstacle is not None:
         return ConditionReason(Reason.CLAIM_NOT_READY, obstacle)
     until = record.rejections.rests_until
@@ -104,7 +103,7 @@ def awake(record: Placeholder) -> Placeholder:
 def asking_first(record: Placeholder) -> Placeholder:
     """Returns the record of a Pod of which it is not known why its last attempt was in vain: another
     replica made it, or this one before it was started anew."""
-    vain = any(each.pod.attempt > 1 for each in record.members) and not record.gated
+    vain = any(pod.attempt > 1 for pod in record.pods) and not record.gated
     return record.with_rejections(asks_first=True, in_a_row=1) if vain else record
 
 
@@ -130,7 +129,7 @@ def may_be_given(request: Request, nodes: Iterable[str], view: ClusterView) -> b
 def _may_ask(record: Placeholder) -> bool:
     """Tells whether kube-scheduler has found Nodes since this attempt was numbered (that takes what it
     found before off the Pod), or would if there were room."""
-    pods = [each.pod for each in record.members]
+    pods = record.pods
     if any(pod.attempt < record.attempt for pod in pods):
         return False
     return any(
@@ -144,7 +143,7 @@ def _words(record: Placeholder) -> str:
     if record.gated:
         written = f"what Slurm allocated could not be written onto it in time{times}"
         return f"{written}; another job is asked for later"
-    rejections = (each.pod.node_rejection for each in record.members if each.pod.node_rejection)
+    rejections = (pod.node_rejection for pod in record.pods if pod.node_rejection)
     said = in_its_words(next(rejections, record.said)) or "it has not said why"
     return (
         f"kube-scheduler did not bind it to the Node that Slurm chose{times}: {said}; no job is asked"

@@ -4,7 +4,7 @@ writes to it have come."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
@@ -13,7 +13,7 @@ from extender.request.pod import Pod
 from slurm_client.model import Grant
 from wellknown.allocation import Allocation
 
-_CONFLICTS = 3  # others that write to a Pod cross with us now and then, but not again and again
+CONFLICTS = 3  # others that write to a Pod cross with us now and then, but not again and again
 
 
 class Member(NamedTuple):
@@ -43,7 +43,7 @@ class Member(NamedTuple):
     @property
     def outwritten(self) -> bool:
         """Tells whether somebody else wrote to the Pod just before us, again and again."""
-        return len(self.conflicts) == _CONFLICTS
+        return len(self.conflicts) == CONFLICTS
 
     @property
     def kept_unbound(self) -> bool:
@@ -65,12 +65,6 @@ class Member(NamedTuple):
         if state is State.REPLACING and self.write_done:
             slot = self.pod.allocation if self.pod.allocation != slot else None
         return self.pod.node or (slot.node if slot else None)
-
-    def after_conflict(self, version: str) -> Self:
-        """Returns it after a write failed, since the Pod is not in this version any more."""
-        if version in self.conflicts:  # the news of another is late
-            return self
-        return self._replace(conflicts=(*self.conflicts, version)[-_CONFLICTS:])
 
 
 def slot_on(slurm_node: str, job_id: int, grant: Grant, view: ClusterView) -> Allocation | None:

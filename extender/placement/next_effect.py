@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
 from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated, why_rejected
 from extender.placement.events import (
@@ -91,8 +90,10 @@ def replace_job(record: Placeholder, at: Context) -> Effect | None:
     """REPLACING: the next attempt is numbered before the job is ended."""
     if not record.write_done and not _is_ended_first(record):
         member = _first(each for each in record.members if not each.write_done)
-        why, following = _why_over(record), record.attempt + 1
-        return member and WriteAttempt(record.uid, member.pod, following, why)
+        cause = record.cause
+        if cause is not None and cause.reason == Reason.NODE_REJECTED and record.rejections.nodes:
+            cause = why_rejected(record)  # with what kube-scheduler has said by now
+        return member and WriteAttempt(record.uid, member.pod, record.attempt + 1, cause)
     return release(record, at)
 
 
@@ -127,13 +128,6 @@ def _first(left: Iterable[Member]) -> Member | None:
     return min(left, key=lambda each: each.write_done, default=None)
 
 
-def _why_over(record: Placeholder) -> ConditionReason | None:
-    """Returns why an attempt is over, with what kube-scheduler has said by now."""
-    cause = record.cause
-    refused = cause is not None and cause.reason == Reason.NODE_REJECTED
-    return why_rejected(record) if refused and record.rejections.nodes else cause
-
-
 def _is_ended_first(record: Placeholder) -> bool:
     """Tells whether a job may be ended before the next attempt is written onto its Pod."""
     return record.kept_unbound and record.job.id is not None and not record.job.over
@@ -158,14 +152,14 @@ def _last_words(record: Placeholder) -> str:
     why = cause.message if cause else _NO_WORDS
     if _is_ended_first(record):  # nothing else tells a later leader that nobody else ended it
         return replaced_in_words(why, comment)
-    ends = (each.pod.end for each in record.members if each.pod.end)
+    ends = (pod.end for pod in record.pods if pod.end)
     return with_words(comment, next(ends, why))
 
 
 def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | None:
     """The job of a Pod that runs goes where the Pod is, whatever Kubernetes would say to a new one. If
     Slurm has given the node away meanwhile the job waits, and the Pod runs on (`on_job`)."""
-    nodes = [at.view.nodes.get(each.pod.node or "") for each in record.members]
+    nodes = [at.view.nodes.get(pod.node or "") for pod in record.pods]
     where = tuple(node.slurm_name for node in nodes if node is not None)
     if len(where) < len(nodes) or record.request.problems:
         return None

@@ -29,6 +29,7 @@ from extender.placement.events import (
 )
 from extender.placement.fit import covers, owner_of
 from extender.placement.job_tracking import NodeCheck
+from extender.placement.member import CONFLICTS
 from extender.placement.on_pod import invalid
 from extender.placement.on_read import granted
 from extender.placement.placeholder import REPEATEDLY, Placeholder
@@ -161,7 +162,7 @@ def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
     A Pod whose deletion is done may still be in kube-scheduler's own view for a moment."""
     if not record.node_rejected:
         return record
-    lacks_room = any(each.pod.lacks_room for each in record.members)
+    lacks_room = any(pod.lacks_room for pod in record.pods)
     unheard = lacks_room and at.now < record.since + at.rules.hears_within
     if not vacated_in and unheard and not record.rejections.waiting_for_departures:
         vacated_in = at.rules.settle
@@ -234,7 +235,9 @@ def _after_conflict(record: Placeholder, effect: Effect, at: Context) -> Placeho
     version, member = effect.pod.resource_version, later.member(effect.pod.uid)
     if member is None:
         return later
-    later = later.with_member(member.pod, conflicts=member.after_conflict(version).conflicts)
+    if version not in member.conflicts:  # else the news of another is late
+        conflicts = (*member.conflicts, version)[-CONFLICTS:]
+        later = later.with_member(member.pod, conflicts=conflicts)
     if later.state is State.ALLOCATED:
         by = min(later.unbound_by, at.now + at.rules.unbound_deadline)
         later = later._replace(unbound_by=by)

@@ -70,14 +70,9 @@ def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     member = record.member(pod.uid)
     if member is None or member.slot is None or member.slot.node != pod.node:
         return bound_elsewhere(record, pod, at)
-    if all(each.pod.node is not None for each in record.members):
+    if all(pod.node is not None for pod in record.pods):
         return _bound(record, at)
     return record if record.state is State.ALLOCATED else _evicted(record, at)
-
-
-def bound_and_evicted(record: Placeholder, pod: Pod, _at: Context) -> Placeholder:
-    """EVICTING: its deletion may have waited for this version of it."""
-    return awaited(record, pod)
 
 
 def _bound(record: Placeholder, at: Context) -> Placeholder:
@@ -140,8 +135,7 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     record = record.with_member(pod, pod=pod, unlisted=False, said=said)
     if pod.request is request:
         return record
-    requests = [each.pod.request for each in record.members]
-    return record._replace(request=record.workload.request(requests))
+    return record._replace(request=record.workload.request([each.request for each in record.pods]))
 
 
 def joined(record: Placeholder, pod: Pod) -> Placeholder:
@@ -161,8 +155,9 @@ def grouped(record: Placeholder, members: Iterable[Member]) -> Placeholder:
     return record._replace(members=members, request=request)
 
 
-def awaited(record: Placeholder, pod: Pod) -> Placeholder:
-    """A write may have waited for this version of the Pod. The limiter, or Slurm, does not."""
+def awaited(record: Placeholder, pod: Pod, _at: Context) -> Placeholder:
+    """A write (EVICTING: its deletion) may have waited for this version of the Pod. The limiter, or
+    Slurm, does not."""
     writes = record.state in _WRITES and not (record.throttled or record.kept_unbound)
     member = record.member(pod.uid)
     if writes and member is not None and not (member.write_done or record.retry.failures):
@@ -170,16 +165,16 @@ def awaited(record: Placeholder, pod: Pod) -> Placeholder:
     return record
 
 
-def unbound(record: Placeholder, pod: Pod, before: Pod, now: float) -> Placeholder:
+def unbound(record: Placeholder, pod: Pod, before: Pod, at: Context) -> Placeholder:
     """A rejection counts once the Pod was seen without one. What was offered instead comes a moment
     after the condition, from whichever replica was asked."""
     member = record.member(pod.uid)
     if record.state is not State.ALLOCATED or member is None or pod.allocation != member.slot:
-        return awaited(record, pod)
+        return awaited(record, pod, at)
     if not member.rejects(record.job.id):
         return record.with_member(pod, rejection_cleared=True)
     if pod.unschedulable and not before.unschedulable and pod.feasible_nodes is None:
-        return record.with_retry(not_before=max(record.retry.not_before, now + _OFFER_S))
+        return record.with_retry(not_before=max(record.retry.not_before, at.now + _OFFER_S))
     if pod.feasible_nodes != before.feasible_nodes and not record.rejections.waiting_for_departures:
         return record.with_retry(not_before=0.0)
     return record
@@ -192,7 +187,7 @@ def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
     """Returns the record of a workload without a job, all of whose Pods have that number; None: it has
     one, or they have not."""
     attempt = pod.attempt
-    if record.state not in WITHOUT_JOB or any(each.pod.attempt < attempt for each in record.members):
+    if record.state not in WITHOUT_JOB or any(each.attempt < attempt for each in record.pods):
         return None
     return asking_first(record._replace(attempt=attempt).with_job(attempt_try=0))
 
@@ -205,14 +200,14 @@ def overtaken(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
         return record  # the number is wrong, not the job
     before = record._replace(attempt=attempt - 1).with_members(slot=None)
     if record.state is State.REPLACING:  # our own number, or that of another replica
-        return _numbered(before, attempt).with_retry(not_before=0.0)
+        return numbered(before, attempt).with_retry(not_before=0.0)
     over = record.job.over or without_job
     moved = before.move(State.REPLACING, now, cause=record.cause if without_job else None)
-    return asking_first(_numbered(moved, attempt).with_job(over=over))
+    return asking_first(numbered(moved, attempt).with_job(over=over))
 
 
-def _numbered(record: Placeholder, attempt: int) -> Placeholder:
-    """Those Pods have the next attempt's number that name it; the others get it."""
+def numbered(record: Placeholder, attempt: int) -> Placeholder:
+    """Returns the record whose Pods have the next attempt's number where they name it, or get it."""
     members = (
         each._replace(write_done=each.write_done or each.pod.attempt >= attempt)
         for each in record.members

@@ -102,8 +102,7 @@ def recognised(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 def _claim(record: Placeholder, at: Context) -> Claim:
     ids = () if record.job.id is None else (record.job.id,)
-    pods = [each.pod for each in record.members]
-    claim = claim_for(record.workload, pods, at.rules.cluster, ids, at.view)
+    claim = claim_for(record.workload, record.pods, at.rules.cluster, ids, at.view)
     return replace(claim, taken=record.job.owned, known=record.job.identity)
 
 
@@ -195,8 +194,7 @@ def _unverified(record: Placeholder, job: Job, at: Context) -> Placeholder:
     suspect = record.job.node_check is NodeCheck.SUSPECT
     since = record.job.suspect_since if suspect else at.now
     forgotten = job.state.pending and job.restart_count == 0
-    pods = [each.pod for each in record.members]
-    if waits_for_its_pods_nodes(job, pods, at.view):
+    if waits_for_its_pods_nodes(job, record.pods, at.view):
         told = f"Slurm job {job.id} waits for the Node where its Pod runs"
         return _held_up(record, ConditionReason(LOST.reason, told), at)
     if forgotten and at.now - since < at.rules.doubt:
@@ -207,7 +205,7 @@ def _unverified(record: Placeholder, job: Job, at: Context) -> Placeholder:
         # A Node has lost its label, or is not there: nobody has ended the job.
         told = f"Slurm job {job.id} runs on {unnamed}, which no Node names"
         return _held_up(record, ConditionReason(Reason.SLURM_NODE_UNNAMED, told), at)
-    if all(any(at.view.names_it(pod.node, name) for name in nodes) for pod in pods):
+    if all(any(at.view.names_it(pod.node, name) for name in nodes) for pod in record.pods):
         return record._replace(cause=None).with_job(node_check=NodeCheck.VERIFIED)
     if job.state.running:
         told = f"Slurm job {job.id} was started again on {', '.join(job.nodes)}"
@@ -284,7 +282,7 @@ def adopt(record: Placeholder, job: Job, at: Context) -> Placeholder:
 def _outdated(record: Placeholder, job: Job) -> str | None:
     """Returns what is wrong with a job from before the Pod, the policy or the job itself was changed;
     None where nothing is, or a Binding by it may be under way."""
-    pods, request = [each.pod for each in record.members], record.request
+    pods, request = record.pods, record.request
     carried = {pod.allocation.job_id for pod in pods if pod.allocation is not None}
     if job.state.running and job.id in carried:
         return None

@@ -197,7 +197,7 @@ class Placeholder(NamedTuple):
     def replaced(self, now: float, cause: ConditionReason | None) -> Self:
         """Returns the record of an allocation that is given back. A Pod that is bound already cannot be
         bound again: then all of them go."""
-        bound = self.state is State.ALLOCATED and any(each.pod.node for each in self.members)
+        bound = self.state is State.ALLOCATED and any(pod.node for pod in self.pods)
         return self.move(State.EVICTING if bound else State.REPLACING, now, cause=cause)
 
     def submitted_as(self, attempt_try: int, rules: PlacementConfig) -> Self:
@@ -216,6 +216,11 @@ class Placeholder(NamedTuple):
 
     # Its members
 
+    @property
+    def pods(self) -> list[Pod]:
+        """Returns the Pods of its members."""
+        return [each.pod for each in self.members]
+
     def member(self, uid: str) -> Member | None:
         """Returns the member whose Pod this is, None where it is none."""
         return next((each for each in self.members if each.pod.uid == uid), None)
@@ -233,7 +238,7 @@ class Placeholder(NamedTuple):
     @property
     def gated(self) -> bool:
         """Tells whether our own scheduling gate holds a Pod back."""
-        return any(each.pod.gated for each in self.members)
+        return any(pod.gated for pod in self.pods)
 
     @property
     def said(self) -> str:
@@ -248,7 +253,7 @@ class Placeholder(NamedTuple):
     @property
     def leaving(self) -> bool:
         """Tells whether all Pods are being deleted."""
-        return all(each.pod.leaving for each in self.members)
+        return all(pod.leaving for pod in self.pods)
 
     # What follows from it
 

@@ -16,7 +16,7 @@ from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import asking_first
 from extender.placement.member import Member, slot_on
 from extender.placement.on_job import end_of, failed_before_start
-from extender.placement.on_pod import grouped, not_whole, with_carried
+from extender.placement.on_pod import grouped, not_whole, numbered, with_carried
 from extender.placement.on_read import waits_for_its_pods_nodes
 from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key
 from extender.placement.placeholder import Placeholder
@@ -218,7 +218,7 @@ def _without_job(record: Placeholder, at: Context) -> Placeholder | None:
     key = own_key(carried.job_id, record.lead, at.rules) if carried else None
     if carried is None or key is None:
         return None
-    if any(each.pod.doomed for each in record.members):
+    if any(pod.doomed for pod in record.pods):
         return record.move(State.EVICTING, at.now, cause=_DOOMED).with_job(over=True)
     later = at.now + at.rules.verified * (carried.job_id % _SPREAD) / _SPREAD
     known = with_carried(record._replace(attempt=key.attempt), at)
@@ -238,23 +238,20 @@ def _unbound(
     if any(pod.attempt < blank.attempt for pod in pods):
         return _half_numbered(blank, chosen)
     if chosen is None:
-        tried = [f.key.attempt_try for f in found if f.key.attempt == blank.attempt]
-        following = max(tried) + 1 if tried else 0
+        tries = (f.key.attempt_try for f in found if f.key.attempt == blank.attempt)
+        following = max(tries, default=-1) + 1
         return asking_first(blank.with_job(attempt_try=following))
     key, job = chosen
-    numbered = blank._replace(attempt=key.attempt).with_job(attempt_try=key.attempt_try, id=job.id)
+    tried = blank._replace(attempt=key.attempt).with_job(attempt_try=key.attempt_try, id=job.id)
     if key.attempt != blank.attempt:
-        replacing = numbered._replace(state=State.REPLACING)
+        replacing = tried._replace(state=State.REPLACING)
         return replacing.with_job(owned=True, name=job.name).with_members(write_done=True)
-    return after_read(numbered._replace(state=State.SUBMITTING), job, at)
+    return after_read(tried._replace(state=State.SUBMITTING), job, at)
 
 
 def _half_numbered(blank: Placeholder, chosen: _Found | None) -> Placeholder:
     """The next attempt was being numbered: the Pods that do not have its number yet get it."""
-    members = tuple(
-        each._replace(write_done=each.pod.attempt == blank.attempt) for each in blank.members
-    )
-    before = blank._replace(attempt=blank.attempt - 1, state=State.REPLACING, members=members)
+    before = numbered(blank, blank.attempt)._replace(attempt=blank.attempt - 1, state=State.REPLACING)
     if chosen is None:
         return before.with_job(over=True)
     key, job = chosen

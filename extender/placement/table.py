@@ -90,7 +90,7 @@ TABLE: Mapping[State, Row] = {
         does=does.evict,
         polled=on_job.released_polled,
         lost=on_job.released_lost,
-        bound=on_pod.bound_and_evicted,
+        bound=on_pod.awaited,
     ),
     State.RELEASING: Row(
         does=does.release,
@@ -171,8 +171,8 @@ def _unbound(record: Placeholder, pod: Pod, before: Pod, request: Request, at: C
     if record.unbound_by < inf and before.provisioned_on and not pod.provisioned_on:
         record = record._replace(unbound_by=by)
     if record.request != request:
-        return on_pod.awaited(_changed(record, request, at), pod)
-    return on_pod.unbound(record, pod, before, now)
+        return on_pod.awaited(_changed(record, request, at), pod, at)
+    return on_pod.unbound(record, pod, before, at)
 
 
 def _changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
