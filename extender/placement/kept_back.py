@@ -6,11 +6,11 @@ gates hold it back, or an object is missing that it refers to (`claims`). Whatev
 kube-scheduler refuse every Node is known by its having done so: a PreFilter plugin that fails asks no
 extender at all. Such a Pod has no gate any more, and kube-scheduler looks at it whenever what it failed
 for may have changed. Where it finds Nodes then, it asks /filter about them, which notes that on the Pod
-(`Offer`): only then Slurm is asked again, so that nobody is preempted for another attempt as vain as
-the last. Or it says that Nodes lack room (`pod.lacks_room`): then all plugins' PreFilter has passed
-(each Node is told the reason of the first plugin alone that refuses it), and Slurm may make room where
-Kubernetes may not.
-What comes after these may still refuse: each attempt is followed by a longer rest.
+(`FeasibleNodes`): only then Slurm is asked again, so that nobody is preempted for another attempt as
+vain as the last. Or it says that Nodes lack room (`pod.lacks_room`): then all plugins' PreFilter has
+passed (each Node is told the reason of the first plugin alone that refuses it), and Slurm may make room
+where Kubernetes may not. What comes after these may still refuse: each attempt is followed by a longer
+rest.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def with_their_pods(
     jobs: Collection[Job], pods: Iterable[Pod], rules: PlacementConfig
 ) -> Iterator[tuple[str, Job]]:
     """Yields jobs without a key, each with the uid of the workload whose id it has. Whether it is that
-    one's is for `ownership.whose` to say."""
+    one's is for `ownership.owner_of` to say."""
     if jobs:
         uids = {job_id: pod.workload.uid for pod in pods for job_id in own_ids(pod, rules)}
         yield from ((uids[job.id], job) for job in jobs if job.id in uids)
