@@ -16,8 +16,7 @@ from extender.cluster.view import ClusterView
 from extender.node_sync import drain_decision
 from extender.placement.config import PlacementConfig
 from extender.placement.on_read import waits_for_its_pods_nodes
-from extender.placement.ownership import claim_of, is_own, key_of
-from extender.placement.pod_allocation import own_ids, own_key
+from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key
 from extender.placement.recovery import with_their_pods
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState

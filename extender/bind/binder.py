@@ -21,10 +21,9 @@ from extender.cluster.view import ClusterView
 from extender.control.failures import failure_of
 from extender.placement.fit import misfit
 from extender.placement.ledger import Ledger
-from extender.placement.member import Member
+from extender.placement.member import Member, slot_on
 from extender.placement.ownership import claim_of, is_own
 from extender.placement.placeholder import Placeholder
-from extender.placement.slots import slot_on
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound

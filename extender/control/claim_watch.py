@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from extender.request.claims import (
@@ -31,7 +32,13 @@ _AGAIN_S = 60.0
 _SOON_S = 5.0  # in an outage
 _BROKEN_S = 30.0
 """A kind whose watch has not been open for so long is unknown: it may have changed unseen."""
-_KINDS = ("persistentvolumeclaims", "persistentvolumes", "storageclasses", "resourceclaims")
+_KINDS = {
+    "persistentvolumeclaims": "volume_claims",
+    "persistentvolumes": "volumes",
+    "storageclasses": "waits",
+    "resourceclaims": "resource_claims",
+}
+"""Under which name `Claims` has what is known of each kind."""
 PARTS = tuple(f"watch of {kind}" for kind in _KINDS)
 """The part of health for this."""
 
@@ -47,7 +54,10 @@ class ClaimWatch:
         self.claims = Claims()
         self._kubernetes = kubernetes
         self._health = health
-        self._watches = {kind: self._watch(kind) for kind in _KINDS}
+        self._watches = {
+            kind: ResourceWatch(kubernetes, kind, None, partial(self._on_trouble, kind))
+            for kind in _KINDS
+        }
         self._wrong = dict[str, KubernetesError | None]()
         """The error of each kind that could not be listed or watched."""
         self._broken = dict[str, asyncio.Timeout]()
@@ -64,11 +74,6 @@ class ClaimWatch:
         async with asyncio.TaskGroup() as tasks:
             for kind in _KINDS:
                 tasks.create_task(self._follow(kind, changed))
-
-    def _watch(self, kind: str) -> ResourceWatch:
-        return ResourceWatch(
-            self._kubernetes, kind, None, lambda trouble: self._on_trouble(kind, trouble)
-        )
 
     def _on_trouble(self, kind: str, trouble: KubernetesError | None) -> None:
         self._wrong[kind] = trouble
@@ -122,24 +127,11 @@ class ClaimWatch:
             self._health.says(f"watch of {kind}", None)
 
     def _all(self, kind: str) -> dict[Any, Any] | None:
-        claims = self.claims
-        return {
-            "persistentvolumeclaims": claims.volume_claims,
-            "persistentvolumes": claims.volumes,
-            "storageclasses": claims.waits,
-            "resourceclaims": claims.resource_claims,
-        }[kind]
+        known: dict[Any, Any] | None = getattr(self.claims, _KINDS[kind])
+        return known
 
     def _keep(self, kind: str, known: dict[Any, Any] | None) -> None:
-        match kind:
-            case "persistentvolumeclaims":
-                self.claims.volume_claims = known
-            case "persistentvolumes":
-                self.claims.volumes = known
-            case "storageclasses":
-                self.claims.waits = known
-            case _:
-                self.claims.resource_claims = known
+        setattr(self.claims, _KINDS[kind], known)
 
     def _note(self, kind: str, change: Change) -> Iterable[Key] | None:
         """Returns the claims that a change is about."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from math import inf
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -52,7 +52,7 @@ from slurm_client.errors import InvalidRequest, SlurmError
 from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
 from wellknown.log_fields import Named, PodName, about
-from wellknown.names import Reason
+from wellknown.names import ADOPTED, ATTEMPT, JOB_ID, Reason
 
 log = structlog.get_logger()
 
@@ -62,6 +62,8 @@ _WORDS_S = 1.0
 _SPEECHLESS_S = 30.0
 _SLOW_BOOKS_S = 0.1
 _READ_ANEW = 20
+_Told = tuple[float, dict[str, Any], int | None]
+"""The time to make an Event, the Event, and the job, where the Event says that it was cancelled."""
 
 
 class Observer(Protocol):
@@ -212,8 +214,7 @@ class Dispatcher:
         due = self._ledger.next_wake()
         if due >= self._alarm_due:
             return  # an alarm that rings too early costs nothing
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._hold_alarm()
         self._alarm_due = due
         self._alarm = asyncio.get_running_loop().call_at(due, self._ring)
 
@@ -306,11 +307,13 @@ class Dispatcher:
         self._tell(pod_patches.event(pod, effect.cause, now, action=action))
 
     async def _note_job(self, effect: RecordJobId) -> None:
-        patch = pod_patches.renumbered(effect.pod, effect.job_id, effect.attempt)
+        numbers = {JOB_ID: str(effect.job_id), ATTEMPT: str(effect.attempt)}
+        patch = pod_patches.annotated(effect.pod.uid, numbers)
         await self._kubernetes.patch_pod(effect.pod.namespace, effect.pod.name, patch)
 
     async def _note_adopted(self, effect: RecordAdoption) -> None:
-        patch = pod_patches.adopted(effect.uid, effect.job_id)
+        noted = None if effect.job_id is None else str(effect.job_id)
+        patch = pod_patches.annotated(effect.uid, {ADOPTED: noted})
         await self._kubernetes.patch_pod(effect.namespace, effect.name, patch)
 
     async def _evict_pod(self, effect: EvictPod) -> None:
@@ -358,7 +361,7 @@ class Dispatcher:
     def _tell(self, event: dict[str, Any], cancelled: int | None = None) -> None:
         """Queues an Event. It is for people: no other work waits for it or fails without it."""
         if not self._events.full():
-            self._events.put_nowait(_Told(self.now() + self._events_after_s, event, cancelled))
+            self._events.put_nowait((self.now() + self._events_after_s, event, cancelled))
         elif not self._drops_events:
             self._drops_events = True
             log.warning("Events are dropped: too many wait to be made", waiting=self._events.qsize())
@@ -393,15 +396,6 @@ class Dispatcher:
         finally:
             if self.now() - began > _SLOW_BOOKS_S:
                 self._books_closed_until = self.now() + _SPEECHLESS_S
-
-
-class _Told(NamedTuple):
-    """An Event that is to be made, the time to make it, and the job, where the Event says that it was
-    cancelled."""
-
-    due: float
-    event: dict[str, Any]
-    cancelled: int | None
 
 
 def _wall_clock() -> datetime:

@@ -59,13 +59,11 @@ def failure_of(error: Exception, about: Mapping[str, Any] | None = None) -> Fail
         remedy = next(r for kind, r in _SLURM_REMEDIES if isinstance(error, kind))
         whole = str(error)
         told = whole if error.number else _UNSAID.get(remedy, whole)
-        trouble = error.common_trouble
-        return Failure(remedy, told, inner=whole, number=error.number, trouble=trouble)
+        return Failure(remedy, told, inner=whole, number=error.number, trouble=error.common_trouble)
     if isinstance(error, KubernetesError):
         remedy = next(r for kind, r in _KUBERNETES_REMEDIES if isinstance(error, kind))
         told = str(error) if error.status else "kube-apiserver does not answer"
-        trouble = error.common_trouble
-        return Failure(remedy, told, system=OUTAGE, inner=str(error), trouble=trouble)
+        return Failure(remedy, told, OUTAGE, inner=str(error), trouble=error.common_trouble)
     log.error("an effect failed in an unforeseen way", **(about or {}), exc_info=error)
     told = "slurm-extender has failed, and its log says why"
     return Failure(Remedy.AGAIN, told, system="Extender", inner=type(error).__name__)

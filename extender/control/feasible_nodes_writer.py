@@ -54,7 +54,8 @@ class FeasibleNodesWriter:
         """Writes for ever."""
         while True:
             pod, found = await self.told.get()
-            patch = pod_patches.feasible_nodes(pod.uid, found)
+            # It names the job, and so it is not wrong on a Pod that has changed.
+            patch = pod_patches.annotated(pod.uid, found.annotations())
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
             except KubernetesError as error:

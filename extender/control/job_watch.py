@@ -60,12 +60,8 @@ class JobWatch:
 
     async def _keep_polling(self, dispatcher: Dispatcher) -> None:
         await self._pause()
-        await periodically(
-            partial(self._poll, dispatcher),
-            self._pause,
-            outlives=SlurmError,
-            report=partial(self._health.says, PART),
-        )
+        poll, says = partial(self._poll, dispatcher), partial(self._health.says, PART)
+        await periodically(poll, self._pause, outlives=SlurmError, report=says)
 
     async def _pause(self) -> None:
         for _ in range(_QUIET):
@@ -101,6 +97,7 @@ class JobWatch:
                 dispatcher.feed(GraceStarted(uid, job))
 
     async def _follow_pushes(self, dispatcher: Dispatcher) -> None:
+        later = asyncio.get_running_loop().call_later
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -108,9 +105,7 @@ class JobWatch:
             plain = await self._look(pushed.keys(), dispatcher)
             for job_id, looked in pushed.items():
                 if job_id not in plain and looked < len(_AGAIN_S):
-                    asyncio.get_running_loop().call_later(
-                        _AGAIN_S[looked], self._poll_again, job_id, looked + 1
-                    )
+                    later(_AGAIN_S[looked], self._poll_again, job_id, looked + 1)
             await asyncio.sleep(_TOGETHER_S)
 
     async def _keep_looking_around(self, dispatcher: Dispatcher) -> None:

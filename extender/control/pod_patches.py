@@ -6,16 +6,16 @@ cost kube-apiserver a tenth less than JSON merge patches.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
 from extender.placement.condition_reason import ConditionReason
-from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.pod import Pod
 from wellknown.allocation import Allocation
 from wellknown.conditions import condition, timestamp
-from wellknown.names import ADOPTED, ATTEMPT, CONDITION, FEASIBLE_NODES, GATE, GRES, JOB_ID, NODE, Reason
+from wellknown.names import ATTEMPT, CONDITION, FEASIBLE_NODES, GATE, GRES, JOB_ID, NODE, Reason
 
 _COMPONENT = "slurm-extender"
 _TIME = "%H:%M:%S UTC"
@@ -49,28 +49,15 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, 
     return patch
 
 
-def renumbered(pod: Pod, job_id: int, attempt: int) -> dict[str, Any]:
-    """Returns the patch that replaces the job id and the attempt on a Pod."""
-    numbers = {JOB_ID: str(job_id), ATTEMPT: str(attempt)}
-    return {"metadata": {"uid": pod.uid, "annotations": numbers}}
-
-
-def adopted(uid: str, job_id: int | None) -> dict[str, Any]:
-    """Returns the patch that notes on an adopted Pod the job that runs for it."""
-    noted = None if job_id is None else str(job_id)
-    return {"metadata": {"uid": uid, "annotations": {ADOPTED: noted}}}
+def annotated(uid: str, annotations: Mapping[str, str | None]) -> dict[str, Any]:
+    """Returns the patch that annotates a Pod, whatever else has changed on it; None takes one off."""
+    return {"metadata": {"uid": uid, "annotations": annotations}}
 
 
 def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:
     """Returns the patch that numbers the next attempt and takes the allocation off the Pod."""
     annotations = {ATTEMPT: str(attempt), **dict.fromkeys((JOB_ID, NODE, GRES, FEASIBLE_NODES))}
     return {"metadata": _as_seen(pod) | {"annotations": annotations}}
-
-
-def feasible_nodes(uid: str, found: FeasibleNodes) -> dict[str, Any]:
-    """Returns the patch that says which Nodes kube-scheduler offered instead of a job's. It names the
-    job, and so it is not wrong on a Pod that has changed."""
-    return {"metadata": {"uid": uid, "annotations": found.annotations()}}
 
 
 def no_nomination(pod: Pod, cause: ConditionReason | None, now: datetime) -> dict[str, Any]:

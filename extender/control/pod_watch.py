@@ -7,6 +7,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 
 import orjson
@@ -16,7 +17,7 @@ from extender.control.dispatcher import Dispatcher
 from extender.placement.events import PodObserved, PodVanished
 from extender.policy.keeper import PolicyKeeper
 from extender.policy.rules import Policy, judged
-from extender.request.claims import NOTHING, Key, Need, Verdict, needs_of
+from extender.request.claims import NOTHING, Claims, Key, Need, Verdict, needs_of
 from extender.request.job_request import Request
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
@@ -59,20 +60,19 @@ class PodWatch:
         claims: ClaimWatch | None = None,
     ) -> None:
         selector = f"spec.schedulerName={translation().scheduler_name}"
-        self._watch = ResourceWatch(
-            kubernetes, "pods", selector, lambda trouble: health.says("watch of Pods", trouble)
-        )
+        says = partial(health.says, "watch of Pods")
+        self._watch = ResourceWatch(kubernetes, "pods", selector, says)
         self._translation = translation
         self._policy = policy
         self._known: dict[str, _Known] = {}
-        self._claims = claims
+        self._claim_watch, self._claims = claims, Claims() if claims is None else claims.claims
         self._needing: defaultdict[Key, set[str]] = defaultdict(set)
         """The uids of the Pods that refer to a claim, and are not bound."""
 
     async def list(self) -> tuple[Pod, ...]:
         """Returns all managed Pods; `run` goes on from there. Raises KubernetesError."""
-        if self._claims is not None:
-            await self._claims.load()
+        if self._claim_watch is not None:
+            await self._claim_watch.load()
         listed = await self._watch.list_as(self._parse_ours)
         return tuple(pod for pod in listed if pod is not None)
 
@@ -81,8 +81,8 @@ class PodWatch:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_pods(dispatcher))
             tasks.create_task(self._follow_policy(dispatcher))
-            if self._claims is not None:
-                tasks.create_task(self._follow_claims(self._claims, dispatcher))
+            if self._claim_watch is not None:
+                tasks.create_task(self._claim_watch.run(partial(self._look_again, dispatcher)))
 
     async def _follow_pods(self, dispatcher: Dispatcher) -> None:
         async for change in self._watch.changes():
@@ -97,12 +97,9 @@ class PodWatch:
                 dispatcher.feed(PodObserved(pod))
 
     def _parse_ours(self, manifest: Manifest) -> Pod | None:
-        if not self._is_ours(manifest):
-            return None
-        pod = self.parse(manifest)
-        return pod if self._claims is None else self._as_claimed(pod, self._claims, manifest)
+        return self._as_claimed(self.parse(manifest), manifest) if self._is_ours(manifest) else None
 
-    def _as_claimed(self, pod: Pod, claims: ClaimWatch, manifest: Manifest | None = None) -> Pod:
+    def _as_claimed(self, pod: Pod, manifest: Manifest | None = None) -> Pod:
         """Returns a Pod with what its claims mean for it."""
         known = self._known[pod.uid]
         if manifest is not None:
@@ -110,7 +107,7 @@ class PodWatch:
             self._refers_to(pod.uid, known, () if over else needs_of(manifest))
         if not known.needs:
             return pod
-        known.found = found = claims.claims.verdict(pod.uid, known.needs)
+        known.found = found = self._claims.verdict(pod.uid, known.needs)
         if found.nodes:
             constraints = pod.request.constraints.with_claimed(found.nodes)
             pod = pod._replace(request=replace(pod.request, constraints=constraints))
@@ -127,12 +124,7 @@ class PodWatch:
             self._needing[need.key].add(uid)
         known.needs = needs
 
-    async def _follow_claims(self, claims: ClaimWatch, dispatcher: Dispatcher) -> None:
-        await claims.run(lambda keys: self._look_again(keys, dispatcher, claims))
-
-    async def _look_again(
-        self, keys: Iterable[Key] | None, dispatcher: Dispatcher, claims: ClaimWatch
-    ) -> None:
+    async def _look_again(self, dispatcher: Dispatcher, keys: Iterable[Key] | None) -> None:
         """Looks again at the Pods that refer to changed claims. There may be very many of them, and for
         most nothing may have changed."""
         meant = tuple(self._needing) if keys is None else keys
@@ -141,9 +133,9 @@ class PodWatch:
             known = self._known.get(uid)
             if known is None or not known.needs:
                 continue
-            if claims.claims.verdict(uid, known.needs) != known.found:
+            if self._claims.verdict(uid, known.needs) != known.found:
                 asked = known.pod._replace(request=known.judged)
-                dispatcher.feed(PodObserved(self._as_claimed(asked, claims)))
+                dispatcher.feed(PodObserved(self._as_claimed(asked)))
 
     def _is_ours(self, manifest: Manifest) -> bool:
         """Tells whether a Pod is managed. A Pod that was managed stays so: it may have a job."""
@@ -164,9 +156,7 @@ class PodWatch:
                 continue
             before, pod = known.judged, self._judge(known, self._translation())
             if pod.request != before:
-                claims = self._claims
-                asked = pod if claims is None else self._as_claimed(pod, claims)
-                dispatcher.feed(PodObserved(asked))
+                dispatcher.feed(PodObserved(self._as_claimed(pod)))
 
     def parse(self, manifest: Manifest) -> Pod:
         """Returns a Pod of ours as the policy has it.

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from extender.cluster.job_states import JobStates
 from extender.cluster.view import ClusterView
 from extender.placement.ledger import Ledger
-from extender.placement.ownership import claim_of, is_own, key_of
+from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key
 from extender.placement.placeholder import Placeholder
-from extender.placement.pod_allocation import own_ids, own_key
 from extender.placement.states import State
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig

@@ -56,9 +56,8 @@ def _row(*cells: str) -> str:
 
 def _cell(row: Row, column: str) -> str:
     """A function's name; empty where nothing follows."""
-    handler = getattr(row, column)
-    nothing = handler is Row._field_defaults[column] and handler.__name__.startswith("_")
-    return "" if nothing else f"`{handler.__name__}`"
+    name = getattr(row, column).__name__
+    return "" if name.startswith("_") else f"`{name}`"
 
 
 def main() -> None:

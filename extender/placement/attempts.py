@@ -1,43 +1,108 @@
-"""An attempt that is over, and the next one."""
+"""How an attempt begins, what follows from a record by itself, with no news (moves that are due, and
+deadlines), and how an attempt ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from math import inf
 
-from extender.placement.avoided import NODE_REJECTED
-from extender.placement.condition_reason import ConditionReason
+from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context
 from extender.placement.eligible_nodes import has_no_node
-from extender.placement.events import (
-    Failure,
-    Remedy,
-)
-from extender.placement.kept_back import as_found, rested
+from extender.placement.events import Failure, Remedy
+from extender.placement.kept_back import REASONS, as_found, kept_back, rested
+from extender.placement.lingering import over
 from extender.placement.member import Member
-from extender.placement.placeholder import Placeholder
-from extender.placement.retry import Waits
+from extender.placement.on_pod import invalid
+from extender.placement.placeholder import Placeholder, Waits
 from extender.placement.states import State
+from extender.placement.table import after_pod
 from wellknown.names import Reason
 
 
-def give_back(placeholder: Placeholder, at: Context) -> Placeholder:
+def follow(record: Placeholder, at: Context, clear_at: Callable[[str], float]) -> Placeholder:
+    """Returns the record after what follows by itself. `clear_at` says when the last containers have
+    ended on a Node whose Pod and job are both over."""
+    now = at.now
+    record = over(record, now).current_rejections(now)
+    match record.state:
+        case State.SEEN:
+            why_not = _why_invalid(record)
+            return _in_line(record, at) if why_not is None else invalid(record, why_not, now)
+        case State.INVALID if record.forbidden_because and now >= record.forbidden_because.until:
+            asked_again = record.move(State.SEEN, now)._replace(forbidden_because=None)
+            return follow(asked_again, at, clear_at)
+        case State.DONE if not record.retry.not_before:  # no job was made: nothing can come back
+            return record.with_retry(not_before=now)
+        case State.RELEASING if record.job.over and not (record.retry.in_flight or record.lingering):
+            until = now + at.rules.tombstone
+            return record.move(State.DONE, now, cause=record.cause).with_retry(not_before=until)
+        case State.REPLACING if is_replaced(record):
+            return follow(_begin_anew(record, at), at, clear_at)
+        case State.ALLOCATED if record.unbound_by < inf:
+            return _until_bound(record, at, clear_at)
+    return record
+
+
+def is_replaced(record: Placeholder) -> bool:
+    """Tells whether an attempt is over, and the next one numbered."""
+    done = record.write_done and record.job.over and not record.retry.in_flight
+    return record.state is State.REPLACING and done
+
+
+def _why_invalid(record: Placeholder) -> WhyInvalid | None:
+    """Returns why its Pod cannot be placed as it is."""
+    problems = record.request.problems
+    return WhyInvalid("; ".join(problems)) if problems else record.forbidden_because
+
+
+def _in_line(record: Placeholder, at: Context) -> Placeholder:
+    """A Pod that is kept back is told why. A claim may be made a moment after its Pod."""
+    why, told = kept_back(record, at.now), record.cause
+    if why is not None:
+        soon = why.reason == Reason.CLAIM_NOT_READY and at.now < record.since + at.rules.settle
+        return record if soon and told is None else record._replace(cause=why)
+    return record if told is None or told.reason not in REASONS else record._replace(cause=None)
+
+
+def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
+    """Returns the record, in line again, of a Pod whose allocation was given back. Its Pods may be
+    refused by now, or placed by another replica."""
+    seen = record.move(State.SEEN, at.now)._replace(attempt=record.attempt + 1)
+    record = seen.with_job(attempt_try=0, id=None, immediate=False, over=False).with_members(slot=None)
+    for member in record.members:
+        record = after_pod(record, member.pod, at)
+    return record
+
+
+def _until_bound(record: Placeholder, at: Context, clear_at: Callable[[str], float]) -> Placeholder:
+    """No Pod is bound beside containers that outlive another and its job (`Binder`): the deadline
+    begins anew when they have ended."""
+    clear = max(map(clear_at, record.holds), default=0.0)
+    if clear > at.now:
+        by = max(record.unbound_by, clear + at.rules.unbound_deadline)
+        return record._replace(unbound_by=by)
+    if any(each.slot and each.pod.provisioned_on == each.slot.node for each in record.members):
+        by = max(record.unbound_by, record.since + at.rules.volume_deadline)
+        record = record._replace(unbound_by=by)
+    due = at.now >= record.unbound_by and not record.retry.in_flight
+    return give_back(record, at) if due else record
+
+
+def give_back(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record of an allocation that is not bound: its Node is avoided for a while where
     kube-scheduler refuses it, and so are those that it did not offer."""
-    rejecting = [each for each in placeholder.members if each.rejects(placeholder.job.id)]
+    rejecting = [each for each in record.members if each.rejects(record.job.id)]
     if not rejecting:
-        cause = ConditionReason(
-            Reason.NOT_BOUND, f"could not be bound to {_nodes(placeholder.members)} before the deadline"
-        )
-        return rested(placeholder.replaced(at.now, cause), at)
-    cause = ConditionReason(
-        NODE_REJECTED, f"kube-scheduler does not let it onto {_nodes(rejecting)}, which Slurm chose"
-    )
-    until = at.now + at.rules.avoid
-    avoided = ((each.slot.node, until) for each in rejecting if each.slot)
-    avoid = (*placeholder.rejections.nodes, *avoided)
-    replaced = placeholder.replaced(at.now, cause).with_rejections(nodes=avoid)
+        words = f"could not be bound to {', '.join(_nodes(record.members))} before the deadline"
+        return rested(record.replaced(at.now, ConditionReason(Reason.NOT_BOUND, words)), at)
+    nodes, until = _nodes(rejecting), at.now + at.rules.avoid
+    words = f"kube-scheduler does not let it onto {', '.join(nodes)}, which Slurm chose"
+    avoid = (*record.rejections.nodes, *((node, until) for node in nodes))
+    replaced = record.replaced(at.now, ConditionReason(Reason.NODE_REJECTED, words))
+    replaced = replaced.with_rejections(nodes=avoid)
     found = rejecting[0].pod.feasible_nodes
-    if found is None or found.job_id != placeholder.job.id:
+    if found is None or found.job_id != record.job.id:
         return rested(replaced, at)
     if not found.nodes:
         return replaced
@@ -45,65 +110,47 @@ def give_back(placeholder: Placeholder, at: Context) -> Placeholder:
     return rested(replaced, at) if has_no_node(offered, at) else offered
 
 
-def _nodes(members: Iterable[Member]) -> str:
-    return ", ".join(each.slot.node for each in members if each.slot)
+def _nodes(members: Iterable[Member]) -> list[str]:
+    return [each.slot.node for each in members if each.slot]
 
 
-def asked_all_the_same(
-    placeholder: Placeholder, attempt_try: int, job_id: int, now: float
-) -> Placeholder:
+def asked_all_the_same(record: Placeholder, attempt_try: int, job_id: int, now: float) -> Placeholder:
     """Returns the record of a Pod that has a job though it is refused, or could not use one: a replica
     that did not know yet that it leads no more asked for it. The next attempt is numbered before it is
     ended: once the Pod may have a job, that one's end is not the Pod's."""
-    numbered = placeholder.with_job(attempt_try=attempt_try, id=job_id, owned=False, over=False)
-    return numbered.move(State.REPLACING, now, cause=placeholder.cause)
+    numbered = record.with_job(attempt_try=attempt_try, id=job_id, owned=False, over=False)
+    return numbered.move(State.REPLACING, now, cause=record.cause)
 
 
-def next_attempt(placeholder: Placeholder, now: float) -> Placeholder:
-    """Returns the record, in line again, of a Pod whose allocation was given back."""
-    avoid = tuple((node, until) for node, until in placeholder.rejections.nodes if until > now)
-    return (
-        placeholder.move(State.SEEN, now)
-        ._replace(attempt=placeholder.attempt + 1)
-        .with_members(slot=None)
-        .with_job(attempt_try=0, id=None, immediate=False, over=False)
-        .with_rejections(nodes=avoid)
-    )
-
-
-def begin(placeholder: Placeholder, at: Context, partition: str, *, fast: bool) -> Placeholder:
+def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Placeholder:
     """Returns the record of a placeholder whose turn it is; `fast`: nobody is overtaken by a job that is
     asked for at once."""
-    immediate = fast and _may_be_immediate(placeholder, at, partition)
-    if placeholder.state is State.SUBMITTING:  # it was refused for now
-        return placeholder.with_job(immediate=immediate).with_retry(not_before=0.0)
-    begun = (
-        as_found(placeholder, at)
-        .move(State.SUBMITTING, at.now)
-        .with_job(immediate=immediate)
-        .with_retry(not_before=max(_pause(placeholder, at), placeholder.asks_from))
-        .with_rejections(asks_first=False, rests_until=0.0)
-    )
-    return begun.submitted_as(at.rules.cluster, at.rules.ids, placeholder.job.attempt_try)
+    immediate = fast and _may_be_immediate(record, at, partition)
+    if record.state is State.SUBMITTING:  # it was refused for now
+        return record.with_job(immediate=immediate).with_retry(not_before=0.0)
+    begun = as_found(record, at).move(State.SUBMITTING, at.now).with_job(immediate=immediate)
+    begun = begun.with_retry(not_before=max(_pause(record, at), record.asks_from))
+    begun = begun.with_rejections(asks_first=False, rests_until=0.0)
+    return begun.submitted_as(record.job.attempt_try, at.rules)
 
 
-def _may_be_immediate(placeholder: Placeholder, at: Context, partition: str) -> bool:
+def _may_be_immediate(record: Placeholder, at: Context, partition: str) -> bool:
     """Tells whether job/allocate can do it: the job is the token's own user's, and preempts nobody."""
-    job = placeholder.request.job
+    job = record.request.job
     own = job.user_id is None and job.group_id is None
-    first = at.rules.fast_path and placeholder.job.attempt_try == 0
+    first = at.rules.fast_path and record.job.attempt_try == 0
     return first and own and not at.view.may_preempt(partition)
 
 
-def _pause(placeholder: Placeholder, at: Context) -> float:
+def _pause(record: Placeholder, at: Context) -> float:
     """A Pod whose allocations cannot be used, again and again, tries less and less often."""
-    failed = placeholder.attempt - 3
+    failed = record.attempt - 3
     return at.now + at.rules.delay(Remedy.LATER, failed) if failed >= 0 else 0.0
 
 
-def not_now(placeholder: Placeholder, cause: ConditionReason) -> Placeholder:
+def not_now(record: Placeholder, cause: ConditionReason) -> Placeholder:
     """Returns the record of a submission that goes back in line."""
-    return placeholder._replace(cause=cause).with_retry(waits=Waits.FOR_TURN)
+    return record._replace(cause=cause).with_retry(waits=Waits.FOR_TURN)
 
 
 def trouble(failure: Failure) -> ConditionReason:

@@ -1,51 +1,85 @@
-"""The nodes that a placeholder's job may have: Slurm is told which it may not."""
+"""The nodes that a placeholder's job may have: Slurm is told which it may not, the Pod's author why."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from extender.cluster.view import Exclusion, Wish
-from extender.placement.condition_reason import ConditionReason
+from extender.placement.condition_reason import ConditionReason, Due
 from extender.placement.config import Context
 from extender.placement.placeholder import Placeholder
-from wellknown.names import Reason
+from wellknown.names import ELSEWHERE, Reason
 
-NO_ELIGIBLE_NODE = Reason.NO_ELIGIBLE_NODE
+_NAMED = 3
+_OURS = re.compile(rf"\d+ {ELSEWHERE}, |, \d+ {ELSEWHERE}")
 
 
-def excluded_nodes_of(placeholder: Placeholder, at: Context) -> Exclusion:
+def excluded_nodes_of(record: Placeholder, at: Context) -> Exclusion:
     """What the Pod's author excludes, and what Kubernetes would refuse."""
-    return at.view.exclusion(_wish(placeholder, at))
+    return at.view.exclusion(_wish(record, at))
 
 
-def _wish(placeholder: Placeholder, at: Context) -> Wish:
-    request, (offered, until) = placeholder.request, placeholder.rejections.offered
+def _wish(record: Placeholder, at: Context) -> Wish:
+    request, (offered, until) = record.request, record.rejections.offered
     return Wish(
         request.constraints,
         at.view.partition_name(request.job.partition),
         request.job.excluded_nodes,
         request.job.required_nodes,
-        frozenset(name for name, until in placeholder.rejections.nodes if until > at.now),
+        frozenset(name for name, until in record.rejections.nodes if until > at.now),
         offered if until > at.now else None,
     )
 
 
-def is_outdated(placeholder: Placeholder, at: Context) -> bool:
+def is_outdated(record: Placeholder, at: Context) -> bool:
     """Tells whether a job that waits goes by Nodes as they were. All nodes are never excluded: Slurm
     would call that a mistake."""
-    excluded = excluded_nodes_of(placeholder, at)
-    return excluded.nodes != placeholder.job.excluded and not excluded.leaves_none
+    excluded = excluded_nodes_of(record, at)
+    return excluded.nodes != record.job.excluded and not excluded.leaves_none
 
 
-def has_no_node(placeholder: Placeholder, at: Context) -> bool:
+def has_no_node(record: Placeholder, at: Context) -> bool:
     """Tells whether all nodes are closed to the Pod, or all of those that it requires: then asking is
     pointless, and Slurm would call it a mistake of the Pod's author. Of several required nodes Slurm
     gives a job of one node any that it can (24.11, 26.05)."""
-    return excluded_nodes_of(placeholder, at).leaves_none
+    return excluded_nodes_of(record, at).leaves_none
 
 
-def no_node(placeholder: Placeholder, at: Context) -> ConditionReason:
+def no_node(record: Placeholder, at: Context) -> ConditionReason:
     """Returns why no job is asked for a Pod to which no Node is open."""
-    wish = _wish(placeholder, at)
-    why = at.view.why_none(wish)
-    return ConditionReason(
-        NO_ELIGIBLE_NODE, f"no Node of partition {wish.partition} is open to this Pod: {why}"
-    )
+    wish = _wish(record, at)
+    words = f"no Node of partition {wish.partition} is open to this Pod: {at.view.why_none(wish)}"
+    return ConditionReason(Reason.NO_ELIGIBLE_NODE, words)
+
+
+def in_its_words(rejection: str) -> str:
+    """Returns what kube-scheduler says against Nodes, without what /filter says of all Nodes but the
+    allocated one: these were not looked at."""
+    return _OURS.sub("", rejection).rstrip(". ")
+
+
+def why_rejected(record: Placeholder) -> ConditionReason:
+    """Returns why an attempt is over: kube-scheduler refused the Node that Slurm had chosen."""
+    name, _ = record.rejections.nodes[-1]
+    words = f"kube-scheduler refused {name}, which Slurm chose{_said(record)}"
+    return ConditionReason(Reason.NODE_REJECTED, words, exclusions(record))
+
+
+def beside(record: Placeholder, cause: ConditionReason) -> ConditionReason:
+    """Returns a cause with the Nodes that are excluded meanwhile, which may be why there is no other."""
+    if not record.rejections.nodes:
+        return cause
+    names = ", ".join(name for name, _ in record.rejections.nodes[-_NAMED:])
+    last = " (the last)" if len(record.rejections.nodes) > 1 and record.said else ""
+    refused = f"kube-scheduler refused {names}{last}{_said(record)}"
+    return replace(cause, aside=refused, dues=cause.dues + exclusions(record))
+
+
+def exclusions(record: Placeholder) -> tuple[Due, ...]:
+    """Returns until when Nodes are excluded; of many the last few."""
+    return tuple(Due(f"{name} is excluded until", at) for name, at in record.rejections.nodes[-_NAMED:])
+
+
+def _said(record: Placeholder) -> str:
+    return f": {in_its_words(record.said)}" if record.said else ""

@@ -1,19 +1,35 @@
-"""Which effects of a record are carried out now, and which must wait for others."""
+"""Which effects of a record are carried out now, and which must wait for others; and what Pods' authors
+are told, when there is something new to tell."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from extender.placement.attempts import not_now
+from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
-from extender.placement.eligible_nodes import has_no_node, no_node
-from extender.placement.events import CancelJob, Effect, EvictPod, ReadJob, WriteAllocation
+from extender.placement.eligible_nodes import beside, has_no_node, no_node, why_rejected
+from extender.placement.events import (
+    CancelJob,
+    Effect,
+    EvictPod,
+    ReadJob,
+    ReportWaiting,
+    WriteAllocation,
+)
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.index import Records
-from extender.placement.placeholder import Placeholder
-from extender.placement.report import next_report
-from extender.placement.retry import Waits
+from extender.placement.member import Member
+from extender.placement.placeholder import Placeholder, Waits
 from extender.placement.states import State
 from extender.placement.submit_queues import SubmitQueues, queue_of
 from extender.placement.table import next_effect
+from wellknown.names import Reason
+
+_WAITING = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
+_TOLD = _WAITING | {State.INVALID}
+_MANY_AT_ONCE = "very many Pods are to be deleted at once: this one runs on until its turn comes"
+_ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED})
 
 
 class Emitter:
@@ -28,11 +44,13 @@ class Emitter:
         """Adds what is to be done now to the effects, and returns the record with that under way."""
         if record.unlisted:  # there is nobody to write to
             return record
-        if record.retry.is_due(at.now):
+        if record.retry.due <= at.now:
             record = self._emit_next(record, at, effects)
-        while (report := next_report(record, at.now)) is not None:
-            effects.append(report)
-            record = record.with_member(report.pod, reporting=True)
+        for member in record.members:
+            quiet = member.reporting or at.now < member.quiet_until
+            if not quiet and (report := _next_report(record, member)) is not None:
+                effects.append(report)
+                record = record.with_member(member.pod, reporting=True)
         return record
 
     def clear_at(self, node: str) -> float:
@@ -71,3 +89,52 @@ class Emitter:
             told_at = at.now + self._limiter.held * at.rules.telling_interval
             return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
+
+
+def _next_report(record: Placeholder, member: Member) -> ReportWaiting | None:
+    cause = _what_holds_up(record, member)
+    if cause is not None and record.throttled:
+        cause = ConditionReason(Reason.EVICTION_THROTTLED, f"{cause.message}; {_MANY_AT_ONCE}")
+    elif record.state not in _TOLD and not (cause and cause.reason in _ALWAYS_TOLD):
+        return None
+    if cause is None or not _is_news(cause, member.shown):
+        return None
+    waits = record.state in _TOLD or record.throttled
+    return _report(record, member, cause, event_alone=not waits)
+
+
+def _report(
+    record: Placeholder, member: Member, cause: ConditionReason, *, event_alone: bool
+) -> ReportWaiting:
+    job_id = record.job.id if record.state is State.QUEUED else None
+    return ReportWaiting(record.uid, member.pod, cause, job_id, event_alone=event_alone)
+
+
+def _what_holds_up(record: Placeholder, member: Member) -> ConditionReason | None:
+    """Returns a record's cause; that of a Pod that waits with the Nodes that rejected it. What
+    kube-scheduler says of a Node may come after the Pod was told that it is rejected."""
+    cause, shown = record.cause, member.shown
+    if record.state not in _WAITING:
+        return cause
+    if cause is None:
+        outdated = shown is not None and shown.reason == Reason.NODE_REJECTED and record.rejections.nodes
+        return why_rejected(record) if outdated else None
+    return cause if cause.reason == Reason.NOT_BINDABLE else beside(record, cause)
+
+
+def _is_news(cause: ConditionReason, shown: ConditionReason | None) -> bool:
+    """Tells whether a Pod's author is to be told something else. That Slurm has a plan for the job is
+    news; the plan is another one each time, and that is not worth a write."""
+    return shown is None or cause != shown or (bool(cause.outlook) and not shown.outlook)
+
+
+def reports_again(record: Placeholder) -> Iterator[ReportWaiting]:
+    """Yields what the Pods' authors are told again after a while: not where a Pod waits no more, or for
+    something else. The condition is written anew only where the words have changed."""
+    if record.state not in _TOLD:
+        return
+    for member in record.members:
+        cause, shown = _what_holds_up(record, member), member.shown
+        told = cause is not None and cause == shown and not member.reporting and not member.unlisted
+        if told and cause is not None and shown is not None:
+            yield _report(record, member, cause, event_alone=cause.words == shown.words)

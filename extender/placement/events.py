@@ -11,7 +11,7 @@ from extender.cluster.equipment import Equipment
 from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
 from extender.request.pod import Pod
-from slurm_client.model import Grant, Job, JobSpec, JobState
+from slurm_client.model import Job, JobSpec, JobState
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 
@@ -210,17 +210,6 @@ class Outcome:
     result: Any
     equipment: Mapping[str, Equipment] = field(default_factory=dict)
     """What Slurm's nodes have, by partition, where a Pod's author is to be told of it."""
-
-    @property
-    def is_grant(self) -> bool:
-        """Tells whether a job was granted at once."""
-        return isinstance(self.effect, Submit) and isinstance(self.result, Grant)
-
-    @property
-    def found_no_room(self) -> bool:
-        """Tells whether a submission was refused since there was no room for it at once."""
-        failed = isinstance(self.effect, Submit) and isinstance(self.result, Failure)
-        return failed and self.result.remedy is Remedy.NO_ROOM
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from math import inf
-from typing import NamedTuple
 
-from extender.placement.job_end import FORESEEN, PREEMPTED
+from extender.placement.on_job import FORESEEN
 from extender.placement.placeholder import Placeholder
+from wellknown.names import Reason
 
 _MINUTE_S = 60.0
 _NAMED = 3
@@ -41,13 +42,6 @@ def is_foreseen(record: Placeholder) -> bool:
     return record.evicted_for is not None and record.evicted_for.reason in FORESEEN
 
 
-class _Held(NamedTuple):
-    name: str
-    """Namespace and name."""
-    namespace: str
-    reason: str
-
-
 _Lines = dict[str, dict[str, None]]
 """The uids of those that wait, in their order, by namespace; the namespace whose turn is next first."""
 
@@ -64,8 +58,8 @@ class EvictionLimiter:
         """Who passed within the last minute, when, and of which namespace; in that order."""
         self._taken: Counter[str] = Counter()
         """How many of those each namespace had."""
-        self._held: dict[str, _Held] = {}
-        """Who is held back, in the order in which they came."""
+        self._held: dict[str, Placeholder] = {}
+        """Who is held back, as they were then, in the order in which they came."""
         self._preempted: _Lines = {}
         self._others: _Lines = {}
         self._reasons: Counter[str] = Counter()
@@ -103,11 +97,12 @@ class EvictionLimiter:
         held = self._held.pop(uid, None)
         if held is None:
             return
-        self._reasons[held.reason] -= 1
-        lines = self._lines(held.reason)
-        del lines[held.namespace][uid]
-        if not lines[held.namespace]:
-            del lines[held.namespace]
+        reason, namespace = _reason(held), held.workload.namespace
+        self._reasons[reason] -= 1
+        lines = self._lines(reason)
+        del lines[namespace][uid]
+        if not lines[namespace]:
+            del lines[namespace]
         self._heard(self, None)
 
     @property
@@ -126,7 +121,7 @@ class EvictionLimiter:
         if not self._held:
             return None
         why = ", ".join(f"{count} {reason}" for reason, count in self._reasons.items() if count)
-        names = ", ".join(held.name for held, _ in zip(self._held.values(), range(_NAMED), strict=False))
+        names = ", ".join(held.workload.full_name for held in islice(self._held.values(), _NAMED))
         return (
             f"the eviction limit is reached: {self.limit} deletions a minute may pass"
             f" (SLURM_EXTENDER_EVICTIONS_PER_MINUTE); {self.held} are held back"
@@ -137,11 +132,11 @@ class EvictionLimiter:
         """Not before it is known that none of those that wait may."""
         if self._held and now >= self._stuck_until:
             return False
-        room, preempted = self._room(now), _reason(record) == PREEMPTED
+        room, preempted = self._room(now), _reason(record) == Reason.SLURM_JOB_PREEMPTED
         return room > 0 and (preempted or self._has_a_share(record.workload.namespace, room))
 
     def _next(self, now: float) -> str | None:
-        """OwnedBy turn it is; then it is another namespace's."""
+        """Whose turn it is; then it is another namespace's."""
         if not self._held or now < self._stuck_until:
             return None
         room = self._room(now)
@@ -168,14 +163,14 @@ class EvictionLimiter:
         return self._taken[namespace] < _MOST_OF_WHAT_IS_LEFT * (room - self._reserve)
 
     def _hold(self, record: Placeholder) -> None:
-        workload, reason = record.workload, _reason(record)
-        self._held[record.uid] = _Held(workload.full_name, workload.namespace, reason)
-        self._lines(reason).setdefault(workload.namespace, {})[record.uid] = None
+        reason = _reason(record)
+        self._held[record.uid] = record
+        self._lines(reason).setdefault(record.workload.namespace, {})[record.uid] = None
         self._reasons[reason] += 1
         self._heard(self, record)
 
     def _lines(self, reason: str) -> _Lines:
-        return self._preempted if reason == PREEMPTED else self._others
+        return self._preempted if reason == Reason.SLURM_JOB_PREEMPTED else self._others
 
 
 def _reason(record: Placeholder) -> str:

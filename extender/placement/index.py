@@ -1,12 +1,14 @@
-"""The records of all placeholders: each is found by its uid, its state, and the Node that it holds."""
+"""The records of all placeholders: each is found by its uid, its state, and the Node that it holds.
+`LedgerReader` has what others may ask of them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
 
+from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.placement.states import WATCHED, State
 
 _NONE: frozenset[str] = frozenset()
 
@@ -42,10 +44,6 @@ class Records:
     def of(self, *states: State) -> list[Placeholder]:
         """Returns those in some states: one state after the other, in each the oldest first."""
         return [self._by_uid[uid] for state in states for uid in self._in[state]]
-
-    def any_of(self, state: State) -> bool:
-        """Tells whether there is one in a state."""
-        return bool(self._in[state])
 
     def holding(self, node: str) -> tuple[Placeholder, ...]:
         """Returns those that hold a Node (`Placeholder.holds`)."""
@@ -90,3 +88,51 @@ class Records:
                 del self._on[node]
         for node in now - was:
             self._on[node].add(uid)
+
+
+class LedgerReader:
+    """The records of all placeholders, for whoever has to know of them: it changes none."""
+
+    def __init__(self) -> None:
+        self._records = Records()
+
+    @property
+    def placeholders(self) -> Iterator[Placeholder]:
+        """Yields every record, tombstones included."""
+        return iter(self._records)
+
+    def record_of(self, uid: str) -> Placeholder | None:
+        """Returns the record of a Pod, or under one of the ledger's own keys."""
+        return self._records.of_pod(uid)
+
+    def allocated(self, uid: str) -> tuple[Placeholder, Member] | None:
+        """Returns the record and the member of a Pod that carries its allocation and is not bound."""
+        record = self._records.of_pod(uid)
+        member = None if record is None else record.member(uid)
+        if record is None or member is None or record.state is not State.ALLOCATED:
+            return None
+        carried = member.slot is not None and member.pod.allocation == member.slot
+        return (record, member) if carried and member.pod.node is None else None
+
+    def holding(self, node: str) -> tuple[Placeholder, ...]:
+        """Returns the records whose Pods are on a Node, or may yet be bound there."""
+        return self._records.holding(node)
+
+    def has_job(self, job_id: int) -> bool:
+        """Tells whether a job is known to be a placeholder of ours, whatever it has for a key."""
+        return any(record.job.id == job_id and record.job.owned for record in self._records)
+
+    @property
+    def evicting(self) -> Iterator[Placeholder]:
+        """Yields the records whose jobs ended first, while their Pods are still there."""
+        return iter(self._records.of(State.EVICTING))
+
+    def watched_jobs(self) -> frozenset[int]:
+        """Returns the ids of the jobs whose states matter."""
+        return frozenset(
+            p.job.id for p in self._records.of(*WATCHED) if p.job.id is not None and p.watched
+        )
+
+    def waits(self) -> bool:
+        """Tells whether a change in Slurm would move a Pod on at once."""
+        return bool(self._records.of(State.QUEUED))

@@ -82,12 +82,3 @@ class JobTracking(NamedTuple):
     def suspect(self, now: float) -> Self:
         """Returns it with its place in doubt from now on."""
         return self._replace(node_check=NodeCheck.SUSPECT, suspect_since=now)
-
-    def unclaimed(self) -> Self:
-        """Returns it with nothing known of the job under its id."""
-        return self._replace(owned=False, identity=None, unsigned=False, name=None, misnamed=0)
-
-    def numbered(self, job_id: int, attempt_try: int) -> Self:
-        """Returns that of another try, of which nothing is known yet."""
-        blank = self.unclaimed()
-        return blank._replace(id=job_id, attempt_try=attempt_try, must_read=False, owner=(None, None))

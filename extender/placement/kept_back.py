@@ -6,31 +6,30 @@ gates hold it back, or an object is missing that it refers to (`claims`). Whatev
 kube-scheduler refuse every Node is known by its having done so: a PreFilter plugin that fails asks no
 extender at all. Such a Pod has no gate any more, and kube-scheduler looks at it whenever what it failed
 for may have changed. Where it finds Nodes then, it asks /filter about them, which notes that on the Pod
-(`Offer`): only then Slurm is asked again, so that nobody is preempted for another attempt as vain as
-the last. Or it says that Nodes lack room (`pod.lacks_room`): then all plugins' PreFilter has passed
-(each Node is told the reason of the first plugin alone that refuses it), and Slurm may make room where
-Kubernetes may not.
-What comes after these may still refuse: each attempt is followed by a longer rest.
+(`FeasibleNodes`): only then Slurm is asked again, so that nobody is preempted for another attempt as
+vain as the last. Or it says that Nodes lack room (`pod.lacks_room`): then all plugins' PreFilter has
+passed (each Node is told the reason of the first plugin alone that refuses it), and Slurm may make room
+where Kubernetes may not. What comes after these may still refuse: each attempt is followed by a longer
+rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from extender.cluster.view import ClusterView, Wish
-from extender.placement.avoided import exclusions, in_its_words
 from extender.placement.condition_reason import ConditionReason, Due
 from extender.placement.config import Context
+from extender.placement.eligible_nodes import exclusions, in_its_words
 from extender.placement.placeholder import Placeholder
 from extender.request.job_request import Request
 from wellknown.names import Reason
 
-INCOMPLETE = Reason.PODS_MISSING
-OTHER_GATES = Reason.SCHEDULING_GATED
-NOT_READY = Reason.CLAIM_NOT_READY
-NOT_BINDABLE = Reason.NOT_BINDABLE
 _A_FEW, _NAMED = 5, 3
-REASONS = frozenset({INCOMPLETE, OTHER_GATES, NOT_READY, NOT_BINDABLE})
+REASONS = frozenset(
+    {Reason.PODS_MISSING, Reason.SCHEDULING_GATED, Reason.CLAIM_NOT_READY, Reason.NOT_BINDABLE}
+)
 """Of the causes that `kept_back` gives."""
 
 
@@ -42,91 +41,81 @@ class InVain:
         self._heard = heard
         self._names: dict[str, str] = {}
 
-    def note(self, placeholder: Placeholder, why: ConditionReason | None) -> None:
-        """Takes note of why a Pod is kept back, if it is."""
-        uid, belongs = placeholder.uid, why is not None and why.reason == NOT_BINDABLE
+    def note(self, record: Placeholder, why: ConditionReason | None) -> None:
+        """Takes note of why a Pod is kept back; None: it is not, or it is gone."""
+        uid, belongs = record.uid, why is not None and why.reason == Reason.NOT_BINDABLE
         if belongs is (uid in self._names):
             return
         if belongs:
-            self._names[uid] = placeholder.workload.full_name
+            self._names[uid] = record.workload.full_name
         else:
             del self._names[uid]
         self._heard(self)
-
-    def forget(self, placeholder: Placeholder) -> None:
-        """The Pod is gone."""
-        self.note(placeholder, None)
 
     @property
     def words(self) -> str | None:
         """What is in vain, for a person; None where that is not more than a few."""
         if len(self._names) <= _A_FEW:
             return None
-        names = ", ".join(name for name, _ in zip(self._names.values(), range(_NAMED), strict=False))
+        names = ", ".join(islice(self._names.values(), _NAMED))
         return (
             f"kube-scheduler bound {len(self._names)} Pods to no Node that Slurm chose, and finds none"
             f" for them (first {names}): no jobs are asked for; each Pod's condition says why"
         )
 
 
-def kept_back(placeholder: Placeholder, now: float) -> ConditionReason | None:
+def kept_back(record: Placeholder, now: float) -> ConditionReason | None:
     """Returns why a Pod is not to be in line yet; None where it may be."""
-    lacking = placeholder.workload.size - len(placeholder.members)
+    lacking = record.workload.size - len(record.members)
     if lacking > 0:
-        return ConditionReason(INCOMPLETE, f"waits for {lacking} more Pods of its group", normal=True)
-    pods = [each.pod for each in placeholder.members]
-    gates = ", ".join(dict.fromkeys(gate for pod in pods for gate in pod.other_gates))
+        words = f"waits for {lacking} more Pods of its group"
+        return ConditionReason(Reason.PODS_MISSING, words, normal=True)
+    gates = ", ".join(dict.fromkeys(gate for pod in record.pods for gate in pod.other_gates))
     if gates:
-        return ConditionReason(OTHER_GATES, f"held back by other scheduling gates: {gates}")
-    obstacle = next((pod.obstacle for pod in pods if pod.obstacle is not None), None)
+        return ConditionReason(Reason.SCHEDULING_GATED, f"held back by other scheduling gates: {gates}")
+    obstacle = next((pod.obstacle for pod in record.pods if pod.obstacle is not None), None)
     if obstacle is not None:
-        return ConditionReason(NOT_READY, obstacle)
-    if now < placeholder.rejections.rests_until or (
-        placeholder.rejections.asks_first and not _may_ask(placeholder)
-    ):
-        rests = (Due("not before", placeholder.rejections.rests_until),)
-        dues = rests if now < placeholder.rejections.rests_until else ()
-        return ConditionReason(NOT_BINDABLE, _words(placeholder), dues + exclusions(placeholder))
+        return ConditionReason(Reason.CLAIM_NOT_READY, obstacle)
+    until = record.rejections.rests_until
+    rests = (Due("not before", until),) if now < until else ()
+    if rests or (record.rejections.asks_first and not _may_ask(record)):
+        return ConditionReason(Reason.NOT_BINDABLE, _words(record), rests + exclusions(record))
     return None
 
 
-def rested(placeholder: Placeholder, at: Context) -> Placeholder:
+def rested(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record of an attempt that is over since kube-scheduler did not bind the Pod, and
     offered no other Node. It was asked and refused, or (the first time: kube-scheduler may have been
     down) has said nothing. A Pod that has our gate still, since its allocation could not be written, is
     one that kube-scheduler never looks at: it only rests."""
-    unbindable = placeholder.rejections.in_a_row + 1
-    in_a_row = unbindable if placeholder.node_rejected else unbindable - 1
-    until, asks_first = at.now + at.rules.rest_unbindable(in_a_row), not placeholder.gated
-    return placeholder.with_rejections(in_a_row=unbindable, asks_first=asks_first, rests_until=until)
+    unbindable = record.rejections.in_a_row + 1
+    in_a_row = unbindable if record.node_rejected else unbindable - 1
+    until, asks_first = at.now + at.rules.rest_unbindable(in_a_row), not record.gated
+    return record.with_rejections(in_a_row=unbindable, asks_first=asks_first, rests_until=until)
 
 
-def awake(placeholder: Placeholder) -> Placeholder:
+def awake(record: Placeholder) -> Placeholder:
     """Returns the record of a Pod one of whose Nodes another Pod has left: that may have been all that
     was wrong. Where it was refused several times in a row, it was not, and Pods leave all the time."""
-    return (
-        placeholder.with_rejections(rests_until=0.0)
-        if placeholder.rejections.in_a_row <= 1
-        else placeholder
-    )
+    return record.with_rejections(rests_until=0.0) if record.rejections.in_a_row <= 1 else record
 
 
-def asking_first(placeholder: Placeholder) -> Placeholder:
+def asking_first(record: Placeholder) -> Placeholder:
     """Returns the record of a Pod of which it is not known why its last attempt was in vain: another
     replica made it, or this one before it was started anew."""
-    vain = any(each.pod.attempt > 1 for each in placeholder.members) and not placeholder.gated
-    return placeholder.with_rejections(asks_first=True, in_a_row=1) if vain else placeholder
+    vain = any(pod.attempt > 1 for pod in record.pods) and not record.gated
+    return record.with_rejections(asks_first=True, in_a_row=1) if vain else record
 
 
-def as_found(placeholder: Placeholder, at: Context) -> Placeholder:
+def as_found(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record of a Pod whose turn it is: for a while only those Nodes count that
     kube-scheduler has found for it, where it was asked first."""
-    found = placeholder.lead.feasible_nodes
-    if found is None or not found.nodes or not placeholder.rejections.asks_first:
-        return placeholder
+    found = record.lead.feasible_nodes
+    if found is None or not found.nodes or not record.rejections.asks_first:
+        return record
     nodes = frozenset(found.names)
-    avoid = tuple((name, until) for name, until in placeholder.rejections.nodes if name not in nodes)
-    return placeholder.with_rejections(nodes=avoid, offered=(found.taken, at.now + at.rules.offer))
+    avoid = tuple((name, until) for name, until in record.rejections.nodes if name not in nodes)
+    return record.with_rejections(nodes=avoid, offered=(found.taken, at.now + at.rules.offer))
 
 
 def may_be_given(request: Request, nodes: Iterable[str], view: ClusterView) -> bool:
@@ -137,11 +126,11 @@ def may_be_given(request: Request, nodes: Iterable[str], view: ClusterView) -> b
     return view.leaves_any_of(nodes, wish)
 
 
-def _may_ask(placeholder: Placeholder) -> bool:
+def _may_ask(record: Placeholder) -> bool:
     """Tells whether kube-scheduler has found Nodes since this attempt was numbered (that takes what it
     found before off the Pod), or would if there were room."""
-    pods = [each.pod for each in placeholder.members]
-    if any(pod.attempt < placeholder.attempt for pod in pods):
+    pods = record.pods
+    if any(pod.attempt < record.attempt for pod in pods):
         return False
     return any(
         pod.lacks_room or (pod.feasible_nodes is not None and not pod.feasible_nodes.job_id)
@@ -149,21 +138,14 @@ def _may_ask(placeholder: Placeholder) -> bool:
     )
 
 
-def _words(placeholder: Placeholder) -> str:
-    times = (
-        ""
-        if placeholder.rejections.in_a_row <= 1
-        else f", {placeholder.rejections.in_a_row} times in a row"
-    )
-    if placeholder.gated:
+def _words(record: Placeholder) -> str:
+    times = "" if record.rejections.in_a_row <= 1 else f", {record.rejections.in_a_row} times in a row"
+    if record.gated:
         written = f"what Slurm allocated could not be written onto it in time{times}"
         return f"{written}; another job is asked for later"
-    said = in_its_words(_rejection(placeholder) or placeholder.said) or "it has not said why"
+    rejections = (pod.node_rejection for pod in record.pods if pod.node_rejection)
+    said = in_its_words(next(rejections, record.said)) or "it has not said why"
     return (
         f"kube-scheduler did not bind it to the Node that Slurm chose{times}: {said}; no job is asked"
         " for until kube-scheduler finds a Node"
     )
-
-
-def _rejection(placeholder: Placeholder) -> str:
-    return next((each.pod.node_rejection for each in placeholder.members if each.pod.node_rejection), "")

@@ -8,19 +8,20 @@ when each is to be looked at again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from extender.cluster.view import ClusterView
 from extender.placement import eviction_limiter, signatures
-from extender.placement.attempts import asked_all_the_same, begin
+from extender.placement.attempts import asked_all_the_same, begin, follow, is_replaced
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.eligible_nodes import is_outdated
-from extender.placement.emit import Emitter
+from extender.placement.emit import Emitter, reports_again
 from extender.placement.events import (
     ClusterObserved,
     Effect,
     Event,
+    Failure,
     GraceStarted,
     JobsPolled,
     OrphanFound,
@@ -28,29 +29,28 @@ from extender.placement.events import (
     PodObserved,
     PodVanished,
     Recovered,
+    Remedy,
     ReportWaiting,
+    Submit,
     Tick,
 )
 from extender.placement.eviction_limiter import EvictionLimiter
-from extender.placement.follow import follow, is_replaced
+from extender.placement.index import LedgerReader
 from extender.placement.kept_back import InVain, awake, kept_back
 from extender.placement.lingering import still_held
 from extender.placement.on_outcome import after_outcome
 from extender.placement.on_pod import after_absence, after_deletion, after_missed, is_back
-from extender.placement.placeholder import Placeholder, orphan_uid
-from extender.placement.reader import LedgerReader
+from extender.placement.placeholder import NO_OFFER, Placeholder, orphan_uid
 from extender.placement.recovery import recovered
-from extender.placement.rejections import NO_OFFER
-from extender.placement.report import reports_again
 from extender.placement.retries import Retries
 from extender.placement.signatures import Signatures
 from extender.placement.states import WATCHED, State
 from extender.placement.submit_queues import SubmitQueues, queue_of
-from extender.placement.table import after_grace, after_pod, after_poll
-from extender.placement.to_tell import ToTell
-from extender.placement.wakes import Wakes
+from extender.placement.table import TABLE, after_pod, after_poll
+from extender.placement.wakes import ToTell, Wakes
 from extender.request.node_constraints import gains
 from extender.request.workload import Workload
+from slurm_client.model import Grant
 
 _AT_ONCE = 50  # some milliseconds
 _PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})
@@ -73,7 +73,7 @@ class Ledger(LedgerReader):
         in_vain: Callable[[InVain], object] = lambda _: None,
     ) -> None:
         super().__init__()
-        self._rules = rules
+        self.rules = rules
         self._eviction_limiter = EvictionLimiter(rules.evictions_per_minute, throttled)
         self._signatures = Signatures(unsigned)
         self._in_vain = InVain(in_vain)
@@ -106,11 +106,6 @@ class Ledger(LedgerReader):
         }
 
     # What others may ask
-
-    @property
-    def rules(self) -> PlacementConfig:
-        """Returns the numbers that it goes by."""
-        return self._rules
 
     def jobs_with_grace(self) -> dict[str, int]:
         """Returns, by uid, the jobs of bound Pods that have time to leave when Slurm preempts them."""
@@ -149,14 +144,16 @@ class Ledger(LedgerReader):
         record = self._records.get(event.effect.uid)
         if record is None:
             return
-        if event.found_no_room:
-            self._windows[queue_of(record, self._view)].had_no_room(self._now)
-        if event.is_grant and not self._signatures.trusted(queue_of(record, self._view)):
-            event = Outcome(event.effect, None)  # it is read, whatever it was given
+        queue = queue_of(record, self._view)
+        match event.effect, event.result:
+            case Submit(), Failure(remedy=Remedy.NO_ROOM):
+                self._windows[queue].had_no_room(self._now)
+            case Submit(), Grant() if not self._signatures.trusted(queue):
+                event = Outcome(event.effect, None)  # it is read, whatever it was given
         after = after_outcome(record, event, self._context())
         if isinstance(event.effect, ReportWaiting):
             # If the Pod still waits for that later, it is told again.
-            self._to_tell.again[record.uid] = self._now + self._rules.telling_again
+            self._to_tell.again[record.uid] = self._now + self.rules.telling_again
             self._to_tell.again.move_to_end(record.uid)
         self._settle(after)
 
@@ -175,7 +172,8 @@ class Ledger(LedgerReader):
         if record is not None and record.attempt < key.attempt:
             return  # that another replica has numbered this attempt is news that is on its way
         if record is not None and record.attempt == key.attempt:
-            if record.state is State.INVALID or self._is_kept_back(record):
+            is_kept_back = record.state is State.SEEN and kept_back(record, self._now) is not None
+            if record.state is State.INVALID or is_kept_back:
                 self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._now))
                 return
             if record.state is State.SEEN or record.job.id == event.job_id:
@@ -184,9 +182,6 @@ class Ledger(LedgerReader):
         orphan = Placeholder.of_orphan(workload, event.job_id, self._now)._replace(unseen=True)
         # It may end before it is read again: until then nobody else would know of its Pod's containers.
         self._settle(still_held(orphan, event.job, self._context()) if event.job else orphan)
-
-    def _is_kept_back(self, record: Placeholder) -> bool:
-        return record.state is State.SEEN and kept_back(record, self._now) is not None
 
     def _pod_observed(self, event: PodObserved) -> None:
         pod, uid = event.pod, event.pod.workload.uid
@@ -202,7 +197,7 @@ class Ledger(LedgerReader):
             self._settle(after_pod(record or Placeholder.of(pod, self._now), pod, self._context()))
         member = None if record is None else record.member(pod.uid)
         if member is not None and member.pod.touch != pod.touch:
-            self._hasten(uid, self._rules.retry_touched)
+            self._hasten(uid, self.rules.retry_touched)
 
     def _pod_vanished(self, event: PodVanished) -> None:
         record = self._records.of_pod(event.uid)
@@ -226,7 +221,7 @@ class Ledger(LedgerReader):
     def _grace_started(self, event: GraceStarted) -> None:
         record = self._records.get(event.uid)
         if record is not None:
-            self._settle(after_grace(record, event.job, self._context()))
+            self._settle(TABLE[record.state].grace(record, event.job, self._context()))
 
     def _cluster_observed(self, event: ClusterObserved) -> None:
         mended = event.view.partitions != self._view.partitions
@@ -236,7 +231,7 @@ class Ledger(LedgerReader):
         self._windows.wake(self._view.max_job_count)
         refused = self._retries.one_of_each()
         for uid in refused if mended else ():
-            self._hasten(uid, self._rules.retry[0])
+            self._hasten(uid, self.rules.retry[0])
         self._to_review |= dict.fromkeys(refused)
         waiting = self._records.of(State.QUEUED)
         self._to_review |= dict.fromkeys(record.uid for record in waiting)
@@ -248,15 +243,14 @@ class Ledger(LedgerReader):
         nodes = ((name, self._view.nodes.get(name), view.nodes.get(name)) for name in avoided)
         return {name for name, old, new in nodes if old and new and old is not new and gains(old, new)}
 
-    def _tick(self, event: Tick) -> None:
-        del event
+    def _tick(self, _event: Tick) -> None:
         for uid in self._some(self._wakes.due(self._now)):
             record = self._records.get(uid)
             if record is not None:
                 self._settle(record)
 
     def _context(self) -> Context:
-        return Context(self._now, self._rules, self._view)
+        return Context(self._now, self.rules, self._view)
 
     # What follows for others
 
@@ -273,11 +267,10 @@ class Ledger(LedgerReader):
 
     def _catch_up(self) -> None:
         self._put_off = False
-        if self._to_review:
-            for uid in self._some(self._reviews()):
-                record = self._records.get(uid)
-                if record is not None:
-                    self._review(record)
+        for uid in self._some(self._reviews()):
+            record = self._records.get(uid)
+            if record is not None:
+                self._review(record)
         for uid in self._some(self._retries.turns(self._now)):
             self._tell_when(uid)
             self._settle(self._records[uid].move(State.SEEN, self._now))
@@ -297,7 +290,7 @@ class Ledger(LedgerReader):
             case State.INVALID if record.rejected_by_slurm and self._retries.due(record.uid) is None:
                 self._settle(record.move(State.SEEN, self._now))
             case State.INVALID if record.rejected_by_slurm and is_outdated(record, self._context()):
-                self._hasten(record.uid, self._rules.retry[0])
+                self._hasten(record.uid, self.rules.retry[0])
             case State.QUEUED if is_outdated(record, self._context()):
                 self._settle(record.with_retry(not_before=0.0))
             case State.SEEN | State.SUBMITTING:
@@ -311,10 +304,10 @@ class Ledger(LedgerReader):
         """What a refused Pod asks for is asked for at another time, and so for those that are alike.
         They may be very many, and others have not been told anything yet."""
         for each in self._retries.alike(uid):
-            self._to_tell.when.setdefault(each, self._now + self._rules.settle)
+            self._to_tell.when.setdefault(each, self._now + self.rules.settle)
 
     def _tell_soon(self, uid: str) -> None:
-        self._to_tell.in_line.setdefault(uid, self._now + self._rules.settle)
+        self._to_tell.in_line.setdefault(uid, self._now + self.rules.settle)
 
     # What follows from a record
 
@@ -350,7 +343,12 @@ class Ledger(LedgerReader):
     def _note(self, before: Placeholder | None, record: Placeholder) -> None:
         """Has everybody who keeps books on the records take note of one."""
         queue = queue_of(record, self._view)
-        self._line_up(record, queue)
+        why = kept_back(record, self._now) if record.state is State.SEEN else None
+        self._in_vain.note(record, why)
+        if why is not None:
+            self._windows.forget(record.uid)
+        else:
+            self._windows.follow(queue, record, self._now)
         self._wakes.note(before, record, self._now)
         self._signatures.follow(queue, record)
         avoiding = record.rejections.nodes and record.state not in _PLACED
@@ -359,11 +357,14 @@ class Ledger(LedgerReader):
             for member in record.members:
                 self._reopen(member.pod.node)
         if record.lingering and record.job.over:
-            self._delay_binding(record.holds)
+            # Those that are to be bound beside containers get the time that these take.
+            for each in [each for node in record.holds for each in self._records.holding(node)]:
+                if each.state is State.ALLOCATED:
+                    self._settle(each)
 
     def _forget(self, uid: str) -> None:
         if (record := self._records.get(uid)) is not None:
-            self._in_vain.forget(record)
+            self._in_vain.note(record, None)
         self._records.drop(uid)
         self._to_tell.again.pop(uid, None)
         self._retries.leave(uid)
@@ -371,14 +372,6 @@ class Ledger(LedgerReader):
         self._windows.forget(uid)
         self._eviction_limiter.forget(uid)
         self._signatures.forget(uid)
-
-    def _line_up(self, record: Placeholder, partition: str) -> None:
-        why = kept_back(record, self._now) if record.state is State.SEEN else None
-        self._in_vain.note(record, why)
-        if why is not None:
-            self._windows.forget(record.uid)
-        else:
-            self._windows.follow(partition, record, self._now)
 
     def _note_move(self, before: Placeholder | None, record: Placeholder) -> None:
         uid = record.uid
@@ -403,18 +396,12 @@ class Ledger(LedgerReader):
             if not avoid:
                 self._avoiding.discard(uid)
 
-    def _delay_binding(self, nodes: Iterable[str]) -> None:
-        """Gives those that are to be bound beside containers the time that these take."""
-        for each in [each for node in nodes for each in self._records.holding(node)]:
-            if each.state is State.ALLOCATED:
-                self._settle(each)
-
     def _bury(self, record: Placeholder) -> None:
         """Leaves a tombstone for the job of an attempt that is over: it may come back."""
         if record.job.id is None:  # it had none
             return
         uid = orphan_uid(record.workload, record.job.id)
-        until = self._now + self._rules.tombstone
+        until = self._now + self.rules.tombstone
         buried = record._replace(uid=uid, members=(), state=State.DONE, since=self._now)
         self._settle(buried.with_retry(not_before=until))
 
@@ -425,14 +412,14 @@ class Ledger(LedgerReader):
             for uid in to_tell.due(turns, now):
                 record = self._records.get(uid)
                 if record is not None and record.state is State.SEEN and record.cause is None:
-                    to_tell.told(now)
+                    to_tell.told_at = now
                     self._settle(record._replace(cause=self._windows.why(uid)))
                 elif record is not None and record.rejected_by_slurm:
-                    to_tell.told(now)
+                    to_tell.told_at = now
                     self._settle(record)
         for uid in to_tell.due(to_tell.again, now):
             record = self._records.get(uid)
             for report in () if record is None else reports_again(record):
-                to_tell.told(now)
+                to_tell.told_at = now
                 self._effects.append(report)
                 self._records.put(self._records[uid].with_member(report.pod, reporting=True))

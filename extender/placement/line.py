@@ -50,17 +50,18 @@ class Owner(NamedTuple):
         no other owner, nor does the case of an account or a QOS (Slurm's assoc_mgr compares both
         without it)."""
         account, qos = job.account and job.account.lower(), job.qos and job.qos.lower()
-        own = namespace if job.user_id is None else None
-        return cls(job.user_id, own, account, _in_order(qos), _in_order(job.reservation))
+        qos, reservation = (names and ordered(names) for names in (qos, job.reservation))
+        return cls(job.user_id, namespace if job.user_id is None else None, account, qos, reservation)
 
 
-def _in_order(names: str | None) -> str | None:
-    return ",".join(sorted(set(names.split(",")))) if names and "," in names else names
+def ordered(names: str) -> str:
+    """Returns the names of a list ("a,b") in an order of their own."""
+    return ",".join(sorted(set(names.split(",")))) if "," in names else names
 
 
-def kind_of(placeholder: Placeholder) -> Hashable:
+def kind_of(record: Placeholder) -> Hashable:
     """Returns what Slurm's limits, and the nodes that are open to a Pod, depend on besides its owner."""
-    request, rejections = placeholder.request, placeholder.rejections
+    request, rejections = record.request, record.rejections
     demand = _demand(request.job)
     return demand, request.constraints.signature, rejections.nodes, rejections.offered
 
@@ -144,14 +145,13 @@ class Queue:
 
     def open_next(self, now: float) -> Line:
         """Opens the line that has rested longest."""
-        first = self.resting.first()
-        assert first is not None  # it would have nothing to open
+        _, line = self.resting.top
         if self._tries:
             self._tries -= 1
         else:
             self._tried_until = now + self._rest / _TRIES
-        first[1].opens()
-        return first[1]
+        line.opens()
+        return line
 
     def wake(self) -> None:
         """What Slurm refused may be possible now."""

@@ -24,39 +24,39 @@ _WORDS = "Pod gone: its containers may run for another {} s"
 _SAID = re.compile(_WORDS.format(r"(\d{1,4})") + rf"(?:{SEPARATOR}|\Z)")
 
 
-def lingering(placeholder: Placeholder, last: Pod, now: float) -> Placeholder:
+def lingering(record: Placeholder, last: Pod, now: float) -> Placeholder:
     """Returns the record of a Pod that is gone; `last` is its last version."""
     seconds = last.lingers_s
-    if not seconds or last.node is None or placeholder.job.id is None:
-        return placeholder
-    return placeholder._replace(lingering=(*placeholder.lingering, (last.node, now + seconds)))
+    if not seconds or last.node is None or record.job.id is None:
+        return record
+    return record._replace(lingering=(*record.lingering, (last.node, now + seconds)))
 
 
-def hold(placeholder: Placeholder, job_id: int, now: float) -> HoldJob:
+def hold(record: Placeholder, job_id: int, now: float) -> HoldJob:
     """Returns the effect that leaves the words on its job: before those of the Pod's author, who could
     leave no room for them."""
-    words = _WORDS.format(ceil(placeholder.lingers_until - now))
-    return HoldJob(placeholder.uid, job_id, after_words(words, placeholder.request.job.comment))
+    words = _WORDS.format(ceil(record.lingers_until - now))
+    return HoldJob(record.uid, job_id, after_words(words, record.request.job.comment))
 
 
-def still_held(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
+def still_held(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Returns the record of a job whose Pod nobody has seen, after the job was read: for as long as an
     earlier leader said, once more. Whoever owns a job, or asked for it, may have written its comment: no
     Pod's containers may run for longer than the rule of its grace lets them."""
     said = _SAID.match(job.comment)
     nodes = [node.name for name in job.nodes if (node := at.view.node_of(name))] if said else []
     if said is None or not nodes:
-        return placeholder
+        return record
     until = at.now + min(float(said[1]), at.rules.leaves_within)
-    held = placeholder._replace(lingering=tuple((name, until) for name in nodes))
+    held = record._replace(lingering=tuple((name, until) for name in nodes))
     return held.with_comment(job.comment[said.end() :])
 
 
-def over(placeholder: Placeholder, now: float) -> Placeholder:
+def over(record: Placeholder, now: float) -> Placeholder:
     """Returns the record, without the time that its containers had where that is over."""
-    if not placeholder.lingering:
-        return placeholder
-    left = tuple(each for each in placeholder.lingering if each[1] > now)
-    ended = not left and placeholder.state in (State.RELEASING, State.REPLACING)
-    placeholder = placeholder._replace(lingering=left)
-    return placeholder.with_retry(not_before=0.0) if ended else placeholder
+    if not record.lingering:
+        return record
+    left = tuple(each for each in record.lingering if each[1] > now)
+    ended = not left and record.state in (State.RELEASING, State.REPLACING)
+    record = record._replace(lingering=left)
+    return record.with_retry(not_before=0.0) if ended else record

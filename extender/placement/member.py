@@ -1,15 +1,19 @@
-"""A Pod of a workload: what Kubernetes shows of it, and how far the writes to it have come."""
+"""A Pod of a workload: what Kubernetes shows of it, its part of what Slurm has granted, and how far the
+writes to it have come."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.states import State
 from extender.request.pod import Pod
+from slurm_client.model import Grant
 from wellknown.allocation import Allocation
 
-_CONFLICTS = 3  # others that write to a Pod cross with us now and then, but not again and again
+CONFLICTS = 3  # others that write to a Pod cross with us now and then, but not again and again
 
 
 class Member(NamedTuple):
@@ -39,7 +43,7 @@ class Member(NamedTuple):
     @property
     def outwritten(self) -> bool:
         """Tells whether somebody else wrote to the Pod just before us, again and again."""
-        return len(self.conflicts) == _CONFLICTS
+        return len(self.conflicts) == CONFLICTS
 
     @property
     def kept_unbound(self) -> bool:
@@ -47,11 +51,6 @@ class Member(NamedTuple):
         with a gate cannot be bound; a gate that was lifted never returns; and what we may have sent
         before to lift it names an older version than those that came and had it still."""
         return self.outwritten and self.pod.gated
-
-    @property
-    def awaits_volume(self) -> bool:
-        """Tells whether a volume is being made for the Pod on the Node that Slurm has allocated."""
-        return self.slot is not None and self.pod.provisioned_on == self.slot.node
 
     def rejects(self, job_id: int | None) -> bool:
         """Tells whether kube-scheduler will not have the Node that a job has, as far as the Pod says."""
@@ -67,12 +66,21 @@ class Member(NamedTuple):
             slot = self.pod.allocation if self.pod.allocation != slot else None
         return self.pod.node or (slot.node if slot else None)
 
-    def after_conflict(self, version: str) -> Self:
-        """Returns it after a write failed, since the Pod is not in this version any more."""
-        if version in self.conflicts:  # the news of another is late
-            return self
-        return self._replace(conflicts=(*self.conflicts, version)[-_CONFLICTS:])
 
-    def in_another_state(self) -> Self:
-        """Returns it with nothing of what belonged to the state that its placeholder has left."""
-        return self._replace(write_done=False, conflicts=(), rejection_cleared=False)
+def slot_on(slurm_node: str, job_id: int, grant: Grant, view: ClusterView) -> Allocation | None:
+    """Returns what was granted on one of a job's nodes; None where no Node stands for it."""
+    node, number = view.node_of(slurm_node), grant.nodes.index(slurm_node)
+    if node is None:
+        return None
+    gres = grant.gres[number] if len(grant.gres) == len(grant.nodes) else ",".join(grant.gres)
+    return Allocation(job_id, node.name, gres)
+
+
+def with_slots(members: Sequence[Member], slots: Iterable[Allocation]) -> tuple[Member, ...]:
+    """Returns the members with a slot each: whoever has one of these Nodes keeps it, since that may be
+    written onto the Pod already; the others get what is left, in their order."""
+    free = {slot.node: slot for slot in slots}
+    nodes = {each.pod.uid: each.node_in(State.ALLOCATED) for each in members}
+    kept = {uid: free.pop(node) for uid, node in nodes.items() if node in free}
+    rest = iter(free.values())
+    return tuple(each._replace(slot=kept.get(each.pod.uid) or next(rest)) for each in members)

@@ -6,13 +6,11 @@ and a restart continues like any other moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
-from extender.placement.avoided import NODE_REJECTED, why_rejected
-from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
-from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated
+from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated, why_rejected
 from extender.placement.events import (
     CancelJob,
     CheckDepartures,
@@ -25,13 +23,12 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.job_end import CANCELLED
 from extender.placement.lingering import hold
 from extender.placement.member import Member
-from extender.placement.placeholder import Placeholder
-from extender.placement.retry import REPEATEDLY
+from extender.placement.placeholder import REPEATEDLY, Placeholder
 from extender.request.pod_end import replaced_in_words, with_words
 from wellknown.allocation import Allocation
+from wellknown.names import Reason
 
 _NO_WORDS = "Pod does not need it any more"
 # A Pod that runs has its room already. Slurm's own numbers end at 0xffff0000 (priority/basic), and the
@@ -39,167 +36,149 @@ _NO_WORDS = "Pod does not need it any more"
 BEFORE_ALL = 0xFFFFFF00
 
 
-def ask(placeholder: Placeholder, at: Context) -> Effect | None:
+def ask(record: Placeholder, at: Context) -> Effect | None:
     """SUBMITTING: Slurm is asked for the job, or for what became of it."""
-    job_id = placeholder.job.known_id
-    if placeholder.job.must_read:
-        return ReadJob(placeholder.uid, job_id)
-    return _submit(placeholder, job_id, at)
+    job_id = record.job.known_id
+    if record.job.must_read:
+        return ReadJob(record.uid, job_id)
+    job = replace(
+        record.request.job,
+        admin_comment=str(record.key(at.rules.cluster)),
+        excluded_nodes=excluded_nodes_of(record, at).nodes,
+    )
+    return Submit(record.uid, job_id, job, record.job.immediate)
 
 
-def ask_why(placeholder: Placeholder, at: Context) -> Effect | None:
+def ask_why(record: Placeholder, at: Context) -> Effect | None:
     """QUEUED: Slurm is told of Nodes that have closed, and asked why the job waits."""
-    job_id = placeholder.job.known_id
-    if is_outdated(placeholder, at):
-        return ExcludeNodes(placeholder.uid, job_id, excluded_nodes_of(placeholder, at).nodes)
-    return ReadJob(placeholder.uid, job_id, for_words=True)
+    job_id = record.job.known_id
+    if is_outdated(record, at):
+        return ExcludeNodes(record.uid, job_id, excluded_nodes_of(record, at).nodes)
+    return ReadJob(record.uid, job_id, for_words=True)
 
 
-def write_allocation(placeholder: Placeholder, at: Context) -> Effect | None:
+def write_allocation(record: Placeholder, at: Context) -> Effect | None:
     """ALLOCATED: it is read where the job runs, and that is written onto the Pods."""
-    job_id = placeholder.job.known_id
-    if not placeholder.granted or placeholder.job.unverified:
-        return ReadJob(placeholder.uid, job_id)
-    for member in placeholder.members:
+    job_id = record.job.known_id
+    if not all(each.slot for each in record.members) or record.job.unverified:
+        return ReadJob(record.uid, job_id)
+    for member in record.members:
         if not member.write_done and member.slot is not None and member.pod.node is None:
-            return _write_allocation(placeholder, member, member.slot, at)
-    for member in placeholder.members:
+            return _write_allocation(record, member, member.slot, at)
+    for member in record.members:
         if member.rejection_cleared and member.rejects(job_id) and member.slot is not None:
-            return CheckDepartures(placeholder.uid, member.slot.node)
+            return CheckDepartures(record.uid, member.slot.node)
     return None
 
 
-def keep(placeholder: Placeholder, at: Context) -> Effect | None:
+def keep(record: Placeholder, at: Context) -> Effect | None:
     """BOUND: a lost job is asked for again, and one in doubt read; the Pods name the one that runs."""
-    job_id = placeholder.job.known_id
-    if placeholder.job.lost:
-        return _submit_again(placeholder, job_id, at)
-    if placeholder.job.unverified:
-        return ReadJob(placeholder.uid, job_id)
-    attempt = placeholder.attempt
+    job_id = record.job.known_id
+    if record.job.lost:
+        return _submit_again(record, job_id, at)
+    if record.job.unverified:
+        return ReadJob(record.uid, job_id)
+    named, attempt = (None, job_id), record.attempt
+    of_others = (
+        each for each in record.members if each.pod.job_id not in named or each.pod.attempt != attempt
+    )
+    member = _first(of_others)
+    return member and RecordJobId(record.uid, member.pod, job_id, attempt)
 
-    def is_named(member: Member) -> bool:
-        return member.pod.job_id in (None, job_id) and member.pod.attempt == attempt
 
-    member = _first(placeholder.members, is_named)
-    return member and RecordJobId(placeholder.uid, member.pod, job_id, attempt)
-
-
-def replace_job(placeholder: Placeholder, at: Context) -> Effect | None:
+def replace_job(record: Placeholder, at: Context) -> Effect | None:
     """REPLACING: the next attempt is numbered before the job is ended."""
-    if not placeholder.write_done and not _is_ended_first(placeholder):
-        member = _first(placeholder.members, lambda each: each.write_done)
-        why, following = _why_over(placeholder), placeholder.attempt + 1
-        return member and WriteAttempt(placeholder.uid, member.pod, following, why)
-    return release(placeholder, at)
+    if not record.write_done and not _is_ended_first(record):
+        member = _first(each for each in record.members if not each.write_done)
+        cause = record.cause
+        if cause is not None and cause.reason == Reason.NODE_REJECTED and record.rejections.nodes:
+            cause = why_rejected(record)  # with what kube-scheduler has said by now
+        return member and WriteAttempt(record.uid, member.pod, record.attempt + 1, cause)
+    return release(record, at)
 
 
-def release(placeholder: Placeholder, at: Context) -> Effect | None:
+def release(record: Placeholder, at: Context) -> Effect | None:
     """RELEASING: the job is ended. What is ended by mistake cannot be given back (invariant I5)."""
-    job_id = placeholder.job.id
-    return None if job_id is None or placeholder.job.over else _end(placeholder, job_id, at)
+    job_id = record.job.id
+    return None if job_id is None or record.job.over else _end(record, job_id, at)
 
 
-def evict(placeholder: Placeholder, _at: Context) -> Effect | None:
-    """EVICTING: each Pod is deleted."""
-    cause, member = placeholder.cause, _first(placeholder.members, _is_going)
-    return _evict(placeholder, member, cause) if member is not None and cause is not None else None
-
-
-def _first(members: Iterable[Member], is_done: Callable[[Member], bool]) -> Member | None:
-    """Returns the member whose turn it is, of those that are not done: one that is not written yet comes
-    before one whose write has shown no effect."""
-    left = [each for each in members if not is_done(each)]
-    return next((each for each in left if not each.write_done), left[0] if left else None)
-
-
-def _why_over(placeholder: Placeholder) -> ConditionReason | None:
-    """Returns why an attempt is over, with what kube-scheduler has said by now."""
-    cause = placeholder.cause
-    refused = cause is not None and cause.reason == NODE_REJECTED
-    return why_rejected(placeholder) if refused and placeholder.rejections.nodes else cause
-
-
-def _is_ended_first(placeholder: Placeholder) -> bool:
-    """Tells whether a job may be ended before the next attempt is written onto its Pod."""
-    return placeholder.kept_unbound and placeholder.job.id is not None and not placeholder.job.over
-
-
-def _is_going(member: Member) -> bool:
-    return member.write_done and member.pod.leaving
-
-
-def _evict(placeholder: Placeholder, member: Member, cause: ConditionReason) -> EvictPod:
-    """A Pod that others write to all the time is deleted however they have changed it: if it is bound it
-    stays so, and nothing that can be written onto it gives it its job back. One that is not bound may
-    have been placed anew by another replica, which has numbered that."""
-    pod, late = member.pod, member.outwritten
-    bound = pod.node is not None
+def evict(record: Placeholder, _at: Context) -> Effect | None:
+    """EVICTING: each Pod is deleted. One that others write to all the time is deleted however they have
+    changed it: if it is bound it stays so, and nothing that can be written onto it gives it its job
+    back. One that is not bound may have been placed anew by another replica, which has numbered that."""
+    staying = (each for each in record.members if not (each.write_done and each.pod.leaving))
+    cause, member = record.cause, _first(staying)
+    if member is None or cause is None:
+        return None
+    late, bound = member.outwritten, member.pod.node is not None
     return EvictPod(
-        placeholder.uid,
-        pod,
+        record.uid,
+        member.pod,
         cause,
         in_any_version=late and bound,
         in_this_attempt=late and not bound,
-        cancelled=placeholder.job.id if cause.reason == CANCELLED else None,
+        cancelled=record.job.id if cause.reason == Reason.SLURM_JOB_CANCELLED else None,
     )
 
 
-def _end(placeholder: Placeholder, job_id: int, at: Context) -> Effect | None:
-    job = placeholder.job
+def _first(left: Iterable[Member]) -> Member | None:
+    """Returns the member whose turn it is, of those that are left: one that is not written yet comes
+    before one whose write has shown no effect."""
+    return min(left, key=lambda each: each.write_done, default=None)
+
+
+def _is_ended_first(record: Placeholder) -> bool:
+    """Tells whether a job may be ended before the next attempt is written onto its Pod."""
+    return record.kept_unbound and record.job.id is not None and not record.job.over
+
+
+def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
+    job = record.job
     if not job.owned or (job.misnamed and job.name is None):
-        return ReadJob(placeholder.uid, job_id)
-    if placeholder.lingering:
-        return None if placeholder.write_done else hold(placeholder, job_id, at.now)
+        return ReadJob(record.uid, job_id)
+    if record.lingering:
+        return None if record.write_done else hold(record, job_id, at.now)
     # Whoever goes on renaming it does not keep it: it was read each time, with its key.
     proven = job.identity is not None and job.misnamed >= REPEATEDLY
-    name = None if proven else placeholder.called
-    first = _is_ended_first(placeholder)
-    return CancelJob(placeholder.uid, job_id, name, _last_words(placeholder), says_first=first)
+    name = None if proven else record.called
+    first = _is_ended_first(record)
+    return CancelJob(record.uid, job_id, name, _last_words(record), says_first=first)
 
 
-def _last_words(placeholder: Placeholder) -> str:
+def _last_words(record: Placeholder) -> str:
     """What a job's comment is to say once it is cancelled."""
-    comment, cause = placeholder.request.job.comment, placeholder.cause
+    comment, cause = record.request.job.comment, record.cause
     why = cause.message if cause else _NO_WORDS
-    if _is_ended_first(placeholder):  # nothing else tells a later leader that nobody else ended it
+    if _is_ended_first(record):  # nothing else tells a later leader that nobody else ended it
         return replaced_in_words(why, comment)
-    ends = (each.pod.end for each in placeholder.members if each.pod.end)
+    ends = (pod.end for pod in record.pods if pod.end)
     return with_words(comment, next(ends, why))
 
 
-def _submit(placeholder: Placeholder, job_id: int, at: Context) -> Submit:
-    job = replace(
-        placeholder.request.job,
-        admin_comment=str(placeholder.key(at.rules.cluster)),
-        excluded_nodes=excluded_nodes_of(placeholder, at).nodes,
-    )
-    return Submit(placeholder.uid, job_id, job, placeholder.job.immediate)
-
-
-def _submit_again(placeholder: Placeholder, job_id: int, at: Context) -> Submit | None:
+def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | None:
     """The job of a Pod that runs goes where the Pod is, whatever Kubernetes would say to a new one. If
     Slurm has given the node away meanwhile the job waits, and the Pod runs on (`on_job`)."""
-    nodes = [at.view.nodes.get(each.pod.node or "") for each in placeholder.members]
+    nodes = [at.view.nodes.get(pod.node or "") for pod in record.pods]
     where = tuple(node.slurm_name for node in nodes if node is not None)
-    if len(where) < len(nodes) or placeholder.request.problems:
+    if len(where) < len(nodes) or record.request.problems:
         return None
     job = replace(
-        placeholder.request.job,
-        admin_comment=str(placeholder.key(at.rules.cluster)),
+        record.request.job,
+        admin_comment=str(record.key(at.rules.cluster)),
         nodes=len(where),
         required_nodes=where,
         excluded_nodes=(),
         priority=BEFORE_ALL,
     )
-    return Submit(placeholder.uid, job_id, job, immediate=False)
+    return Submit(record.uid, job_id, job, immediate=False)
 
 
 def _write_allocation(
-    placeholder: Placeholder, member: Member, slot: Allocation, at: Context
+    record: Placeholder, member: Member, slot: Allocation, at: Context
 ) -> WriteAllocation:
     pod = member.pod
     told = member.shown is not None or pod.told_to_wait
     nominate = told or pod.looked_at or len(at.view.nodes) >= at.rules.nominate_from
-    heard_at = placeholder.since if told and pod.allocation != slot else None
-    return WriteAllocation(placeholder.uid, pod, slot, nominate, heard_at)
+    heard_at = record.since if told and pod.allocation != slot else None
+    return WriteAllocation(record.uid, pod, slot, nominate, heard_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,6 @@ from extender.placement.asked import rejected_values
 from extender.placement.attempts import give_back, not_now, trouble
 from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context, PlacementConfig
-from extender.placement.eligible_nodes import NO_ELIGIBLE_NODE
 from extender.placement.events import (
     CancelJob,
     CheckDepartures,
@@ -29,10 +29,10 @@ from extender.placement.events import (
 )
 from extender.placement.fit import covers, owner_of
 from extender.placement.job_tracking import NodeCheck
+from extender.placement.member import CONFLICTS
 from extender.placement.on_pod import invalid
 from extender.placement.on_read import granted
-from extender.placement.placeholder import Placeholder
-from extender.placement.retry import REPEATEDLY
+from extender.placement.placeholder import REPEATEDLY, Placeholder
 from extender.placement.states import State
 from extender.placement.table import after_read
 from extender.request.pod import Pod
@@ -45,105 +45,101 @@ _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERAT
 # Answers that leave open whether there is a job under the id: it is read.
 _LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
 _DENIALS = 6  # within some six seconds, with a look after each
-SLURM_REFUSES = Reason.REJECTED_BY_SLURM
 _NEVER = "Slurm refuses the job"
+_OnPod = WriteAllocation | WriteAttempt | EvictPod | RecordJobId
+_WRITTEN_IN: Mapping[type, State] = {
+    WriteAllocation: State.ALLOCATED,
+    CheckDepartures: State.ALLOCATED,
+    WriteAttempt: State.REPLACING,
+    EvictPod: State.EVICTING,
+    HoldJob: State.RELEASING,
+    RecordJobId: State.BOUND,
+}
+"""The state that each write belongs to."""
 
 
-def after_outcome(placeholder: Placeholder, outcome: Outcome, at: Context) -> Placeholder:
+def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeholder:
     """Returns the record after one of its effects was carried out, or failed."""
     effect, result, at = outcome.effect, outcome.result, replace(at, equipment=outcome.equipment)
     if isinstance(effect, ReportWaiting):
-        return _after_show(placeholder, effect, result, at)
+        return _after_show(record, effect, result, at)
     if isinstance(effect, ReadJob) and effect.for_words:
-        return _after_words(placeholder, effect, result, at)
-    placeholder = placeholder.with_retry(in_flight=False)
+        return _after_words(record, effect, result, at)
+    record = record.with_retry(in_flight=False)
     if isinstance(result, Failure):
-        return _after_failure(placeholder, effect, result, at)
-    return _after_success(placeholder, effect, result, at)
+        return _after_failure(record, effect, result, at)
+    return record if _stale(record, effect) else _after_success(record, effect, result, at)
 
 
-def _after_show(
-    placeholder: Placeholder, effect: ReportWaiting, result: Any, at: Context
-) -> Placeholder:
+def _after_show(record: Placeholder, effect: ReportWaiting, result: Any, at: Context) -> Placeholder:
     """What could not be told is told later: a message is not worth a hurry."""
-    placeholder = placeholder.with_member(effect.pod, reporting=False)
+    record = record.with_member(effect.pod, reporting=False)
     pause = at.rules.reason_interval
     if not isinstance(result, Failure):
-        placeholder = placeholder.with_member(effect.pod, shown=effect.cause)
-        if effect.cause.reason != NO_ELIGIBLE_NODE:  # which changes with each Node
-            return placeholder
+        record = record.with_member(effect.pod, shown=effect.cause)
+        if effect.cause.reason != Reason.NO_ELIGIBLE_NODE:  # which changes with each Node
+            return record
     elif result.remedy is Remedy.FRESHER:
         pause = at.rules.settle
-    return placeholder.with_member(effect.pod, quiet_until=at.now + pause)
+    return record.with_member(effect.pod, quiet_until=at.now + pause)
 
 
-def _after_words(placeholder: Placeholder, effect: ReadJob, result: Any, at: Context) -> Placeholder:
+def _after_words(record: Placeholder, effect: ReadJob, result: Any, at: Context) -> Placeholder:
     """What was said of a job that has moved on since is old news. What else is under way decides when
     there is more to do."""
-    asked, placeholder = placeholder.job.asked_why, placeholder.with_job(asked_why=None)
-    waits = placeholder.state is State.QUEUED and placeholder.job.id == effect.job_id
-    if not waits or asked is None or asked < placeholder.since:
-        return placeholder
+    asked, record = record.job.asked_why, record.with_job(asked_why=None)
+    waits = record.state is State.QUEUED and record.job.id == effect.job_id
+    if not waits or asked is None or asked < record.since:
+        return record
     after = _after_failure if isinstance(result, Failure) else _after_success
-    answered = after(placeholder, effect, result, at)
-    if placeholder.retry.in_flight and answered.state is State.QUEUED:
-        return answered.with_retry(
-            not_before=placeholder.retry.not_before, failures=placeholder.retry.failures
-        )
+    answered = after(record, effect, result, at)
+    if record.retry.in_flight and answered.state is State.QUEUED:
+        return answered.with_retry(not_before=record.retry.not_before, failures=record.retry.failures)
     return answered
 
 
-def _after_success(placeholder: Placeholder, effect: Effect, result: Any, at: Context) -> Placeholder:
-    if isinstance(effect, ReadJob):
-        return _after_look(placeholder, result, at)
-    if isinstance(effect, CancelJob):
-        return _cancelled(placeholder, at)
-    if isinstance(effect, Submit):
-        return _taken(placeholder, effect, result, at)
-    if isinstance(effect, ExcludeNodes):
-        return placeholder.with_job(excluded=effect.nodes).with_retry(failures=0)
-    return placeholder if _stale(placeholder, effect) else _done(placeholder, effect, result, at)
+def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context) -> Placeholder:
+    match effect:
+        case ReadJob():
+            return _after_look(record, result, at)
+        case CancelJob() if record.state in (State.RELEASING, State.REPLACING):
+            return record.with_retry(failures=0, not_before=at.now + at.rules.recancel)
+        case Submit():
+            return _taken(record, effect, result, at)
+        case ExcludeNodes():
+            return record.with_job(excluded=effect.nodes).with_retry(failures=0)
+        case CheckDepartures():
+            return _looked(record, result, at)
+        case HoldJob():
+            return record.with_members(write_done=True).with_retry(failures=0, not_before=at.now)
+        case WriteAllocation() | WriteAttempt() | EvictPod() | RecordJobId():
+            return _written(record.with_retry(failures=0), effect, result, at)
+    return record
 
 
-def _done(placeholder: Placeholder, effect: Effect, result: Any, at: Context) -> Placeholder:
-    if isinstance(effect, CheckDepartures):
-        return _looked(placeholder, result, at)
-    placeholder = placeholder.with_retry(failures=0)
-    if isinstance(effect, HoldJob):
-        return placeholder.with_members(write_done=True).with_retry(not_before=at.now)
-    if isinstance(effect, WriteAllocation | WriteAttempt | EvictPod | RecordJobId):
-        placeholder = placeholder.with_member(effect.pod, write_done=True)
-        return _written(placeholder, effect, result, at)
-    return placeholder
-
-
-def _written(
-    placeholder: Placeholder,
-    effect: WriteAllocation | WriteAttempt | EvictPod | RecordJobId,
-    result: Any,
-    at: Context,
-) -> Placeholder:
-    member = placeholder.member(effect.pod.uid)
+def _written(record: Placeholder, effect: _OnPod, result: Any, at: Context) -> Placeholder:
+    record = record.with_member(effect.pod, write_done=True)
+    member = record.member(effect.pod.uid)
     if member is None:
-        return placeholder
+        return record
     if isinstance(effect, WriteAllocation):
         pod = _as_written(member.pod, effect.allocation, result)
         shown = None if effect.nominate else member.shown  # the condition says something else now
-        written = placeholder.with_member(pod, pod=pod, shown=shown, said="")
+        written = record.with_member(pod, pod=pod, shown=shown, said="")
         by = at.now + at.rules.unbound_deadline
         return written._replace(unbound_by=by).with_retry(not_before=0.0)
     if isinstance(effect, WriteAttempt) and effect.cause is not None:
-        placeholder = placeholder.with_member(effect.pod, shown=effect.cause)
-    pause = _pause(placeholder, effect, at.rules) if placeholder.write_done else 0.0
-    return placeholder.with_retry(not_before=at.now + pause)
+        record = record.with_member(effect.pod, shown=effect.cause)
+    pause = _pause(record, effect, at.rules) if record.write_done else 0.0
+    return record.with_retry(not_before=at.now + pause)
 
 
-def _pause(placeholder: Placeholder, effect: Effect, rules: PlacementConfig) -> float:
+def _pause(record: Placeholder, effect: Effect, rules: PlacementConfig) -> float:
     """Returns how long what was written counts, whatever becomes of it: somebody may undo it again and
     again."""
     if isinstance(effect, EvictPod):
         return rules.reevict
-    waits = placeholder.job.lost or placeholder.job.unverified  # for something else
+    waits = record.job.lost or record.job.unverified  # for something else
     return rules.renote if isinstance(effect, RecordJobId) and not waits else 0.0
 
 
@@ -160,114 +156,88 @@ def _as_written(pod: Pod, allocation: Allocation, version: str) -> Pod:
     )
 
 
-def _looked(placeholder: Placeholder, vacated_in: float, at: Context) -> Placeholder:
+def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
     """A Node that is being vacated is waited for: kube-scheduler binds as soon as it is clear. Where it
     has not even then, the allocation is written anew, so that what it says next is said of that Node.
     A Pod whose deletion is done may still be in kube-scheduler's own view for a moment."""
-    if not placeholder.node_rejected:
-        return placeholder
-    lacks_room = any(each.pod.lacks_room for each in placeholder.members)
-    unheard = lacks_room and at.now < placeholder.since + at.rules.hears_within
-    if not vacated_in and unheard and not placeholder.rejections.waiting_for_departures:
+    if not record.node_rejected:
+        return record
+    lacks_room = any(pod.lacks_room for pod in record.pods)
+    unheard = lacks_room and at.now < record.since + at.rules.hears_within
+    if not vacated_in and unheard and not record.rejections.waiting_for_departures:
         vacated_in = at.rules.settle
     if vacated_in > 0:
         clear = at.now + vacated_in
-        by = max(placeholder.unbound_by, clear + at.rules.unbound_deadline)
-        return (
-            placeholder._replace(unbound_by=by)
-            .with_retry(failures=0, not_before=clear)
-            .with_rejections(waiting_for_departures=True)
-        )
-    if placeholder.rejections.waiting_for_departures:
-        return (
-            placeholder.with_members(write_done=False, rejection_cleared=False)
-            .with_retry(failures=0)
-            .with_rejections(waiting_for_departures=False)
-        )
-    return give_back(placeholder, at)
+        by = max(record.unbound_by, clear + at.rules.unbound_deadline)
+        waiting = record._replace(unbound_by=by).with_rejections(waiting_for_departures=True)
+        return waiting.with_retry(failures=0, not_before=clear)
+    if record.rejections.waiting_for_departures:
+        anew = record.with_members(write_done=False, rejection_cleared=False).with_retry(failures=0)
+        return anew.with_rejections(waiting_for_departures=False)
+    return give_back(record, at)
 
 
-def _cancelled(placeholder: Placeholder, at: Context) -> Placeholder:
-    if placeholder.state not in (State.RELEASING, State.REPLACING):
-        return placeholder
-    return placeholder.with_retry(failures=0, not_before=at.now + at.rules.recancel)
-
-
-def _stale(placeholder: Placeholder, effect: Effect) -> bool:
+def _stale(record: Placeholder, effect: Effect) -> bool:
     """Tells whether a write belongs to a state that the placeholder has left meanwhile."""
-    of = {
-        WriteAllocation: State.ALLOCATED,
-        CheckDepartures: State.ALLOCATED,
-        WriteAttempt: State.REPLACING,
-        EvictPod: State.EVICTING,
-        HoldJob: State.RELEASING,
-        RecordJobId: State.BOUND,
-    }.get(type(effect))
-    return placeholder.state is not of
+    return _WRITTEN_IN.get(type(effect), record.state) is not record.state
 
 
-def _taken(placeholder: Placeholder, effect: Submit, grant: Grant | None, at: Context) -> Placeholder:
-    placeholder = placeholder.with_job(owned=effect.job_id == placeholder.job.id, denials=())
-    if placeholder.state is State.BOUND:
-        return _asked_again(placeholder, at)
-    if placeholder.state is not State.SUBMITTING:
-        return placeholder
+def _taken(record: Placeholder, effect: Submit, grant: Grant | None, at: Context) -> Placeholder:
+    record = record.with_job(owned=effect.job_id == record.job.id, denials=())
+    if record.state is State.BOUND:
+        return _asked_again(record, at)
+    if record.state is not State.SUBMITTING:
+        return record
     if effect.immediate and grant is not None and covers(grant, effect.job):
-        return granted(placeholder.move(State.ALLOCATED, at.now), effect.job_id, grant, at)
+        return granted(record.move(State.ALLOCATED, at.now), effect.job_id, grant, at)
     if effect.immediate:  # not known, or (a limit of the partition) queued all the same
-        return placeholder.with_job(must_read=True)
-    excluded = effect.job.excluded_nodes
-    later = at.now + at.rules.settle
-    queued = (
-        placeholder.move(State.QUEUED, at.now).with_job(excluded=excluded).with_retry(not_before=later)
-    )
-    return queued.with_job(owner=owner_of(effect.job))
+        return record.with_job(must_read=True)
+    excluded, owner = effect.job.excluded_nodes, owner_of(effect.job)
+    queued = record.move(State.QUEUED, at.now).with_job(excluded=excluded, owner=owner)
+    return queued.with_retry(not_before=at.now + at.rules.settle)
 
 
-def _asked_again(placeholder: Placeholder, at: Context) -> Placeholder:
+def _asked_again(record: Placeholder, at: Context) -> Placeholder:
     until = at.now + at.rules.settle
-    job = placeholder.job.suspect(at.now)._replace(lost=False, misses=0)
-    return placeholder._replace(job=job).with_retry(failures=0, not_before=until)
+    job = record.job.suspect(at.now)._replace(lost=False, misses=0)
+    return record._replace(job=job).with_retry(failures=0, not_before=until)
 
 
-def _after_failure(
-    placeholder: Placeholder, effect: Effect, failure: Failure, at: Context
-) -> Placeholder:
-    if isinstance(effect, Submit) and placeholder.state is State.SUBMITTING:
-        placeholder = placeholder.with_job(excluded=effect.job.excluded_nodes)
-        answered = _after_answer(placeholder, failure, at)
-        if answered is not None:
-            return answered
-    if placeholder.job.lost and failure.remedy is Remedy.ID_TAKEN:  # it has come back
-        return _asked_again(placeholder, at)
+def _after_failure(record: Placeholder, effect: Effect, failure: Failure, at: Context) -> Placeholder:
+    if isinstance(effect, Submit) and record.state is State.SUBMITTING:
+        record = record.with_job(excluded=effect.job.excluded_nodes)
+        if failure.remedy in _LEAVE_OPEN:
+            return _left_open(record, failure)
+        if failure.remedy in _ANSWERS:
+            return _not_taken(record, failure, at)
+    if record.job.lost and failure.remedy is Remedy.ID_TAKEN:  # it has come back
+        return _asked_again(record, at)
     if failure.remedy is Remedy.OTHER_JOB:
-        pause = (
-            at.rules.delay(Remedy.LATER, placeholder.job.misnamed) if placeholder.job.misnamed else 0.0
-        )
-        misnamed = placeholder.job.misnamed + 1
-        return placeholder.with_job(misnamed=misnamed, name=None).with_retry(not_before=at.now + pause)
+        pause = at.rules.delay(Remedy.LATER, record.job.misnamed) if record.job.misnamed else 0.0
+        misnamed = record.job.misnamed + 1
+        return record.with_job(misnamed=misnamed, name=None).with_retry(not_before=at.now + pause)
     if failure.remedy in (Remedy.FRESHER, Remedy.GONE):
-        return _after_conflict(placeholder, effect, at)
-    later = at.now + at.rules.delay(failure.remedy, placeholder.retry.failures)
-    held_up = placeholder.with_retry(failures=placeholder.retry.failures + 1, not_before=later)
-    if isinstance(effect, ReadJob) and placeholder.job.node_check is NodeCheck.SUSPECT:
+        return _after_conflict(record, effect, at)
+    later = at.now + at.rules.delay(failure.remedy, record.retry.failures)
+    held_up = record.with_retry(failures=record.retry.failures + 1, not_before=later)
+    if isinstance(effect, ReadJob) and record.job.node_check is NodeCheck.SUSPECT:
         # What Slurm has time for begins when it is back.
         held_up = held_up.with_job(suspect_since=at.now)
-    if placeholder.state is State.SUBMITTING:
-        return held_up._replace(cause=trouble(failure))
-    return _rejected_again(held_up, failure)
+    return _with_words(held_up, failure)
 
 
-def _after_conflict(placeholder: Placeholder, effect: Effect, at: Context) -> Placeholder:
+def _after_conflict(record: Placeholder, effect: Effect, at: Context) -> Placeholder:
     """The Pod's next version mostly comes in a moment, or is here already. An allocation that others
     keep us from writing is given back like one that is not bound."""
-    later = placeholder.with_retry(not_before=at.now + 1.0)
-    if not isinstance(effect, WriteAllocation | WriteAttempt | EvictPod) or _stale(placeholder, effect):
+    later = record.with_retry(not_before=at.now + 1.0)
+    if not isinstance(effect, WriteAllocation | WriteAttempt | EvictPod) or _stale(record, effect):
         return later
     version, member = effect.pod.resource_version, later.member(effect.pod.uid)
     if member is None:
         return later
-    later = later.with_member(member.pod, conflicts=member.after_conflict(version).conflicts)
+    if version not in member.conflicts:  # else the news of another is late
+        conflicts = (*member.conflicts, version)[-CONFLICTS:]
+        later = later.with_member(member.pod, conflicts=conflicts)
     if later.state is State.ALLOCATED:
         by = min(later.unbound_by, at.now + at.rules.unbound_deadline)
         later = later._replace(unbound_by=by)
@@ -275,59 +245,48 @@ def _after_conflict(placeholder: Placeholder, effect: Effect, at: Context) -> Pl
     return later.with_retry(not_before=0.0) if fresher else later
 
 
-def _rejected_again(placeholder: Placeholder, failure: Failure) -> Placeholder:
-    """What Slurm will not hear of the job of a Pod that goes on all the same is said again and again,
-    and its author told."""
-    goes_on = placeholder.state in (State.QUEUED, State.BOUND)
+def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
+    """A failure holds a submission up. What Slurm will not hear of the job of a Pod that goes on all the
+    same is said again and again, and its author told."""
+    if record.state is State.SUBMITTING:
+        return record._replace(cause=trouble(failure))
+    goes_on = record.state in (State.QUEUED, State.BOUND)
     refuses = failure.remedy in (Remedy.CHANGE, Remedy.UNEXPLAINED)
-    if not refuses or placeholder.retry.failures < REPEATEDLY or not goes_on:
-        return placeholder
-    words = f"Slurm refuses what it is asked for job {placeholder.job.id}: {failure.message}"
-    return placeholder._replace(cause=ConditionReason(SLURM_REFUSES, words))
+    if not refuses or record.retry.failures < REPEATEDLY or not goes_on:
+        return record
+    words = f"Slurm refuses what it is asked for job {record.job.id}: {failure.message}"
+    return record._replace(cause=ConditionReason(Reason.REJECTED_BY_SLURM, words))
 
 
-def _after_answer(placeholder: Placeholder, failure: Failure, at: Context) -> Placeholder | None:
-    """Returns the record of a submission that Slurm has answered; None where it has not."""
-    if failure.remedy in _LEAVE_OPEN:
-        return _left_open(placeholder, failure)
-    return _not_taken(placeholder, failure, at) if failure.remedy in _ANSWERS else None
-
-
-def _left_open(placeholder: Placeholder, failure: Failure) -> Placeholder:
-    denials = (*placeholder.job.denials, failure.message)[-_DENIALS:]
+def _left_open(record: Placeholder, failure: Failure) -> Placeholder:
+    denials = (*record.job.denials, failure.message)[-_DENIALS:]
     last = len(denials) == _DENIALS  # or one more of a Pod whose author knows
-    cause = placeholder.cause if last else trouble(failure)
-    return (
-        placeholder._replace(cause=cause)
-        .with_job(must_read=True, denials=denials)
-        .with_retry(failures=0)
-    )
+    cause = record.cause if last else trouble(failure)
+    return record._replace(cause=cause).with_job(must_read=True, denials=denials).with_retry(failures=0)
 
 
-def _after_look(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
-    if placeholder.job.denials and placeholder.state is State.SUBMITTING and job is None:
-        return _denied(placeholder, at)
-    return after_read(placeholder.with_job(denials=()).with_retry(failures=0), job, at)
+def _after_look(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
+    if record.job.denials and record.state is State.SUBMITTING and job is None:
+        return _denied(record, at)
+    return after_read(record.with_job(denials=()).with_retry(failures=0), job, at)
 
 
-def _denied(placeholder: Placeholder, at: Context) -> Placeholder:
+def _denied(record: Placeholder, at: Context) -> Placeholder:
     """slurmctld answers, and has no job under the id either: it made none. A plugin may refuse a job
     without a word (job_submit.lua's `return slurm.ERROR`), and again and again."""
-    if len(placeholder.job.denials) == _DENIALS:
-        return invalid(placeholder, WhyInvalid(f"{_NEVER}: {placeholder.job.denials[-1]}"), at.now)
-    later = at.now + at.rules.delay(Remedy.AGAIN, len(placeholder.job.denials))
-    return placeholder.with_job(must_read=False).with_retry(failures=0, not_before=later)
+    if len(record.job.denials) == _DENIALS:
+        return invalid(record, WhyInvalid(f"{_NEVER}: {record.job.denials[-1]}"), at.now)
+    later = at.now + at.rules.delay(Remedy.AGAIN, len(record.job.denials))
+    return record.with_job(must_read=False).with_retry(failures=0, not_before=later)
 
 
-def _not_taken(placeholder: Placeholder, failure: Failure, at: Context) -> Placeholder:
-    if placeholder.retry.failures:
+def _not_taken(record: Placeholder, failure: Failure, at: Context) -> Placeholder:
+    if record.retry.failures:
         # An earlier one has arrived, or may have, for all that is said of this: it is looked for.
-        return placeholder.with_job(must_read=True).with_retry(failures=0)
+        return record.with_job(must_read=True).with_retry(failures=0)
     if failure.remedy is Remedy.CHANGE:
-        values = rejected_values(failure, placeholder.request, at)
-        return invalid(placeholder, WhyInvalid(f"{_NEVER}: {failure.message}{values}"), at.now)
-    if failure.remedy is Remedy.NO_ROOM and placeholder.job.immediate:
-        following = placeholder.job.attempt_try + 1
-        numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
-        return numbered.with_job(immediate=False)
-    return not_now(placeholder, trouble(failure))
+        values = rejected_values(failure, record.request, at)
+        return invalid(record, WhyInvalid(f"{_NEVER}: {failure.message}{values}"), at.now)
+    if failure.remedy is Remedy.NO_ROOM and record.job.immediate:
+        return record.next_try(at.rules).with_job(immediate=False)
+    return not_now(record, trouble(failure))

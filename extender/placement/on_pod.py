@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context
 from extender.placement.job_tracking import NodeCheck
@@ -9,10 +11,12 @@ from extender.placement.kept_back import asking_first
 from extender.placement.lingering import lingering
 from extender.placement.member import Member
 from extender.placement.on_job import to_ask_again
+from extender.placement.ownership import own_key
 from extender.placement.placeholder import Placeholder
-from extender.placement.states import OVER, UNBOUND, WITHOUT_JOB, State
+from extender.placement.states import ASKED, OVER, UNBOUND, WITHOUT_JOB, State
 from extender.request.job_request import Request
 from extender.request.pod import Pod
+from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
 _OFFER_S = 0.2  # how long other replicas have to say what kube-scheduler offered
@@ -20,53 +24,64 @@ _WRITES = frozenset({State.ALLOCATED, State.REPLACING, State.EVICTING})
 _ELSEWHERE = "Pod was bound without this job"
 _NUMBERED = frozenset({State.BOUND, State.EVICTING})
 """A Pod that is bound gets no other attempt: a number that says so is forged."""
-_BROKEN = Reason.POD_OF_GROUP_GONE
 MISSED = "Pod is not among all Pods any more"
+
+
+# The allocation that a Pod carries: whoever wrote it there, the Pod is placed by it, or may yet be
+
+
+def with_carried(record: Placeholder, at: Context) -> Placeholder:
+    """Returns the record with the allocations that its Pods carry, where it has none for them and those
+    are of its attempt. It may know nothing of them: another replica that believed to lead wrote them, or
+    the record is new. They are believed where the id that they name follows from the Pod's uid, which
+    nobody can forge; what has become of the job is then for Slurm to say, like of any other."""
+    for member in record.members:
+        carried = member.pod.allocation
+        if carried is not None and member.slot is None:
+            record = _with_carried(record, member.pod, carried, at)
+    return record
+
+
+def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Context) -> Placeholder:
+    if carried.job_id != record.job.id:
+        key = own_key(carried.job_id, pod, at.rules)
+        if key is None or key.attempt != record.attempt:
+            return record
+        if record.state is State.EVICTING:  # it may be bound there; its job is over all the same
+            return record.with_member(pod, slot=carried)
+        record = record.submitted_as(key.attempt_try, at.rules)
+    if record.state in WITHOUT_JOB | ASKED:
+        record = record.move(State.ALLOCATED, at.now)
+    job = record.job.suspect(at.now)._replace(immediate=False)
+    return record._replace(job=job).with_member(pod, slot=carried)
 
 
 # A Pod of it was seen to be bound
 
 
-def stays_bound(placeholder: Placeholder, _pod: Pod, _at: Context) -> Placeholder:
-    """BOUND: nothing is new."""
-    return placeholder
-
-
-def bound_elsewhere(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
+def bound_elsewhere(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """A Pod that someone else bound has no use for our job: it is given back, the Pod stays."""
-    return after_end(placeholder, pod.uid, at.now, _ELSEWHERE)
+    return after_end(record, pod.uid, at.now, _ELSEWHERE)
 
 
-def bound_as_allocated(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """ALLOCATED: a group is bound with its last Pod."""
-    if not _is_its_node(placeholder, pod):
-        return bound_elsewhere(placeholder, pod, at)
-    if any(each.pod.node is None for each in placeholder.members):
-        return placeholder
-    return _bound(placeholder, at)
+def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
+    """ALLOCATED: a group is bound with its last Pod. REPLACING: /bind was faster than we were; a group
+    that is bound in part goes whole."""
+    member = record.member(pod.uid)
+    if member is None or member.slot is None or member.slot.node != pod.node:
+        return bound_elsewhere(record, pod, at)
+    if all(pod.node is not None for pod in record.pods):
+        return _bound(record, at)
+    return record if record.state is State.ALLOCATED else _evicted(record, at)
 
 
-def bound_all_the_same(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """REPLACING: /bind was faster than we were. A group that is bound in part goes whole."""
-    if not _is_its_node(placeholder, pod):
-        return bound_elsewhere(placeholder, pod, at)
-    if any(each.pod.node is None for each in placeholder.members):
-        return _evicted(placeholder, at)
-    return _bound(placeholder, at)
-
-
-def bound_and_evicted(placeholder: Placeholder, pod: Pod, _at: Context) -> Placeholder:
-    """EVICTING: its deletion may have waited for this version of it."""
-    return awaited(placeholder, pod)
-
-
-def _bound(placeholder: Placeholder, at: Context) -> Placeholder:
-    if placeholder.job.lost:
-        bound = placeholder.move(State.BOUND, at.now).with_job(over=False)
+def _bound(record: Placeholder, at: Context) -> Placeholder:
+    if record.job.lost:
+        bound = record.move(State.BOUND, at.now).with_job(over=False)
         return bound if bound.leaving else to_ask_again(bound)
-    if placeholder.job.over:
-        return _evicted(placeholder, at)
-    bound = placeholder.move(State.BOUND, at.now)
+    if record.job.over:
+        return _evicted(record, at)
+    bound = record.move(State.BOUND, at.now)
     if bound.job.immediate or bound.job.unverified:
         return bound
     # A slurmctld that is killed may forget that it started a job that had waited, and start it elsewhere
@@ -75,191 +90,188 @@ def _bound(placeholder: Placeholder, at: Context) -> Placeholder:
     return bound.with_job(node_check=NodeCheck.ROUTINE).with_retry(not_before=later)
 
 
-def _evicted(placeholder: Placeholder, at: Context) -> Placeholder:
-    over = placeholder.job.over
-    return placeholder.move(State.EVICTING, at.now, cause=placeholder.cause).with_job(over=over)
-
-
-def _is_its_node(placeholder: Placeholder, pod: Pod) -> bool:
-    member = placeholder.member(pod.uid)
-    return member is not None and member.slot is not None and member.slot.node == pod.node
+def _evicted(record: Placeholder, at: Context) -> Placeholder:
+    return record.move(State.EVICTING, at.now, cause=record.cause)
 
 
 # Its author asks for something else; `before`: what was asked for until then
 
 
-def changed(placeholder: Placeholder, _before: Request, _at: Context) -> Placeholder:
+def changed(record: Placeholder, _before: Request, _at: Context) -> Placeholder:
     """What it has been granted is not affected."""
-    return placeholder._replace(forbidden_because=None).with_job(denials=())
+    return record._replace(forbidden_because=None).with_job(denials=())
 
 
-def invalid_changed(placeholder: Placeholder, before: Request, at: Context) -> Placeholder:
+def invalid_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
     """INVALID: it is asked for again."""
-    moved = changed(placeholder, before, at).move(State.SEEN, at.now)
-    return moved._replace(asks_from=max(at.now, placeholder.asks_from))
+    moved = changed(record, before, at).move(State.SEEN, at.now)
+    return moved._replace(asks_from=max(at.now, record.asks_from))
 
 
-def asked_changed(placeholder: Placeholder, before: Request, at: Context) -> Placeholder:
+def asked_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
     """SUBMITTING, QUEUED: another job is asked for; or other Nodes are closed to it now."""
-    asked, request = changed(placeholder, before, at), placeholder.request
+    asked, request = changed(record, before, at), record.request
     if request.job != before.job or request.problems:
         cause = ConditionReason(Reason.CHANGED, "the Pod asks for something else than its job")
         return asked.move(State.REPLACING, at.now, cause=cause)
     return asked.with_retry(not_before=0.0) if asked.state is State.QUEUED else asked
 
 
-def allocated_changed(placeholder: Placeholder, before: Request, at: Context) -> Placeholder:
+def allocated_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
     """ALLOCATED: it was resized, perhaps, where no policy refuses that: /bind reads its job."""
-    return changed(placeholder, before, at).with_job(immediate=False)
+    return changed(record, before, at).with_job(immediate=False)
 
 
 # Another version of a Pod was seen, with nothing of that
 
 
-def with_version(placeholder: Placeholder, member: Member, pod: Pod) -> Placeholder:
+def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     """A Pod that is bound runs by what was asked for, whatever is asked, or allowed, from then on.
     Where only an earlier leader knew that, and this one a request that is forbidden, the next counts."""
     request = member.pod.request
-    if placeholder.state is State.BOUND and not request.problems and pod.request is not request:
+    if record.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
     said = "" if pod.node is not None else pod.node_rejection or member.said
-    placeholder = placeholder.with_member(pod, pod=pod, unlisted=False, said=said)
+    record = record.with_member(pod, pod=pod, unlisted=False, said=said)
     if pod.request is request:
-        return placeholder
-    requests = [each.pod.request for each in placeholder.members]
-    return placeholder._replace(request=placeholder.workload.request(requests))
+        return record
+    return record._replace(request=record.workload.request([each.request for each in record.pods]))
 
 
-def joined(placeholder: Placeholder, pod: Pod) -> Placeholder:
+def joined(record: Placeholder, pod: Pod) -> Placeholder:
     """A group's next Pod. One that comes when the group has its job already is not one of it."""
-    full = len(placeholder.members) >= placeholder.workload.size
+    full = len(record.members) >= record.workload.size
     over = pod.finished or (pod.deleting and pod.node is None)
-    if placeholder.state not in WITHOUT_JOB or full or over:
-        return placeholder
-    members = sorted((*placeholder.members, Member(pod)), key=lambda each: each.pod.name)
-    request = placeholder.workload.request([each.pod.request for each in members])
-    attempt = max(placeholder.attempt, pod.attempt)
-    return placeholder._replace(members=tuple(members), request=request, attempt=attempt)
+    if record.state not in WITHOUT_JOB or full or over:
+        return record
+    record = record._replace(attempt=max(record.attempt, pod.attempt))
+    return grouped(record, (*record.members, Member(pod)))
 
 
-def awaited(placeholder: Placeholder, pod: Pod) -> Placeholder:
-    """A write may have waited for this version of the Pod. The limiter, or Slurm, does not."""
-    writes = placeholder.state in _WRITES and not (placeholder.throttled or placeholder.kept_unbound)
-    member = placeholder.member(pod.uid)
-    if writes and member is not None and not (member.write_done or placeholder.retry.failures):
-        return placeholder.with_retry(not_before=0.0)
-    return placeholder
+def grouped(record: Placeholder, members: Iterable[Member]) -> Placeholder:
+    """Returns the record of a group with these Pods, and with what they ask for together."""
+    members = tuple(sorted(members, key=lambda each: each.pod.name))
+    request = record.workload.request([each.pod.request for each in members])
+    return record._replace(members=members, request=request)
 
 
-def unbound(placeholder: Placeholder, pod: Pod, before: Pod, now: float) -> Placeholder:
+def awaited(record: Placeholder, pod: Pod, _at: Context) -> Placeholder:
+    """A write (EVICTING: its deletion) may have waited for this version of the Pod. The limiter, or
+    Slurm, does not."""
+    writes = record.state in _WRITES and not (record.throttled or record.kept_unbound)
+    member = record.member(pod.uid)
+    if writes and member is not None and not (member.write_done or record.retry.failures):
+        return record.with_retry(not_before=0.0)
+    return record
+
+
+def unbound(record: Placeholder, pod: Pod, before: Pod, at: Context) -> Placeholder:
     """A rejection counts once the Pod was seen without one. What was offered instead comes a moment
     after the condition, from whichever replica was asked."""
-    member = placeholder.member(pod.uid)
-    if placeholder.state is not State.ALLOCATED or member is None or pod.allocation != member.slot:
-        return awaited(placeholder, pod)
-    if not member.rejects(placeholder.job.id):
-        return placeholder.with_member(pod, rejection_cleared=True)
+    member = record.member(pod.uid)
+    if record.state is not State.ALLOCATED or member is None or pod.allocation != member.slot:
+        return awaited(record, pod, at)
+    if not member.rejects(record.job.id):
+        return record.with_member(pod, rejection_cleared=True)
     if pod.unschedulable and not before.unschedulable and pod.feasible_nodes is None:
-        return placeholder.with_retry(not_before=max(placeholder.retry.not_before, now + _OFFER_S))
-    if pod.feasible_nodes != before.feasible_nodes and not placeholder.rejections.waiting_for_departures:
-        return placeholder.with_retry(not_before=0.0)
-    return placeholder
+        return record.with_retry(not_before=max(record.retry.not_before, at.now + _OFFER_S))
+    if pod.feasible_nodes != before.feasible_nodes and not record.rejections.waiting_for_departures:
+        return record.with_retry(not_before=0.0)
+    return record
 
 
 # Another replica has numbered a later attempt: ours is over
 
 
-def renumbered(placeholder: Placeholder, pod: Pod) -> Placeholder | None:
+def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
     """Returns the record of a workload without a job, all of whose Pods have that number; None: it has
     one, or they have not."""
     attempt = pod.attempt
-    if placeholder.state not in WITHOUT_JOB or any(
-        each.pod.attempt < attempt for each in placeholder.members
-    ):
+    if record.state not in WITHOUT_JOB or any(each.attempt < attempt for each in record.pods):
         return None
-    return asking_first(placeholder._replace(attempt=attempt).with_job(attempt_try=0))
+    return asking_first(record._replace(attempt=attempt).with_job(attempt_try=0))
 
 
-def overtaken(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
+def overtaken(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """Its job is ended if it still lives, and the later attempt is taken up where it stands, under the
     same ids."""
-    now, attempt, without_job = at.now, pod.attempt, placeholder.state in WITHOUT_JOB
-    if pod.node is not None and (placeholder.state in _NUMBERED or pod.job_id == placeholder.job.id):
-        return placeholder  # the number is wrong, not the job
-    before = placeholder._replace(attempt=attempt - 1).with_members(slot=None)
-    if placeholder.state is State.REPLACING:  # our own number, or that of another replica
-        return _numbered(before, attempt).with_retry(not_before=0.0)
-    over = placeholder.job.over or without_job
-    moved = before.move(State.REPLACING, now, cause=placeholder.cause if without_job else None)
-    return asking_first(_numbered(moved, attempt).with_job(over=over))
+    now, attempt, without_job = at.now, pod.attempt, record.state in WITHOUT_JOB
+    if pod.node is not None and (record.state in _NUMBERED or pod.job_id == record.job.id):
+        return record  # the number is wrong, not the job
+    before = record._replace(attempt=attempt - 1).with_members(slot=None)
+    if record.state is State.REPLACING:  # our own number, or that of another replica
+        return numbered(before, attempt).with_retry(not_before=0.0)
+    over = record.job.over or without_job
+    moved = before.move(State.REPLACING, now, cause=record.cause if without_job else None)
+    return asking_first(numbered(moved, attempt).with_job(over=over))
 
 
-def _numbered(placeholder: Placeholder, attempt: int) -> Placeholder:
-    """Those Pods have the next attempt's number that name it; the others get it."""
+def numbered(record: Placeholder, attempt: int) -> Placeholder:
+    """Returns the record whose Pods have the next attempt's number where they name it, or get it."""
     members = (
         each._replace(write_done=each.write_done or each.pod.attempt >= attempt)
-        for each in placeholder.members
+        for each in record.members
     )
-    return placeholder._replace(members=tuple(members))
+    return record._replace(members=tuple(members))
 
 
 # A Pod of it is gone
 
 
-def after_end(placeholder: Placeholder, uid: str, now: float, words: str = "Pod deleted") -> Placeholder:
+def after_end(record: Placeholder, uid: str, now: float, words: str = "Pod deleted") -> Placeholder:
     """Returns the record after one of its Pods is gone, will never run again, or has no use for its job;
     `words` are for where the Pod does not say itself what became of it. The job is over with the last
     Pod; a group that has not begun to run does not begin without one."""
-    member = placeholder.member(uid)
-    if placeholder.state in OVER or member is None:
-        return placeholder
-    if len(placeholder.members) == 1:
-        placeholder = placeholder.with_members(unlisted=False)
-        to = State.DONE if placeholder.state in WITHOUT_JOB else State.RELEASING
-        return placeholder.move(to, now, cause=ConditionReason(Reason.POD_ENDED, words))
-    left = tuple(each for each in placeholder.members if each is not member)
-    return not_whole(placeholder._replace(members=left), now)
+    member = record.member(uid)
+    if record.state in OVER or member is None:
+        return record
+    if len(record.members) == 1:
+        record = record.with_members(unlisted=False)
+        to = State.DONE if record.state in WITHOUT_JOB else State.RELEASING
+        return record.move(to, now, cause=ConditionReason(Reason.POD_ENDED, words))
+    left = tuple(each for each in record.members if each is not member)
+    return not_whole(record._replace(members=left), now)
 
 
-def not_whole(placeholder: Placeholder, now: float) -> Placeholder:
+def not_whole(record: Placeholder, now: float) -> Placeholder:
     """Returns the record of a group of which a Pod is gone: one that does not run yet begins anew with
     another Pod in its place."""
-    if placeholder.state not in UNBOUND or len(placeholder.members) == placeholder.workload.size:
-        return placeholder
-    cause = ConditionReason(_BROKEN, "a Pod of its group is gone: the group waits for another")
-    return placeholder.replaced(now, cause)
+    if record.state not in UNBOUND or len(record.members) == record.workload.size:
+        return record
+    words = "a Pod of its group is gone: the group waits for another"
+    return record.replaced(now, ConditionReason(Reason.POD_OF_GROUP_GONE, words))
 
 
-def after_deletion(placeholder: Placeholder, uid: str, last: Pod | None, now: float) -> Placeholder:
+def after_deletion(record: Placeholder, uid: str, last: Pod | None, now: float) -> Placeholder:
     """Returns the record after a Pod's deletion was seen; `last` is the version that was deleted."""
-    ended = after_end(placeholder, uid, now)
-    return lingering(ended, last, now) if ended is not placeholder and last is not None else ended
+    ended = after_end(record, uid, now)
+    return lingering(ended, last, now) if ended is not record and last is not None else ended
 
 
-def after_absence(placeholder: Placeholder, uid: str, now: float) -> Placeholder:
+def after_absence(record: Placeholder, uid: str, now: float) -> Placeholder:
     """Returns the record after a Pod was missing from a list of all Pods. kube-apiserver may have come
     up with older data, without many that run: what is made of it is for the limiter to say."""
-    member = placeholder.member(uid)
-    if member is None or placeholder.state in WITHOUT_JOB | OVER:
-        return after_end(placeholder, uid, now)
-    return placeholder.with_member(member.pod, unlisted=True)
+    member = record.member(uid)
+    if member is None or record.state in WITHOUT_JOB | OVER:
+        return after_end(record, uid, now)
+    return record.with_member(member.pod, unlisted=True)
 
 
-def after_missed(placeholder: Placeholder, now: float) -> Placeholder:
+def after_missed(record: Placeholder, now: float) -> Placeholder:
     """Returns the record after it was decided that those of its Pods are gone that were missing."""
-    for member in placeholder.members:
+    for member in record.members:
         if member.unlisted:
-            placeholder = after_end(placeholder, member.pod.uid, now, MISSED)
-    return placeholder
+            record = after_end(record, member.pod.uid, now, MISSED)
+    return record
 
 
-def is_back(placeholder: Placeholder, pod: Pod) -> bool:
+def is_back(record: Placeholder, pod: Pod) -> bool:
     """Tells whether a Pod that was taken for gone, since a list of all Pods lacked it, is there: it
     begins anew, by what it carries and what Slurm says of its job."""
-    missed = placeholder.cause is not None and placeholder.cause.message == MISSED
-    return missed and placeholder.state in OVER and not (pod.finished or pod.leaving)
+    missed = record.cause is not None and record.cause.message == MISSED
+    return missed and record.state in OVER and not (pod.finished or pod.leaving)
 
 
-def invalid(placeholder: Placeholder, why: WhyInvalid, now: float) -> Placeholder:
+def invalid(record: Placeholder, why: WhyInvalid, now: float) -> Placeholder:
     """Returns the record of a Pod that cannot run as it is."""
-    return placeholder.move(State.INVALID, now, cause=why.cause(Reason.INVALID))
+    return record.move(State.INVALID, now, cause=why.cause(Reason.INVALID))

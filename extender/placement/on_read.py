@@ -9,13 +9,19 @@ from extender.cluster.view import ClusterView, excluding
 from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context
 from extender.placement.fit import ends_earlier, misfit
-from extender.placement.job_end import LOST, MISFIT, failed_before_start
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.lingering import still_held
-from extender.placement.on_job import allocated_lost, ended, to_ask_again, waiting_polled
+from extender.placement.member import slot_on, with_slots
+from extender.placement.on_job import (
+    LOST,
+    allocated_lost,
+    ended,
+    failed_before_start,
+    to_ask_again,
+    waiting_polled,
+)
 from extender.placement.ownership import Claim, OwnedBy, claim_for, identity_of, owner_of
 from extender.placement.placeholder import Placeholder
-from extender.placement.slots import slot_on, with_slots
 from extender.placement.states import UNBOUND, State
 from extender.placement.waiting import why_it_waits
 from extender.request.pod import Pod
@@ -26,152 +32,129 @@ from wellknown.names import Reason
 # It was read; None: Slurm does not know that id
 
 
-def unasked_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+def unasked_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
     """SUBMITTING: Slurm said that the id exists: is the job ours, and what became of it?"""
     if job is None:
-        return _look_again(placeholder, at).with_job(must_read=False)
-    ours = placeholder.job.owned
+        return _look_again(record, at).with_job(must_read=False)
+    ours = record.job.owned
     if ours and not failed_before_start(job):
-        return adopt(placeholder, job, at)
-    following = placeholder.job.attempt_try + 1
-    numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
+        return adopt(record, job, at)
     # Ours was refused. Another's says nothing about room, and a Pod that queues closes the fast path.
-    return numbered.with_job(immediate=placeholder.job.immediate and not ours)
+    return record.next_try(at.rules).with_job(immediate=record.job.immediate and not ours)
 
 
-def waiting_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+def waiting_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
     """QUEUED: a job that waits is asked for its reason; it may have started or ended meanwhile."""
     if job is None:
-        return _look_again(placeholder, at)
+        return _look_again(record, at)
     if not job.state.pending:
-        moved = waiting_polled(placeholder, job.state, at)
-        return _look_again(placeholder, at) if moved is placeholder else moved
+        moved = waiting_polled(record, job.state, at)
+        return _look_again(record, at) if moved is record else moved
     if job.reason in ("", "None"):  # the scheduler has not looked at it (again) yet
-        return placeholder.with_retry(not_before=at.now + at.rules.settle)
-    cause = why_it_waits(job, placeholder.request, at)
-    later = at.now + at.rules.reason_interval
-    return placeholder._replace(cause=cause).with_retry(not_before=later)
+        return record.with_retry(not_before=at.now + at.rules.settle)
+    return _held_up(record, why_it_waits(job, record.request, at), at)
 
 
-def allocated_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+def allocated_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
     """ALLOCATED: it runs, and so it is known where."""
     if job is not None and job.state.running:
-        return granted(placeholder, job.id, Grant(job.nodes, job.gres), at)
-    return bound_read(placeholder, job, at)
+        return granted(record, job.id, Grant(job.nodes, job.gres), at)
+    return bound_read(record, job, at)
 
 
-def bound_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+def bound_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
     """BOUND: does it run where its Pods are?"""
-    if job is not None and placeholder.job.unverified:
-        return _unverified(placeholder, job, at)
-    return _look_again(placeholder, at)
+    if job is not None and record.job.unverified:
+        return _unverified(record, job, at)
+    return _look_again(record, at)
 
 
-def released_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+def released_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
     """REPLACING, RELEASING: only a job that says itself that it is this workload's is ended. One that
     Slurm does not know may be on its way; one that was there a moment ago, under another name, is read
     again later."""
-    if job is None and placeholder.job.misnamed:
-        return placeholder.with_retry(not_before=at.now + at.rules.recancel)
+    if job is None and record.job.misnamed:
+        return record.with_retry(not_before=at.now + at.rules.recancel)
     if job is None:
-        return placeholder if placeholder.job.owned else _look_again(placeholder, at)
-    if not placeholder.job.owned:
-        return placeholder.with_job(id=None, over=True)
-    if placeholder.unseen:  # what its author wrote is on the job alone
-        placeholder = still_held(placeholder.with_comment(job.comment), job, at)
-    over = placeholder.job.over or job.state.ended
-    return placeholder.with_job(over=over).with_retry(not_before=0.0)
+        return record if record.job.owned else _look_again(record, at)
+    if not record.job.owned:
+        return record.with_job(id=None, over=True)
+    if record.unseen:  # what its author wrote is on the job alone
+        record = still_held(record.with_comment(job.comment), job, at)
+    over = record.job.over or job.state.ended
+    return record.with_job(over=over).with_retry(not_before=0.0)
 
 
 # What it says before that
 
 
-def after_first_look(placeholder: Placeholder, *, made_so: bool) -> Placeholder:
-    """A job that is as it was asked for ends the row of those that were not."""
-    as_asked = made_so and placeholder.job.owned and placeholder.job.made_otherwise
-    return placeholder.with_job(made_otherwise=0) if as_asked else placeholder
-
-
-def recognised(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
-    if job is None:
-        return placeholder
-    match owner_of(job, _claim(placeholder, at)):
+def recognised(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """Returns the record after it was found out whose its job is."""
+    match owner_of(job, _claim(record, at)):
         case OwnedBy.OURS:
-            known = placeholder.with_job(identity=identity_of(job), unsigned=False)
+            known = record.with_job(identity=identity_of(job), unsigned=False)
         case OwnedBy.UNSIGNED:
-            known = placeholder.with_job(unsigned=True)
+            known = record.with_job(unsigned=True)
         case OwnedBy.FOREIGN:
-            return placeholder.unclaimed()
+            return record.unclaimed()
     return known.with_job(owned=True, name=job.name)
 
 
-def _claim(placeholder: Placeholder, at: Context) -> Claim:
-    ids = () if placeholder.job.id is None else (placeholder.job.id,)
-    pods = [each.pod for each in placeholder.members]
-    claim = claim_for(placeholder.workload, pods, at.rules.cluster, ids, at.view)
-    return replace(claim, taken=placeholder.job.owned, known=placeholder.job.identity)
+def _claim(record: Placeholder, at: Context) -> Claim:
+    ids = () if record.job.id is None else (record.job.id,)
+    claim = claim_for(record.workload, record.pods, at.rules.cluster, ids, at.view)
+    return replace(claim, taken=record.job.owned, known=record.job.identity)
 
 
-def unusable(placeholder: Placeholder, job: Job, at: Context, *, made_so: bool) -> Placeholder | None:
+def unusable(record: Placeholder, job: Job, at: Context, *, made_so: bool) -> Placeholder | None:
     """Returns the record of a job that the Pod must not be bound by; None where it may. `made_so`: Slurm
     took it from us, and it is read for the first time."""
-    if placeholder.state not in UNBOUND or job.state.ended:
+    if record.state not in UNBOUND or job.state.ended:
         return None
-    if not placeholder.job.owned:
-        return _anothers(placeholder, at)
-    if placeholder.job.unsigned and placeholder.job.identity is None:
-        return _without_key(placeholder, job, at)
-    if not _is_of(job, placeholder.job.owner):
-        return _disowned(placeholder, job, at)
-    lacks = misfit(placeholder.request.job, job)
+    if not record.job.owned:
+        return None if record.state is State.SUBMITTING else _under_another_id(record, at)
+    if record.job.unsigned and record.job.identity is None:
+        return _without_key(record, job, at)
+    if not _is_of(job, record.job.owner):
+        return _disowned(record, job, at)
+    lacks = misfit(record.request.job, job)
     if lacks is None:
         return None
     if made_so:
-        return _made_otherwise(placeholder, job, lacks, at)
-    if placeholder.state is State.SUBMITTING:  # what it was made for is looked at first
+        return _made_otherwise(record, job, lacks, at)
+    if record.state is State.SUBMITTING:  # what it was made for is looked at first
         return None
-    return _given_back(placeholder, job, _changed(job, lacks), at)
-
-
-def _anothers(placeholder: Placeholder, at: Context) -> Placeholder | None:
-    """Slurm forgot the job, and its id stands for somebody else's by now."""
-    if placeholder.state is State.SUBMITTING:
-        return None
-    if placeholder.state is State.ALLOCATED:
-        return allocated_lost(placeholder, at)
-    following = placeholder.job.attempt_try + 1
-    numbered = placeholder.submitted_as(at.rules.cluster, at.rules.ids, following)
-    return numbered.move(State.SUBMITTING, at.now).with_job(immediate=False)
+    return _given_back(record, job, _changed(job, lacks), at)
 
 
 def _changed(job: Job, lacks: str) -> ConditionReason:
     told = f"Slurm job {job.id} is not what the Pod asks for: {lacks}; it is replaced"
-    return ConditionReason(MISFIT, told)
+    return ConditionReason(Reason.SLURM_JOB_CHANGED, told)
 
 
-def _made_otherwise(placeholder: Placeholder, job: Job, lacks: str, at: Context) -> Placeholder:
+def _made_otherwise(record: Placeholder, job: Job, lacks: str, at: Context) -> Placeholder:
     """One may be its owner's doing. Two in a row are a plugin's: asking again would only make another
     such job, which may preempt somebody each time."""
-    placeholder = placeholder.with_job(made_otherwise=placeholder.job.made_otherwise + 1)
-    if placeholder.job.made_otherwise < 2:
-        return _given_back(placeholder, job, _changed(job, lacks), at)
+    record = record.with_job(made_otherwise=record.job.made_otherwise + 1)
+    if record.job.made_otherwise < 2:
+        return _given_back(record, job, _changed(job, lacks), at)
     what = f"is not what it was asked to be: {lacks}. A job_submit plugin, or its owner, has changed it"
-    return _forbidden(placeholder, job, MISFIT, what, at)
+    return _forbidden(record, job, Reason.SLURM_JOB_CHANGED, what, at)
 
 
-def _without_key(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
+def _without_key(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Later nobody could tell whose such a job is: no Pod is bound by one."""
     what = (
         "does not have the AdminComment that it was asked for with: a job_submit plugin, or an"
         " administrator, overwrites it"
     )
-    return _forbidden(placeholder, job, Reason.SLURM_JOB_UNSIGNED, what, at)
+    return _forbidden(record, job, Reason.SLURM_JOB_UNSIGNED, what, at)
 
 
-def _forbidden(placeholder: Placeholder, job: Job, reason: str, what: str, at: Context) -> Placeholder:
+def _forbidden(record: Placeholder, job: Job, reason: str, what: str, at: Context) -> Placeholder:
     """The job is ended, and its Pod refused for a while: somebody must mend Slurm's configuration."""
     why = WhyInvalid(f"Slurm job {job.id} {what}. It is cancelled", at.now + at.rules.mend)
-    return _given_back(placeholder._replace(forbidden_because=why), job, why.cause(reason), at)
+    return _given_back(record._replace(forbidden_because=why), job, why.cause(reason), at)
 
 
 def _is_of(job: Job, owner: tuple[int | None, int | None]) -> bool:
@@ -181,67 +164,55 @@ def _is_of(job: Job, owner: tuple[int | None, int | None]) -> bool:
     return user in (None, job.user_id) and group in (None, job.group_id)
 
 
-def _disowned(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
+def _disowned(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """A job that nobody asked for is ended, and asking again would only make another."""
-    if job.state.ended:
-        return ended(placeholder, job.state, at)
-    user, group = placeholder.job.owner
+    user, group = record.job.owner
     words = (
         f"Slurm gave job {job.id} to user {job.user_id} and group {job.group_id}, and not to user"
         f" {user} and group {group} as it was asked to: it is cancelled"
     )
     why = WhyInvalid(words)
-    return _given_back(
-        placeholder._replace(forbidden_because=why), job, why.cause(Reason.WRONG_OWNER), at
-    )
+    return _given_back(record._replace(forbidden_because=why), job, why.cause(Reason.WRONG_OWNER), at)
 
 
-def _given_back(placeholder: Placeholder, job: Job, cause: ConditionReason, at: Context) -> Placeholder:
+def _given_back(record: Placeholder, job: Job, cause: ConditionReason, at: Context) -> Placeholder:
     """A job that runs may be bound before it is ended: then it must be known where."""
     if job.state.running:
-        held = (
-            placeholder
-            if placeholder.state is State.ALLOCATED
-            else placeholder.move(State.ALLOCATED, at.now)
-        )
-        placeholder = granted(held, job.id, Grant(job.nodes, job.gres), at)
-    if placeholder.state is State.REPLACING:  # no Node stands for its node
-        return placeholder
-    return placeholder.replaced(at.now, cause)
+        held = record if record.state is State.ALLOCATED else record.move(State.ALLOCATED, at.now)
+        record = granted(held, job.id, Grant(job.nodes, job.gres), at)
+    if record.state is State.REPLACING:  # no Node stands for its node
+        return record
+    return record.replaced(at.now, cause)
 
 
-def _unverified(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
+def _unverified(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """A slurmctld that was killed may have forgotten that it started a job: it starts it again. Only a
     job that was requeued on purpose, or that got another node, has left its Pod. One that can start
     where the Pod is and nowhere else is waited for, however long: nobody ended it (invariant I5)."""
-    if failed_before_start(job) or not placeholder.job.owned:
-        return _under_another_id(placeholder, at)
-    suspect = placeholder.job.node_check is NodeCheck.SUSPECT
-    since = placeholder.job.suspect_since if suspect else at.now
+    if failed_before_start(job) or not record.job.owned:
+        return _under_another_id(record, at)
+    suspect = record.job.node_check is NodeCheck.SUSPECT
+    since = record.job.suspect_since if suspect else at.now
     forgotten = job.state.pending and job.restart_count == 0
-    pods = [each.pod for each in placeholder.members]
-    if waits_for_its_pods_nodes(job, pods, at.view):
+    if waits_for_its_pods_nodes(job, record.pods, at.view):
         told = f"Slurm job {job.id} waits for the Node where its Pod runs"
-        waits = ConditionReason(LOST.reason, told)
-        return placeholder._replace(cause=waits).with_retry(not_before=at.now + at.rules.reason_interval)
+        return _held_up(record, ConditionReason(LOST.reason, told), at)
     if forgotten and at.now - since < at.rules.doubt:
-        return _look_again(placeholder, at)
+        return _look_again(record, at)
     nodes = job.nodes if job.state.running else ()
     unnamed = next((name for name in nodes if not at.view.naming(name)), None)
     if unnamed is not None:
         # A Node has lost its label, or is not there: nobody has ended the job.
         told = f"Slurm job {job.id} runs on {unnamed}, which no Node names"
-        cause = ConditionReason(Reason.SLURM_NODE_UNNAMED, told)
-        return placeholder._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)
-    if all(any(at.view.names_it(pod.node, name) for name in nodes) for pod in pods):
-        return placeholder._replace(cause=None).with_job(node_check=NodeCheck.VERIFIED)
+        return _held_up(record, ConditionReason(Reason.SLURM_NODE_UNNAMED, told), at)
+    if all(any(at.view.names_it(pod.node, name) for name in nodes) for pod in record.pods):
+        return record._replace(cause=None).with_job(node_check=NodeCheck.VERIFIED)
     if job.state.running:
-        cause = ConditionReason(
-            Reason.SLURM_NODE_CHANGED, f"Slurm job {job.id} was started again on {', '.join(job.nodes)}"
-        )
-        return placeholder.move(State.EVICTING, at.now, cause=cause)
+        told = f"Slurm job {job.id} was started again on {', '.join(job.nodes)}"
+        cause = ConditionReason(Reason.SLURM_NODE_CHANGED, told)
+        return record.move(State.EVICTING, at.now, cause=cause)
     unsure = not job.state.ended and not job.state.pending and not job.state.suspended
-    return _look_again(placeholder, at) if unsure else ended(placeholder, job.state, at)
+    return _look_again(record, at) if unsure else ended(record, job.state, at)
 
 
 def waits_for_its_pods_nodes(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool:
@@ -253,59 +224,65 @@ def waits_for_its_pods_nodes(job: Job, pods: Sequence[Pod], view: ClusterView) -
     return forgotten and len(names) == len(where) and names == set(job.required_nodes)
 
 
-def _under_another_id(placeholder: Placeholder, at: Context) -> Placeholder:
+def _under_another_id(record: Placeholder, at: Context) -> Placeholder:
     """Slurm forgot the job, and its id is another's by now, or was burnt by another replica that asked
     for it anew: nobody ended it."""
-    if placeholder.state is State.ALLOCATED:
-        return allocated_lost(placeholder, at)
-    following = placeholder.job.attempt_try + 1
-    return to_ask_again(placeholder.submitted_as(at.rules.cluster, at.rules.ids, following))
+    if record.state is State.ALLOCATED:
+        return allocated_lost(record, at)
+    again = record.next_try(at.rules)
+    if record.state is State.BOUND:
+        return to_ask_again(again)
+    return again.move(State.SUBMITTING, at.now).with_job(immediate=False)
 
 
-def _look_again(placeholder: Placeholder, at: Context) -> Placeholder:
+def _held_up(record: Placeholder, cause: ConditionReason, at: Context) -> Placeholder:
+    return record._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)
+
+
+def _look_again(record: Placeholder, at: Context) -> Placeholder:
     """Soon at first (a job that is being configured runs in a moment), then every `settle` seconds."""
-    pause = max(at.rules.glance, (at.now - placeholder.since) / 2)
-    return placeholder.with_retry(not_before=at.now + min(pause, at.rules.settle))
+    pause = max(at.rules.glance, (at.now - record.since) / 2)
+    return record.with_retry(not_before=at.now + min(pause, at.rules.settle))
 
 
-def granted(placeholder: Placeholder, job_id: int, grant: Grant, at: Context) -> Placeholder:
+def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Placeholder:
     """Returns a record in ALLOCATED with what its job was given."""
     slots = [slot_on(node, job_id, grant, at.view) for node in grant.nodes]
     unknown = [node for node, slot in zip(grant.nodes, slots, strict=True) if slot is None]
-    if unknown or len(slots) < len(placeholder.members):
+    if unknown or len(slots) < len(record.members):
         chosen = ", ".join(unknown or grant.nodes)
         cause = ConditionReason(Reason.NODE_UNKNOWN, f"Slurm chose {chosen}, for which no Node stands")
-        return placeholder.replaced(at.now, cause)
-    members = with_slots(placeholder.members, [slot for slot in slots if slot is not None])
-    verified = placeholder._replace(members=members).with_job(node_check=NodeCheck.VERIFIED)
+        return record.replaced(at.now, cause)
+    members = with_slots(record.members, [slot for slot in slots if slot is not None])
+    verified = record._replace(members=members).with_job(node_check=NodeCheck.VERIFIED)
     return verified.with_retry(not_before=0.0, failures=0)
 
 
-def adopt(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
+def adopt(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Returns a record in SUBMITTING after its job, which has its key, turned out to exist."""
-    placeholder = placeholder.with_job(owned=True)
+    record = record.with_job(owned=True)
     if job.state.ended and is_replaced(job.comment):
         cause = ConditionReason(Reason.CHANGED, f"Slurm job {job.id} was cancelled to be replaced")
-        return placeholder.replaced(at.now, cause).with_job(over=True)
+        return record.replaced(at.now, cause).with_job(over=True)
     if job.state.ended:
-        return ended(placeholder, job.state, at)
-    lacks = _outdated(placeholder, job)
+        return ended(record, job.state, at)
+    lacks = _outdated(record, job)
     if lacks is not None:
-        return _given_back(placeholder, job, _changed(job, lacks), at)
-    placeholder = placeholder.with_job(owner=(None, None))
+        return _given_back(record, job, _changed(job, lacks), at)
+    record = record.with_job(owner=(None, None))
     if job.state.running:
-        return granted(placeholder.move(State.ALLOCATED, at.now), job.id, Grant(job.nodes, job.gres), at)
+        return granted(record.move(State.ALLOCATED, at.now), job.id, Grant(job.nodes, job.gres), at)
     excluded = excluding(job.excluded_nodes)
-    queued = placeholder.move(State.QUEUED, at.now).with_job(excluded=excluded, immediate=False)
+    queued = record.move(State.QUEUED, at.now).with_job(excluded=excluded, immediate=False)
     if not job.state.pending:
         return _look_again(queued, at)
     return queued.with_retry(not_before=at.now + at.rules.settle)
 
 
-def _outdated(placeholder: Placeholder, job: Job) -> str | None:
+def _outdated(record: Placeholder, job: Job) -> str | None:
     """Returns what is wrong with a job from before the Pod, the policy or the job itself was changed;
     None where nothing is, or a Binding by it may be under way."""
-    pods, request = [each.pod for each in placeholder.members], placeholder.request
+    pods, request = record.pods, record.request
     carried = {pod.allocation.job_id for pod in pods if pod.allocation is not None}
     if job.state.running and job.id in carried:
         return None

@@ -8,17 +8,18 @@ was created, it is the Pod's, too: asking for another would give the Pod two (in
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from typing import NamedTuple
 
 from extender.cluster.view import ClusterView
+from extender.placement.config import PlacementConfig
 from extender.request.pod import Pod
 from extender.request.workload import Workload
 from slurm_client.model import Job
-from wellknown.job_key import PlaceholderKey, job_name
+from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey, job_name
 
 _CLOCKS_DIFFER_S = 300
 """Slurm's own authentication takes no message that is older: clocks differ by less."""
@@ -41,6 +42,27 @@ class Identity(NamedTuple):
     job_id: int
     sluid: str
     submit_time: int | None
+
+
+def own_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:
+    """Returns the ids that follow from a Pod's uid: the first tries of this attempt and the last."""
+    return tuple(key.job_id(rules.ids) for key in _own_keys(pod, rules))
+
+
+def own_key(job_id: int, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
+    """Returns the key of the one of a Pod's own ids that this is, None where it is none."""
+    return next((key for key in _own_keys(pod, rules) if key.job_id(rules.ids) == job_id), None)
+
+
+def _own_keys(pod: Pod, rules: PlacementConfig) -> Iterator[PlaceholderKey]:
+    """The likeliest first, which mostly is the only one that is asked for."""
+    uid, namespace, name, *_ = pod.workload
+    return (
+        PlaceholderKey(rules.cluster, namespace, name, uid, attempt, attempt_try)
+        for attempt in (pod.attempt, pod.attempt - 1)
+        for attempt_try in range(TRIES_AT_RECOVERY)
+        if attempt > 0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,27 +16,75 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import replace
+from enum import Enum, auto
 from math import inf
 from typing import Any, NamedTuple, Self
 
 from extender.placement.condition_reason import ConditionReason, WhyInvalid
+from extender.placement.config import PlacementConfig
 from extender.placement.job_tracking import JobTracking
 from extender.placement.member import Member
-from extender.placement.rejections import Rejections
-from extender.placement.retry import Retry, Waits
 from extender.placement.states import HOLDING, MOVES, WATCHED, State
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE
 from extender.request.pod import Pod
 from extender.request.workload import Workload
 from slurm_client.model import JobSpec
-from wellknown.job_key import JobIdRange, PlaceholderKey, job_name
+from wellknown.job_key import PlaceholderKey, job_name
 
+REPEATEDLY = 5  # within some three seconds: once, it may have crossed with something else
+NO_OFFER: tuple[tuple[str, ...], float] = ((), 0.0)
 _UNKNOWN = Request(JobSpec("", 0, 0), ANYWHERE)
 
 
 class IllegalMove(RuntimeError):
     """A placeholder was asked to make a move that the table does not have: a defect of ours."""
+
+
+class Waits(Enum):
+    """What a placeholder's next effect waits for."""
+
+    FOR_TIME = auto()
+    """`Retry.not_before`; mostly that is past."""
+    FOR_TURN = auto()
+    """A submission that Slurm refuses for now waits for another turn (`SubmitQueue`)."""
+    FOR_LIMITER = auto()
+    """The eviction limiter does not let it pass yet (`EvictionLimiter`)."""
+
+
+class Retry(NamedTuple):
+    """Whether an effect is under way, how the last ones went, and when the next one may be tried."""
+
+    in_flight: bool = False
+    """An effect that moves the placeholder on is under way."""
+    failures: int = 0
+    """How many times in a row its effects failed."""
+    waits: Waits = Waits.FOR_TIME
+    not_before: float = 0.0
+    """When the next effect may be tried."""
+
+    @property
+    def due(self) -> float:
+        """Returns when the next effect may be tried; infinity where it does not wait for time alone."""
+        return inf if self.in_flight or self.waits is not Waits.FOR_TIME else self.not_before
+
+
+class Rejections(NamedTuple):
+    """The Nodes that kube-scheduler has rejected, and how often an attempt was in vain."""
+
+    nodes: tuple[tuple[str, float], ...] = ()
+    """Nodes that rejected the Pod, each until when that counts."""
+    offered: tuple[tuple[str, ...], float] = NO_OFFER
+    """The Nodes that kube-scheduler offered when it rejected one, and until when that counts: they may
+    be a thousand, and are kept compressed (`FeasibleNodes.taken`)."""
+    waiting_for_departures: bool = False
+    """The allocated Node was rejected while Pods were leaving it: that says nothing of the Node."""
+    asks_first: bool = False
+    """The last attempt was in vain: kube-scheduler must find a Node before Slurm is asked again."""
+    in_a_row: int = 0
+    """How many attempts in a row ended so that kube-scheduler bound nothing and offered nothing."""
+    rests_until: float = 0.0
+    """When it may be in line again, after several such attempts."""
 
 
 class Placeholder(NamedTuple):
@@ -123,8 +171,11 @@ class Placeholder(NamedTuple):
 
     def current_rejections(self, now: float) -> Self:
         """Returns the record without the rejections that do not count any more."""
-        current = self.rejections.current(now)
-        return self if current is self.rejections else self._replace(rejections=current)
+        nodes, offered = self.rejections.nodes, self.rejections.offered
+        if not nodes and not offered[1]:
+            return self
+        nodes = tuple(each for each in nodes if each[1] > now)
+        return self.with_rejections(nodes=nodes, offered=offered if offered[1] > now else NO_OFFER)
 
     def move(self, state: State, now: float, *, cause: ConditionReason | None = None) -> Self:
         """Returns the record in another state, rid of what belonged to the old one.
@@ -139,28 +190,36 @@ class Placeholder(NamedTuple):
             cause=cause,
             unbound_by=inf,
             job=self.job._replace(must_read=False, lost=False, misses=0),
-            members=tuple(each.in_another_state() for each in self.members),
             retry=Retry(self.retry.in_flight),
             rejections=self.rejections._replace(waiting_for_departures=False),
-        )
+        ).with_members(write_done=False, conflicts=(), rejection_cleared=False)
 
     def replaced(self, now: float, cause: ConditionReason | None) -> Self:
         """Returns the record of an allocation that is given back. A Pod that is bound already cannot be
         bound again: then all of them go."""
-        bound = self.state is State.ALLOCATED and any(each.pod.node for each in self.members)
+        bound = self.state is State.ALLOCATED and any(pod.node for pod in self.pods)
         return self.move(State.EVICTING if bound else State.REPLACING, now, cause=cause)
 
-    def submitted_as(self, cluster: str, ids: JobIdRange, attempt_try: int) -> Self:
-        """Returns the record with the id of another try."""
-        key = replace(self.key(cluster), attempt_try=attempt_try)
-        numbered = self.job.numbered(key.job_id(ids), attempt_try)
-        return self.with_members(write_done=False)._replace(job=numbered)
+    def submitted_as(self, attempt_try: int, rules: PlacementConfig) -> Self:
+        """Returns the record with the id of another try, of whose job nothing is known yet."""
+        job_id = replace(self.key(rules.cluster), attempt_try=attempt_try).job_id(rules.ids)
+        blank = self.unclaimed().with_members(write_done=False)
+        return blank.with_job(id=job_id, attempt_try=attempt_try, must_read=False, owner=(None, None))
+
+    def next_try(self, rules: PlacementConfig) -> Self:
+        """Returns the record with the id of this attempt's next try."""
+        return self.submitted_as(self.job.attempt_try + 1, rules)
 
     def unclaimed(self) -> Self:
         """Returns the record with nothing known of the job under its id."""
-        return self._replace(job=self.job.unclaimed())
+        return self.with_job(owned=False, identity=None, unsigned=False, name=None, misnamed=0)
 
     # Its members
+
+    @property
+    def pods(self) -> list[Pod]:
+        """Returns the Pods of its members."""
+        return [each.pod for each in self.members]
 
     def member(self, uid: str) -> Member | None:
         """Returns the member whose Pod this is, None where it is none."""
@@ -179,12 +238,7 @@ class Placeholder(NamedTuple):
     @property
     def gated(self) -> bool:
         """Tells whether our own scheduling gate holds a Pod back."""
-        return any(each.pod.gated for each in self.members)
-
-    @property
-    def granted(self) -> bool:
-        """Tells whether each Pod has its part of what Slurm granted."""
-        return all(each.slot for each in self.members)
+        return any(pod.gated for pod in self.pods)
 
     @property
     def said(self) -> str:
@@ -199,7 +253,7 @@ class Placeholder(NamedTuple):
     @property
     def leaving(self) -> bool:
         """Tells whether all Pods are being deleted."""
-        return all(each.pod.leaving for each in self.members)
+        return all(pod.leaving for pod in self.pods)
 
     # What follows from it
 
@@ -225,11 +279,6 @@ class Placeholder(NamedTuple):
         """Returns why its Pods are to be deleted; None where it is its job that is to be ended, since
         they are not there."""
         return None if self.unlisted else self.cause
-
-    @property
-    def orphan(self) -> bool:
-        """Tells whether it stands for a job that no Pod has any use for."""
-        return not self.members
 
     @property
     def throttled(self) -> bool:
@@ -274,20 +323,10 @@ class Placeholder(NamedTuple):
         return own if self.job.name is None else self.job.name
 
     @property
-    def lost_its_key(self) -> bool:
-        """Tells whether somebody has overwritten the AdminComment of its job, or of the last one."""
-        return self.job.unsigned and self.state is not State.DONE
-
-    @property
     def rejected_by_slurm(self) -> bool:
         """Tells whether it is Slurm that refuses what it asks for."""
         own = self.request.problems or self.forbidden_because is not None
         return self.state is State.INVALID and not own
-
-    @property
-    def mends(self) -> bool:
-        """Tells whether it waits for a person to mend Slurm's configuration."""
-        return self.forbidden_because is not None and self.forbidden_because.until < inf
 
 
 def orphan_uid(workload: Workload, job_id: int) -> str:

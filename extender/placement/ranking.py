@@ -28,8 +28,11 @@ class Ranking(Generic[_Thing, _Key]):
     def __contains__(self, thing: object) -> bool:
         return thing in self._keys
 
-    def put(self, thing: _Thing, key: _Key) -> None:
-        """Takes a thing in, or gives it another key."""
+    def put(self, thing: _Thing, key: _Key | None) -> None:
+        """Takes a thing in, or gives it another key. Without a key it is taken out."""
+        if key is None:
+            self.drop(thing)
+            return
         if self._keys.get(thing) == key:
             return
         self._keys[thing] = key
@@ -50,6 +53,13 @@ class Ranking(Generic[_Thing, _Key]):
             return None
         key, _, thing = self._heap[0]
         return key, thing
+
+    @property
+    def top(self) -> tuple[_Key, _Thing]:
+        """Returns what `first` does, where there is something."""
+        first = self.first()
+        assert first is not None
+        return first
 
     def _trim(self) -> None:
         if len(self._heap) <= 2 * len(self._keys) + _FEW:

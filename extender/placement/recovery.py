@@ -7,21 +7,19 @@ ids that can be computed from it are the whole truth.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context, PlacementConfig
-from extender.placement.job_end import end_of, failed_before_start
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import asking_first
-from extender.placement.member import Member
-from extender.placement.on_pod import not_whole
+from extender.placement.member import Member, slot_on
+from extender.placement.on_job import end_of, failed_before_start
+from extender.placement.on_pod import grouped, not_whole, numbered, with_carried
 from extender.placement.on_read import waits_for_its_pods_nodes
-from extender.placement.ownership import claim_of, is_own, key_of
+from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key
 from extender.placement.placeholder import Placeholder
-from extender.placement.pod_allocation import own_ids, own_key, with_carried
-from extender.placement.slots import slot_on
 from extender.placement.states import State
 from extender.placement.table import after_poll, after_read
 from extender.request.pod import Pod
@@ -74,7 +72,7 @@ def with_their_pods(
     jobs: Collection[Job], pods: Iterable[Pod], rules: PlacementConfig
 ) -> Iterator[tuple[str, Job]]:
     """Yields jobs without a key, each with the uid of the workload whose id it has. Whether it is that
-    one's is for `ownership.whose` to say."""
+    one's is for `ownership.owner_of` to say."""
     if jobs:
         uids = {job_id: pod.workload.uid for pod in pods for job_id in own_ids(pod, rules)}
         yield from ((uids[job.id], job) for job in jobs if job.id in uids)
@@ -87,25 +85,17 @@ def _is_vouched_for(
     if pod.finished or pod.doomed or carried is None or pod.node is None or carried.node != pod.node:
         return False
     live = [job_id for job_id in ids if job_id in states and not states[job_id].ended]
-    return (
-        live == [carried.job_id]
-        and states[carried.job_id].running
-        and own_key(carried.job_id, pod, rules) is not None
-    )
+    runs = live == [carried.job_id] and states[carried.job_id].running
+    return runs and own_key(carried.job_id, pod, rules) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     key: PlaceholderKey
     job: Job
 
     @property
     def live(self) -> bool:
         return not self.job.state.ended
-
-    @property
-    def unsigned(self) -> bool:
-        return key_of(self.job) is None
 
 
 def recovered(
@@ -144,13 +134,8 @@ def _of_bound(pods: Sequence[Pod], found: tuple[_Found, ...], at: Context) -> _F
 
     def rank(found: _Found) -> tuple[bool, ...]:
         job, there, live = found.job, where[found.job.id], found.live
-        return (
-            not (live and there),
-            there is False,
-            job.id not in named,
-            not job.state.running,
-            not live,
-        )
+        is_named, runs = job.id in named, job.state.running
+        return not (live and there), there is False, not is_named, not runs, not live
 
     first = min(known, key=rank, default=None)
     if first is None or first.live or first.job.id in named:
@@ -184,15 +169,8 @@ def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
 
 def _blank(pods: Sequence[Pod], now: float) -> Placeholder:
     """A workload of which nothing is known but its Pods."""
-    record = Placeholder.of(pods[0], now)
-    if len(pods) == 1:
-        return record
-    pods = sorted(pods, key=lambda pod: pod.name)
-    return record._replace(
-        members=tuple(map(Member, pods)),
-        request=record.workload.request([pod.request for pod in pods]),
-        attempt=max(pod.attempt for pod in pods),
-    )
+    record = Placeholder.of(pods[0], now)._replace(attempt=max(pod.attempt for pod in pods))
+    return record if len(pods) == 1 else grouped(record, map(Member, pods))
 
 
 def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placeholder | None:
@@ -201,7 +179,7 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     record = _blank(pods, at.now)._replace(state=State.BOUND)
     if chosen is None:
         return _without_job(record, at)
-    key, job = chosen.key, chosen.job
+    key, job = chosen
     there = _is_there(job, pods, at.view)
     if not there and any(_runs_by_another(pod, job, at) for pod in pods):
         return _without_job(record, at)
@@ -209,12 +187,9 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     if never_granted or there is False:
         return None
     members = tuple(each._replace(slot=_slot_of(each.pod, job, at.view)) for each in record.members)
-    record = record._replace(attempt=key.attempt, members=members).with_job(
-        attempt_try=key.attempt_try,
-        id=job.id,
-        owned=True,
-        unsigned=chosen.unsigned,
-        name=job.name,
+    unsigned, record = key_of(job) is None, record._replace(attempt=key.attempt, members=members)
+    record = record.with_job(
+        attempt_try=key.attempt_try, id=job.id, owned=True, unsigned=unsigned, name=job.name
     )
     if chosen.live:
         return record
@@ -243,7 +218,7 @@ def _without_job(record: Placeholder, at: Context) -> Placeholder | None:
     key = own_key(carried.job_id, record.lead, at.rules) if carried else None
     if carried is None or key is None:
         return None
-    if any(each.pod.doomed for each in record.members):
+    if any(pod.doomed for pod in record.pods):
         return record.move(State.EVICTING, at.now, cause=_DOOMED).with_job(over=True)
     later = at.now + at.rules.verified * (carried.job_id % _SPREAD) / _SPREAD
     known = with_carried(record._replace(attempt=key.attempt), at)
@@ -256,36 +231,28 @@ def _unbound(
     blank = _blank(pods, at.now)
     carries = with_carried(blank, at)
     if carries.state is State.ALLOCATED:
-        return _allocated(carries, found, at)
+        # A Binding of what the Pods carry may be under way, whatever has become of the job: so it holds
+        # its Nodes until that is proven to be over.
+        carried = next((f.job for f in found if f.job.id == carries.job.id), None)
+        return carries if carried is None else after_poll(carries, carried.state, at)
     if any(pod.attempt < blank.attempt for pod in pods):
         return _half_numbered(blank, chosen)
     if chosen is None:
-        tried = [f.key.attempt_try for f in found if f.key.attempt == blank.attempt]
-        following = max(tried) + 1 if tried else 0
+        tries = (f.key.attempt_try for f in found if f.key.attempt == blank.attempt)
+        following = max(tries, default=-1) + 1
         return asking_first(blank.with_job(attempt_try=following))
-    key, job = chosen.key, chosen.job
-    numbered = blank._replace(attempt=key.attempt).with_job(attempt_try=key.attempt_try, id=job.id)
+    key, job = chosen
+    tried = blank._replace(attempt=key.attempt).with_job(attempt_try=key.attempt_try, id=job.id)
     if key.attempt != blank.attempt:
-        replacing = numbered._replace(state=State.REPLACING)
+        replacing = tried._replace(state=State.REPLACING)
         return replacing.with_job(owned=True, name=job.name).with_members(write_done=True)
-    return after_read(numbered._replace(state=State.SUBMITTING), job, at)
+    return after_read(tried._replace(state=State.SUBMITTING), job, at)
 
 
 def _half_numbered(blank: Placeholder, chosen: _Found | None) -> Placeholder:
     """The next attempt was being numbered: the Pods that do not have its number yet get it."""
-    members = tuple(
-        each._replace(write_done=each.pod.attempt == blank.attempt) for each in blank.members
-    )
-    before = blank._replace(attempt=blank.attempt - 1, state=State.REPLACING, members=members)
+    before = numbered(blank, blank.attempt)._replace(attempt=blank.attempt - 1, state=State.REPLACING)
     if chosen is None:
         return before.with_job(over=True)
-    key, job = chosen.key, chosen.job
+    key, job = chosen
     return before.with_job(attempt_try=key.attempt_try, id=job.id, owned=True, name=job.name)
-
-
-def _allocated(record: Placeholder, found: tuple[_Found, ...], at: Context) -> Placeholder:
-    """A Binding of what the Pods carry may be under way, whatever has become of the job: so it holds
-    its Nodes until that is proven to be over."""
-    jobs = (f.job for f in found if f.job.id == record.job.id)
-    job = next(jobs, None)
-    return record if job is None else after_poll(record, job.state, at)

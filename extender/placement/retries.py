@@ -24,11 +24,11 @@ _ASKED_AGAIN = "Slurm is asked again when the Pod is annotated, or at"
 _TAKEN = frozenset({State.QUEUED, State.ALLOCATED})
 
 
-def request_of(placeholder: Placeholder) -> Hashable:
+def request_of(record: Placeholder) -> Hashable:
     """Returns what Slurm is asked for, but for the Pod's own name: its plugins may go by any of that."""
-    request = placeholder.request
+    request = record.request
     job = replace(request.job, name="")
-    return placeholder.workload.namespace, job, request.constraints.signature
+    return record.workload.namespace, job, request.constraints.signature
 
 
 @dataclass(eq=False, slots=True)
@@ -77,9 +77,9 @@ class Retries:
         """Returns for each request a Pod that is refused."""
         return [next(iter(each.uids)) for each in self._requests.values() if each.uids]
 
-    def refuse(self, placeholder: Placeholder, now: float) -> None:
+    def refuse(self, record: Placeholder, now: float) -> None:
         """Slurm refuses what a Pod asks for."""
-        uid, request = placeholder.uid, request_of(placeholder)
+        uid, request = record.uid, request_of(record)
         self.leave(uid)
         refused = self._requests.get(request)
         if refused is None:
@@ -107,12 +107,12 @@ class Retries:
         if not refused.uids and not refused.tries:
             self._drop(refused)
 
-    def take(self, placeholder: Placeholder) -> tuple[str, ...]:
+    def take(self, record: Placeholder) -> tuple[str, ...]:
         """Slurm has taken what a Pod asks for, if its state says so. Returns the refused Pods that ask
         for the same: they are to be in line again."""
-        if not self._requests or placeholder.state not in _TAKEN:
+        if not self._requests or record.state not in _TAKEN:
             return ()
-        refused = self._requests.get(request_of(placeholder))
+        refused = self._requests.get(request_of(record))
         if refused is None:
             return ()
         self._drop(refused)

@@ -9,6 +9,7 @@ to be otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
@@ -33,14 +34,15 @@ class Signatures:
 
     def follow(self, partition: str, record: Placeholder) -> None:
         """Takes what a record says of its job's key."""
-        uid = record.uid
-        if record.mends:
+        uid, why_not = record.uid, record.forbidden_because
+        if why_not is not None and why_not.until < inf:  # Slurm's configuration is to be mended
             self._kept.discard(partition)
         elif record.job.identity is not None and not record.job.unsigned and record.state in _USED:
             self._kept.add(partition)
-        if record.lost_its_key is (uid in self._lost):  # as nearly always
+        lost = record.job.unsigned and record.state is not State.DONE
+        if lost is (uid in self._lost):  # as nearly always
             return
-        if record.lost_its_key:
+        if lost:
             self._kept.discard(partition)
             self._lost[uid] = record.job.id
             self._tell()

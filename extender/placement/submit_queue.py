@@ -1,4 +1,4 @@
-"""OwnedBy turn it is: a bounded number of placeholders waits in each partition, the rest waits gated.
+"""Whose turn it is: a bounded number of placeholders waits in each partition, the rest waits gated.
 
 A short queue keeps Slurm's scheduler fast. But it is Slurm that decides whose job comes first: so every
 owner (`line.Owner`) has jobs in its queue, and the owner with the fewest is next. The window holds
@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from enum import StrEnum, auto
 from math import inf
-from typing import Any, TypeVar
 
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.line import Line, Owner, Queue, kind_of, turn_of
@@ -44,7 +43,6 @@ NO_PLACE = ConditionReason(
     normal=True,
 )
 _FEW = 10
-_Thing = TypeVar("_Thing", bound=Hashable)
 
 
 class _Stand(StrEnum):
@@ -58,17 +56,17 @@ class _Stand(StrEnum):
     """It waits for a limit of its owner."""
 
 
-def _owner(placeholder: Placeholder) -> Owner:
-    return Owner.of(placeholder.workload.namespace, placeholder.request.job)
+def _owner(record: Placeholder) -> Owner:
+    return Owner.of(record.workload.namespace, record.request.job)
 
 
-def _stand(placeholder: Placeholder) -> _Stand | None:
+def _stand(record: Placeholder) -> _Stand | None:
     """Returns None where Slurm's queue does not have it."""
-    match placeholder.state:
-        case State.SUBMITTING if not placeholder.in_line:
-            return _Stand.ASKED if placeholder.job.immediate else _Stand.QUEUED
+    match record.state:
+        case State.SUBMITTING if not record.in_line:
+            return _Stand.ASKED if record.job.immediate else _Stand.QUEUED
         case State.QUEUED:
-            cause = placeholder.cause
+            cause = record.cause
             held_up = cause is not None and waits_for_its_owner(cause.reason)
             return _Stand.HELD_UP if held_up else _Stand.QUEUED
     return None
@@ -92,23 +90,25 @@ class SubmitQueue:
         """The line of each that waits, or is on its way to Slurm."""
         self._resting: Ranking[Queue, float] = Ranking()
         """The owners with a line that rests, by when one of them opens."""
-        self._node_status: dict[str, tuple[Queue, _Stand]] = {}
+        self._standing: dict[str, tuple[Queue, _Stand]] = {}
         self._stands: Counter[_Stand] = Counter()
         self._served = 0
         self._fast_path_rests_until = 0.0
 
-    def follow(self, placeholder: Placeholder, now: float) -> bool:
+    def follow(self, record: Placeholder, now: float) -> bool:
         """Takes note of the state that a placeholder of this partition is in now. Tells whether that is
         news to those that wait."""
-        uid, state = placeholder.uid, placeholder.state
-        news = self._takes_its_stand(placeholder)
-        if placeholder.in_line:
-            return self._wait(placeholder, now) or news
+        uid, state = record.uid, record.state
+        news = self._takes_its_stand(record)
+        if record.in_line:
+            return self._wait(record, now) or news
         line = self._lines.get(uid)
         if line is None:
             return news
         if state is State.SUBMITTING:
-            self._stop_waiting(uid, line)
+            if uid in line.waiting:
+                line.waiting.drop(uid)
+                self._list(line)
             return news
         self._leave(uid, taken=state in (State.QUEUED, State.ALLOCATED))
         return True
@@ -116,8 +116,8 @@ class SubmitQueue:
     def forget(self, uid: str) -> None:
         """Takes a placeholder out that has gone to another partition, or is over."""
         self._leave(uid)
-        if uid in self._node_status:
-            self._move(uid, *self._node_status[uid], None)
+        if uid in self._standing:
+            self._move(uid, *self._standing[uid], None)
 
     def wake(self) -> None:
         """What Slurm refused may be possible now."""
@@ -136,8 +136,8 @@ class SubmitQueue:
     def turns(self, now: float) -> Iterator[str]:
         """Yields the uids whose turn it is; each has left the line when the next is asked for."""
         while (queue := self._next(now)) is not None:
-            line = _first(queue.heads)
-            uid = _first(line.waiting)
+            _, line = queue.heads.top
+            _, uid = line.waiting.top
             line.goes(uid, now)
             self._served += 1
             queue.served = self._served
@@ -149,10 +149,10 @@ class SubmitQueue:
         self._open(now)
         while (first := self._order.first()) is not None:
             (in_slurm, _), user = first
-            if in_slurm >= self._most:
+            if in_slurm >= min(self._own, self._places.share):
                 return None
             if self._places.open_to(user):
-                return _first(self._ready[user])
+                return self._ready[user].top[1]
             self._order.drop(user)
             self._places.wait(user, self._partition)
         return None
@@ -160,7 +160,7 @@ class SubmitQueue:
     def admit(self, user: User) -> None:
         """There is a place for a user that waited for one."""
         if (ready := self._ready.get(user)) is not None:
-            self._order.put(user, _key(ready))
+            self._order.put(user, ready.top[0])
 
     def why(self, uid: str) -> ConditionReason:
         """Returns why one that waits has no turn yet."""
@@ -203,15 +203,11 @@ class SubmitQueue:
             return self._size
         return max(1, self._size // len(self._queues))
 
-    @property
-    def _most(self) -> int:
-        return min(self._own, self._places.share)
-
     # In line
 
-    def _wait(self, placeholder: Placeholder, now: float) -> bool:
-        uid = placeholder.uid
-        owner, kind = _owner(placeholder), kind_of(placeholder)
+    def _wait(self, record: Placeholder, now: float) -> bool:
+        uid = record.uid
+        owner, kind = _owner(record), kind_of(record)
         line = self._lines.get(uid)
         waited = line is not None and uid in line.waiting
         if line is None or line.kind != kind or line.queue.owner != owner:
@@ -219,9 +215,9 @@ class SubmitQueue:
             line = self._join(uid, owner, kind)
         elif waited:
             return False
-        line.waiting.put(uid, turn_of(placeholder.lead))
-        if placeholder.state is State.SUBMITTING and not waited:
-            line.refused(placeholder.cause, now)
+        line.waiting.put(uid, turn_of(record.lead))
+        if record.state is State.SUBMITTING and not waited:
+            line.refused(record.cause, now)
             line.queue.refused()
         self._list(line)
         return True
@@ -240,11 +236,6 @@ class SubmitQueue:
             self._served += 1
             self._queues[owner] = Queue(owner, self._rest, self._served)
         return self._queues[owner]
-
-    def _stop_waiting(self, uid: str, line: Line) -> None:
-        if uid in line.waiting:
-            line.waiting.drop(uid)
-            self._list(line)
 
     def _leave(self, uid: str, *, taken: bool = False) -> None:
         line = self._lines.pop(uid, None)
@@ -274,74 +265,50 @@ class SubmitQueue:
         """Keeps a line where it belongs after it has changed: among those that rest, or by who is first
         in it."""
         queue, first = line.queue, line.waiting.first()
-        if line.rests_until is None:
-            queue.resting.drop(line)
-        else:
-            queue.resting.put(line, line.rests_until)
-        if line.rests_until is not None or first is None:
-            queue.heads.drop(line)
-        else:
-            queue.heads.put(line, first[0])
+        queue.resting.put(line, line.rests_until)
+        queue.heads.put(line, first[0] if first and line.rests_until is None else None)
         self._rank(queue)
 
     def _rank(self, queue: Queue) -> None:
         self._rank_user(queue)
-        if queue.resting:
-            self._resting.put(queue, queue.opens)
-        else:
-            self._resting.drop(queue)
+        self._resting.put(queue, queue.opens if queue.resting else None)
         if queue.empty:
             self._queues.pop(queue.owner, None)
 
     def _rank_user(self, queue: Queue) -> None:
         user = queue.owner.user_id
         ready = self._ready.get(user)
-        if queue.heads:
-            if ready is None:
-                ready = self._ready[user] = Ranking()
-            ready.put(queue, (queue.in_slurm, queue.served))
-        elif ready is None:  # as mostly, where Slurm takes what it is asked for
-            return
-        else:
-            ready.drop(queue)
+        if ready is None:
+            if not queue.heads:  # as mostly, where Slurm takes what it is asked for
+                return
+            ready = self._ready[user] = Ranking()
+        ready.put(queue, (queue.in_slurm, queue.served) if queue.heads else None)
         if not ready:
             del self._ready[user]
             self._order.drop(user)
             self._places.leave(user, self._partition)
         elif not self._places.waits(user, self._partition):
-            self._order.put(user, _key(ready))
+            self._order.put(user, ready.top[0])
 
     # In Slurm's queue
 
-    def _takes_its_stand(self, placeholder: Placeholder) -> bool:
+    def _takes_its_stand(self, record: Placeholder) -> bool:
         """It counts for the owner that its job has, whatever its Pod says later."""
-        uid, stand = placeholder.uid, _stand(placeholder)
-        queue, before = self._node_status.get(uid, (None, None))
+        uid, stand = record.uid, _stand(record)
+        queue, before = self._standing.get(uid, (None, None))
         if stand is before:
             return False
-        self._move(uid, queue or self._queue(_owner(placeholder)), before, stand)
+        self._move(uid, queue or self._queue(_owner(record)), before, stand)
         return True
 
     def _move(self, uid: str, queue: Queue, before: _Stand | None, after: _Stand | None) -> None:
         if before is not None:
-            del self._node_status[uid]
+            del self._standing[uid]
             self._stands[before] -= 1
         if after is not None:
-            self._node_status[uid] = queue, after
+            self._standing[uid] = queue, after
             self._stands[after] += 1
         more = (after is not None) - (before is not None)
         queue.in_slurm += more
         self._places.take(queue.owner.user_id, more)
         self._rank(queue)
-
-
-def _key(ranking: Ranking[Any, tuple[int, int]]) -> tuple[int, int]:
-    first = ranking.first()
-    assert first is not None  # it would not have been kept
-    return first[0]
-
-
-def _first(ranking: Ranking[_Thing, Any]) -> _Thing:
-    first = ranking.first()
-    assert first is not None  # it would not have been listed
-    return first[1]

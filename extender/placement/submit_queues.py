@@ -7,6 +7,7 @@ from math import inf
 
 from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
+from extender.placement.line import ordered
 from extender.placement.placeholder import Placeholder
 from extender.placement.places import Places
 from extender.placement.ranking import Ranking
@@ -16,11 +17,10 @@ AT_ONCE = 200
 """So many turns are given, and so many windows looked at, before others have their say."""
 
 
-def queue_of(placeholder: Placeholder, view: ClusterView) -> str:
+def queue_of(record: Placeholder, view: ClusterView) -> str:
     """Returns which queue a placeholder is in: that of its partition; a list of them ("a,b") has a queue
     of its own."""
-    name = view.partition_name(placeholder.request.job.partition)
-    return ",".join(sorted(set(name.split(",")))) if "," in name else name
+    return ordered(view.partition_name(record.request.job.partition))
 
 
 class SubmitQueues:
@@ -47,14 +47,14 @@ class SubmitQueues:
             self._by_partition[partition] = SubmitQueue(self._size, self._rest, self._places, partition)
         return self._by_partition[partition]
 
-    def follow(self, partition: str, placeholder: Placeholder, now: float) -> None:
+    def follow(self, partition: str, record: Placeholder, now: float) -> None:
         """Takes note of the state and the partition that a placeholder is in now."""
-        uid = placeholder.uid
+        uid = record.uid
         if self._of.get(uid, partition) != partition:
             self.forget(uid)
         self._of[uid] = partition
         window = self[partition]
-        news = window.follow(placeholder, now)
+        news = window.follow(record, now)
         if news and (window.unsettled or self._starved or self._places.anybody_waits):
             self._stirred[partition] = None
 

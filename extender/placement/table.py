@@ -14,33 +14,24 @@ from extender.placement import on_job, on_pod, on_read
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
 from extender.placement.events import Effect
-from extender.placement.kept_back import NOT_READY
 from extender.placement.placeholder import Placeholder
-from extender.placement.pod_allocation import with_carried
 from extender.placement.states import ASKED, OVER, State
 from extender.request.job_request import Request
 from extender.request.pod import Pod
 from slurm_client.model import UNKNOWN_STATE, Job, JobState
+from wellknown.names import Reason
 
 
-def _no_effect(_placeholder: Placeholder, _at: Context) -> Effect | None:
+def _no_effect(*_: object) -> None:
     return None
 
 
-def _not_polled(placeholder: Placeholder, _state: JobState, _at: Context) -> Placeholder:
-    return placeholder
+def _unchanged(record: Placeholder, *_news: object) -> Placeholder:
+    return record
 
 
-def _not_read(placeholder: Placeholder, _job: Job | None, _at: Context) -> Placeholder:
-    return placeholder
-
-
-def _no_grace(placeholder: Placeholder, _job: Job, _at: Context) -> Placeholder:
-    return placeholder
-
-
-def _unclaimed(placeholder: Placeholder, _at: Context) -> Placeholder:
-    return placeholder.unclaimed()
+def _unclaimed(record: Placeholder, _at: Context) -> Placeholder:
+    return record.unclaimed()
 
 
 class Row(NamedTuple):
@@ -48,13 +39,13 @@ class Row(NamedTuple):
 
     does: Callable[[Placeholder, Context], Effect | None] = _no_effect
     """The effect that moves it on; None where something must happen first."""
-    polled: Callable[[Placeholder, JobState, Context], Placeholder] = _not_polled
+    polled: Callable[[Placeholder, JobState, Context], Placeholder] = _unchanged
     """Its job is in this state."""
     lost: Callable[[Placeholder, Context], Placeholder] = _unclaimed
     """A healthy Slurm does not know its job, again and again."""
-    read: Callable[[Placeholder, Job | None, Context], Placeholder] = _not_read
+    read: Callable[[Placeholder, Job | None, Context], Placeholder] = _unchanged
     """Its job is this; None: Slurm does not know that id."""
-    grace: Callable[[Placeholder, Job, Context], Placeholder] = _no_grace
+    grace: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
     """Its job is being preempted, and has its GraceTime left."""
     bound: Callable[[Placeholder, Pod, Context], Placeholder] = on_pod.bound_elsewhere
     """A Pod of it was seen on a Node."""
@@ -64,11 +55,7 @@ class Row(NamedTuple):
 
 TABLE: Mapping[State, Row] = {
     State.SEEN: Row(),
-    State.SUBMITTING: Row(
-        does=does.ask,
-        read=on_read.unasked_read,
-        changed=on_pod.asked_changed,
-    ),
+    State.SUBMITTING: Row(does=does.ask, read=on_read.unasked_read, changed=on_pod.asked_changed),
     State.QUEUED: Row(
         does=does.ask_why,
         polled=on_job.waiting_polled,
@@ -81,7 +68,7 @@ TABLE: Mapping[State, Row] = {
         polled=on_job.running_polled,
         lost=on_job.allocated_lost,
         read=on_read.allocated_read,
-        bound=on_pod.bound_as_allocated,
+        bound=on_pod.bound_by_its_job,
         changed=on_pod.allocated_changed,
     ),
     State.BOUND: Row(
@@ -90,20 +77,20 @@ TABLE: Mapping[State, Row] = {
         lost=on_job.bound_lost,
         read=on_read.bound_read,
         grace=on_job.told_of_grace,
-        bound=on_pod.stays_bound,
+        bound=_unchanged,
     ),
     State.REPLACING: Row(
         does=does.replace_job,
         polled=on_job.released_polled,
         lost=on_job.replacing_lost,
         read=on_read.released_read,
-        bound=on_pod.bound_all_the_same,
+        bound=on_pod.bound_by_its_job,
     ),
     State.EVICTING: Row(
         does=does.evict,
         polled=on_job.released_polled,
         lost=on_job.released_lost,
-        bound=on_pod.bound_and_evicted,
+        bound=on_pod.awaited,
     ),
     State.RELEASING: Row(
         does=does.release,
@@ -116,84 +103,79 @@ TABLE: Mapping[State, Row] = {
 }
 
 
-def next_effect(placeholder: Placeholder, at: Context) -> Effect | None:
+def next_effect(record: Placeholder, at: Context) -> Effect | None:
     """Returns the effect that moves a placeholder on now; None where something must happen first."""
-    return TABLE[placeholder.state].does(placeholder, at)
+    return TABLE[record.state].does(record, at)
 
 
-def after_poll(placeholder: Placeholder, state: JobState | None, at: Context) -> Placeholder:
+def after_poll(record: Placeholder, state: JobState | None, at: Context) -> Placeholder:
     """Returns the record after a poll said this state, or (None) did not know the job."""
-    row, job = TABLE[placeholder.state], placeholder.job
-    if state is None and placeholder.retry.in_flight:
-        return placeholder  # it may be a submission that Slurm has not seen yet
+    row, job = TABLE[record.state], record.job
+    if state is None and record.retry.in_flight:
+        return record  # it may be a submission that Slurm has not seen yet
     if state is None:
-        missed = placeholder.with_job(misses=job.misses + 1)
+        missed = record.with_job(misses=job.misses + 1)
         return row.lost(missed, at) if missed.job.misses >= at.rules.confirmations else missed
     if state.base == UNKNOWN_STATE:  # it could not be read, or understood
-        return placeholder
+        return record
     if job.misses or job.lost:
-        placeholder = placeholder.with_job(misses=0, lost=False)
-    if job.lost and placeholder.state is State.BOUND:  # it is back, or its id is another's by now
-        return on_job.in_doubt(placeholder, at)
-    return row.polled(placeholder, state, at)
+        record = record.with_job(misses=0, lost=False)
+    if job.lost and record.state is State.BOUND:  # it is back, or its id is another's by now
+        return on_job.in_doubt(record, at)
+    return row.polled(record, state, at)
 
 
-def after_grace(placeholder: Placeholder, job: Job, at: Context) -> Placeholder:
-    """Returns the record after its job was read while Slurm preempts it."""
-    return TABLE[placeholder.state].grace(placeholder, job, at)
-
-
-def after_read(placeholder: Placeholder, job: Job | None, at: Context) -> Placeholder:
+def after_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
     """Returns the record after its job was read; None where Slurm does not know that id."""
-    made_so = placeholder.job.owned and placeholder.job.identity is None
-    placeholder = on_read.recognised(placeholder, job, at)
+    made_so = record.job.owned and record.job.identity is None
     if job is not None:
-        unusable = on_read.unusable(placeholder, job, at, made_so=made_so)
+        record = on_read.recognised(record, job, at)
+        unusable = on_read.unusable(record, job, at, made_so=made_so)
         if unusable is not None:
             return unusable
-    placeholder = on_read.after_first_look(placeholder, made_so=made_so)
-    read = TABLE[placeholder.state].read(placeholder, job, at)
-    waited = placeholder.state is State.QUEUED and read.state is not State.QUEUED
+    if made_so and record.job.owned and record.job.made_otherwise:
+        record = record.with_job(made_otherwise=0)  # this one is as it was asked for
+    read = TABLE[record.state].read(record, job, at)
+    waited = record.state is State.QUEUED and read.state is not State.QUEUED
     return after_read(read, job, at) if waited else read  # it is looked at as what it is by now
 
 
-def after_pod(placeholder: Placeholder, pod: Pod, at: Context) -> Placeholder:
+def after_pod(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """Returns the record after a new version of one of its Pods was seen, or another of its Pods."""
-    member, request = placeholder.member(pod.uid), placeholder.request
+    member, request = record.member(pod.uid), record.request
     if member is None:
-        placeholder = on_pod.joined(placeholder, pod)
-        return _changed(placeholder, request, at)
-    placeholder = on_pod.with_version(placeholder, member, pod)
-    if placeholder.state in OVER:
-        return placeholder
+        record = on_pod.joined(record, pod)
+        return _changed(record, request, at)
+    record = on_pod.with_version(record, member, pod)
+    if record.state in OVER:
+        return record
     if pod.finished or (pod.deleting and pod.node is None):
-        return on_pod.after_end(placeholder, pod.uid, at.now)
-    if pod.attempt > placeholder.attempt:
-        numbered = on_pod.renumbered(placeholder, pod)
+        return on_pod.after_end(record, pod.uid, at.now)
+    if pod.attempt > record.attempt:
+        numbered = on_pod.renumbered(record, pod)
         if numbered is None:
-            return on_pod.overtaken(placeholder, pod, at)
-        placeholder = numbered
-    placeholder = with_carried(placeholder, at)
+            return on_pod.overtaken(record, pod, at)
+        record = numbered
+    record = on_pod.with_carried(record, at)
     if pod.node is not None:
-        return TABLE[placeholder.state].bound(placeholder, pod, at)
-    return _unbound(placeholder, pod, member.pod, request, at)
+        return TABLE[record.state].bound(record, pod, at)
+    return _unbound(record, pod, member.pod, request, at)
 
 
-def _unbound(
-    placeholder: Placeholder, pod: Pod, before: Pod, request: Request, at: Context
-) -> Placeholder:
+def _unbound(record: Placeholder, pod: Pod, before: Pod, request: Request, at: Context) -> Placeholder:
     """`before` and `request`: the Pod's last version, and what was asked for until then."""
     now, by = at.now, at.now + at.rules.unbound_deadline
-    if pod.obstacle is not None and placeholder.state in ASKED:
-        return placeholder.move(State.REPLACING, now, cause=ConditionReason(NOT_READY, pod.obstacle))
-    if placeholder.unbound_by < inf and before.provisioned_on and not pod.provisioned_on:
-        placeholder = placeholder._replace(unbound_by=by)
-    if placeholder.request != request:
-        return on_pod.awaited(_changed(placeholder, request, at), pod)
-    return on_pod.unbound(placeholder, pod, before, now)
+    if pod.obstacle is not None and record.state in ASKED:
+        cause = ConditionReason(Reason.CLAIM_NOT_READY, pod.obstacle)
+        return record.move(State.REPLACING, now, cause=cause)
+    if record.unbound_by < inf and before.provisioned_on and not pod.provisioned_on:
+        record = record._replace(unbound_by=by)
+    if record.request != request:
+        return on_pod.awaited(_changed(record, request, at), pod, at)
+    return on_pod.unbound(record, pod, before, at)
 
 
-def _changed(placeholder: Placeholder, before: Request, at: Context) -> Placeholder:
-    if placeholder.request == before:
-        return placeholder
-    return TABLE[placeholder.state].changed(placeholder, before, at)
+def _changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
+    if record.request == before:
+        return record
+    return TABLE[record.state].changed(record, before, at)

@@ -67,7 +67,7 @@ def in_words(seconds: float) -> str:
 
 
 def _sentence(job: Job, request: Request, at: Context) -> str:
-    """OwnedBy doing it is where that is known, and what Slurm's word means where it is not."""
+    """Whose doing it is where that is known, and what Slurm's word means where it is not."""
     if job.reason == _HELD and request.job.priority == 0:
         return 'its author holds it by the annotation priority: "0", until an admin of Slurm releases it'
     partition, limit = at.view.partitions.get(job.partition), job.time_limit_minutes

@@ -1,13 +1,17 @@
-"""When each record is to be looked at again though nothing happens."""
+"""When each record is to be looked at again, or its Pods' authors be told something, though nothing
+happens."""
 
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Iterator
 from math import inf
 
 from extender.placement.placeholder import Placeholder
-from extender.placement.retry import Waits
+
+Turns = OrderedDict[str, float]
+"""The uids of records, and when each is to be told, in that order."""
 
 
 class Wakes:
@@ -39,9 +43,35 @@ class Wakes:
 
 def _dues(record: Placeholder) -> tuple[float, ...]:
     """Returns when a record is to be looked at again; what is past, and infinity, do not count."""
-    waits = record.retry.in_flight or record.retry.waits is not Waits.FOR_TIME
-    due = inf if waits else record.retry.not_before
     again = inf if record.forbidden_because is None else record.forbidden_because.until
     quiet = (each.quiet_until for each in record.members)
     dues = record.unbound_by, record.lingers_until, record.rejections.rests_until
-    return due, again, *dues, *quiet
+    return record.retry.due, again, *dues, *quiet
+
+
+class ToTell:
+    """Who is to be told, and when. There may be 50,000: between two there are `interval` seconds."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self.told_at = -inf
+        """When somebody was told last."""
+        self.in_line: Turns = OrderedDict()
+        """Who came in line."""
+        self.when: Turns = OrderedDict()
+        """Who is refused until another time than before."""
+        self.again: Turns = OrderedDict()
+        """Who was told why it waits: Events are forgotten."""
+
+    @property
+    def next(self) -> float:
+        """When the next is told; infinity where there is none."""
+        return min(map(self._next_of, (self.in_line, self.when, self.again)))
+
+    def due(self, turns: Turns, now: float) -> Iterator[str]:
+        """Yields those whose turn it is; `told_at` is to be set for each that is told."""
+        while self._next_of(turns) <= now:
+            yield turns.popitem(last=False)[0]
+
+    def _next_of(self, turns: Turns) -> float:
+        return max(next(iter(turns.values())), self.told_at + self._interval) if turns else inf

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from deploy.local.layout import CHECKOUT
-from extender.placement import job_end, next_effect, on_pod
+from extender.placement import next_effect, on_job, on_pod
 from tests.end_to_end.test_books import WITHOUT_REFUSALS
 from tests.end_to_end.test_endings import JOB_ENDS, POD_ENDS, WAITS_FOR, JobEnds, PodEnds
 
@@ -15,9 +15,9 @@ PAGE = (CHECKOUT / "docs" / "endings.md").read_text()
 
 
 def test_every_reason_that_evicts_a_pod_is_on_the_page_and_no_other() -> None:
-    evicting = {cause.reason for cause in job_end.ENDS.values()}
+    evicting = {cause.reason for cause in on_job.ENDS.values()}
     told = set(re.findall(r"`(Slurm[A-Z]\w+)`", PAGE)) - {"SlurmUser"}
-    assert told == evicting | {job_end.OTHER_END.reason, "SlurmNodeChanged"}
+    assert told == evicting | {on_job.OTHER_END.reason, "SlurmNodeChanged"}
 
 
 @pytest.mark.parametrize("how", POD_ENDS, ids=lambda how: how.name)

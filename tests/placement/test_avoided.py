@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from extender.cluster.view import ClusterView
-from extender.placement.avoided import in_its_words
 from extender.placement.condition_reason import ConditionReason, Due
+from extender.placement.eligible_nodes import in_its_words
 from extender.placement.events import ClusterObserved, Submit, WriteAttempt
 from extender.placement.states import State
 from extender.request.feasible_nodes import FeasibleNodes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.placement.events import EvictPod
-from extender.placement.job_end import end_of
+from extender.placement.on_job import end_of
 from extender.placement.states import State
 from slurm_client.model import JobState
 from tests.placement.ledger_steps import bound_pod, job_id_of, poll, settle, settle_news, state_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.placement.events import CancelJob, Effect, EvictPod, Submit, WriteAttempt
-from extender.placement.member import Member
-from extender.placement.slots import with_slots
+from extender.placement.member import Member, with_slots
 from extender.placement.states import State
 from tests.builders import pod
 from tests.placement.ledger_world import (

@@ -15,9 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.job_tracking import JobTracking
 from extender.placement.line import Owner, kind_of, turn_of
-from extender.placement.placeholder import Placeholder
+from extender.placement.placeholder import Placeholder, Retry, Waits
 from extender.placement.places import Places
-from extender.placement.retry import Retry, Waits
 from extender.placement.states import State
 from extender.placement.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
 from extender.placement.submit_queues import SubmitQueues
@@ -283,7 +282,7 @@ def test_when_slurm_takes_one_size_again_more_and_more_of_the_others_follow() ->
     while line.now < 3:
         line.now = max(line.now, line.window.opens)
         line.take()
-    assert len(line.window._node_status) > 400
+    assert len(line.window._standing) > 400
 
 
 def test_news_of_the_nodes_lets_a_few_of_many_sizes_try_at_once() -> None:

@@ -12,8 +12,7 @@ import pytest
 from extender.cluster.node_index import Nodes
 from extender.cluster.view import ClusterView
 from extender.placement.events import ClusterObserved, PodObserved, Recovered, Tick
-from extender.placement.placeholder import Placeholder
-from extender.placement.rejections import NO_OFFER
+from extender.placement.placeholder import NO_OFFER, Placeholder
 from extender.policy.rules import Choice, Policy, Rule, judged
 from extender.request.claims import needs_of
 from extender.request.feasible_nodes import FeasibleNodes
