@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from extender.cluster.job_states import JobStates
 from extender.cluster.view import ClusterView
 from extender.placement.ledger import Ledger
+from extender.placement.on_read import claim_of_record
 from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
@@ -149,7 +150,7 @@ class Gate:
             self._poll_now(held.job.id)
             return False
         certain = held.state not in _LEAVING and not held.job.unverified
-        return certain or await self._runs_on(node, held.lead, held.job.id)
+        return certain or await self._runs_on(node, held)
 
     async def _outlasts_its_job(self, node: str, pod: Pod) -> bool:
         """Tells whether a Pod was bound by a job of its own that does not run on its node. Such a Pod
@@ -163,10 +164,11 @@ class Gate:
             return own_key(pod_allocation.job_id, pod, self._leading().rules) is not None
         return not _is_on(job, node)
 
-    async def _runs_on(self, node: str, pod: Pod, job_id: int) -> bool:
-        """Tells whether a job is a Pod's own and runs on a node, by Slurm's answer alone."""
-        job = await self._own_job(pod, job_id)
-        return job is not None and _is_on(job, node)
+    async def _runs_on(self, node: str, held: Placeholder) -> bool:
+        """Tells whether a job is the placeholder's own and runs on a node, by Slurm's answer alone."""
+        job = await self._slurm.job(held.job.known_id)
+        claim = claim_of_record(held, self._leading().rules.cluster, self._view())
+        return job is not None and is_own(job, claim) and _is_on(job, node)
 
     async def _own_job(self, pod: Pod, job_id: int) -> Job | None:
         """Reads a job; returns None where it is not the Pod's own."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from extender.cluster.view import ClusterView
 from extender.placement import eviction_limiter, signatures
 from extender.placement.attempts import asked_all_the_same, begin, follow, is_replaced
+from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.eligible_nodes import is_outdated
 from extender.placement.emit import Emitter, reports_again
@@ -51,6 +52,7 @@ from extender.placement.wakes import ToTell, Wakes
 from extender.request.node_constraints import gains
 from extender.request.workload import Workload
 from slurm_client.model import Grant
+from wellknown.names import Reason
 
 _AT_ONCE = 50  # some milliseconds
 _PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})
@@ -162,9 +164,11 @@ class Ledger(LedgerReader):
         if record is not None:
             self._settle(record)
         first = event.pods[0]
+        ends = (ConditionReason(Reason.POD_ENDED, pod.end) for pod in event.pods if pod.end)
+        ended = next(ends, None)
         for job in orphans:
             orphan = Placeholder.of_orphan(first.workload, job.id, self._now)
-            self._settle(orphan._replace(request=first.request).with_job(owned=True))
+            self._settle(orphan._replace(request=first.request, cause=ended).with_job(owned=True))
 
     def _orphan(self, event: OrphanFound) -> None:
         key = event.key

@@ -158,7 +158,7 @@ def _last_words(record: Placeholder) -> str:
 
 def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | None:
     """The job of a Pod that runs goes where the Pod is, whatever Kubernetes would say to a new one. If
-    Slurm has given the node away meanwhile the job waits, and the Pod runs on (`on_job`)."""
+    Slurm has given the node away meanwhile the job waits, and the Pod runs on (`on_read`)."""
     nodes = [at.view.nodes.get(pod.node or "") for pod in record.pods]
     where = tuple(node.slurm_name for node in nodes if node is not None)
     if len(where) < len(nodes) or record.request.problems:

@@ -18,7 +18,7 @@ from wellknown.names import Reason
 # Ends that are Slurm's doing and not a person's: a Pod that has not started is placed again. FAILED is a
 # job that slurmctld has started and cannot answer for any more ("response msg send failure, killing").
 PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"})
-# Ends of a submission that never ran: its id is burnt, and means nothing else.
+# Ends of a submission that never ran: its id is used up, and means nothing else.
 FAILED_BEFORE_START = frozenset({"FAILED", "BOOT_FAIL"})
 
 FORESEEN = frozenset({Reason.SLURM_JOB_TIMEOUT, Reason.SLURM_JOB_DEADLINE, Reason.SLURM_JOB_COMPLETED})

@@ -183,6 +183,11 @@ def unbound(record: Placeholder, pod: Pod, before: Pod, at: Context) -> Placehol
 # Another replica has numbered a later attempt: ours is over
 
 
+def is_misnumbered(record: Placeholder, pod: Pod) -> bool:
+    """Tells whether the number of a Pod's attempt is wrong, and not its job: it is bound by that job."""
+    return pod.node is not None and (record.state in _NUMBERED or pod.job_id == record.job.id)
+
+
 def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
     """Returns the record of a workload without a job, all of whose Pods have that number; None: it has
     one, or they have not."""
@@ -196,8 +201,6 @@ def overtaken(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """Its job is ended if it still lives, and the later attempt is taken up where it stands, under the
     same ids."""
     now, attempt, without_job = at.now, pod.attempt, record.state in WITHOUT_JOB
-    if pod.node is not None and (record.state in _NUMBERED or pod.job_id == record.job.id):
-        return record  # the number is wrong, not the job
     before = record._replace(attempt=attempt - 1).with_members(slot=None)
     if record.state is State.REPLACING:  # our own number, or that of another replica
         return numbered(before, attempt).with_retry(not_before=0.0)

@@ -90,7 +90,7 @@ def released_read(record: Placeholder, job: Job | None, at: Context) -> Placehol
 
 def recognised(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Returns the record after it was found out whose its job is."""
-    match owner_of(job, _claim(record, at)):
+    match owner_of(job, claim_of_record(record, at.rules.cluster, at.view)):
         case OwnedBy.OURS:
             known = record.with_job(identity=identity_of(job), unsigned=False)
         case OwnedBy.UNSIGNED:
@@ -100,9 +100,10 @@ def recognised(record: Placeholder, job: Job, at: Context) -> Placeholder:
     return known.with_job(owned=True, name=job.name)
 
 
-def _claim(record: Placeholder, at: Context) -> Claim:
+def claim_of_record(record: Placeholder, cluster: str, view: ClusterView) -> Claim:
+    """Returns the claim of a workload, or of a job without Pods, to the job of its record."""
     ids = () if record.job.id is None else (record.job.id,)
-    claim = claim_for(record.workload, record.pods, at.rules.cluster, ids, at.view)
+    claim = claim_for(record.workload, record.pods, cluster, ids, view)
     return replace(claim, taken=record.job.owned, known=record.job.identity)
 
 
@@ -225,7 +226,7 @@ def waits_for_its_pods_nodes(job: Job, pods: Sequence[Pod], view: ClusterView) -
 
 
 def _under_another_id(record: Placeholder, at: Context) -> Placeholder:
-    """Slurm forgot the job, and its id is another's by now, or was burnt by another replica that asked
+    """Slurm forgot the job, and its id is another's by now, or was used up by another replica that asked
     for it anew: nobody ended it."""
     if record.state is State.ALLOCATED:
         return allocated_lost(record, at)

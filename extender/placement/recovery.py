@@ -160,7 +160,7 @@ def _is_there(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool | None:
 
 def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
     """A live job (this attempt's before an old one's, running before waiting), else the last of this
-    attempt that was more than a burnt id."""
+    attempt that was more than an id that is used up."""
     live = [f for f in found if f.live]
     live.sort(key=lambda f: (f.key.attempt != pod.attempt, not f.job.state.running))
     current = [f for f in found if f.key.attempt == pod.attempt and not failed_before_start(f.job)]

@@ -151,7 +151,7 @@ def after_pod(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
         return record
     if pod.finished or (pod.deleting and pod.node is None):
         return on_pod.after_end(record, pod.uid, at.now)
-    if pod.attempt > record.attempt:
+    if pod.attempt > record.attempt and not on_pod.is_misnumbered(record, pod):
         numbered = on_pod.renumbered(record, pod)
         if numbered is None:
             return on_pod.overtaken(record, pod, at)

@@ -394,3 +394,20 @@ async def test_while_slurm_does_not_answer_nobody_knows(site: Site) -> None:
     site.outage = Unreachable("slurmctld is down")
     with pytest.raises(Unreachable):
         await site.gate.wait("n1", 5)
+
+
+async def test_containers_that_outlive_their_pod_and_a_leader_are_in_no_running_jobs_way(
+    site: Site,
+) -> None:
+    """The next leader knows them by what the last one left on their job: no Pod is there to ask."""
+    uid = bound_pod(site.world)
+    job_id = job_id_of(site.world, uid)
+    site.world.force_delete(uid)
+    site.world.settle()
+    site.world.restart()
+    site.world.settle()
+    (held,) = site.world.ledger.holding("n1")
+    assert not held.members
+    assert await site.gate.in_the_way("n1") == ()
+    site.world.disturb(job_id, "PREEMPTED")
+    assert await site.gate.in_the_way("n1") == ("default/p1",)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from extender.placement.events import RecordJobId
-from tests.placement.ledger_steps import bound_pod, job_id_of, pod_that_finds_no_room, settle
+from extender.placement.states import State
+from tests.placement.ledger_steps import (
+    bound_pod,
+    job_id_of,
+    pod_that_finds_no_room,
+    settle,
+    state_of,
+)
 from tests.placement.ledger_world import World
 from tests.placement.test_lost_keys import outlast
 
@@ -77,3 +84,29 @@ def test_a_forged_attempt_moves_no_pod_that_is_bound() -> None:
     outlast(world, 70)
     assert job_id_of(world, uid) == job_id
     assert world.pods[uid].node is not None
+
+
+def test_a_pod_that_is_bound_with_a_wrong_attempt_at_once_is_bound() -> None:
+    """The same version of it says both: its job is the one that it was bound by."""
+    world = World()
+    uid = world.create_pod()
+    settle(world)
+    job_id = job_id_of(world, uid)
+    world.write(world.pods[uid]._replace(node="n1", attempt=2))
+    settle(world)
+    assert state_of(world, uid) is State.BOUND
+    outlast(world, 70)
+    assert (job_id_of(world, uid), world.pods[uid].node) == (job_id, "n1")
+
+
+def test_an_invalid_pod_that_is_mended_and_numbered_at_once_is_asked_for() -> None:
+    world = World()
+    uid = world.create_pod()
+    pod = world.pods[uid]
+    world.edit(uid, forbidden=True)
+    outlast(world, 70)
+    assert state_of(world, uid) is State.INVALID
+    before = set(world.jobs)
+    world.write(world.pods[uid]._replace(attempt=world.pods[uid].attempt + 1, request=pod.request))
+    outlast(world, 70)
+    assert set(world.jobs) - before

@@ -104,6 +104,18 @@ def test_a_cancelled_jobs_comment_tells_how_its_pod_ended(end: str, words: str) 
     assert cancelled.comment == words
 
 
+def test_a_cancelled_jobs_comment_tells_how_its_pod_ended_while_nobody_led() -> None:
+    world = World()
+    uid = bound_pod(world)
+    job_id = job_id_of(world, uid)
+    world.write(world.pods[uid]._replace(finished=True, end="Pod failed: c exited with 3"))
+    world.news.clear()
+    world.restart()
+    settle(world)
+    assert world.jobs[job_id].state.ended
+    assert world.jobs[job_id].comment == "Pod failed: c exited with 3"
+
+
 def test_the_comment_of_a_job_that_is_given_back_tells_why() -> None:
     world = World()
     uid = world.create_pod()
