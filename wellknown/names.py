@@ -44,6 +44,7 @@ class Reason(StrEnum):
     SCHEDULING_GATED = "SchedulingGated"
     PODS_MISSING = "PodsMissing"
     POD_OF_GROUP_GONE = "PodOfGroupGone"
+    NOT_IN_GROUP = "NotInGroup"
     CLAIM_NOT_READY = "ClaimNotReady"
     NOT_BINDABLE = "NotBindable"
     NO_ELIGIBLE_NODE = "NoEligibleNode"

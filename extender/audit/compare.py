@@ -7,7 +7,7 @@ several readings have found. `audit.reader` reads; this module changes nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -137,7 +137,9 @@ def _fits(pod: Pod, rules: PlacementConfig) -> bool:
 
 def compare(reading: Snapshot, rules: PlacementConfig) -> tuple[Finding, ...]:
     """Returns every difference in a reading."""
-    by_uid = {pod.workload.uid: pod for pod in reading.pods}
+    pods: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in reading.pods:
+        pods[pod.workload.uid].append(pod)
     own: defaultdict[str, list[Job]] = defaultdict(list)
     found = [*_stuck_drains(reading), *_contested(reading.view)]
     unsigned = _unsigned(reading, rules)
@@ -147,7 +149,7 @@ def compare(reading: Snapshot, rules: PlacementConfig) -> tuple[Finding, ...]:
         key = key_of(job) or unsigned.get(job.id)
         if job.id in unsigned:
             found.append(_without_key(job))
-        orphan = _orphan(job, key, by_uid, reading, rules)
+        orphan = _orphan(job, key, pods, reading, rules)
         if orphan is not None:
             found.append(orphan)
         elif key is not None:
@@ -182,7 +184,7 @@ def _without_key(job: Job) -> Finding:
 def _orphan(
     job: Job,
     key: PlaceholderKey | None,
-    by_uid: Mapping[str, Pod],
+    pods: Mapping[str, list[Pod]],
     reading: Snapshot,
     rules: PlacementConfig,
 ) -> Finding | None:
@@ -199,13 +201,15 @@ def _orphan(
         cause = f"job {job.id} is the placeholder of {whose} in the Kubernetes cluster {key.cluster}"
         cure = f"nothing, if there is such a cluster; if there is none any more: scancel {job.id}"
         return Finding(FindingKind.OTHER_CLUSTER, cause, cure, whose, job.id)
-    pod = by_uid.get(key.uid)
-    if pod is None and job.id not in reading.over:
+    listed = pods.get(key.uid, [])
+    if not listed and job.id not in reading.over:
         return None  # it exists, and was not listed
-    if pod is None or pod.finished or key.attempt < pod.attempt:
+    alive = [pod for pod in listed if not pod.finished]
+    if not alive or any(key.attempt < pod.attempt for pod in alive):
         why = f"that Pod, or attempt {key.attempt} at placing it, is over"
-    elif may_have_no_job(pod):
-        why = pod.obstacle or "what that Pod asks for is invalid"
+    elif may_have_no_job(alive):
+        obstacles = (pod.obstacle for pod in alive if pod.obstacle)
+        why = next(obstacles, "what that Pod asks for is invalid")
     else:
         return None
     cause = f"job {job.id} is {job.state.text} for {whose}, and {why}"
@@ -213,11 +217,14 @@ def _orphan(
     return Finding(FindingKind.ORPHAN_JOB, cause, cure, whose, job.id, mended=True, key=key)
 
 
-def may_have_no_job(pod: Pod) -> bool:
-    """Tells whether a Pod waits, and asks for what is invalid or could not use a job. A replica that
-    did not know yet that it does not lead any more may have requested a job before that."""
-    needs_none = bool(pod.request.problems) or pod.obstacle is not None
-    return needs_none and pod.node is None and pod.allocation is None
+def may_have_no_job(pods: Sequence[Pod]) -> bool:
+    """Tells whether a workload's Pods wait, and ask for what is invalid or could not use a job, or are
+    not all there. A replica that did not know yet that it does not lead any more may have requested a
+    job before that."""
+    workload, obstacle = pods[0].workload, any(pod.obstacle is not None for pod in pods)
+    invalid = workload.request([pod.request for pod in pods]).problems
+    needs_none = obstacle or invalid or len(pods) < workload.size
+    return bool(needs_none) and all(pod.node is None and pod.allocation is None for pod in pods)
 
 
 def _of_pod(
@@ -354,7 +361,7 @@ def _elsewhere(pod: Pod, read: list[Job], reading: Snapshot) -> Iterator[Finding
     for job in read:
         if pod.node is None or not job.state.running or not job.nodes:
             continue
-        if not reading.view.names_it(pod.node, job.nodes[0]):
+        if not any(reading.view.names_it(pod.node, name) for name in job.nodes):
             node = reading.view.node_of(job.nodes[0])
             stands = node.name if node is not None else f"{job.nodes[0]}, for which no Node stands"
             cause = f"the Pod is bound to {pod.node}, and its job {job.id} runs on {stands}"

@@ -13,7 +13,7 @@ from extender.placement.events import Failure, Remedy
 from extender.placement.kept_back import REASONS, as_found, kept_back, rested
 from extender.placement.lingering import over
 from extender.placement.member import Member
-from extender.placement.on_pod import invalid
+from extender.placement.on_pod import invalid, now_bound
 from extender.placement.placeholder import Placeholder, Waits
 from extender.placement.states import State
 from extender.placement.table import after_pod
@@ -46,8 +46,8 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[str], float]) -
 
 def is_replaced(record: Placeholder) -> bool:
     """Tells whether an attempt is over, and the next one numbered."""
-    done = record.write_done and record.job.over and not record.retry.in_flight
-    return record.state is State.REPLACING and done
+    over = record.state is State.REPLACING and record.job.over
+    return over and record.write_done and not record.retry.in_flight
 
 
 def _why_invalid(record: Placeholder) -> WhyInvalid | None:
@@ -85,8 +85,10 @@ def _until_bound(record: Placeholder, at: Context, clear_at: Callable[[str], flo
     if any(each.slot and each.pod.provisioned_on == each.slot.node for each in record.members):
         by = max(record.unbound_by, record.since + at.rules.volume_deadline)
         record = record._replace(unbound_by=by)
-    due = at.now >= record.unbound_by and not record.retry.in_flight
-    return give_back(record, at) if due else record
+    if at.now < record.unbound_by or record.retry.in_flight:
+        return record
+    # All that there are of a group of which others have ended, perhaps, before this replica saw them.
+    return now_bound(record, at) if record.all_bound else give_back(record, at)
 
 
 def give_back(record: Placeholder, at: Context) -> Placeholder:
@@ -128,10 +130,11 @@ def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Pl
     immediate = fast and _may_be_immediate(record, at, partition)
     if record.state is State.SUBMITTING:  # it was refused for now
         return record.with_job(immediate=immediate).with_retry(not_before=0.0)
-    begun = as_found(record, at).move(State.SUBMITTING, at.now).with_job(immediate=immediate)
-    begun = begun.with_retry(not_before=max(_pause(record, at), record.asks_from))
-    begun = begun.with_rejections(asks_first=False, rests_until=0.0)
-    return begun.submitted_as(record.job.attempt_try, at.rules)
+    found, not_before = as_found(record, at), max(_pause(record, at), record.asks_from)
+    rejections = found.rejections._replace(asks_first=False, rests_until=0.0)
+    begun = found._replace(rejections=rejections).move(State.SUBMITTING, at.now)
+    submitted = begun.submitted_as(record.job.attempt_try, at.rules, immediate=immediate)
+    return submitted.with_retry(not_before=not_before)
 
 
 def _may_be_immediate(record: Placeholder, at: Context, partition: str) -> bool:

@@ -85,7 +85,8 @@ class Emitter:
             clear = self.clear_at(effect.allocation.node)
             return record.with_retry(not_before=clear) if clear > at.now else None
         deletes = isinstance(effect, EvictPod) or (isinstance(effect, CancelJob) and record.unseen)
-        if deletes and not self._limiter.passes(record, at.now):  # told one after the other
+        pod = effect.pod.uid if isinstance(effect, EvictPod) else None
+        if deletes and not self._limiter.passes(record, at.now, pod):  # told one after the other
             told_at = at.now + self._limiter.held * at.rules.telling_interval
             return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
         return None

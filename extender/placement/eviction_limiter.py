@@ -68,15 +68,15 @@ class EvictionLimiter:
         self._turn: str | None = None
         """Who may pass now."""
 
-    def passes(self, record: Placeholder, now: float) -> bool:
-        """Tells whether what a record stands for may be deleted now. If not it is held back: it will be
-        among `turns`."""
-        uid = record.uid
-        if uid in self._passed or (self.limit and is_foreseen(record)):
+    def passes(self, record: Placeholder, now: float, pod: str | None = None) -> bool:
+        """Tells whether what a record stands for may be deleted now: one of its Pods, or its job. If not
+        the record is held back: it will be among `turns`."""
+        uid, what = record.uid, pod or record.uid
+        if what in self._passed or (self.limit and is_foreseen(record)):
             return True
         if uid == self._turn or (uid not in self._held and self._may_pass_at_once(record, now)):
             self.forget(uid)
-            self._passed[uid] = now, record.workload.namespace
+            self._passed[what] = now, record.workload.namespace
             self._taken[record.workload.namespace] += 1
             return True
         if uid not in self._held:

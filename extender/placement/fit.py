@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import reduce
+from operator import and_
 
 from slurm_client import gres
 from slurm_client.model import Grant, Job, JobSpec
@@ -28,8 +30,13 @@ def misfit(asked: JobSpec, job: Job) -> str | None:
 
 def covers(grant: Grant, asked: JobSpec) -> bool:
     """Tells whether what was granted at once has the devices that were asked for."""
-    given = gres.counts(",".join(grant.gres))
-    return all(given[name] >= count for name, count in asked.gres)
+    return all(each[name] >= count for each in _on_each(grant) for name, count in asked.gres)
+
+
+def _on_each(grant: Grant) -> list[Counter[str]]:
+    """Returns how many devices there are on each node."""
+    by_node = len(grant.gres) == len(grant.nodes) > 0
+    return [gres.counts(each) for each in (grant.gres if by_node else [",".join(grant.gres)])]
 
 
 def ends_earlier(asked: JobSpec, job: Job) -> str | None:
@@ -56,11 +63,12 @@ def _misfits(asked: JobSpec, job: Job) -> Iterator[str]:
 
 
 def _too_small(asked: JobSpec, job: Job) -> Iterator[str]:
-    told = (job.cpus_allocated, None if job.state.running else job.cpus_per_node)
+    cpus_allocated = None if job.cpus_allocated is None else job.cpus_allocated // asked.nodes
+    told = (cpus_allocated, None if job.state.running else job.cpus_per_node)
     cpus = min((n for n in told if n is not None), default=asked.cpus)
     if cpus < asked.cpus:
         yield f"it has {cpus} CPUs instead of {asked.cpus}"
-    memory = _memory(job)
+    memory = _memory(job, cpus_allocated)
     if memory is not None and 0 < memory < asked.memory_mb:  # 0 is all of the node's
         yield f"it has {memory} MiB of memory instead of {asked.memory_mb}"
     given = _gres(job)
@@ -69,18 +77,18 @@ def _too_small(asked: JobSpec, job: Job) -> Iterator[str]:
             yield f"it has {given[name]} of GRES {name} instead of {count}"
 
 
-def _memory(job: Job) -> int | None:
+def _memory(job: Job, cpus: int | None) -> int | None:
     if job.memory_mb is not None or job.memory_per_cpu_mb is None:
         return job.memory_mb
-    return job.memory_per_cpu_mb * (job.cpus_allocated or 0)
+    return job.memory_per_cpu_mb * (cpus or 0)
 
 
 def _gres(job: Job) -> Counter[str]:
-    """What it asks for; of a job that has devices, no more than these."""
+    """What it asks for on each node; of a job that has devices, no more than these."""
     elements = (element.strip().replace("=", ":") for element in job.tres_per_node.split(","))
     names = ",".join(e[len(p) :] for e in elements for p in _PREFIXES if e.startswith(p))
     asked = gres.counts(names)
-    return asked & gres.counts(",".join(job.gres)) if job.gres else asked
+    return reduce(and_, _on_each(Grant(job.nodes, job.gres)), asked) if job.gres else asked
 
 
 def _may_be_in(partition: str, asked: str | None) -> bool:

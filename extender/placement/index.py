@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from extender.placement.member import Member
-from extender.placement.placeholder import Placeholder
+from extender.placement.on_pod import may_begin_again
+from extender.placement.placeholder import NO_NODES, Placeholder
 from extender.placement.states import WATCHED, State
-
-_NONE: frozenset[str] = frozenset()
+from extender.request.pod import Pod
 
 
 class Records:
@@ -22,6 +22,10 @@ class Records:
         """The uids of those in each state, in the order in which they came into it."""
         self._on: defaultdict[str, set[str]] = defaultdict(set)
         """Node -> the uids of those that are there, or may yet be bound there."""
+        self._held: dict[str, frozenset[str]] = {}
+        """The Nodes that each holds, if any."""
+        self.kept_out: dict[str, Pod] = {}
+        """The Pods, by uid, that their groups do not take now: each is offered again."""
         self._of_member: dict[str, str] = {}
         """Pod -> the workload that it is a member of, where that is not the Pod by itself."""
         self._lingering: set[str] = set()
@@ -55,19 +59,27 @@ class Records:
             return ()
         return tuple(each for each in self.holding(node) if each.lingering)
 
+    def next_for(self, record: Placeholder, now: float) -> Pod | None:
+        """Returns a Pod that a group can take by now, None where there is none."""
+        pods, over = self.kept_out.values(), may_begin_again(record, now)
+        own = (pod for pod in pods if pod.workload.uid == record.uid and (over or record.takes(pod)))
+        return next(own, None)
+
     def put(self, record: Placeholder) -> None:
         """Stores a record."""
         uid = record.uid
         before = self._by_uid.get(uid)
         self._by_uid[uid] = record
         if record.workload.size > 1:
+            for each in before.members if before else ():
+                self._of_member.pop(each.pod.uid, None)
             self._of_member |= {each.pod.uid: uid for each in record.members}
         (self._lingering.add if record.lingering else self._lingering.discard)(uid)
         if before is None or before.state is not record.state:
             if before is not None:
                 del self._in[before.state][uid]
             self._in[record.state][uid] = None
-        self._move(uid, before.holds if before else _NONE, record.holds)
+        self._move(uid, record.holds)
 
     def drop(self, uid: str) -> None:
         """Forgets a record, if there is one."""
@@ -77,9 +89,12 @@ class Records:
             for each in before.members:
                 self._of_member.pop(each.pod.uid, None)
             del self._in[before.state][uid]
-            self._move(uid, before.holds, _NONE)
+            self._move(uid, NO_NODES)
 
-    def _move(self, uid: str, was: frozenset[str], now: frozenset[str]) -> None:
+    def _move(self, uid: str, now: frozenset[str]) -> None:
+        was = self._held.pop(uid, NO_NODES)
+        if now:
+            self._held[uid] = now
         if was == now:
             return
         for node in was - now:

@@ -66,9 +66,8 @@ class InVain:
 
 def kept_back(record: Placeholder, now: float) -> ConditionReason | None:
     """Returns why a Pod is not to be in line yet; None where it may be."""
-    lacking = record.workload.size - len(record.members)
-    if lacking > 0:
-        words = f"waits for {lacking} more Pods of its group"
+    if record.lacking:
+        words = f"waits for {record.lacking} more Pods of its group"
         return ConditionReason(Reason.PODS_MISSING, words, normal=True)
     gates = ", ".join(dict.fromkeys(gate for pod in record.pods for gate in pod.other_gates))
     if gates:
@@ -132,6 +131,8 @@ def _may_ask(record: Placeholder) -> bool:
     pods = record.pods
     if any(pod.attempt < record.attempt for pod in pods):
         return False
+    if all(pod.gated for pod in pods):  # kube-scheduler has looked at others of the group, and they went
+        return True
     return any(
         pod.lacks_room or (pod.feasible_nodes is not None and not pod.feasible_nodes.job_id)
         for pod in pods

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from extender.cluster.view import ClusterView
-from extender.placement import eviction_limiter, signatures
+from extender.placement import eviction_limiter, on_pod, signatures
 from extender.placement.attempts import asked_all_the_same, begin, follow, is_replaced
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context, PlacementConfig
@@ -40,7 +40,6 @@ from extender.placement.index import LedgerReader
 from extender.placement.kept_back import InVain, awake, kept_back
 from extender.placement.lingering import still_held
 from extender.placement.on_outcome import after_outcome
-from extender.placement.on_pod import after_absence, after_deletion, after_missed, is_back
 from extender.placement.placeholder import NO_OFFER, Placeholder, orphan_uid
 from extender.placement.recovery import recovered
 from extender.placement.retries import Retries
@@ -163,6 +162,10 @@ class Ledger(LedgerReader):
         record, orphans = recovered(event.pods, event.jobs, self._context())
         if record is not None:
             self._settle(record)
+        for pod in event.pods:
+            late = pod.group is not None and pod.node is None
+            if late and (record is None or record.member(pod.uid) is None):
+                self._pod_observed(PodObserved(pod))
         first = event.pods[0]
         ends = (ConditionReason(Reason.POD_ENDED, pod.end) for pod in event.pods if pod.end)
         ended = next(ends, None)
@@ -194,23 +197,31 @@ class Ledger(LedgerReader):
             self._eviction_limiter.forget(uid)
             if record.throttled:  # its Pod is to be deleted all the same: it asks anew
                 record = record.with_retry(not_before=0.0)
-        if record is not None and is_back(record, pod):
+        if record is not None and on_pod.is_back(record, pod):
             self._forget(uid)
-            record = None
+            record = Placeholder.of(pod, self._now)._replace(lingering=record.lingering)
+        self._records.kept_out.pop(pod.uid, None)
         if record is not None or not pod.finished:
-            self._settle(after_pod(record or Placeholder.of(pod, self._now), pod, self._context()))
+            before = record or Placeholder.of(pod, self._now)
+            after = after_pod(before, pod, self._context())
+            if pod.group is not None:
+                self._records.kept_out |= on_pod.left_out(before, after, pod)
+            self._settle(after)
+            if pod.uid in self._records.kept_out and not pod.told_to_wait:
+                self._effects.append(ReportWaiting(uid, pod, on_pod.kept_out(self._records[uid]), None))
         member = None if record is None else record.member(pod.uid)
         if member is not None and member.pod.touch != pod.touch:
             self._hasten(uid, self.rules.retry_touched)
 
     def _pod_vanished(self, event: PodVanished) -> None:
+        self._records.kept_out.pop(event.uid, None)
         record = self._records.of_pod(event.uid)
         if record is None:
             return
         if event.seen:
-            self._settle(after_deletion(record, event.uid, event.last, self._now))
+            self._settle(on_pod.after_deletion(record, event.uid, event.last, self._now))
         else:
-            self._settle(after_absence(record, event.uid, self._now))
+            self._settle(on_pod.after_absence(record, event.uid, self._now))
 
     def _jobs_polled(self, event: JobsPolled) -> None:
         at = self._context()
@@ -271,11 +282,12 @@ class Ledger(LedgerReader):
 
     def _catch_up(self) -> None:
         self._put_off = False
-        for uid in self._some(self._reviews()):
+        for uid in self._some(self._reviews()) if self._to_review else ():
             record = self._records.get(uid)
             if record is not None:
                 self._review(record)
-        for uid in self._some(self._retries.turns(self._now)):
+        tries = self._retries.turns(self._now) if self._retries.opens <= self._now else ()
+        for uid in self._some(tries) if tries else ():
             self._tell_when(uid)
             self._settle(self._records[uid].move(State.SEEN, self._now))
         if self._windows.stirred(self._now):
@@ -323,17 +335,29 @@ class Ledger(LedgerReader):
         before = self._records.get(record.uid)
         if record.state is State.DONE and self._now >= record.retry.not_before:
             self._forget(record.uid)
+            self._offer(record)
             return
         if before is None or before.state is not record.state:
             self._note_move(before, record)
         record = self._emitter.emit(record, self._context(), self._effects)
         self._records.put(record)
         self._note(before, record)
-        may_go = record.unlisted and (
-            record.job.over or self._eviction_limiter.passes(record, self._now)
-        )
-        if may_go:
-            self._settle(after_missed(record, self._now))
+        if record.unlisted and (record.job.over or self._eviction_limiter.passes(record, self._now)):
+            self._settle(on_pod.after_missed(record, self._now))
+        else:
+            self._offer(record)
+
+    def _offer(self, record: Placeholder) -> None:
+        """A group takes the Pods that it could not take before."""
+        pod = self._records.next_for(record, self._now) if self._records.kept_out else None
+        if pod is None:
+            return
+        if record.state is State.DONE:
+            self._bury(record)
+            self._forget(record.uid)
+            record = on_pod.begun_again(record, pod, self._now)
+        del self._records.kept_out[pod.uid]
+        self._settle(after_pod(record, pod, self._context()))
 
     def _followed(self, record: Placeholder) -> Placeholder:
         had_cause = record.cause is not None

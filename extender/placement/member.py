@@ -4,7 +4,7 @@ writes to it have come."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
@@ -66,6 +66,12 @@ class Member(NamedTuple):
             slot = self.pod.allocation if self.pod.allocation != slot else None
         return self.pod.node or (slot.node if slot else None)
 
+    def before_writes(self) -> Self:
+        """Returns it in a new state, for which nothing has been written yet."""
+        if self.write_done or self.conflicts or self.rejection_cleared:
+            return self._replace(write_done=False, conflicts=(), rejection_cleared=False)
+        return self
+
 
 def slot_on(slurm_node: str, job_id: int, grant: Grant, view: ClusterView) -> Allocation | None:
     """Returns what was granted on one of a job's nodes; None where no Node stands for it."""
@@ -78,7 +84,8 @@ def slot_on(slurm_node: str, job_id: int, grant: Grant, view: ClusterView) -> Al
 
 def with_slots(members: Sequence[Member], slots: Iterable[Allocation]) -> tuple[Member, ...]:
     """Returns the members with a slot each: whoever has one of these Nodes keeps it, since that may be
-    written onto the Pod already; the others get what is left, in their order."""
+    written onto the Pod already; the others get what is left, in their order. There are as many Nodes as
+    members."""
     free = {slot.node: slot for slot in slots}
     nodes = {each.pod.uid: each.node_in(State.ALLOCATED) for each in members}
     kept = {uid: free.pop(node) for uid, node in nodes.items() if node in free}

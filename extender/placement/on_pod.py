@@ -52,6 +52,8 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
         record = record.submitted_as(key.attempt_try, at.rules)
     if record.state in WITHOUT_JOB | ASKED:
         record = record.move(State.ALLOCATED, at.now)
+        if record.lacking:  # the others are heard of next, if they are there
+            record = record._replace(unbound_by=at.now + at.rules.unbound_deadline)
     job = record.job.suspect(at.now)._replace(immediate=False)
     return record._replace(job=job).with_member(pod, slot=carried)
 
@@ -70,12 +72,21 @@ def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     member = record.member(pod.uid)
     if member is None or member.slot is None or member.slot.node != pod.node:
         return bound_elsewhere(record, pod, at)
-    if all(pod.node is not None for pod in record.pods):
-        return _bound(record, at)
-    return record if record.state is State.ALLOCATED else _evicted(record, at)
+    if record.all_bound and not record.lacking:
+        return now_bound(record, at)
+    if record.state is State.ALLOCATED:
+        return record
+    return _in_part(record, at)
 
 
-def _bound(record: Placeholder, at: Context) -> Placeholder:
+def _in_part(record: Placeholder, at: Context) -> Placeholder:
+    words = "its group cannot be bound whole any more"
+    part = ConditionReason(Reason.POD_OF_GROUP_GONE, words)
+    return record.move(State.EVICTING, at.now, cause=record.cause or part)
+
+
+def now_bound(record: Placeholder, at: Context) -> Placeholder:
+    """Returns the record after the last of its Pods was bound."""
     if record.job.lost:
         bound = record.move(State.BOUND, at.now).with_job(over=False)
         return bound if bound.leaving else to_ask_again(bound)
@@ -139,13 +150,47 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
 
 
 def joined(record: Placeholder, pod: Pod) -> Placeholder:
-    """A group's next Pod. One that comes when the group has its job already is not one of it."""
-    full = len(record.members) >= record.workload.size
-    over = pod.finished or (pod.deleting and pod.node is None)
-    if record.state not in WITHOUT_JOB or full or over:
-        return record
-    record = record._replace(attempt=max(record.attempt, pod.attempt))
-    return grouped(record, (*record.members, Member(pod)))
+    """A group's next Pod. One that comes when the group has its job already is not one of it, unless it
+    is placed by that: then a Pod that is not gives way, which another replica knows nothing of."""
+    members = record.members
+    if record.is_by_its_job(pod) and not record.lacking:
+        idle = next((each for each in members if not record.is_by_its_job(each.pod)), None)
+        members = tuple(each for each in members if each is not idle)
+    takes = record._replace(members=members).takes(pod) and not pod.over
+    return grouped(record, (*members, Member(pod))) if takes else record
+
+
+def left_out(before: Placeholder, record: Placeholder, pod: Pod) -> dict[str, Pod]:
+    """Returns the Pods, by uid, that wait for a place in their group's record after a Pod of it was
+    seen: that one, or one that had to give way to it."""
+    seen = [pod] if record.state in OVER or record.member(pod.uid) is None else []
+    gave_way = (each.pod for each in before.members if record.member(each.pod.uid) is None)
+    seen += [each for each in gave_way if each.uid != pod.uid]
+    waits = (each for each in seen if each.node is None or each.attempt > record.attempt)
+    return {each.uid: each for each in waits if not each.over}
+
+
+def kept_out(record: Placeholder) -> ConditionReason:
+    """Returns why a group does not take another Pod now."""
+    full = f"its group has its {record.workload.size} Pods already"
+    begun = "its group began without it: it waits until that is over"
+    return ConditionReason(Reason.NOT_IN_GROUP, begun if record.lacking else full)
+
+
+def may_begin_again(record: Placeholder, now: float) -> bool:
+    """Tells whether new Pods of a group that is over may take its place. Those that a list of all Pods
+    lacked may be back for a while."""
+    missed = record.cause is not None and record.cause.message == MISSED
+    return record.state is State.DONE and (now >= record.retry.not_before or not missed)
+
+
+def begun_again(record: Placeholder, pod: Pod, now: float) -> Placeholder:
+    """Returns the record of a group that is over, with a Pod that came since: its attempt is the next,
+    for Slurm may have the jobs of the last ones still."""
+    if pod.attempt > record.attempt:  # another replica has begun it
+        return Placeholder.of(pod, now)
+    again = Placeholder.of(pod, now)._replace(attempt=record.attempt, state=State.REPLACING)
+    return again.with_job(over=True)
 
 
 def grouped(record: Placeholder, members: Iterable[Member]) -> Placeholder:
@@ -200,19 +245,28 @@ def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
 def overtaken(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """Its job is ended if it still lives, and the later attempt is taken up where it stands, under the
     same ids."""
-    now, attempt, without_job = at.now, pod.attempt, record.state in WITHOUT_JOB
-    before = record._replace(attempt=attempt - 1).with_members(slot=None)
+    if any(each.pod.node is not None for each in record.members if each.pod.uid != pod.uid):
+        return record if record.state in _NUMBERED else _in_part(record, at)
+    return numbering(record, pod.attempt, at)
+
+
+def numbering(record: Placeholder, attempt: int, at: Context) -> Placeholder:
+    """Returns the record with the number of an attempt to be written onto those of its Pods that do not
+    have it yet: no job is asked for before."""
+    without_job = record.state in WITHOUT_JOB
+    before = record._replace(attempt=attempt - 1)
     if record.state is State.REPLACING:  # our own number, or that of another replica
         return numbered(before, attempt).with_retry(not_before=0.0)
     over = record.job.over or without_job
-    moved = before.move(State.REPLACING, now, cause=record.cause if without_job else None)
+    moved = before.move(State.REPLACING, at.now, cause=record.cause if without_job else None)
     return asking_first(numbered(moved, attempt).with_job(over=over))
 
 
 def numbered(record: Placeholder, attempt: int) -> Placeholder:
-    """Returns the record whose Pods have the next attempt's number where they name it, or get it."""
+    """Returns the record whose Pods have the next attempt's number where they name it, or get it: those
+    may be bound by the last one until then."""
     members = (
-        each._replace(write_done=each.write_done or each.pod.attempt >= attempt)
+        each._replace(slot=None, write_done=True) if each.pod.attempt >= attempt else each
         for each in record.members
     )
     return record._replace(members=tuple(members))
@@ -232,14 +286,14 @@ def after_end(record: Placeholder, uid: str, now: float, words: str = "Pod delet
         record = record.with_members(unlisted=False)
         to = State.DONE if record.state in WITHOUT_JOB else State.RELEASING
         return record.move(to, now, cause=ConditionReason(Reason.POD_ENDED, words))
-    left = tuple(each for each in record.members if each is not member)
-    return not_whole(record._replace(members=left), now)
+    left = grouped(record, [each for each in record.members if each is not member])
+    return left.move(State.SEEN, now) if left.state is State.INVALID else not_whole(left, now)
 
 
 def not_whole(record: Placeholder, now: float) -> Placeholder:
     """Returns the record of a group of which a Pod is gone: one that does not run yet begins anew with
     another Pod in its place."""
-    if record.state not in UNBOUND or len(record.members) == record.workload.size:
+    if record.state not in UNBOUND or not record.lacking:
         return record
     words = "a Pod of its group is gone: the group waits for another"
     return record.replaced(now, ConditionReason(Reason.POD_OF_GROUP_GONE, words))
@@ -271,8 +325,10 @@ def after_missed(record: Placeholder, now: float) -> Placeholder:
 def is_back(record: Placeholder, pod: Pod) -> bool:
     """Tells whether a Pod that was taken for gone, since a list of all Pods lacked it, is there: it
     begins anew, by what it carries and what Slurm says of its job."""
-    missed = record.cause is not None and record.cause.message == MISSED
-    return missed and record.state in OVER and not (pod.finished or pod.leaving)
+    back = record.cause is not None and record.cause.message == MISSED
+    if pod.group is not None:  # the others may have gone otherwise
+        back = record.is_by_its_job(pod)
+    return back and record.state in OVER and not (pod.finished or pod.leaving)
 
 
 def invalid(record: Placeholder, why: WhyInvalid, now: float) -> Placeholder:

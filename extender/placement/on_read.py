@@ -250,11 +250,12 @@ def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Plac
     """Returns a record in ALLOCATED with what its job was given."""
     slots = [slot_on(node, job_id, grant, at.view) for node in grant.nodes]
     unknown = [node for node, slot in zip(grant.nodes, slots, strict=True) if slot is None]
-    if unknown or len(slots) < len(record.members):
+    known = {slot.node: slot for slot in slots if slot is not None}
+    if unknown or len(known) < len(record.members):
         chosen = ", ".join(unknown or grant.nodes)
         cause = ConditionReason(Reason.NODE_UNKNOWN, f"Slurm chose {chosen}, for which no Node stands")
         return record.replaced(at.now, cause)
-    members = with_slots(record.members, [slot for slot in slots if slot is not None])
+    members = with_slots(record.members, known.values())
     verified = record._replace(members=members).with_job(node_check=NodeCheck.VERIFIED)
     return verified.with_retry(not_before=0.0, failures=0)
 

@@ -24,7 +24,7 @@ from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import PlacementConfig
 from extender.placement.job_tracking import JobTracking
 from extender.placement.member import Member
-from extender.placement.states import HOLDING, MOVES, WATCHED, State
+from extender.placement.states import HOLDING, MOVES, OPEN, OVER, WATCHED, State
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE
 from extender.request.pod import Pod
@@ -33,6 +33,9 @@ from slurm_client.model import JobSpec
 from wellknown.job_key import PlaceholderKey, job_name
 
 REPEATEDLY = 5  # within some three seconds: once, it may have crossed with something else
+NO_NODES: frozenset[str] = frozenset()
+UNCLAIMED = {"owned": False, "identity": None, "unsigned": False, "name": None, "misnamed": 0}
+"""What is known of a job of which nothing is known but its id."""
 NO_OFFER: tuple[tuple[str, ...], float] = ((), 0.0)
 _UNKNOWN = Request(JobSpec("", 0, 0), ANYWHERE)
 
@@ -128,10 +131,9 @@ class Placeholder(NamedTuple):
     @classmethod
     def of(cls, pod: Pod, now: float = 0.0) -> Self:
         """Returns the record of a workload of which the first Pod was seen."""
-        workload = pod.workload
-        members = (Member(pod),)
-        record = cls(workload.uid, workload, pod.request, members, since=now, first_seen=now)
-        return record._replace(attempt=pod.attempt)
+        workload, members = pod.workload, (Member(pod),)
+        request, attempt = workload.request([pod.request]), pod.attempt
+        return cls(workload.uid, workload, request, members, since=now, first_seen=now, attempt=attempt)
 
     @classmethod
     def of_orphan(cls, workload: Workload, job_id: int, now: float) -> Self:
@@ -147,12 +149,12 @@ class Placeholder(NamedTuple):
 
     def with_member(self, of: Pod, /, **changes: Any) -> Self:
         """Returns the record with something else known of the member whose Pod this is a version of."""
-        members = (each._replace(**changes) if each.pod.uid == of.uid else each for each in self.members)
+        members = [each._replace(**changes) if each.pod.uid == of.uid else each for each in self.members]
         return self._replace(members=tuple(members))
 
     def with_members(self, **changes: Any) -> Self:
         """Returns the record with something else known of all members."""
-        return self._replace(members=tuple(each._replace(**changes) for each in self.members))
+        return self._replace(members=tuple([each._replace(**changes) for each in self.members]))
 
     def with_retry(self, **changes: Any) -> Self:
         """Returns the record with its next effect at another time: then it waits for that alone."""
@@ -184,15 +186,21 @@ class Placeholder(NamedTuple):
         """
         if state not in MOVES[self.state]:
             raise IllegalMove(f"{self.workload.full_name}: {self.state} -> {state}")
+        job, rejections, members = self.job, self.rejections, self.members
+        if job.must_read or job.lost or job.misses:
+            job = job._replace(must_read=False, lost=False, misses=0)
+        if rejections.waiting_for_departures:
+            rejections = rejections._replace(waiting_for_departures=False)
         return self._replace(
             state=state,
             since=now,
             cause=cause,
             unbound_by=inf,
-            job=self.job._replace(must_read=False, lost=False, misses=0),
+            job=job,
             retry=Retry(self.retry.in_flight),
-            rejections=self.rejections._replace(waiting_for_departures=False),
-        ).with_members(write_done=False, conflicts=(), rejection_cleared=False)
+            rejections=rejections,
+            members=tuple([each.before_writes() for each in members]),
+        )
 
     def replaced(self, now: float, cause: ConditionReason | None) -> Self:
         """Returns the record of an allocation that is given back. A Pod that is bound already cannot be
@@ -200,11 +208,13 @@ class Placeholder(NamedTuple):
         bound = self.state is State.ALLOCATED and any(pod.node for pod in self.pods)
         return self.move(State.EVICTING if bound else State.REPLACING, now, cause=cause)
 
-    def submitted_as(self, attempt_try: int, rules: PlacementConfig) -> Self:
+    def submitted_as(self, attempt_try: int, rules: PlacementConfig, **changes: Any) -> Self:
         """Returns the record with the id of another try, of whose job nothing is known yet."""
         job_id = replace(self.key(rules.cluster), attempt_try=attempt_try).job_id(rules.ids)
-        blank = self.unclaimed().with_members(write_done=False)
-        return blank.with_job(id=job_id, attempt_try=attempt_try, must_read=False, owner=(None, None))
+        changes |= UNCLAIMED | {"must_read": False, "owner": (None, None)}
+        blank = self.with_job(id=job_id, attempt_try=attempt_try, **changes)
+        written = any(each.write_done for each in self.members)
+        return blank.with_members(write_done=False) if written else blank
 
     def next_try(self, rules: PlacementConfig) -> Self:
         """Returns the record with the id of this attempt's next try."""
@@ -212,7 +222,7 @@ class Placeholder(NamedTuple):
 
     def unclaimed(self) -> Self:
         """Returns the record with nothing known of the job under its id."""
-        return self.with_job(owned=False, identity=None, unsigned=False, name=None, misnamed=0)
+        return self.with_job(**UNCLAIMED)
 
     # Its members
 
@@ -223,7 +233,27 @@ class Placeholder(NamedTuple):
 
     def member(self, uid: str) -> Member | None:
         """Returns the member whose Pod this is, None where it is none."""
-        return next((each for each in self.members if each.pod.uid == uid), None)
+        for each in self.members:
+            if each.pod.uid == uid:
+                return each
+        return None
+
+    @property
+    def lacking(self) -> int:
+        """Returns how many Pods of its workload it does not have."""
+        return self.workload.size - len(self.members)
+
+    def is_by_its_job(self, pod: Pod) -> bool:
+        """Tells whether a Pod is placed by the workload's job, as far as it says itself."""
+        carried = pod.allocation
+        there = carried is not None and pod.node in (None, carried.node)
+        return there and carried is not None and carried.job_id == self.job.id
+
+    def takes(self, pod: Pod) -> bool:
+        """Tells whether another Pod of the workload can be placed with those that it has."""
+        may_be_bound = self.state not in OVER and self.is_by_its_job(pod)
+        unbound = self.state is State.BOUND and pod.node is None
+        return (self.state in OPEN or (may_be_bound and not unbound)) and self.lacking > 0
 
     @property
     def lead(self) -> Pod:
@@ -234,6 +264,11 @@ class Placeholder(NamedTuple):
     def write_done(self) -> bool:
         """Tells whether what this state has to write is on all Pods."""
         return all(each.write_done for each in self.members)
+
+    @property
+    def all_bound(self) -> bool:
+        """Tells whether all Pods are bound that it has."""
+        return all(pod.node is not None for pod in self.pods)
 
     @property
     def gated(self) -> bool:
@@ -288,11 +323,13 @@ class Placeholder(NamedTuple):
     @property
     def lingers_until(self) -> float:
         """Returns when the last containers of Pods that are gone have ended; 0 where they have."""
-        return max((until for _, until in self.lingering), default=0.0)
+        return max([until for _, until in self.lingering]) if self.lingering else 0.0
 
     @property
     def holds(self) -> frozenset[str]:
         """Returns the Nodes where its Pods are, or may yet be bound, whatever has become of the job."""
+        if self.state not in HOLDING and not self.lingering:  # as mostly
+            return NO_NODES
         nodes = {node for node, _ in self.lingering}
         if self.state in HOLDING and not self.kept_unbound:
             nodes.update(node for each in self.members if (node := each.node_in(self.state)))

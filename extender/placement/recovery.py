@@ -14,9 +14,16 @@ from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import asking_first
+from extender.placement.lingering import still_held
 from extender.placement.member import Member, slot_on
 from extender.placement.on_job import end_of, failed_before_start
-from extender.placement.on_pod import grouped, not_whole, numbered, with_carried
+from extender.placement.on_pod import (
+    bound_by_its_job,
+    grouped,
+    not_whole,
+    numbered,
+    with_carried,
+)
 from extender.placement.on_read import waits_for_its_pods_nodes
 from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key
 from extender.placement.placeholder import Placeholder
@@ -104,7 +111,7 @@ def recovered(
     """Returns the record of a workload's Pods found at the start (None where it needs none) and its live
     jobs that are no longer wanted. What a Pod's annotations say of its job is believed only where the
     job itself, or the id that follows from the workload's uid, bears it out."""
-    alive = [pod for pod in pods if not (pod.finished or (pod.deleting and pod.node is None))]
+    alive = _members(pods)
     last = max(pods, key=lambda pod: pod.attempt)
     found = _ours(last, jobs, at)
     record = None
@@ -114,7 +121,20 @@ def recovered(
         record = _unbound(alive, found, _of_unbound(last, found), at)
     record = record and not_whole(record, at.now)
     kept = None if record is None else record.job.id
+    for each in found:
+        if record is not None and record.workload.size > 1 and each.job.id == kept:
+            record = still_held(record, each.job, at)  # containers of others of its Pods
     return record, tuple(f.job for f in found if f.live and f.job.id != kept)
+
+
+def _members(pods: Sequence[Pod]) -> Sequence[Pod]:
+    """Returns those of a workload's Pods that its record is made of. A group may have more than it
+    needs, or others that came when it had begun."""
+    alive = [pod for pod in pods if not pod.over]
+    begun = max((pod.attempt for pod in alive if pod.node is not None), default=0)
+    alive = [pod for pod in alive if pod.node is not None or pod.attempt >= begun]
+    alive.sort(key=lambda pod: (pod.node is None, pod.allocation is None, -pod.attempt, pod.created))
+    return alive[: pods[0].workload.size]
 
 
 def _ours(pod: Pod, jobs: tuple[Job, ...], at: Context) -> tuple[_Found, ...]:
@@ -170,7 +190,7 @@ def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
 def _blank(pods: Sequence[Pod], now: float) -> Placeholder:
     """A workload of which nothing is known but its Pods."""
     record = Placeholder.of(pods[0], now)._replace(attempt=max(pod.attempt for pod in pods))
-    return record if len(pods) == 1 else grouped(record, map(Member, pods))
+    return grouped(record, map(Member, pods))
 
 
 def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placeholder | None:
@@ -236,7 +256,7 @@ def _unbound(
         carried = next((f.job for f in found if f.job.id == carries.job.id), None)
         return carries if carried is None else after_poll(carries, carried.state, at)
     if any(pod.attempt < blank.attempt for pod in pods):
-        return _half_numbered(blank, chosen)
+        return _half_numbered(blank, chosen, at)
     if chosen is None:
         tries = (f.key.attempt_try for f in found if f.key.attempt == blank.attempt)
         following = max(tries, default=-1) + 1
@@ -249,10 +269,13 @@ def _unbound(
     return after_read(tried._replace(state=State.SUBMITTING), job, at)
 
 
-def _half_numbered(blank: Placeholder, chosen: _Found | None) -> Placeholder:
+def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Placeholder:
     """The next attempt was being numbered: the Pods that do not have its number yet get it."""
     before = numbered(blank, blank.attempt)._replace(attempt=blank.attempt - 1, state=State.REPLACING)
     if chosen is None:
-        return before.with_job(over=True)
-    key, job = chosen
-    return before.with_job(attempt_try=key.attempt_try, id=job.id, owned=True, name=job.name)
+        before = before.with_job(over=True)
+    else:
+        key, job = chosen
+        before = before.with_job(attempt_try=key.attempt_try, id=job.id, owned=True, name=job.name)
+    bound = next((each.pod for each in blank.members if each.pod.node is not None), None)
+    return before if bound is None else bound_by_its_job(with_carried(before, at), bound, at)

@@ -100,6 +100,8 @@ before others where Slurm has lost all of them."""
 HOLDING = frozenset({State.ALLOCATED, State.BOUND, State.REPLACING, State.EVICTING})
 """Where a Pod has a Node, or may yet be bound to one."""
 WITHOUT_JOB = frozenset({State.SEEN, State.INVALID})
+OPEN = WITHOUT_JOB | {State.REPLACING}
+"""Where a group takes another Pod: it can have a part in the next attempt."""
 ASKED = frozenset({State.SUBMITTING, State.QUEUED})
 UNBOUND = ASKED | {State.ALLOCATED}
 OVER = frozenset({State.RELEASING, State.DONE})

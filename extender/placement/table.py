@@ -14,8 +14,9 @@ from extender.placement import on_job, on_pod, on_read
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
 from extender.placement.events import Effect
+from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
-from extender.placement.states import ASKED, OVER, State
+from extender.placement.states import ASKED, OVER, WITHOUT_JOB, State
 from extender.request.job_request import Request
 from extender.request.pod import Pod
 from slurm_client.model import UNKNOWN_STATE, Job, JobState
@@ -143,13 +144,25 @@ def after_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder
 def after_pod(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """Returns the record after a new version of one of its Pods was seen, or another of its Pods."""
     member, request = record.member(pod.uid), record.request
+    if member is not None:
+        return _after_version(record, member, pod, request, at)
+    record = on_pod.joined(record, pod)
+    member = record.member(pod.uid)
     if member is None:
-        record = on_pod.joined(record, pod)
-        return _changed(record, request, at)
+        return record
+    if record.state in WITHOUT_JOB and pod.node is None and pod.attempt < record.attempt:
+        return on_pod.numbering(record, record.attempt, at)
+    return _after_version(record, member, pod, request, at)
+
+
+def _after_version(
+    record: Placeholder, member: Member, pod: Pod, request: Request, at: Context
+) -> Placeholder:
+    """`member`: the Pod as it was known; `request`: what was asked for until then."""
     record = on_pod.with_version(record, member, pod)
     if record.state in OVER:
         return record
-    if pod.finished or (pod.deleting and pod.node is None):
+    if pod.over:
         return on_pod.after_end(record, pod.uid, at.now)
     if pod.attempt > record.attempt and not on_pod.is_misnumbered(record, pod):
         numbered = on_pod.renumbered(record, pod)

@@ -30,9 +30,10 @@ class Wakes:
     def note(self, before: Placeholder | None, record: Placeholder, now: float) -> None:
         """Takes note of when a record is due. What was due before is noted already: a Pod that rests may
         have another version very often."""
-        noted = () if before is None else _dues(before)
-        for due in _dues(record):
-            if now < due < inf and due not in noted:
+        dues = [due for due in _dues(record) if now < due < inf]
+        noted = _dues(before) if dues and before is not None else []
+        for due in dues:
+            if due not in noted:
                 heapq.heappush(self.noted, (due, record.uid))
 
     def due(self, now: float) -> Iterator[str]:
@@ -41,12 +42,12 @@ class Wakes:
             yield heapq.heappop(self.noted)[1]
 
 
-def _dues(record: Placeholder) -> tuple[float, ...]:
+def _dues(record: Placeholder) -> list[float]:
     """Returns when a record is to be looked at again; what is past, and infinity, do not count."""
     again = inf if record.forbidden_because is None else record.forbidden_because.until
-    quiet = (each.quiet_until for each in record.members)
-    dues = record.unbound_by, record.lingers_until, record.rejections.rests_until
-    return record.retry.due, again, *dues, *quiet
+    dues = [record.retry.due, again, record.unbound_by]
+    dues += record.lingers_until, record.rejections.rests_until
+    return dues + [each.quiet_until for each in record.members]
 
 
 class ToTell:

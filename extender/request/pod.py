@@ -93,6 +93,11 @@ class Pod(NamedTuple):
         return self.deleting and self.deletion_grace <= self.eviction_grace
 
     @property
+    def over(self) -> bool:
+        """Tells whether it has ended, or is being deleted and never began to run."""
+        return self.finished or (self.deleting and self.node is None)
+
+    @property
     def lingers_s(self) -> float:
         """Returns for how many seconds its containers may still run if this was its last version. A
         kubelet has a Pod dropped when they have ended, and says so in its phase first (canBeDeleted,

@@ -128,6 +128,25 @@ def test_a_live_job_of_a_waiting_pod_whose_request_is_refused_is_an_orphan() -> 
     assert audited([bound_before], JOB) == ()
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_job_of_a_group_is_no_orphan_while_one_of_its_pods_lives(order: int) -> None:
+    group = PLAIN.workload._replace(size=2)
+    alive = bound()._replace(group=group)
+    ended = alive._replace(uid="other", name="other", finished=True)
+    assert audited([alive, ended][::order], JOB) == ()
+    found = the_one(*audited([ended], JOB))
+    assert (found.kind, found.job_id) == (FindingKind.ORPHAN_JOB, JOB.id)
+
+
+def test_the_job_of_a_waiting_group_that_lacks_a_pod_is_an_orphan() -> None:
+    group = PLAIN.workload._replace(size=2)
+    waiting = gated()._replace(group=group, told_to_wait=True)
+    found = the_one(*audited([waiting], JOB))
+    assert (found.kind, found.job_id) == (FindingKind.ORPHAN_JOB, JOB.id)
+    other = waiting._replace(uid="other", name="other")
+    assert FindingKind.ORPHAN_JOB not in {each.kind for each in audited([waiting, other], JOB)}
+
+
 def test_an_orphan_that_has_ended_is_none() -> None:
     over = replace(JOB, state=JobState("CANCELLED"))
     assert audited([], over, over=[over]) == ()

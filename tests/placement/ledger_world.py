@@ -60,12 +60,19 @@ from wellknown.job_key import PlaceholderKey, job_name
 from wellknown.names import GATE
 
 NODES = ("n1", "n2")
-VIEW = ClusterView(
-    cluster=PlacementConfig().cluster,
-    nodes={name: Node(name, name, {}) for name in NODES},
-    partitions={"main": Partition("main", NODES, default=True)},
-    preemption=False,
-)
+
+
+def view_of(nodes: tuple[str, ...]) -> ClusterView:
+    """What is known of so many Nodes."""
+    return ClusterView(
+        cluster=PlacementConfig().cluster,
+        nodes={name: Node(name, name, {}) for name in nodes},
+        partitions={"main": Partition("main", nodes, default=True)},
+        preemption=False,
+    )
+
+
+VIEW = view_of(NODES)
 REQUEST = Request(JobSpec("p@default", 1, 1), ANYWHERE)
 
 
@@ -91,6 +98,8 @@ class Replica:
     effects: list[Effect] = field(default_factory=list)
     news: list[Event] = field(default_factory=list)
     poll: JobsPolled | None = None
+    unaware_of: set[str] = field(default_factory=set)
+    """The workloads whose Pods it has not heard of: its watch broke off before they came."""
 
 
 @dataclass
@@ -100,6 +109,7 @@ class World:
     rules: PlacementConfig = field(
         default_factory=lambda: PlacementConfig(avoid=20.0, offer=10.0, unbindable=(5.0, 20.0))
     )
+    nodes: tuple[str, ...] = NODES
     now: float = 0.0
     pods: dict[str, Pod] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
@@ -157,10 +167,13 @@ class World:
     """How many jobs of each Pod were started: each may have preempted somebody."""
     made: int = 0
     version: int = 0
+    groups: dict[str, Workload] = field(default_factory=dict)
+    """The groups that there ever were, by uid: their controllers make a Pod for each that goes."""
     submitted: dict[int, str] = field(default_factory=dict)
     """Which workload each job was asked for: what the world knows, whatever becomes of a job's key."""
 
     def __post_init__(self) -> None:
+        self.view = VIEW if self.nodes == NODES else view_of(self.nodes)
         self.restart()
 
     # The ledger
@@ -188,10 +201,33 @@ class World:
         assert self.other is not None
         self.acting, self.other = self.other, self.acting
 
-    def _announce(self, event: Event) -> None:
+    def _announce(self, event: Event, workload: str) -> None:
         for replica in (self.acting, self.other):
-            if replica is not None:
+            if replica is not None and workload not in replica.unaware_of:
                 replica.news.append(event)
+
+    def list_again(self) -> None:
+        """The replica whose watch broke off lists all Pods: of some it has not heard before."""
+        unaware, self.acting.unaware_of = self.acting.unaware_of, set()
+        for pod in self.pods.values():
+            if pod.workload.uid in unaware:
+                self.news.append(PodObserved(pod))
+
+    def list_lacks(self, uids: Iterable[str]) -> None:
+        """A list of all Pods lacks some that are there, and the next one has them again. Whatever was
+        asked of Slurm meanwhile is lost."""
+        self.settle()
+        uids = [uid for uid in uids if uid in self.pods and not self.pods[uid].deleting]
+        for uid in uids:
+            together = self.pods_of(self.pods[uid].workload.uid)
+            if any(pod.node is None for pod in together):  # the others may be bound before it is back
+                self.disturbed.add(together[0].workload.uid)
+            self.tell(PodVanished(uid, seen=False))
+        for effect in [each for each in self.effects if isinstance(each, CancelJob)]:
+            self.effects.remove(effect)
+            self.finish(effect, LOST)
+        for uid in uids:
+            self.tell(PodObserved(self.pods[uid]))
 
     def tell(self, event: Event) -> None:
         effects = self.ledger.apply(event, self.now)
@@ -204,7 +240,7 @@ class World:
         self.lost_keys = None
         self.acting, self.saved = Replica(Ledger(self.rules, unsigned=self._hear_of_keys)), None
         self.forget_containers()
-        self.tell(ClusterObserved(VIEW))
+        self.tell(ClusterObserved(self.view))
         keys = {job.id: key_of(job) for job in self.jobs.values()}
         states = {job_id: self._told_state(job_id) for job_id in self.jobs}
         wanted = set(to_read(self.pods.values(), states, self.rules))
@@ -219,7 +255,7 @@ class World:
             key = keys[job.id]
             if key is not None and not self.pods_of(key.uid) and not job.state.ended:
                 self.tell(OrphanFound(key, job.id, job))
-        self.tell(ClusterObserved(VIEW))
+        self.tell(ClusterObserved(self.view))
 
     def _hear_of_keys(self, words: str | None) -> None:
         self.lost_keys = words
@@ -239,8 +275,8 @@ class World:
             if key is None or job.state.ended or job.id in known:
                 continue
             pods = self.pods_of(key.uid)
-            later = any(pod.attempt > key.attempt or may_have_no_job(pod) for pod in pods)
-            if not pods or later:
+            later = any(pod.attempt > key.attempt for pod in pods)
+            if not pods or later or may_have_no_job(pods):
                 self.tell(OrphanFound(key, job.id))
 
     def pass_time(self, seconds: float) -> None:
@@ -283,7 +319,17 @@ class World:
         name = f"g{self.made + 1}"
         created = f"{datetime.fromtimestamp(self.made + 1, UTC):%FT%TZ}"
         group = Workload(f"uid-{name}", "default", name, created, size)
+        self.groups[group.uid] = group
         return tuple(self.create_pod(request=request, group=group) for _ in range(size))
+
+    def replace_member(self, workload: str, request: Request | None = None) -> str:
+        """A group's controller makes one Pod more, like the others; returns its uid."""
+        alike = next((pod.request for pod in self.pods_of(workload)), REQUEST)
+        return self.create_pod(request=request or alike, group=self.groups[workload])
+
+    def is_kept_out(self, pod: Pod) -> bool:
+        """Whether the ledger does not count a Pod among its group's."""
+        return pod.group is not None and self.ledger.record_of(pod.uid) is None
 
     def bind_at_once(self) -> str:
         """A Pod that is bound, when all is heard and done."""
@@ -307,14 +353,14 @@ class World:
         self.version += 1
         pod = pod._replace(resource_version=str(self.version))
         self.pods[pod.uid] = pod
-        self._announce(PodObserved(pod))
+        self._announce(PodObserved(pod), pod.workload.uid)
 
     def remove_pod(self, uid: str, *, seen: bool = True) -> None:
         """Its containers have ended, as its kubelet says first, and it is dropped."""
         pod = self._drop(uid)
         if pod is not None:
             last = pod._replace(deleting=True, finished=pod.node is not None)
-            self._announce(PodVanished(uid, seen, last if seen else None))
+            self._announce(PodVanished(uid, seen, last if seen else None), pod.workload.uid)
 
     def _drop(self, uid: str) -> Pod | None:
         pod = self.pods.pop(uid, None)
@@ -327,10 +373,12 @@ class World:
         """It is dropped at once; its kubelet ends its containers when it hears of that."""
         pod = self._drop(uid)
         if pod is not None:
-            if seen:  # otherwise nobody can know
+            replicas = [each for each in (self.acting, self.other) if each is not None]
+            unaware = any(pod.workload.uid in each.unaware_of for each in replicas)
+            if seen and not unaware:  # otherwise nobody can know
                 self.containers[uid] = pod, self.now + pod.grace
             last = pod._replace(deleting=True)
-            self._announce(PodVanished(uid, seen, last if seen else None))
+            self._announce(PodVanished(uid, seen, last if seen else None), pod.workload.uid)
 
     def delete_pod(self, uid: str, grace: int) -> None:
         """Somebody deletes a Pod with a grace of his choice, all of which it uses; one that is nowhere
@@ -390,7 +438,7 @@ class World:
                 self.bindings[uid] = pod.resource_version, pod.allocation.node
             return
         try:
-            granted = verified(pod, job, pod.allocation.node, VIEW, self.rules.ids)
+            granted = verified(pod, job, pod.allocation.node, self.view, self.rules.ids)
         except NotBound:
             return
         self.bindings[uid] = pod.resource_version, granted.node
@@ -428,7 +476,7 @@ class World:
         pod = self.pods[uid]
         if pod.gated or pod.node or pod.allocation is None:
             return
-        others = tuple(name for name in NODES if name != pod.allocation.node)
+        others = tuple(name for name in self.nodes if name != pod.allocation.node)
         offered = FeasibleNodes(pod.allocation.job_id, others) if offers else None
         self.say(uid, REFUSAL, offered)
 
@@ -451,7 +499,7 @@ class World:
             return
         taken = granted is not None and granted.node in self.taken
         job_id = 0 if granted is None else granted.job_id
-        names = to_tell(granted, NODES, retried=pod.attempt > 1, taken=taken)
+        names = to_tell(granted, self.nodes, retried=pod.attempt > 1, taken=taken)
         noted = pod.feasible_nodes is not None and pod.feasible_nodes.job_id == job_id
         told = (
             pod._replace(feasible_nodes=FeasibleNodes(job_id, tuple(names)))
@@ -512,7 +560,7 @@ class World:
     def free_nodes(self, wanted: Job) -> list[str]:
         live = (job for job in self.jobs.values() if not job.state.ended)
         used = {name for job in live for name in job.nodes}
-        allowed = wanted.required_nodes or NODES
+        allowed = wanted.required_nodes or self.nodes
         used.update(wanted.excluded_nodes)
         return [name for name in allowed if name not in used]
 
@@ -709,7 +757,7 @@ class World:
             name=asked.name,
             partition=asked.partition or "main",
             cpus_per_node=asked.cpus,
-            cpus_allocated=asked.cpus,
+            cpus_allocated=asked.cpus * asked.nodes,
             memory_mb=asked.memory_mb,
             tres_per_node=",".join(f"gres/{name}:{count}" for name, count in asked.gres),
             node_count=asked.nodes,
@@ -774,13 +822,17 @@ class World:
             self.finish(effect, self.do(effect))
         return done
 
-    def catch_up(self) -> None:
-        """All is heard and done that there is, Slurm starts what fits, and Pods are bound."""
+    def catch_up_with_slurm(self) -> None:
+        """All is heard and done that there is, and Slurm starts what fits."""
         self.settle()
         self.schedule()
         self.ask()
         self.answer()
         self.settle()
+
+    def catch_up(self) -> None:
+        """And Pods are bound."""
+        self.catch_up_with_slurm()
         for uid in sorted(self.pods):
             self.bind(uid)
         self.settle()
@@ -850,7 +902,7 @@ def calm_down(world: World, rounds: int = 120) -> None:
 
 def nothing_is_held_in_vain(world: World) -> None:
     for pod in world.pods.values():
-        if pod.node is None and world.cannot_be_bound(pod.uid):
+        if pod.node is None and world.cannot_be_bound(pod.uid) and not world.is_kept_out(pod):
             live = world.live_jobs(pod.workload.uid)
             useless = [job for job in live if pod.obstacle or job.state.running]
             assert not useless, f"{pod.name} has a job and cannot be bound"
@@ -859,21 +911,25 @@ def nothing_is_held_in_vain(world: World) -> None:
 def ends_well(world: World) -> None:
     nothing_is_held_in_vain(world)
     for pod in world.pods.values():
-        together = world.pods_of(pod.workload.uid)
-        if pod.node or not any(world.cannot_be_bound(each.uid) for each in together):
-            has_one_job(world, pod)
+        together = [each for each in world.pods_of(pod.workload.uid) if not world.is_kept_out(each)]
+        if world.is_kept_out(pod):
+            begun = len(together) == pod.workload.size or any(each.node for each in together)
+            assert begun, f"{pod.name} could be one of its group, and is not"
+            assert not pod.node, f"{pod.name} is bound, and is not one of its group"
+        elif pod.node or not any(world.cannot_be_bound(each.uid) for each in together):
+            has_one_job(world, pod, together)
     for uid in world.uids() - set(world.workloads()):
         left = [job for job in world.live_jobs(uid) if key_of(job) is not None]  # else: whose is it?
         assert not left, f"the job of {uid} outlived its Pod"
 
 
-def has_one_job(world: World, pod: Pod) -> None:
+def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
     workload = pod.workload
     live = world.live_jobs(workload.uid)
-    if pod.node is None and len(world.pods_of(workload.uid)) < workload.size:
+    if pod.node is None and len(together) < workload.size:
         assert not live, f"{pod.name} waits for the others of its group, and has a job"
         return
-    problems = workload.request([each.request for each in world.pods_of(workload.uid)]).problems
+    problems = workload.request([each.request for each in together]).problems
     if pod.node is None and problems:
         assert not live, f"{pod.name} has a job that is forbidden"
         return

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from extender.placement.fit import ends_earlier, misfit
-from slurm_client.model import Job, JobSpec, JobState
+from extender.placement.fit import covers, ends_earlier, misfit
+from slurm_client.model import Grant, Job, JobSpec, JobState
 
 ASKED = JobSpec(
     "p@default",
@@ -98,3 +98,41 @@ def test_all_that_is_missing_is_told() -> None:
 
 def test_where_no_partition_was_asked_for_slurm_chooses_one() -> None:
     assert misfit(replace(ASKED, partition=None), replace(GIVEN, partition="routed")) is None
+
+
+THREE = replace(ASKED, nodes=3)
+GIVEN_THREE = replace(
+    GIVEN,
+    node_count=3,
+    nodes=("n1", "n2", "n3"),
+    cpus_allocated=12,
+    gres=("gpu:h100:2(IDX:0-1)",) * 3,
+)
+
+
+def test_what_was_asked_for_on_each_of_several_nodes_fits() -> None:
+    assert misfit(THREE, GIVEN_THREE) is None
+    assert covers(Grant(GIVEN_THREE.nodes, GIVEN_THREE.gres), THREE)
+
+
+@pytest.mark.parametrize(
+    ("less", "told"),
+    [
+        ({"cpus_allocated": 11}, "it has 3 CPUs instead of 4"),
+        (
+            {"memory_mb": None, "memory_per_cpu_mb": 500},
+            "it has 2000 MiB of memory instead of 4000",
+        ),
+        (
+            {"gres": ("gpu:h100:4(IDX:0-3)", "gpu:h100:2(IDX:0-1)", "")},
+            "it has 0 of GRES gpu:h100 instead of 2",
+        ),
+    ],
+)
+def test_what_one_of_several_nodes_lacks_another_does_not_make_up_for(
+    less: dict[str, Any], told: str
+) -> None:
+    job = replace(GIVEN_THREE, **less)
+    assert misfit(THREE, job) == told
+    if "gres" in less:
+        assert not covers(Grant(job.nodes, job.gres), THREE)

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import pytest
 
-from extender.placement.events import CancelJob, Effect, EvictPod, Submit, WriteAttempt
+from extender.placement.config import Context, PlacementConfig
+from extender.placement.events import (
+    CancelJob,
+    ClusterObserved,
+    Effect,
+    EvictPod,
+    PodObserved,
+    ReportWaiting,
+    Submit,
+    WriteAttempt,
+)
+from extender.placement.ledger import Ledger
 from extender.placement.member import Member, with_slots
+from extender.placement.on_read import granted
 from extender.placement.states import State
+from extender.request.job_request import Request
+from slurm_client.model import Grant
 from tests.builders import pod
 from tests.placement.ledger_world import (
     LOST,
     NODES,
+    REQUEST,
+    Replica,
     World,
     calm_down,
     ends_well,
+    of_user,
 )
 from wellknown.allocation import Allocation
+from wellknown.names import Reason
 
 GROUP = "uid-g1"
 
@@ -29,6 +47,26 @@ def bind_all(world: World) -> None:
     for uid in sorted(world.pods):
         world.bind(uid)
     world.settle()
+
+
+def group_of_three(request: Request = REQUEST, rules: PlacementConfig | None = None) -> World:
+    """A group that has what it needs of four Nodes, and is not bound yet."""
+    world = World(rules or PlacementConfig(), nodes=("n1", "n2", "n3", "n4"))
+    world.create_group(3, request)
+    world.catch_up_with_slurm()
+    assert state_of(world) is State.ALLOCATED
+    return world
+
+
+def members_of(world: World) -> list[str]:
+    record = world.ledger.record_of(GROUP)
+    return [] if record is None else [each.pod.uid for each in record.members]
+
+
+def all_run_by_one_job(world: World) -> bool:
+    pods = list(world.pods.values())
+    (job,) = (job for job in world.jobs.values() if job.state.running)
+    return {pod.node for pod in pods} == set(job.nodes) and {pod.job_id for pod in pods} == {job.id}
 
 
 def running_group() -> World:
@@ -201,3 +239,223 @@ def test_a_pod_keeps_the_node_that_is_written_onto_it() -> None:
     written = one._replace(slot=Allocation(7, "n2"))
     assert [each.slot for each in with_slots((one, other), slots)] == slots
     assert [each.slot for each in with_slots((written, other), slots)] == slots[::-1]
+
+
+def test_a_job_on_fewer_nodes_than_it_names_is_given_back() -> None:
+    """Two names stand for the same Node."""
+    world = group_of_three()
+    record = world.ledger.record_of(GROUP)
+    assert record is not None
+    at = Context(0.0, world.rules, world.view)
+    replaced = granted(record, 7, Grant(("n1", "n2", "n2")), at)
+    assert replaced.cause is not None
+    assert (replaced.state, replaced.cause.reason) == (State.REPLACING, Reason.NODE_UNKNOWN)
+
+
+# Its controller makes a Pod for each that goes
+
+
+def test_a_pod_that_comes_while_its_group_gives_its_job_back_is_one_of_the_next_attempt() -> None:
+    world = group_of_three()
+    world.remove_pod("u1")
+    world.replace_member(GROUP)
+    calm_down(world, 10)
+    ends_well(world)
+    assert all_run_by_one_job(world)
+    assert {pod.attempt for pod in world.pods.values()} == {2}
+
+
+def test_a_pod_that_comes_before_the_one_that_it_replaces_goes_is_told_and_waits() -> None:
+    world = group_of_three()
+    late = world.replace_member(GROUP)
+    done = world.settle()
+    (told,) = (each for each in done if isinstance(each, ReportWaiting) and each.pod.uid == late)
+    assert told.cause.message == "its group has its 3 Pods already"
+    world.remove_pod("u1")
+    calm_down(world, 10)
+    ends_well(world)
+    assert all_run_by_one_job(world)
+
+
+def test_a_pod_beyond_its_groups_size_that_goes_leaves_nothing() -> None:
+    world = group_of_three()
+    late = world.replace_member(GROUP)
+    world.settle()
+    world.remove_pod(late)
+    world.settle()
+    world.remove_pod("u1")
+    calm_down(world, 10)
+    ends_well(world)
+    assert members_of(world) == ["u2", "u3"]
+
+
+def test_a_pod_beyond_its_groups_size_is_kept_out_by_the_next_leader_too() -> None:
+    world = group_of_three()
+    late = world.replace_member(GROUP)
+    world.settle()
+    world.restart()
+    world.settle()
+    assert late not in members_of(world)
+    calm_down(world, 10)
+    world.remove_pod("u1")
+    world.remove_pod("u2")
+    world.remove_pod("u3")
+    for _ in range(2):
+        world.replace_member(GROUP)
+    calm_down(world, 10)
+    ends_well(world)
+    assert all_run_by_one_job(world)
+
+
+def test_a_pod_that_comes_while_its_group_runs_waits_for_its_end() -> None:
+    world = group_of_three()
+    bind_all(world)
+    world.remove_pod("u1")
+    late = world.replace_member(GROUP)
+    done = world.settle()
+    (told,) = (each for each in done if isinstance(each, ReportWaiting) and each.pod.uid == late)
+    assert told.cause.message == "its group began without it: it waits until that is over"
+    assert state_of(world) is State.BOUND
+    assert not [each for each in done if isinstance(each, EvictPod)]
+
+
+def test_a_group_whose_pods_were_all_evicted_begins_again_with_new_ones() -> None:
+    world = group_of_three()
+    bind_all(world)
+    (job,) = world.jobs.values()
+    world.disturb(job.id, "PREEMPTED")
+    for _ in range(3):
+        world.replace_member(GROUP)
+    calm_down(world, 10)
+    ends_well(world)
+    assert all_run_by_one_job(world)
+    assert {pod.attempt for pod in world.pods.values()} == {2}
+
+
+def test_a_group_is_valid_again_without_the_pod_that_asked_for_something_else() -> None:
+    world = World()
+    world.create_group(2)
+    world.edit("u2", 7)
+    world.catch_up_with_slurm()
+    assert state_of(world) is State.INVALID
+    world.remove_pod("u2")
+    world.replace_member(GROUP)
+    calm_down(world, 10)
+    ends_well(world)
+    assert all(pod.node for pod in world.pods.values())
+
+
+@pytest.mark.parametrize("request_", [REQUEST, of_user(7)], ids=["at once", "queued"])
+def test_a_late_pod_is_given_its_groups_attempt(request_: Request) -> None:
+    """/bind compares the number in the job's key with the Pod's."""
+    world = group_of_three(request_)
+    world.remove_pod("u1")
+    world.catch_up_with_slurm()
+    assert state_of(world) is State.SEEN
+    late = world.replace_member(GROUP, request_)
+    world.settle()
+    assert world.pods[late].attempt == 2
+    calm_down(world, 10)
+    ends_well(world)
+    assert all_run_by_one_job(world)
+
+
+# What a replica knows of it in part
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_pods_that_are_first_seen_with_their_allocation_are_one_group(bound: int) -> None:
+    """Another replica has placed them, and this one lists all Pods after its watch broke off."""
+    world = group_of_three()
+    (job,) = world.running()
+    for uid in ("u1", "u2", "u3")[:bound]:
+        world.bind(uid)
+    world.acting = Replica(Ledger(world.rules))
+    world.tell(ClusterObserved(world.view))
+    done = []
+    for uid in ("u1", "u2", "u3"):
+        world.tell(PodObserved(world.pods[uid]))
+        done += world.settle()
+    assert not [each for each in done if isinstance(each, CancelJob | EvictPod)]
+    assert members_of(world) == ["u1", "u2", "u3"]
+    bind_all(world)
+    calm_down(world, 40)
+    assert state_of(world) is State.BOUND
+    assert world.running() == [job]
+    world.remove_pod("u1")
+    world.settle()
+    assert world.running() == [job]
+
+
+def test_a_part_of_a_group_that_stays_one_gives_its_job_back() -> None:
+    world = group_of_three()
+    world.pods.pop("u3")
+    world.acting = Replica(Ledger(world.rules))
+    world.tell(ClusterObserved(world.view))
+    for uid in ("u1", "u2"):
+        world.tell(PodObserved(world.pods[uid]))
+    world.unbindable.add("u2")
+    world.disturbed.add(GROUP)
+    calm_down(world, 40)
+    ends_well(world)
+    assert not world.running()
+    assert not world.pods
+
+
+def test_what_is_left_of_a_group_that_ran_runs_on() -> None:
+    """One of its Pods has ended before this replica heard of any."""
+    world = group_of_three()
+    bind_all(world)
+    world.remove_pod("u3")
+    world.acting = Replica(Ledger(world.rules))
+    world.tell(ClusterObserved(world.view))
+    for uid in ("u1", "u2"):
+        world.tell(PodObserved(world.pods[uid]))
+    calm_down(world, 40)
+    assert set(world.pods) == {"u1", "u2"}
+    assert state_of(world) is State.BOUND
+
+
+@pytest.mark.parametrize("lacking", [("u1",), ("u1", "u3"), ("u1", "u2", "u3")])
+@pytest.mark.parametrize("bound", [False, True])
+def test_pods_that_a_list_lacked_are_one_group_with_their_job_when_they_are_back(
+    lacking: tuple[str, ...], bound: bool
+) -> None:
+    world = group_of_three()
+    if bound:
+        bind_all(world)
+    world.list_lacks(lacking)
+    calm_down(world, 40)
+    ends_well(world)
+    assert members_of(world) == ["u1", "u2", "u3"]
+    (job,) = world.running()
+    world.remove_pod("u1")
+    calm_down(world, 10)
+    assert world.running() == [job]
+    assert {pod.node for pod in world.pods.values()} <= set(world.jobs[job].nodes)
+
+
+def test_the_eviction_limiter_counts_the_pods_of_a_group() -> None:
+    world = group_of_three(rules=PlacementConfig(evictions_per_minute=1))
+    bind_all(world)
+    (job,) = world.jobs.values()
+    world.disturb(job.id, "CANCELLED")
+    world.ask()
+    world.answer()
+    world.settle()
+    assert len(world.pods) == 2
+    world.pass_time(61.0)
+    world.settle()
+    assert len(world.pods) == 1
+    world.remove_pod(next(iter(world.pods)))
+    world.settle()
+    assert not world.pods
+
+
+def test_a_pod_that_left_a_group_is_not_looked_up_as_one_of_it() -> None:
+    world = group_of_three()
+    bind_all(world)
+    world.remove_pod("u1")
+    world.settle()
+    assert world.ledger.record_of("u1") is None
+    assert world.ledger.record_of("u2") is world.ledger.record_of(GROUP) is not None

@@ -36,11 +36,38 @@ class Interleavings(RuleBasedStateMachine):
         if self.world.made < 6:
             self.world.create_pod(priority, of_user(user))
 
-    @rule(size=st.integers(2, 3), user=_OWNER)
-    def create_group(self, size: int, user: int | None) -> None:
-        """Two nodes are all that there is: one of three Pods waits for ever."""
+    @rule(size=st.integers(2, 3), user=_OWNER, heard=st.booleans())
+    def create_group(self, size: int, user: int | None, heard: bool) -> None:
+        """Two nodes are all that there is: one of three Pods waits for ever. Perhaps the other replica's
+        watch has broken off."""
         if self.world.made < 5:
+            if self.world.other is not None and not heard:
+                self.world.other.unaware_of.add(f"uid-g{self.world.made + 1}")
             self.world.create_group(size, of_user(user))
+
+    @rule(index=_INDEX, like=st.booleans(), user=_OWNER)
+    def replace_member(self, index: int, like: bool, user: int | None) -> None:
+        """A group's controller makes a Pod in the place of one that is gone, or one too many."""
+        world = self.world
+        groups = [each for each in world.groups.values() if len(world.pods_of(each.uid)) <= each.size]
+        if groups and world.made < 10:
+            uid = groups[index % len(groups)].uid
+            world.replace_member(uid, None if like else of_user(user))
+
+    @precondition(lambda self: self.world.acting.unaware_of)
+    @rule()
+    def list_again(self) -> None:
+        self.world.list_again()
+
+    @precondition(lambda self: not self.forged)
+    @rule(index=_INDEX, whole=st.booleans())
+    def a_list_lacks(self, index: int, whole: bool) -> None:
+        pods = self.world.pods
+        of_groups = sorted(uid for uid, pod in pods.items() if pod.group is not None)
+        if of_groups:
+            uid = of_groups[index % len(of_groups)]
+            together = [each.uid for each in self.world.pods_of(pods[uid].workload.uid)]
+            self.world.list_lacks(together if whole else [uid])
 
     @rule(index=_INDEX, missing=st.booleans())
     def claim(self, index: int, missing: bool) -> None:
@@ -275,6 +302,7 @@ class Interleavings(RuleBasedStateMachine):
         if self.world.other is not None and self.world.news:
             self.last_of_the_deposed = self.world.news[-1]
         self.world.other = None
+        self.world.list_again()
 
     @rule()
     def slurm_saves(self) -> None:
