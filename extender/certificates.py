@@ -34,6 +34,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from kubernetes_client.errors import Conflict, KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.health import Health
+from service.periodic import periodically
 
 log = structlog.get_logger()
 
@@ -231,7 +232,7 @@ class SelfSigned:
         await self._kubernetes.write_secret(secret)
 
 
-class Face:
+class ListenerTls:
     """The TLS of one listener: with the certificate, for all clients, or only for clients that show a
     certificate of an authority in a file (PEM, read again when it changes)."""
 
@@ -241,6 +242,8 @@ class Face:
         time, since a context can add authorities but not remove them."""
         self._authorities = authorities
         self._loaded: tuple[KeyPair, str | None] | None = None
+        """What the context was made of. The contents are compared, and not the stamps of files: the
+        certificate may come from a Secret."""
 
     def take(self, pair: KeyPair) -> None:
         """Takes a new certificate. Raises OSError and ValueError, and keeps the old one then."""
@@ -258,14 +261,14 @@ class Certificate:
     def __init__(self, source: Source, health: Health) -> None:
         self._source = source
         self._health = health
-        self._faces: list[Face] = []
+        self._listeners: list[ListenerTls] = []
         self._usable = asyncio.Event()
         self._troubled = False
 
-    def face(self, client_authorities: Path | None = None) -> Face:
+    def tls(self, client_authorities: Path | None = None) -> ListenerTls:
         """Returns the TLS of one more listener."""
-        self._faces.append(Face(client_authorities))
-        return self._faces[-1]
+        self._listeners.append(ListenerTls(client_authorities))
+        return self._listeners[-1]
 
     async def usable(self) -> None:
         """Returns as soon as every listener has a certificate."""
@@ -277,14 +280,14 @@ class Certificate:
             pair = await self._source.read()
         except (OSError, ValueError, KubernetesError) as error:
             return self._tell(error)
-        wrong = list(filter(None, (self._trouble(face, pair) for face in self._faces)))
+        wrong = list(filter(None, (self._trouble(tls, pair) for tls in self._listeners)))
         if not wrong:
             self._usable.set()
         return self._tell("; ".join(wrong) or None)
 
-    def _trouble(self, face: Face, pair: KeyPair) -> str | None:
+    def _trouble(self, tls: ListenerTls, pair: KeyPair) -> str | None:
         try:
-            face.take(pair)
+            tls.take(pair)
         except (OSError, ValueError) as error:
             return str(error)
         return None
@@ -295,6 +298,4 @@ class Certificate:
 
     async def follow(self) -> None:
         """Follows the source for ever."""
-        while True:
-            await self.look()
-            await asyncio.sleep(_SOON_S if self._troubled else _LOOK_S)
+        await periodically(self.look, lambda: asyncio.sleep(_SOON_S if self._troubled else _LOOK_S))

@@ -16,7 +16,7 @@ from extender.admission.review import is_large
 from extender.bind import route as bind
 from extender.bind.binder import Binder
 from extender.bind.node_reservation import NodeReservation
-from extender.certificates import Certificate, Face
+from extender.certificates import Certificate, ListenerTls
 from extender.control.feasible_nodes_writer import is_told
 from extender.filter import route as filter_nodes
 from extender.hooks import route as hooks
@@ -54,7 +54,7 @@ class Listeners:
         """Returns one server for each group of callers."""
         settings, translation = self._replica.settings, self._replica.settings.translation
         answered = self._replica.telemetry.http.answered
-        room = NodeReservation(
+        reservation = NodeReservation(
             self._replica.kubernetes, self._replica.slurm, translation, self._replica.capacity
         )
         binder = Binder(
@@ -62,7 +62,7 @@ class Listeners:
             self._replica.slurm,
             translation,
             self._replica.view,
-            room,
+            reservation,
             self._leader.ledger,
             ids=settings.placeholder_ids,
         )
@@ -73,14 +73,14 @@ class Listeners:
             "/scheduler/preempt": preempt.verb(translation, self._replica.capacity),
         }
         servers = [
-            self._server("scheduler", Verbs(scheduler, answered), self._face_for_schedulers()),
+            self._server("scheduler", Verbs(scheduler, answered), self._scheduler_tls()),
             self._server("metrics", _plain(metrics.router(self._replica.telemetry.registry))),
             self._server("health", _plain(probes.router(self._replica.health))),
         ]
         if self._certificate is not None:
             webhook = dict(self._webhooks())
-            face = self._certificate.face(settings.admission_client_ca_file)
-            servers.append(self._server("admission", Verbs(webhook, answered, is_large), face))
+            tls = self._certificate.tls(settings.admission_client_ca_file)
+            servers.append(self._server("admission", Verbs(webhook, answered, is_large), tls))
         if settings.hooks_token_file is not None:
             pushes = hooks.router(
                 TokenFile(settings.hooks_token_file), self._leader.poll_now, self._leader.gate
@@ -114,13 +114,13 @@ class Listeners:
             yield name, verb(self._replica.translation, policy)
             yield f"{name}/every-pod", verb(self._replica.translation, policy, every_pod=True)
 
-    def _face_for_schedulers(self) -> Face | None:
+    def _scheduler_tls(self) -> ListenerTls | None:
         authorities = self._replica.settings.scheduler_client_ca_file
         if self._certificate is None or authorities is None:
             return None
-        return self._certificate.face(authorities)
+        return self._certificate.tls(authorities)
 
-    def _server(self, name: str, application: Verbs | FastAPI, face: Face | None = None) -> Server:
+    def _server(self, name: str, application: Verbs | FastAPI, tls: ListenerTls | None = None) -> Server:
         settings = self._replica.settings
         address = settings.scheduler_address if name == "scheduler" else settings.listen_address
         return Server(
@@ -128,7 +128,7 @@ class Listeners:
             (address, getattr(settings, f"{name}_port")),
             self._limits(name),
             lambda why: self._replica.telemetry.http.rejected(name, why),
-            (lambda: face.context) if face is not None else None,
+            (lambda: tls.context) if tls is not None else None,
         )
 
     def _limits(self, name: str) -> Limits:

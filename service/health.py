@@ -9,12 +9,12 @@ under the system's name, with a line in the log when it begins and one when no p
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 
 import structlog
 
+from service.periodic import periodically
 from service.seldom import Seldom
 
 log = structlog.get_logger()
@@ -82,9 +82,7 @@ class Health:
 
     async def run(self) -> None:
         """Logs what was delayed, for ever."""
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            self.make_up()
+        await periodically(self.make_up, _LOOK_S, pauses_first=True)
 
     def parts(self) -> dict[str, bool]:
         """Returns whether each trouble lasts, by name, for every trouble that ever was."""

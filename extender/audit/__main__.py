@@ -16,6 +16,7 @@ from typing import Any
 from extender.audit.compare import Finding
 from extender.audit.reader import Reader
 from extender.cluster.keeper import ClusterViewUpdater, SlurmDefaults
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.request.pod import Pod, parse_pod
 from extender.settings import Settings, from_environment
@@ -70,7 +71,8 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
     )
     try:
         view = await _view(settings, kubernetes, slurm)
-        reader = Reader(slurm, kubernetes, settings.rules(view.cluster), settings.translation)
+        rules, nodes = settings.rules(view.cluster), SlurmNodes(slurm)
+        reader = Reader(slurm, nodes, kubernetes, rules, settings.translation)
         first = await reader.look(await _pods(settings, kubernetes), view)
         if not first:
             return ()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from extender.audit.compare import Finding, FindingKind, Snapshot, compare, unclear
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.control.startup import is_over, read_all
 from extender.placement.config import PlacementConfig
@@ -31,6 +32,7 @@ class Reader:
     def __init__(
         self,
         slurm: Slurm,
+        slurm_nodes: SlurmNodes,
         kubernetes: Kubernetes,
         rules: PlacementConfig,
         translation: TranslationConfig,
@@ -39,6 +41,7 @@ class Reader:
         """`native` is called at each reading with the highest id below the placeholders' range, None
         where there is none."""
         self._slurm = slurm
+        self._slurm_nodes = slurm_nodes
         self._kubernetes = kubernetes
         self._rules = rules
         self._translation = translation
@@ -106,7 +109,7 @@ class Reader:
             jobs={job.id: job for job in (*read, *foreign)},
             over=frozenset(over),
             view=replace(view),  # its caches are for one thread
-            nodes=await self._slurm.nodes() if drains else (),
+            nodes=(await self._slurm_nodes.read()).nodes if drains else (),
         )
         return await asyncio.to_thread(compare, reading, self._rules)
 

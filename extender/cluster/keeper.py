@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from extender.cluster.node_conditions import NodeStatus
 from extender.cluster.view import ClusterView
@@ -51,9 +52,7 @@ class ClusterViewUpdater:
         name_label: str,
         defaults: SlurmDefaults = SlurmDefaults(),
     ) -> None:
-        self._watch = ResourceWatch(
-            kubernetes, "nodes", None, lambda trouble: health.says("watch of Nodes", trouble)
-        )
+        self._watch = ResourceWatch(kubernetes, "nodes", None, partial(health.says, "watch of Nodes"))
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._health = health
@@ -136,13 +135,13 @@ class ClusterViewUpdater:
             self._note(node.name, None if change.gone else NodeStatus.parse(change.manifest))
 
     async def _follow_configuration(self) -> None:
-        await asyncio.sleep(_CONFIGURATION_S)  # `load` has just read it
         await periodically(
             self._read_slurm,
-            lambda: asyncio.sleep(_CONFIGURATION_S),
+            _CONFIGURATION_S,
             outlives=SlurmError,
-            retry=lambda: asyncio.sleep(_RETRY_S),
-            report=lambda error: self._health.says("Slurm's partitions", error),
+            retry=_RETRY_S,
+            report=partial(self._health.says, "Slurm's partitions"),
+            pauses_first=True,  # `load` has just read it
         )
 
     async def _read_slurm(self) -> None:

@@ -148,6 +148,7 @@ class Leader:
         return PeriodicAudit(
             Reader(
                 self._replica.slurm,
+                self._replica.slurm_nodes,
                 self._replica.kubernetes,
                 rules,
                 self._replica.settings.translation,
@@ -183,6 +184,7 @@ class Leader:
             self._replica.kubernetes,
             self._replica.telemetry.placement,
             self._replica.settings.slurm_concurrency,
+            slurm_nodes=self._replica.slurm_nodes,
             allowed=self._replica.lease.held,
         )
 

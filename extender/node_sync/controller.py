@@ -42,6 +42,7 @@ from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.cooperative import yielding
 from service.health import Health
+from service.periodic import periodically
 from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
@@ -114,11 +115,12 @@ class NodeController:
 
     async def run(self) -> None:
         """Runs for ever."""
-        while True:
-            await self.turn()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_INTERVAL_S):
-                    await self._cluster.nodes_changed.wait()
+        await periodically(self.turn, self._until_a_node_changes)
+
+    async def _until_a_node_changes(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_INTERVAL_S):
+                await self._cluster.nodes_changed.wait()
 
     async def turn(self) -> None:
         """Looks for changes, and corrects the nodes that are wrong."""

@@ -16,6 +16,7 @@ import structlog
 from extender.policy.file import WrongPolicy, read
 from extender.policy.rules import OPEN, RESTRICTED, Policy
 from service.health import Health
+from service.periodic import periodically
 from service.watched_file import Stamp, stamp
 
 log = structlog.get_logger()
@@ -47,12 +48,17 @@ class PolicyKeeper:
         """Looks at the file for ever, if there is one; `tell` is called each time with whether it is
         good."""
         self._announce()
-        while self._file is not None:
-            await asyncio.sleep(_LOOK_S)
-            self.look(self._file)
+        file = self._file
+        if file is None:
+            return
+
+        def look() -> None:
+            self.look(file)
             why = self.trouble and f"the last good policy counts: {self.trouble}"
             health.says("policy", why, alarm=True)
             tell(self.trouble is None)
+
+        await periodically(look, _LOOK_S, pauses_first=True)
 
     def look(self, file: Path) -> None:
         """Reads a changed file once it has stayed the same between two looks: half of a file may be a

@@ -35,6 +35,7 @@ from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from service.health import Health, common_trouble
+from service.periodic import periodically
 from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
@@ -95,6 +96,7 @@ class CapacityWatch:
         self._failures = _FAILURES  # in a row; nothing is known before the first success
         self.stale = False
         """No Pod has asked for so long that Slurm's nodes are not read any more."""
+        self._last = Reading((), -inf, 0.0)
         self._node_seen_at = -inf
         """A reading from before this tells less than /bind has seen of a node."""
         self._pods_known = False
@@ -260,24 +262,20 @@ class CapacityWatch:
             self.adopted_pods[uid] = adopted_pod
 
     async def _follow_slurm(self) -> None:
-        while True:
-            await self._asked.wait()
-            pause = await self._read_and_wake()
-            now = asyncio.get_running_loop().time()
-            waits = self._occupancy.forget_before(now - _ASKS_AGAIN_S)
-            if not (waits or self._failures) and now - self._asked_at > _IDLE_S:
-                self._asked.clear()
-                self.stale = True
-            await asyncio.sleep(pause)
+        await periodically(self._read_and_wake, self._pause, outlives=SlurmError, retry=_INTERVAL_S)
 
-    async def _read_and_wake(self) -> float:
-        """Returns the pause until the next reading."""
-        try:
-            reading = await self.read(_INTERVAL_S)
-        except SlurmError:
-            return _INTERVAL_S
+    async def _read_and_wake(self) -> None:
+        await self._asked.wait()
+        self._last = await self.read(_INTERVAL_S)
         await self._wake()
-        return reading.pause(_INTERVAL_S)
+
+    async def _pause(self) -> None:
+        now = asyncio.get_running_loop().time()
+        waits = self._occupancy.forget_before(now - _ASKS_AGAIN_S)
+        if not (waits or self._failures) and now - self._asked_at > _IDLE_S:
+            self._asked.clear()
+            self.stale = True
+        await asyncio.sleep(self._last.pause(_INTERVAL_S))
 
     async def read(self, interval: float = 0.0) -> Reading:
         """Takes in all of Slurm's nodes, as `SlurmNodes.read` gives them. Raises SlurmError."""
