@@ -319,7 +319,7 @@ class Settings(BaseSettings):
         """Returns the ids that placeholders may have, independently of Slurm's MaxJobId."""
         return JobIdRange(self.job_id_first, self.job_id_end)
 
-    def rules(self, cluster: str, kill_wait_s: int | None = None) -> PlacementConfig:
+    def placement_config(self, cluster: str, kill_wait_s: int | None = None) -> PlacementConfig:
         """Returns placement's settings for this Kubernetes cluster and a Slurm with this KillWait; None
         where Slurm does not tell it."""
         return PlacementConfig(

@@ -15,9 +15,9 @@ from typing import Any
 
 from extender.audit.compare import Finding
 from extender.audit.reader import Reader
-from extender.cluster.keeper import ClusterViewUpdater, SlurmDefaults
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
+from extender.cluster.view_updater import ClusterViewUpdater, SlurmDefaults
 from extender.request.pod import Pod, parse_pod
 from extender.settings import Settings, from_environment
 from kubernetes_client.errors import KubernetesError, NoCredentials
@@ -71,8 +71,8 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
     )
     try:
         view = await _view(settings, kubernetes, slurm)
-        rules, nodes = settings.rules(view.cluster), SlurmNodes(slurm)
-        reader = Reader(slurm, nodes, kubernetes, rules, settings.translation)
+        config, nodes = settings.placement_config(view.cluster), SlurmNodes(slurm)
+        reader = Reader(slurm, nodes, kubernetes, config, settings.translation)
         first = await reader.look(await _pods(settings, kubernetes), view)
         if not first:
             return ()
@@ -87,8 +87,8 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
 
 async def _view(settings: Settings, kubernetes: Kubernetes, slurm: SlurmRest) -> ClusterView:
     defaults = SlurmDefaults(settings.default_partition, settings.preempt_type, settings.kill_wait_s)
-    keeper = ClusterViewUpdater(kubernetes, slurm, Health(), settings.node_name_label, defaults)
-    return await keeper.load()
+    updater = ClusterViewUpdater(kubernetes, slurm, Health(), settings.node_name_label, defaults)
+    return await updater.load()
 
 
 async def _pods(settings: Settings, kubernetes: Kubernetes) -> tuple[Pod, ...]:

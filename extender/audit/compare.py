@@ -112,7 +112,7 @@ def shared_ids(findings: Iterable[Finding], ids: JobIdRange) -> str | None:
 def unclear(
     pods: Iterable[Pod],
     states: Mapping[int, JobState],
-    rules: PlacementConfig,
+    config: PlacementConfig,
     known: Container[int] = (),
 ) -> Iterator[int]:
     """Yields the ids of the live jobs in the placeholders' range that have to be read: not the jobs
@@ -120,54 +120,54 @@ def unclear(
     naming = {pod.job_id: pod for pod in pods if pod.job_id is not None}
     waiting = 0
     for job_id, state in states.items():
-        if job_id in rules.ids and not state.ended:
+        if job_id in config.ids and not state.ended:
             pod = naming.get(job_id)
-            if not _fits(pod, rules) if pod is not None else job_id not in known:
+            if not _fits(pod, config) if pod is not None else job_id not in known:
                 yield job_id
             elif pod is not None and pod.node is not None and state.pending and waiting < _MOST_READ:
                 waiting += 1
                 yield job_id
 
 
-def _fits(pod: Pod, rules: PlacementConfig) -> bool:
+def _fits(pod: Pod, config: PlacementConfig) -> bool:
     """Tells whether a Pod's annotation for its job can be trusted: not on a Pod that was bound by
     hand."""
     there = pod.allocation is not None and pod.allocation.node == pod.node
-    return (pod.node is None or there) and not pod.finished and pod.job_id in own_ids(pod, rules)
+    return (pod.node is None or there) and not pod.finished and pod.job_id in own_ids(pod, config)
 
 
-def compare(reading: Snapshot, rules: PlacementConfig) -> tuple[Finding, ...]:
+def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
     """Returns every difference in a reading."""
     by_uid = {pod.workload.uid: pod for pod in reading.pods}
     own: defaultdict[str, list[Job]] = defaultdict(list)
     found = [*_stuck_drains(reading), *_contested(reading.view)]
-    unsigned = _unsigned(reading, rules)
+    unsigned = _unsigned(reading, config)
     for job in reading.jobs.values():
         if job.state.ended:
             continue
         key = key_of(job) or unsigned.get(job.id)
         if job.id in unsigned:
             found.append(_without_key(job))
-        orphan = _orphan(job, key, by_uid, reading, rules)
+        orphan = _orphan(job, key, by_uid, reading, config)
         if orphan is not None:
             found.append(orphan)
         elif key is not None:
             own[key.uid].append(job)
     untold = sum(1 for pod in reading.pods if _is_untold(pod))
     for pod in reading.pods:
-        found += _of_pod(pod, own[pod.workload.uid], untold, reading, rules)
+        found += _of_pod(pod, own[pod.workload.uid], untold, reading, config)
     return tuple(dict.fromkeys(found))
 
 
-def _unsigned(reading: Snapshot, rules: PlacementConfig) -> Mapping[int, PlaceholderKey]:
+def _unsigned(reading: Snapshot, config: PlacementConfig) -> Mapping[int, PlaceholderKey]:
     """Returns the missing keys of Pods' jobs, by job id."""
     without = [job for job in reading.jobs.values() if not job.state.ended and key_of(job) is None]
     pods = {pod.workload.uid: pod for pod in reading.pods} if without else {}
     found = {}
-    for uid, job in with_their_pods(without, pods.values(), rules):
+    for uid, job in with_their_pods(without, pods.values(), config):
         pod = pods[uid]
-        key, ids = own_key(job.id, pod, rules), own_ids(pod, rules)
-        if key is not None and is_own(job, claim_of(pod, rules.cluster, ids, reading.view)):
+        key, ids = own_key(job.id, pod, config), own_ids(pod, config)
+        if key is not None and is_own(job, claim_of(pod, config.cluster, ids, reading.view)):
             found[job.id] = key
     return found
 
@@ -185,7 +185,7 @@ def _orphan(
     key: PlaceholderKey | None,
     by_uid: Mapping[str, Pod],
     reading: Snapshot,
-    rules: PlacementConfig,
+    config: PlacementConfig,
 ) -> Finding | None:
     """Returns the finding about a job by itself; None where it is a Pod's own."""
     if key is None:
@@ -196,7 +196,7 @@ def _orphan(
         )
         return Finding(FindingKind.FOREIGN_KEY, cause, cure, job_id=job.id)
     whose = f"{key.namespace}/{key.name}"
-    if key.cluster != rules.cluster:
+    if key.cluster != config.cluster:
         cause = f"job {job.id} is the placeholder of {whose} in the Kubernetes cluster {key.cluster}"
         cure = f"nothing, if there is such a cluster; if there is none any more: scancel {job.id}"
         return Finding(FindingKind.OTHER_CLUSTER, cause, cure, whose, job.id)
@@ -222,14 +222,14 @@ def may_have_no_job(pod: Pod) -> bool:
 
 
 def _of_pod(
-    pod: Pod, read: list[Job], untold: int, reading: Snapshot, rules: PlacementConfig
+    pod: Pod, read: list[Job], untold: int, reading: Snapshot, config: PlacementConfig
 ) -> Iterator[Finding]:
     """Yields the findings about a Pod; `read` are the live jobs with its key that were read."""
     if pod.finished or pod.deleting:
         return
     live = {job.id for job in read}
     state = reading.states.get(pod.job_id or 0)
-    if _is_forged(pod, live, rules):
+    if _is_forged(pod, live, config):
         yield _names_another(pod)
         yield from _elsewhere(pod, read, reading)
         return
@@ -239,14 +239,14 @@ def _of_pod(
     yield from _more_than_one(pod, read, live, runs=runs)
     own = [job for job in read if job.id == pod.job_id or pod.job_id not in live]
     if pod.node is None:
-        yield from _waiting(pod, live, state, untold, reading, rules)
+        yield from _waiting(pod, live, state, untold, reading, config)
     elif not runs and not any(job.state.running for job in own):
         yield from _unheld(pod, next(iter(own), None), state, reading)
     yield from _elsewhere(pod, own, reading)
 
 
-def _is_forged(pod: Pod, live: set[int], rules: PlacementConfig) -> bool:
-    return pod.job_id is not None and pod.job_id not in live and pod.job_id not in own_ids(pod, rules)
+def _is_forged(pod: Pod, live: set[int], config: PlacementConfig) -> bool:
+    return pod.job_id is not None and pod.job_id not in live and pod.job_id not in own_ids(pod, config)
 
 
 def _names_another(pod: Pod) -> Finding:
@@ -318,7 +318,7 @@ def _waiting(
     state: JobState | None,
     untold: int,
     reading: Snapshot,
-    rules: PlacementConfig,
+    config: PlacementConfig,
 ) -> Iterator[Finding]:
     """Yields the findings about a Pod that is not bound."""
     name = f"{pod.namespace}/{pod.name}"
@@ -331,7 +331,7 @@ def _waiting(
         cause = f"job {pod.job_id} runs, and our scheduling gate still holds the Pod back"
         cure = "see that a leader is up (/readyz) and may patch Pods; it lifts the gate"
         yield Finding(FindingKind.STUCK_GATE, cause, cure, name, pod.job_id)
-    elif not live and _is_untold(pod) and _age(pod, reading.at) > _patience(untold, rules):
+    elif not live and _is_untold(pod) and _age(pod, reading.at) > _patience(untold, config):
         cause = "our scheduling gate holds the Pod back, no job waits for it, and nothing says why"
         cure = "see that a leader is up (/readyz), and that the Pod is in its scope; it takes it up"
         yield Finding(FindingKind.STUCK_GATE, cause, cure, name)
@@ -341,9 +341,9 @@ def _is_untold(pod: Pod) -> bool:
     return pod.gated and pod.node is None and pod.job_id is None and not pod.told_to_wait
 
 
-def _patience(untold: int, rules: PlacementConfig) -> float:
+def _patience(untold: int, config: PlacementConfig) -> float:
     """Returns how long a Pod may be without a condition: Pods in line get theirs one after the other."""
-    return _TOLD_WITHIN_S + untold * rules.telling_interval
+    return _TOLD_WITHIN_S + untold * config.telling_interval
 
 
 def _age(pod: Pod, at: datetime) -> float:
@@ -380,8 +380,8 @@ def _contested(view: ClusterView) -> Iterator[Finding]:
 def _stuck_drains(reading: Snapshot) -> Iterator[Finding]:
     for node in reading.nodes:
         stands = reading.view.node_of(node.name)
-        lingering_pods = "DRAIN" in node.states and "COMPLETING" not in node.states
-        ours = lingering_pods and node.reason.startswith(drain_decision.PREFIX)
+        drained = "DRAIN" in node.states and "COMPLETING" not in node.states
+        ours = drained and node.reason.startswith(drain_decision.PREFIX)
         if ours and stands is not None and not drain_decision.reason_still_holds(node.reason, stands):
             cause = f"drained ({node.reason}), and its Node {stands.name} is not so any more"
             cure = (

@@ -34,7 +34,7 @@ class Reader:
         slurm: Slurm,
         slurm_nodes: SlurmNodes,
         kubernetes: Kubernetes,
-        rules: PlacementConfig,
+        config: PlacementConfig,
         translation: TranslationConfig,
         native: Callable[[int | None], object] = lambda _: None,
     ) -> None:
@@ -43,7 +43,7 @@ class Reader:
         self._slurm = slurm
         self._slurm_nodes = slurm_nodes
         self._kubernetes = kubernetes
-        self._rules = rules
+        self._config = config
         self._translation = translation
         self._native = native
         self._foreign: dict[int, Job] = {}
@@ -57,7 +57,7 @@ class Reader:
         """Returns every difference; `known` jobs that no Pod names are skipped."""
         states = await self._slurm.all_states()
         self.jobs = states.entries
-        below = (job_id for job_id in states if job_id < self._rules.ids.first)
+        below = (job_id for job_id in states if job_id < self._config.ids.first)
         self._native(max(below, default=None))
         self._foreign = {
             job_id: job
@@ -91,13 +91,13 @@ class Reader:
         *,
         drains: bool,
     ) -> tuple[Finding, ...]:
-        doubtful = await asyncio.to_thread(list, unclear(pods, states, self._rules, known))
+        doubtful = await asyncio.to_thread(list, unclear(pods, states, self._config, known))
         read = await read_all((one for one in doubtful if one not in self._foreign), self._slurm)
         listed = {pod.uid for pod in pods}
         over = set[int]()
         for job in read:
             key = key_of(job)
-            if key is None or key.cluster != self._rules.cluster:
+            if key is None or key.cluster != self._config.cluster:
                 self._foreign[job.id] = job
             elif key.uid not in listed and await is_over(key, self._kubernetes, self._adoptable):
                 over.add(job.id)
@@ -111,7 +111,7 @@ class Reader:
             view=replace(view),  # its caches are for one thread
             nodes=(await self._slurm_nodes.read()).nodes if drains else (),
         )
-        return await asyncio.to_thread(compare, reading, self._rules)
+        return await asyncio.to_thread(compare, reading, self._config)
 
     def _adoptable(self, manifest: Manifest) -> bool:
         return adoptable(manifest, self._translation) is not None

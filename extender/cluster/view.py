@@ -245,8 +245,7 @@ class ClusterView:
         wanted.difference_update(hostlist.names(wish.excluded, MOST_NAMES))
         if not listed or not wanted.issubset(listed):
             return None
-        usable, node_status = self._usable(wish), map(self._indexed.standing_for, wanted)
-        return reduce(or_, (nodes & usable for nodes in node_status), 0)
+        return self._standing_for(wanted) & self._usable(wish)
 
     def _usable(self, wish: Wish) -> int:
         nodes = self._indexed

@@ -89,11 +89,11 @@ class Leader:
         claims = ClaimWatch(replica.kubernetes, replica.health)
         pods = PodWatch(replica.kubernetes, replica.translation, replica.health, replica.policy, claims)
         view = await replica.insist(_START, replica.cluster.load, pods)
-        rules = replica.settings.rules(view.cluster, replica.cluster.kill_wait_s)
+        config = replica.settings.placement_config(view.cluster, replica.cluster.kill_wait_s)
         observe = replica.telemetry.placement.observe
-        ledger = Ledger(rules, observe, self._throttled, self._unsigned, self._in_vain)
+        ledger = Ledger(config, observe, self._throttled, self._unsigned, self._in_vain)
         dispatcher = self._dispatcher(ledger)
-        recover = partial(self._recover, pods, rules, dispatcher)
+        recover = partial(self._recover, pods, config, dispatcher)
         adoptions = await replica.insist("recovery", recover, pods)
         replica.health.ready = True
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
@@ -111,12 +111,12 @@ class Leader:
                 tasks.create_task(pods.run(dispatcher))
                 tasks.create_task(jobs.run(dispatcher))
                 tasks.create_task(nodes.run())
-                tasks.create_task(self._periodic_audit(ledger, rules, adoptions).run(dispatcher))
+                tasks.create_task(self._periodic_audit(ledger, config, adoptions).run(dispatcher))
                 if replica.settings.translation.adopts:
-                    tasks.create_task(self._adopter(adoptions, rules).run(dispatcher))
+                    tasks.create_task(self._adopter(adoptions, config).run(dispatcher))
 
     async def _recover(
-        self, pods: PodWatch, rules: PlacementConfig, dispatcher: Dispatcher
+        self, pods: PodWatch, config: PlacementConfig, dispatcher: Dispatcher
     ) -> Adoptions:
         replica, translation = self._replica, self._replica.settings.translation
         found = await pods.list()
@@ -125,32 +125,32 @@ class Leader:
             found,
             replica.slurm,
             replica.kubernetes,
-            rules,
+            config,
             dispatcher,
             adoptable=lambda manifest: adoptable(manifest, translation) is not None,
             adopted=replica.capacity.adopted_pods,
         )
-        return Adoptions(rules, jobs, replica.telemetry.placement.adopted)
+        return Adoptions(config, jobs, replica.telemetry.placement.adopted)
 
-    def _adopter(self, adoptions: Adoptions, rules: PlacementConfig) -> Adopter:
+    def _adopter(self, adoptions: Adoptions, config: PlacementConfig) -> Adopter:
         return Adopter(
             adoptions,
             self._replica.capacity,
             self._replica.slurm,
             self._replica.health,
-            rules,
+            config,
             self._replica.view,
         )
 
     def _periodic_audit(
-        self, ledger: Ledger, rules: PlacementConfig, adoptions: Adoptions
+        self, ledger: Ledger, config: PlacementConfig, adoptions: Adoptions
     ) -> PeriodicAudit:
         return PeriodicAudit(
             Reader(
                 self._replica.slurm,
                 self._replica.slurm_nodes,
                 self._replica.kubernetes,
-                rules,
+                config,
                 self._replica.settings.translation,
                 self._replica.job_ids.note,
             ),

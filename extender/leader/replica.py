@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from extender.cluster.keeper import ClusterViewUpdater, SlurmDefaults
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
+from extender.cluster.view_updater import ClusterViewUpdater, SlurmDefaults
 from extender.control import startup
 from extender.control.failures import failure_of
 from extender.control.feasible_nodes_writer import FeasibleNodesWriter
@@ -17,11 +17,11 @@ from extender.control.job_id_check import JobIdCheck
 from extender.control.pod_watch import PodWatch
 from extender.leader.lease import Lease
 from extender.node_sync.cpu_check import CpuCheck
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.request.translation import TranslationConfig
 from extender.settings import Settings
 from extender.telemetry import Telemetry
-from extender.unmanaged.capacity_watch import CapacityWatch
+from extender.unmanaged.free_capacity import FreeCapacity
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
@@ -41,7 +41,7 @@ class Replica:
         settings: Settings,
         kubernetes: Kubernetes,
         slurm: Slurm,
-        policy: PolicyKeeper,
+        policy: CurrentPolicy,
         telemetry: Telemetry | None = None,
     ) -> None:
         self.settings = settings
@@ -73,7 +73,7 @@ class Replica:
         self.feasible_nodes = FeasibleNodesWriter(kubernetes, self.health)
         self._cpus = CpuCheck(self.slurm_nodes, self.health, self.view, settings.cpu_unit)
         self.job_ids = JobIdCheck(slurm, self.health, settings.placeholder_ids, settings.max_job_id)
-        self.capacity = CapacityWatch(
+        self.capacity = FreeCapacity(
             kubernetes,
             slurm,
             self.slurm_nodes,

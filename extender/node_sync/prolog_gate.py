@@ -20,7 +20,7 @@ from extender.placement.pod_allocation import own_ids, own_key
 from extender.placement.states import State
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
-from extender.unmanaged.capacity_watch import RUNNING
+from extender.unmanaged.free_capacity import RUNNING
 from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
@@ -171,8 +171,8 @@ class Gate:
 
     async def _own_job(self, pod: Pod, job_id: int) -> Job | None:
         """Reads a job; returns None where it is not the Pod's own."""
-        job, rules = await self._slurm.job(job_id), self._leading().rules
-        claim = claim_of(pod, rules.cluster, own_ids(pod, rules), self._view())
+        job, config = await self._slurm.job(job_id), self._leading().rules
+        claim = claim_of(pod, config.cluster, own_ids(pod, config), self._view())
         return job if job is not None and is_own(job, claim) else None
 
     async def _bound(self, node: str) -> Iterator[Pod]:

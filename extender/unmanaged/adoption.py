@@ -163,11 +163,11 @@ class Adoptions:
 
     def __init__(
         self,
-        rules: PlacementConfig,
+        config: PlacementConfig,
         found: Iterable[tuple[PlaceholderKey, Job]] = (),
         observer: Callable[[Adopted], None] = lambda _: None,
     ) -> None:
-        self._rules = rules
+        self._config = config
         self._observer = observer
         self._adopted: dict[str, Adopted] = {}
         self._ending: dict[int, Adopted] = {}
@@ -235,13 +235,13 @@ class Adoptions:
 
     def _begin(self, adopted_pod: AdoptedPod) -> Adopted:
         """Returns a new record, with the job that the Pod has, or else with the first try."""
-        ids, found = self._rules.ids, self._found.pop(adopted_pod.uid, [])
+        ids, found = self._config.ids, self._found.pop(adopted_pod.uid, [])
         for second in found[1:]:
             self._ending[second.job_id(ids)] = Adopted(
                 adopted_pod, second, second.job_id(ids), owned=True
             )
         first = PlaceholderKey(
-            self._rules.cluster,
+            self._config.cluster,
             adopted_pod.namespace,
             adopted_pod.name,
             adopted_pod.uid,
@@ -276,7 +276,7 @@ class Adoptions:
         record = self._ending[job_id]
         if isinstance(effect, CancelJob):
             other = isinstance(result, Failure) and result.remedy is Remedy.OTHER_JOB
-            later = now + (0.0 if other else self._rules.recancel)
+            later = now + (0.0 if other else self._config.recancel)
             self._ending[job_id] = replace(record, owned=not other, not_before=later)
         elif isinstance(result, Job):
             read = record.read(result)
@@ -301,7 +301,7 @@ class Adoptions:
         stage = record.stage if record.stage in _KEPT else Stage.WAITING
         pause = _ENDED_PAUSE_S if record.owned and state.base != "TIMEOUT" else 0.0
         later = max(record.not_before, now + pause)
-        return record.next_try(self._rules.ids, stage=stage, not_before=later)
+        return record.next_try(self._config.ids, stage=stage, not_before=later)
 
     def _steps(self, record: Adopted, state: JobState | None, at: Context) -> Iterator[Effect]:
         adopted_pod, job_id = record.adopted_pod, record.job_id
@@ -324,13 +324,13 @@ class Adoptions:
         if not isinstance(result, Job):
             return record
         read = record.read(result)
-        return record.next_try(self._rules.ids) if read is None else replace(read, failures=0)
+        return record.next_try(self._config.ids) if read is None else replace(read, failures=0)
 
     def _after_failure(self, record: Adopted, failure: Failure, now: float) -> Adopted:
         shortest, longest = _REJECTED_PAUSE_S
         never = failure.remedy is Remedy.CHANGE
         rejected = min(longest, shortest * 2 ** min(record.failures, 10))
-        pause = rejected if never else self._rules.delay(failure.remedy, record.failures)
+        pause = rejected if never else self._config.delay(failure.remedy, record.failures)
         held_up = replace(record, failures=record.failures + 1, not_before=now + pause)
         return held_up.at(Stage.REJECTED_BY_SLURM) if never else held_up
 

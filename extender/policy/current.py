@@ -26,7 +26,7 @@ _LOOK_S = 1.0
 Preset = Literal["restricted", "open"]
 
 
-class PolicyKeeper:
+class CurrentPolicy:
     """Keeps the current policy. `changed` is set, and replaced by another event, when the policy
     changes."""
 

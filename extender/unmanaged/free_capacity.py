@@ -1,5 +1,5 @@
-"""The watch of the free capacity for unmanaged Pods: it reads Slurm's nodes, and watches the Pods bound
-to them.
+"""The capacity for unmanaged Pods as it is now: Slurm's nodes are read for it, and the Pods bound to
+them are watched.
 
 It runs on every replica. Slurm's nodes (not its jobs: their number does not matter) are read at the
 start, and then every second or so while such Pods ask or wait. /filter answers from memory; /bind reads
@@ -60,7 +60,7 @@ _MOST_TAKEN = 1000
 log = structlog.get_logger()
 
 
-class CapacityWatch:
+class FreeCapacity:
     """The free capacity for unmanaged Pods. `enabled` is False where they are ignored."""
 
     def __init__(
@@ -244,14 +244,14 @@ class CapacityWatch:
         else:
             self._occupancy.pod_gone(uid)  # Slurm counts it
         if self._translation.adopts:
-            self._host(uid, adoptable(manifest, self._translation))
+            self._note_adopted(uid, adoptable(manifest, self._translation))
 
     def pod_gone(self, uid: str) -> None:
         self._unmanaged.discard(uid)
         self._occupancy.pod_gone(uid)
-        self._host(uid, None)
+        self._note_adopted(uid, None)
 
-    def _host(self, uid: str, adopted_pod: AdoptedPod | None) -> None:
+    def _note_adopted(self, uid: str, adopted_pod: AdoptedPod | None) -> None:
         before = self.adopted_pods.get(uid)
         if adopted_pod == before:
             return
