@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 import httptools
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable, Mapping
 
 _IDLE_S: Final = 15.0
 """Seconds: a connection that was unused for longer may be dead without notice."""

@@ -10,10 +10,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 # An expression may come from an attacker: no pattern looks at a character more than twice. The group is
 # not possessive: before 3.11.5 (Debian 12 has 3.11.2) it would match "[" too (CPython issue 106052).

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -24,9 +24,7 @@ from slurm_client.errors import (
     SlurmError,
     Unreachable,
 )
-
-if TYPE_CHECKING:
-    from slurm_client.tokens import TokenSource
+from slurm_client.tokens import TokenSource
 
 _CONNECT_S: Final = 5.0
 _AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}

@@ -7,11 +7,8 @@ and read them; `protocol` has the calls that return them.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # JOB_STATE_BASE in Slurm's slurm.h (enum job_states): exactly one of these describes a job.
 _LIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})

@@ -7,23 +7,21 @@ must be created again under the same id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from slurm_client.model import (
-        AllStates,
-        Capabilities,
-        Configuration,
-        Grant,
-        Job,
-        JobChanges,
-        JobSpec,
-        JobState,
-        Node,
-        Partition,
-    )
+from slurm_client.model import (
+    AllStates,
+    Capabilities,
+    Configuration,
+    Grant,
+    Job,
+    JobChanges,
+    JobSpec,
+    JobState,
+    Node,
+    Partition,
+)
 
 
 class Slurm(Protocol):

@@ -5,16 +5,12 @@ The module does not decide when to send them; `responses` reads the replies.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from slurm_client import hostlist, ownership
 from slurm_client.errors import InvalidRequest
-from slurm_client.model import MOST_CPUS, MOST_MINUTES, Sharing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from slurm_client.model import JobChanges, JobSpec
+from slurm_client.model import MOST_CPUS, MOST_MINUTES, JobChanges, JobSpec, Sharing
 
 _SLEEPS: Final = "#!/bin/sh\nexec sleep infinity\n"
 """A batch placeholder's script, where there is no EXTERNAL_JOB: it holds the allocation."""

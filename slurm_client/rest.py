@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from service.shared import Shared
 from slurm_client import error_mapping, negotiation, ownership, requests, responses, tokens
@@ -27,27 +28,24 @@ from slurm_client.errors import (
     Unreadable,
     classify,
 )
-from slurm_client.http import CallObserver, Connections, Request
-from slurm_client.model import UNREAD, Configuration, grant_of
+from slurm_client.http import CallObserver, Connections, Reply, Request
+from slurm_client.model import (
+    UNREAD,
+    AllStates,
+    Capabilities,
+    Configuration,
+    Grant,
+    Job,
+    JobChanges,
+    JobSpec,
+    JobState,
+    Node,
+    Partition,
+    Resources,
+    grant_of,
+)
 from slurm_client.responses import Malformed, Reader
 from slurm_client.tokens import TokenFile, TokenSource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from slurm_client.http import Reply
-    from slurm_client.model import (
-        AllStates,
-        Capabilities,
-        Grant,
-        Job,
-        JobChanges,
-        JobSpec,
-        JobState,
-        Node,
-        Partition,
-        Resources,
-    )
 
 _SINCE_NEVER: Final = f"update_time={2**32}"
 """Asks for changes since the year 2106 only, which are none."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kubernetes_client.protocol import Manifest
+from kubernetes_client.protocol import Manifest
 
 _FIELDS: Final = frozenset({"spec.nodeName", "spec.schedulerName", "status.phase"})
 """The fields that selectors of this project name."""

@@ -7,10 +7,7 @@ changes were undone. A journal of what each change replaced is enough to go back
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 _KEPT_S = 60.0
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from slurm_client.model import Job, JobState
-
-if TYPE_CHECKING:
-    from slurm_client.in_memory.machines import Slot
-    from slurm_client.model import JobSpec
+from slurm_client.in_memory.machines import Slot
+from slurm_client.model import Job, JobSpec, JobState
 
 PENDING = JobState("PENDING")
 RUNNING = JobState("RUNNING")

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from slurm_client import ownership
+from slurm_client.in_memory.accounting import Accounting
 from slurm_client.in_memory.controller import Controller
 from slurm_client.in_memory.controls import Controls
-from slurm_client.model import AllStates, Capabilities, Configuration, JobChanges, grant_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from slurm_client.in_memory.accounting import Accounting
-    from slurm_client.model import (
-        Grant,
-        Job,
-        JobSpec,
-        JobState,
-        Node,
-        Partition,
-    )
-
+from slurm_client.model import (
+    AllStates,
+    Capabilities,
+    Configuration,
+    Grant,
+    Job,
+    JobChanges,
+    JobSpec,
+    JobState,
+    Node,
+    Partition,
+    grant_of,
+)
 
 DEFAULTS: Final = Configuration(
     cluster_name="in-memory",
