@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from extender.cluster.view_updater import SlurmDefaults
 from extender.node_sync.drain_decision import TAINT, DrainSettings
 from extender.placement.config import PlacementConfig
 from extender.request.annotations import DEFAULT_PAGE
@@ -313,6 +314,17 @@ class Settings(BaseSettings):
     def drain_settings(self) -> DrainSettings:
         """Returns the settings for nodes that one of the systems takes out of service."""
         return DrainSettings(self.drain_nodes, frozenset(self.drain_taints), self.taint_nodes)
+
+    @property
+    def slurm_defaults(self) -> SlurmDefaults:
+        """Returns what is taken for Slurm's settings where slurmrestd does not tell them."""
+        return SlurmDefaults(
+            self.default_partition,
+            self.preempt_type,
+            self.kill_wait_s,
+            self.qos_grace,
+            self.max_job_count,
+        )
 
     @property
     def placeholder_ids(self) -> JobIdRange:

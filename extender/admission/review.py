@@ -63,7 +63,7 @@ _First = Annotated[Items[Item], BeforeValidator(_first)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", alias_generator=to_camel)
+    model_config = ConfigDict(alias_generator=to_camel)
 
 
 def _all_amounts(given: dict[str, Any]) -> dict[str, Any]:

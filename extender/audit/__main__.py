@@ -17,7 +17,7 @@ from extender.audit.compare import Finding
 from extender.audit.reader import Reader
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
-from extender.cluster.view_updater import ClusterViewUpdater, SlurmDefaults
+from extender.cluster.view_updater import ClusterViewUpdater
 from extender.request.pod import Pod, parse_pod
 from extender.settings import Settings, from_environment
 from kubernetes_client.errors import KubernetesError, NoCredentials
@@ -86,9 +86,8 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
 
 
 async def _view(settings: Settings, kubernetes: Kubernetes, slurm: SlurmRest) -> ClusterView:
-    defaults = SlurmDefaults(settings.default_partition, settings.preempt_type, settings.kill_wait_s)
-    updater = ClusterViewUpdater(kubernetes, slurm, Health(), settings.node_name_label, defaults)
-    return await updater.load()
+    label, defaults = settings.node_name_label, settings.slurm_defaults
+    return await ClusterViewUpdater(kubernetes, slurm, Health(), label, defaults).load()
 
 
 async def _pods(settings: Settings, kubernetes: Kubernetes) -> tuple[Pod, ...]:

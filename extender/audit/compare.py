@@ -250,7 +250,7 @@ def _is_forged(pod: Pod, live: set[int], config: PlacementConfig) -> bool:
 
 
 def _names_another(pod: Pod) -> Finding:
-    name, job_id = f"{pod.namespace}/{pod.name}", pod.job_id
+    name, job_id = pod.full_name, pod.job_id
     cause = f"the Pod's annotation {JOB_ID} names job {job_id}, which is not its own"
     cure = f"kubectl annotate pod -n {pod.namespace} {pod.name} {JOB_ID}-; find out who may write to it"
     return Finding(FindingKind.FOREIGN_KEY, cause, cure, name, job_id)
@@ -266,7 +266,7 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
         if job.id != kept:
             cause = f"job {job.id} is {job.state.text} for a Pod that has job {kept}"
             cure = f"the leader cancels the one that the Pod does not name; by hand: scancel {job.id}"
-            name, key = f"{pod.namespace}/{pod.name}", key_of(job)
+            name, key = pod.full_name, key_of(job)
             mended = key is not None and kept == pod.job_id and (runs or not job.state.running)
             yield Finding(FindingKind.TWO_JOBS, cause, cure, name, job.id, mended=mended, key=key)
 
@@ -274,13 +274,12 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
 def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot) -> Iterator[Finding]:
     """Yields the findings about a bound Pod for which Slurm runs no job; `job` is its own, where it was
     read, and `state` that of the job that it names."""
-    name, node, job_id = f"{pod.namespace}/{pod.name}", pod.node or "", pod.job_id
+    name, node, job_id = pod.full_name, pod.node or "", pod.job_id
     if job is not None:
         job_id, state = job.id, job.state
     if job_id is None:
         cause = f"the Pod is bound to {node}, and not by us: it has no job in Slurm"
-        cure = f"kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew"
-        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, None, node)
+        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, _placing_anew(pod), name, None, node)
     elif state is None:
         cause = f"the Pod is bound to {node}, and Slurm does not know its job {job_id}"
         cure = f"the leader asks Slurm for it again, on {node}; see its log where that does not help"
@@ -291,6 +290,10 @@ def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot
         cause = f"the Pod is bound to {node}, and its job {job_id} is {state.text}"
         cure = "the leader deletes the Pod, unless the eviction limiter holds that back (/readyz)"
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, job_id, node, mended=True)
+
+
+def _placing_anew(pod: Pod) -> str:
+    return f"kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew"
 
 
 def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterView) -> Finding:
@@ -305,11 +308,9 @@ def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterVie
     slurm_node = where.slurm_name if where is not None else pod.node
     cure = (
         f"the job starts as soon as there is room: see squeue -w {slurm_node}, and sinfo -R;"
-        f" or kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew"
+        f" or {_placing_anew(pod)}"
     )
-    return Finding(
-        FindingKind.JOB_WAITS, cause, cure, f"{pod.namespace}/{pod.name}", job_id, pod.node or ""
-    )
+    return Finding(FindingKind.JOB_WAITS, cause, cure, pod.full_name, job_id, pod.node or "")
 
 
 def _waiting(
@@ -321,7 +322,7 @@ def _waiting(
     config: PlacementConfig,
 ) -> Iterator[Finding]:
     """Yields the findings about a Pod that is not bound."""
-    name = f"{pod.namespace}/{pod.name}"
+    name = pod.full_name
     if not live and pod.job_id is not None:
         what = "not known to Slurm" if state is None else state.text
         cause = f"the Pod waits by its job {pod.job_id}, which is {what}"
@@ -359,12 +360,8 @@ def _elsewhere(pod: Pod, read: list[Job], reading: Snapshot) -> Iterator[Finding
             node = reading.view.node_of(job.nodes[0])
             stands = node.name if node is not None else f"{job.nodes[0]}, for which no Node stands"
             cause = f"the Pod is bound to {pod.node}, and its job {job.id} runs on {stands}"
-            cure = (
-                f"kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew; find out"
-                " who bound it"
-            )
-            name = f"{pod.namespace}/{pod.name}"
-            yield Finding(FindingKind.WRONG_NODE, cause, cure, name, job.id, pod.node)
+            cure = f"{_placing_anew(pod)}; find out who bound it"
+            yield Finding(FindingKind.WRONG_NODE, cause, cure, pod.full_name, job.id, pod.node)
 
 
 def _contested(view: ClusterView) -> Iterator[Finding]:

@@ -119,7 +119,7 @@ class Reader:
 
 def _concerned(findings: Iterable[Finding], pods: Iterable[Pod]) -> list[Pod]:
     named = {finding.pod for finding in findings}
-    return [pod for pod in pods if f"{pod.namespace}/{pod.name}" in named]
+    return [pod for pod in pods if pod.full_name in named]
 
 
 def _job_ids(findings: Iterable[Finding], pods: Iterable[Pod]) -> Iterator[int | None]:

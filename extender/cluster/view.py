@@ -57,7 +57,7 @@ class Wish(NamedTuple):
 class _Answers(dict[_Question, _Answer]):
     """A cache of answers about one version of the read model, of limited size."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int = _MOST_ANSWERS) -> None:
         super().__init__()
         self._most = most
         self.made = 0
@@ -70,6 +70,20 @@ class _Answers(dict[_Question, _Answer]):
             self[question] = work_out(question)
             self.made += 1
         return self[question]
+
+
+@dataclass(slots=True)
+class _Cached:
+    """Answers about one version of the read model, computed at the first use."""
+
+    excluded: _Answers[Wish, Exclusion] = field(default_factory=_Answers)
+    explained: _Answers[Wish, str] = field(default_factory=_Answers)
+    left: _Answers[Wish, int | None] = field(default_factory=_Answers)
+    listed: _Answers[tuple[str, ...], tuple[str, ...]] = field(
+        default_factory=lambda: _Answers(_MOST_LISTS)
+    )
+    graceful: _Answers[tuple[str | None, str | None], bool] = field(default_factory=_Answers)
+    preempting: _Answers[str, bool] = field(default_factory=_Answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +103,7 @@ class ClusterView:
     cluster: str = ""
     """The Kubernetes cluster's identity, which is in every job's key; empty until it is known."""
 
-    # Computed at the first use.
-    _excluded: _Answers[Wish, Exclusion] = field(
-        default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
-    )
-    _explained: _Answers[Wish, str] = field(
-        default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
-    )
-    _left: _Answers[Wish, int | None] = field(
-        default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
-    )
-    _listed: _Answers[tuple[str, ...], tuple[str, ...]] = field(
-        default_factory=lambda: _Answers(_MOST_LISTS), init=False, repr=False, compare=False
-    )
-    _graceful: _Answers[tuple[str | None, str | None], bool] = field(
-        default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
-    )
-    _preempting: _Answers[str, bool] = field(
-        default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
-    )
+    _cached: _Cached = field(default_factory=_Cached, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """All versions of the model share the index of their Nodes."""
@@ -154,7 +150,7 @@ class ClusterView:
             return False
         if partition not in self.partitions or self.qos_preemption:
             return True
-        return self._preempting.to(partition, self._has_lower)
+        return self._cached.preempting.to(partition, self._has_lower)
 
     def _has_lower(self, partition: str) -> bool:
         own = self.partitions[partition]
@@ -171,7 +167,7 @@ class ClusterView:
     def has_grace(self, job: JobSpec) -> bool:
         """Tells whether such a job may be given time to leave: by its partition, or by its QOS. A job
         that names no QOS has its user's default QOS."""
-        return self._graceful.to((job.partition, job.qos), self._is_graceful)
+        return self._cached.graceful.to((job.partition, job.qos), self._is_graceful)
 
     def _is_graceful(self, kind: tuple[str | None, str | None]) -> bool:
         partition, qos = kind
@@ -185,22 +181,22 @@ class ClusterView:
         """Returns the Slurm nodes of a partition that cannot be used, cut to nodes that Slurm knows,
         and the nodes that the Pod's author excludes. Computed once for equal Pods: some milliseconds
         where there are 5,000 Nodes."""
-        return self._excluded.to(wish, self._work_out)
+        return self._cached.excluded.to(wish, self._work_out)
 
     def why_none(self, wish: Wish) -> str:
         """Returns the number of Nodes of a partition that are closed to a Pod, by reason."""
-        return self._explained.to(wish, self._explain)
+        return self._cached.explained.to(wish, self._explain)
 
     def leaves_any_of(self, nodes: Iterable[str], wish: Wish) -> bool:
         """Tells whether the exclusion would leave a Slurm node if only these Nodes counted. These Nodes
         differ each time, so the answer is not cached."""
-        left = self._left.to(wish, self._nodes_left)
+        left = self._cached.left.to(wish, self._nodes_left)
         return left is None or bool(left & self._indexed.named(nodes))
 
     @property
     def evaluated(self) -> int:
         """Returns how many exclusions were computed so far."""
-        return self._excluded.made
+        return self._cached.excluded.made
 
     def _work_out(self, wish: Wish) -> Exclusion:
         nodes, listed, usable = self._indexed, self.slurm_nodes(wish.partition), self._usable(wish)
@@ -257,7 +253,7 @@ class ClusterView:
     def slurm_nodes(self, partition: str) -> tuple[str, ...]:
         """Returns the nodes of a partition, or of a list of them ("a,b", which sbatch takes)."""
         known = self.partitions.keys() & partition.split(",")
-        return self._listed.to(tuple(sorted(known)), self._nodes_of)
+        return self._cached.listed.to(tuple(sorted(known)), self._nodes_of)
 
     def _nodes_of(self, partitions: tuple[str, ...]) -> tuple[str, ...]:
         listed = (self.partitions[name].nodes for name in partitions)

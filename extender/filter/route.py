@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from extender.request.manifest import PodManifest
 from extender.request.pod import is_retried
@@ -31,8 +31,6 @@ NO_NAMES = (
 
 class FilterArgs(BaseModel):
     """ExtenderArgs; `NodeNames` is null unless the extender is nodeCacheCapable."""
-
-    model_config = ConfigDict(extra="ignore")
 
     Pod: PodManifest
     NodeNames: Items[str] | None = None

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
-from extender.cluster.view_updater import ClusterViewUpdater, SlurmDefaults
+from extender.cluster.view_updater import ClusterViewUpdater
 from extender.control import startup
 from extender.control.failures import failure_of
 from extender.control.feasible_nodes_writer import FeasibleNodesWriter
@@ -52,15 +52,8 @@ class Replica:
         self.telemetry = telemetry or Telemetry()
         self.telemetry.follow(self.health)
         self._translation_now = settings.translation
-        defaults = SlurmDefaults(
-            settings.default_partition,
-            settings.preempt_type,
-            settings.kill_wait_s,
-            settings.qos_grace,
-            settings.max_job_count,
-        )
         self.cluster = ClusterViewUpdater(
-            kubernetes, slurm, self.health, settings.node_name_label, defaults
+            kubernetes, slurm, self.health, settings.node_name_label, settings.slurm_defaults
         )
         self.slurm_nodes = SlurmNodes(slurm)
         self.lease = Lease(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel
 
 from extender.request.manifest import PodManifest
 from extender.request.translation import TranslationConfig
@@ -37,8 +37,6 @@ def _uids(victims: dict[str, Any]) -> list[str]:
 class PreemptionArgs(BaseModel):
     """ExtenderPreemptionArgs; the victims are null unless the extender is nodeCacheCapable, without
     which /filter closes every Node."""
-
-    model_config = ConfigDict(extra="ignore")
 
     Pod: PodManifest
     NodeNameToMetaVictims: Annotated[dict[str, Any], AfterValidator(_all_victims)] | None = None

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from service.http_server import Items, Verb
 
 
 class PrioritizeArgs(BaseModel):
     """ExtenderArgs; only the Nodes' names are read."""
-
-    model_config = ConfigDict(extra="ignore")
 
     NodeNames: Items[str] | None = None
 
