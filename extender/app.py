@@ -3,8 +3,6 @@
 The program answers from the first moment; placement starts when both systems have been read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import resource

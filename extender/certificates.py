@@ -6,8 +6,6 @@ finds none makes them, a replica that finds the certificate old signs the next o
 the Secret has. The authority stays, so that a new certificate is trusted from the first moment.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import tempfile
@@ -17,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import structlog
 from cryptography import x509
@@ -55,7 +53,7 @@ class KeyPair:
     key: bytes
 
     @classmethod
-    def authority(cls, now: datetime) -> KeyPair:
+    def authority(cls, now: datetime) -> Self:
         """Makes an authority that signs the extender's certificates only."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("slurm-extender webhooks")
@@ -78,7 +76,7 @@ class KeyPair:
         )
         return cls._of(builder.sign(key, hashes.SHA256()), key)
 
-    def signs(self, names: Sequence[str], now: datetime) -> KeyPair:
+    def signs(self, names: Sequence[str], now: datetime) -> Self:
         """Returns a server's certificate for these DNS names and addresses, signed by this authority."""
         issuer = x509.load_pem_x509_certificate(self.certificate)
         signer = load_pem_private_key(self.key, password=None)
@@ -94,7 +92,7 @@ class KeyPair:
         return self._of(builder.sign(signer, hashes.SHA256()), key)
 
     @classmethod
-    def _of(cls, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    def _of(cls, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Self:
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return cls(certificate.public_bytes(Encoding.PEM), pem)
 

@@ -4,8 +4,6 @@ There is one listener for each group of callers: kube-scheduler's verbs, admissi
 metrics, probes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from fastapi import APIRouter, FastAPI, Request, Response

@@ -3,8 +3,6 @@
 The text around them is each page's own. `make docs` runs this; a test fails where it was not run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

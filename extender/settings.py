@@ -1,14 +1,12 @@
 """Settings: read once from the environment, validated together, frozen, printed without secrets."""
 
-from __future__ import annotations
-
 import re
 import socket
 import sys
 from decimal import Decimal
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -192,7 +190,7 @@ class Settings(BaseSettings):
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
 
     @model_validator(mode="after")
-    def _tls_comes_in_pairs(self) -> Settings:
+    def _tls_comes_in_pairs(self) -> Self:
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             raise ValueError("TLS_CERT_FILE and TLS_KEY_FILE belong together")
         if self.tls_secret is not None and self.tls_cert_file is not None:
@@ -200,7 +198,7 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _callers_who_show_certificates_are_shown_one(self) -> Settings:
+    def _callers_who_show_certificates_are_shown_one(self) -> Self:
         authorities = self.scheduler_client_ca_file or self.admission_client_ca_file
         if authorities is not None and self.tls_secret is None and self.tls_cert_file is None:
             raise ValueError(
@@ -210,7 +208,7 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _strangers_bind_no_pods(self) -> Settings:
+    def _strangers_bind_no_pods(self) -> Self:
         if self.scheduler_client_ca_file is None and not _is_of_this_host(self.scheduler_address):
             raise ValueError(
                 f"SCHEDULER_ADDRESS is {self.scheduler_address}, which other hosts can reach, and who"
@@ -220,13 +218,13 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _there_are_ids(self) -> Settings:
+    def _there_are_ids(self) -> Self:
         if self.job_id_end <= self.job_id_first:
             raise ValueError("JOB_ID_END must be above JOB_ID_FIRST")
         return self
 
     @model_validator(mode="after")
-    def _one_policy(self) -> Settings:
+    def _one_policy(self) -> Self:
         if self.policy_file is not None and self.policy is not None:
             raise ValueError("POLICY is for where there is no POLICY_FILE: the file says it as `preset`")
         return self

@@ -7,8 +7,6 @@ method may be called again after any error: its write is bound to an object's ve
 when it is repeated.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol

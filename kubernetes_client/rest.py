@@ -8,8 +8,6 @@ watches and calls that must not wait go by aiohttp, and so do all calls through 
 becomes a `KubernetesError`.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Self

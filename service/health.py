@@ -7,8 +7,6 @@ Every part that calls Slurm or Kubernetes meets an outage of that system. The ou
 under the system's name, with a line in the log when it begins and one when no part meets it any more.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

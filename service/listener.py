@@ -6,8 +6,6 @@ soon as it is too large. It accepts connections itself, so that a connection in 
 too, and so that each is served with the certificate and the client authority of that moment.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """One loop for whatever is done every now and then, and tried again where it fails."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable

@@ -1,7 +1,5 @@
 """One call shared by all callers that need the same at about the same time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

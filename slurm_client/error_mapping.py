@@ -5,8 +5,6 @@ differ between releases (24.11: 500 for all, 26.05: 422, 404, 511 ...). So Slurm
 when there is one, and the status only otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

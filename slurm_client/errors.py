@@ -4,8 +4,6 @@ One table gives the error for each of Slurm's error numbers, and the reason. The
 these errors alone; no error of a lower layer leaks through.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 OUTAGE: Final = "Slurm"

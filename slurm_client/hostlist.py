@@ -4,8 +4,6 @@ The grammar is scontrol(1)'s `show hostnames`: comma-separated names with bracke
 and ranges, of which a leading zero fixes the width; several brackets in one name multiply.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

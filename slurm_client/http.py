@@ -4,8 +4,6 @@ Every request may be sent twice: reads, deletions, updates, and creations under 
 chooses, of which Slurm rejects the second.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple

@@ -3,8 +3,6 @@
 Capabilities are looked for one by one; no other module compares versions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

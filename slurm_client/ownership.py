@@ -1,7 +1,5 @@
 """The owner that a request asks for a job."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from slurm_client.errors import InvalidRequest

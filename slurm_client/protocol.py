@@ -5,8 +5,6 @@ a method names the other errors that it raises. Every method may be called again
 must be created again under the same id.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 

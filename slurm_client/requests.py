@@ -3,8 +3,6 @@
 The module does not decide when to send them; `responses` reads the replies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ reply must not stop the extender. An entry that cannot be read all the same is `
 other entries count. `error_mapping` decides which reply is an error.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ This module has the calls; `http` has the exchange, `requests` and `responses` h
 measured against slurmrestd 26.05 and 24.11.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

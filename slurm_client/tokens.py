@@ -4,8 +4,6 @@ A token in a file is read again when the file changes (a rotation by rename, or 
 when it is rejected; slurmctld checks the signature, and this module does not.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import time

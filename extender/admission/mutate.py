@@ -8,8 +8,6 @@ tells problems that were missed all the same. Admission looks nothing up: it wor
 rest of the extender is down.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

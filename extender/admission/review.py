@@ -6,8 +6,6 @@ its own types before it calls; a request that it would not take is answered with
 of the caller.
 """
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar

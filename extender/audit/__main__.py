@@ -4,8 +4,6 @@ It uses the extender's own settings and changes nothing. Exit status: 0 where th
 where they do not, 2 where they could not be read.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

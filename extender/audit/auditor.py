@@ -7,8 +7,6 @@ another job or may have none, at the eviction limiter's pace. Nothing else is to
 what its events tell, and the rest is for people (invariants I5 and I6).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial

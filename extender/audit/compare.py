@@ -4,8 +4,6 @@ A difference may only be in motion, so one reading proves nothing: callers repor
 several readings have found. `audit.reader` reads; this module changes nothing.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ Only jobs that the Pods do not explain are read, and foreign jobs only once. The
 another thread compares them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace

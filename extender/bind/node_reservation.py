@@ -8,8 +8,6 @@ Pods never count on the same room. Nothing keeps Slurm from starting a native jo
 answer: it does not know of unmanaged Pods.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The time when the departing Pods of a Node will be gone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from math import inf

@@ -5,8 +5,6 @@ values, or with a taint are such a set, and a Pod's constraints are a few operat
 size.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -72,7 +70,7 @@ class Nodes(dict[str, Node]):
             self._names = NodeNames({name: node.slurm_name for name, node in self.items()})
         return self._names
 
-    def with_node(self, name: str, node: Node | None) -> Nodes:
+    def with_node(self, name: str, node: Node | None) -> "Nodes":
         """Returns the next version, in which a Node is new, or changed, or (None) gone."""
         after = Nodes()
         after.update(self)

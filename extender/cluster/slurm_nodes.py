@@ -3,8 +3,6 @@ are out of service, how CPUs are counted, what a job can ask for at most, what a
 nodes are some MB, so readers share what is read.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress

@@ -5,14 +5,12 @@ from.
 jobs only, and are excluded from every placeholder.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from extender.cluster.closings import in_kubernetes_words, in_words
 from extender.cluster.node_index import Nodes
@@ -113,7 +111,7 @@ class ClusterView:
     def _indexed(self) -> Nodes:
         return self.nodes if isinstance(self.nodes, Nodes) else Nodes(self.nodes)
 
-    def with_node(self, name: str, node: Node | None) -> ClusterView:
+    def with_node(self, name: str, node: Node | None) -> Self:
         """Returns the next version, in which a Node is new, or changed, or (None) gone."""
         return replace(self, nodes=self._indexed.with_node(name, node))
 

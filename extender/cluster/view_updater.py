@@ -1,8 +1,6 @@
 """The updater of the read model of both systems' nodes: it watches Nodes, and reads slurm.conf
 periodically."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ kube-scheduler takes a changed message for news and tries again at once. Wire fo
 k8s.io/kube-scheduler/extender/v1, ExtenderArgs and ExtenderFilterResult.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

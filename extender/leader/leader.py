@@ -1,7 +1,5 @@
 """The work of the leading replica: it places Pods."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from functools import partial

@@ -1,7 +1,5 @@
 """The parts and the work of every replica, whether it leads or not."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -6,8 +6,6 @@ It runs on the leader alone. Slurm's nodes come by `cluster.slurm_nodes`, Nodes 
 corrected. A correction that failed is tried again after the next reading.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress

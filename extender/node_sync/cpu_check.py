@@ -1,7 +1,5 @@
 """The check whether Slurm and Kubernetes count CPUs alike: at the start, and now and then."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 

@@ -11,12 +11,11 @@ A person that resumes a node which the extender drained has the last word until 
 ends: the condition remembers it.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
 from extender.cluster.node_conditions import NodeCondition, NodeStatus
 from extender.placement.placeholder import Placeholder
@@ -145,7 +144,7 @@ class DrainContext:
         drain_settings: DrainSettings,
         *,
         steady: bool = True,
-    ) -> DrainContext:
+    ) -> Self:
         """Returns the context for a cluster of these nodes."""
         not_ready = sum(not each.node_status.ready for each in nodes)
         down = sum(each.down for each in nodes)
@@ -162,7 +161,7 @@ class Tally:
     suppressed: int = 0
 
     @classmethod
-    def of(cls, nodes: Sequence[ObservedNode], at: DrainContext) -> Tally:
+    def of(cls, nodes: Sequence[ObservedNode], at: DrainContext) -> Self:
         """Returns the tally for a cluster of these nodes."""
         causes = (drain_reason(each, at.drain_settings) for each in nodes if each.drained_by_us)
         unready = sum(not each.node_status.ready for each in nodes if not each.out)

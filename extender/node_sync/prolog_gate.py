@@ -6,8 +6,6 @@ Slurm gives a node away the moment a job ends; the Pod has its grace. So each no
 several Kubernetes clusters: each answers for its own Nodes only.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 

@@ -4,8 +4,6 @@ A file that becomes wrong changes nothing: the last good policy stays in force, 
 a metric say so until the file is corrected.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

@@ -5,8 +5,6 @@ value that its rule does not allow is invalid, with a message, and the value is 
 well: no job of a judged Pod ever has it. `extender.policy.file` reads the rules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase

@@ -7,8 +7,6 @@ victims: kube-scheduler finds the fewest and least important ones. Wire format:
 k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionArgs and ExtenderPreemptionResult.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel

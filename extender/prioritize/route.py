@@ -3,8 +3,6 @@
 Wire format: k8s.io/kube-scheduler/extender/v1, HostPriorityList, a bare list.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel

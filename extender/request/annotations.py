@@ -5,8 +5,6 @@ Their meaning is sbatch(1)'s. The prefix is configurable; a policy decides which
 The page for authors is made from the same table: docs/annotations.md (`extender.pages`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ sidecars before it), plus the Pod's overhead; pod-level requests, where given, t
 place. Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688 (overhead).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Metrics of the requests that the listeners answer, and of what they reject."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 from fastapi import FastAPI

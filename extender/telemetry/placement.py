@@ -1,7 +1,5 @@
 """Logs and metrics of placeholders, adopted Pods, effects and evictions while this replica leads."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Metrics of the calls to Slurm, and of entries in its replies that cannot be read."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter

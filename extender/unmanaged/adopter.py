@@ -5,8 +5,6 @@ A round begins soon after an adopted Pod came or went, and every second or so. T
 have outcomes before the next round begins.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress

@@ -6,14 +6,12 @@ round compares the adopted Pods with the states of their jobs. Nothing needs to 
 ids of the jobs can be computed, at attempt 0, since the extender has not tried to place the Pod.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from extender.cluster.view import ClusterView
 from extender.placement.config import Context, PlacementConfig
@@ -134,7 +132,7 @@ class Adopted:
         """Returns the name of its job, as far as it is known."""
         return self.job_name or job_name(self.adopted_pod.namespace, self.adopted_pod.name)
 
-    def read(self, job: Job) -> Adopted | None:
+    def read(self, job: Job) -> Self | None:
         """Returns the record after the job under its id was read; None where the job is another
         Pod's."""
         adopted_pod = self.adopted_pod
@@ -147,12 +145,12 @@ class Adopted:
         )
         return replace(self, owned=True, job_name=job.name) if is_own(job, claim) else None
 
-    def next_try(self, ids: JobIdRange, **changes: Any) -> Adopted:
+    def next_try(self, ids: JobIdRange, **changes: Any) -> Self:
         """Returns the record with the next id that the Pod may have a job under."""
         key = replace(self.key, attempt_try=self.key.attempt_try + 1)
         return replace(self, key=key, job_id=key.job_id(ids), owned=False, job_name="", **changes)
 
-    def at(self, stage: Stage) -> Adopted:
+    def at(self, stage: Stage) -> Self:
         """Returns the record in a stage; itself where it is in that one."""
         return self if self.stage is stage else replace(self, stage=stage)
 

@@ -7,8 +7,6 @@ its one node. An unschedulable Pod is touched when room appears, since the end o
 event in Kubernetes.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress

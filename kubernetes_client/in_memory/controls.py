@@ -1,7 +1,5 @@
 """The actions of people, kubelets and failures on an `InMemoryKubernetes`: for tests."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """`protocol.Kubernetes` over a `Store`: the calls, the errors of kube-apiserver, and its watches."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection

@@ -1,7 +1,5 @@
 """Strategic merge patches, as far as this project makes them."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from kubernetes_client.protocol import Manifest

@@ -1,7 +1,5 @@
 """Field selectors: which objects a list or watch is about."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

@@ -1,8 +1,6 @@
 """The objects of an `InMemoryKubernetes`, every version of them, and the tasks that wait for the next
 version."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The events by which one watch tells the changes in a `Store`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import orjson

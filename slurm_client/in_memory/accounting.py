@@ -4,8 +4,6 @@ As slurmctld with AccountingStorageEnforce=associations,limits,qos: what may not
 is submitted, and so is one job too many to submit; one too many to run waits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final

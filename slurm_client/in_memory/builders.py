@@ -1,7 +1,5 @@
 """Nodes and partitions for an `InMemorySlurm`, in one line each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from slurm_client import hostlist

@@ -4,8 +4,6 @@
 other methods assume that it was called just before with the same `now`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What an administrator, the hardware and bad luck do to an `InMemorySlurm`: for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 

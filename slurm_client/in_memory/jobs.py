@@ -1,7 +1,5 @@
 """The jobs of an `InMemorySlurm`, by id and by when each has to be looked at next."""
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The nodes of an `InMemorySlurm`: what each has, what is free, and whether a job fits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from slurm_client.in_memory import features

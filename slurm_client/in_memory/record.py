@@ -1,7 +1,5 @@
 """One job of an `InMemorySlurm`: frozen, so that what was can be kept and put back."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from slurm_client.in_memory.machines import Slot

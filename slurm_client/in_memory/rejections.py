@@ -1,7 +1,5 @@
 """What an `InMemorySlurm` refuses, with the numbers that the real one was seen to give."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 

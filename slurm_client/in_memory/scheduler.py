@@ -4,8 +4,6 @@ Slurm's main scheduler, without backfill: strictly by priority in each partition
 no room blocks the ones behind it, unless it names its nodes, which are then kept for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """`protocol.Slurm` over a `Controller`: the calls, their refusals, and the tests' controls."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
