@@ -50,42 +50,37 @@ class Listeners:
 
     def servers(self) -> list[Server]:
         """Returns one server for each group of callers."""
-        settings, translation = self._replica.settings, self._replica.settings.translation
-        answered = self._replica.telemetry.http.answered
-        reservation = NodeReservation(
-            self._replica.kubernetes, self._replica.slurm, translation, self._replica.capacity
-        )
+        own, settings = self._replica, self._replica.settings
+        translation, answered = settings.translation, own.telemetry.http.answered
         binder = Binder(
-            self._replica.kubernetes,
-            self._replica.slurm,
+            own.kubernetes,
+            own.slurm,
             translation,
-            self._replica.view,
-            reservation,
+            own.view,
+            NodeReservation(own.kubernetes, own.slurm, translation, own.capacity),
             self._leader.ledger,
             ids=settings.placeholder_ids,
         )
         scheduler = {
-            "/scheduler/filter": filter_nodes.verb(translation, self._replica.capacity, self._offered),
+            "/scheduler/filter": filter_nodes.verb(translation, own.capacity, self._offered),
             "/scheduler/prioritize": prioritize.verb(),
-            "/scheduler/bind": bind.verb(binder, self._replica.health),
-            "/scheduler/preempt": preempt.verb(translation, self._replica.capacity),
+            "/scheduler/bind": bind.verb(binder, own.health),
+            "/scheduler/preempt": preempt.verb(translation, own.capacity),
         }
         servers = [
             self._server("scheduler", Verbs(scheduler, answered), self._scheduler_tls()),
-            self._server("metrics", _plain(metrics.router(self._replica.telemetry.registry))),
-            self._server("health", _plain(probes.router(self._replica.health))),
+            self._server("metrics", _plain(metrics.router(own.telemetry.registry))),
+            self._server("health", _plain(probes.router(own.health))),
         ]
         if self._certificate is not None:
             webhook = dict(self._webhooks())
             tls = self._certificate.tls(settings.admission_client_ca_file)
             servers.append(self._server("admission", Verbs(webhook, answered, is_large), tls))
         if settings.hooks_token_file is not None:
-            pushes = hooks.router(
-                TokenFile(settings.hooks_token_file), self._leader.poll_now, self._leader.gate
-            )
-            application = _plain(pushes)
+            tokens = TokenFile(settings.hooks_token_file)
+            application = _plain(hooks.router(tokens, self._leader.poll_now, self._leader.gate))
             application.add_exception_handler(RequestValidationError, _tells_malformed())
-            self._replica.telemetry.http.instrument(application)
+            own.telemetry.http.instrument(application)
             servers.append(self._server("hooks", application))
         return servers
 

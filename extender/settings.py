@@ -218,13 +218,9 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _there_are_ids(self) -> Self:
+    def _there_are_ids_and_one_policy(self) -> Self:
         if self.job_id_end <= self.job_id_first:
             raise ValueError("JOB_ID_END must be above JOB_ID_FIRST")
-        return self
-
-    @model_validator(mode="after")
-    def _one_policy(self) -> Self:
         if self.policy_file is not None and self.policy is not None:
             raise ValueError("POLICY is for where there is no POLICY_FILE: the file says it as `preset`")
         return self

@@ -35,9 +35,7 @@ def review(
 ) -> dict[str, Any]:
     """Returns the AdmissionReview of a Pod's creation."""
     pod = request.object
-    if not is_taken(pod, translation, every_pod=every_pod):
-        return allowed(request, patch=_unmarked(pod))
-    if is_mirror(pod):
+    if is_mirror(pod) or not is_taken(pod, translation, every_pod=every_pod):
         return allowed(request, patch=_unmarked(pod))
     asked = asked_of(_with_grace(pod, translation), translation, policy)
     problems = (*_bound_already(pod, translation), *asked.problems)

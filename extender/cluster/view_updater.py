@@ -77,7 +77,7 @@ class ClusterViewUpdater:
 
     def read(self, manifest: Manifest) -> tuple[Node, NodeStatus]:
         """Returns a Node and its status from its manifest."""
-        return self._parse(manifest), NodeStatus.parse(manifest)
+        return Node.parse(manifest, self._label), NodeStatus.parse(manifest)
 
     @contextmanager
     def telling(self, tell: Callable[[ClusterView], None]) -> Iterator[None]:
@@ -123,14 +123,14 @@ class ClusterViewUpdater:
 
     async def _follow_nodes(self) -> None:
         async for change in self._watch.changes():
-            node = self._parse(change.manifest)
+            node, node_status = self.read(change.manifest)
             after = None if change.gone else node
             if after != self.view.nodes.get(node.name):  # mostly it is its status that has changed
                 before = self.view.names
                 self._publish(self.view.with_node(node.name, after))
                 if self.view.names is not before:
                     self._judge_names()
-            self._note(node.name, None if change.gone else NodeStatus.parse(change.manifest))
+            self._note(node.name, None if change.gone else node_status)
 
     async def _follow_configuration(self) -> None:
         await periodically(
@@ -176,6 +176,3 @@ class ClusterViewUpdater:
             self.node_statuses.pop(node, None)
         else:
             self.node_statuses[node] = node_status
-
-    def _parse(self, manifest: Manifest) -> Node:
-        return Node.parse(manifest, self._label)

@@ -55,11 +55,7 @@ class Replica:
         )
         self.slurm_nodes = SlurmNodes(slurm)
         self.lease = Lease(
-            kubernetes,
-            settings.namespace,
-            settings.replica,
-            settings.lease_duration_s,
-            self.health,
+            kubernetes, settings.namespace, settings.replica, settings.lease_duration_s, self.health
         )
         self.feasible_nodes = FeasibleNodesWriter(kubernetes, self.health)
         self._cpus = CpuCheck(self.slurm_nodes, self.health, self.view, settings.cpu_unit)

@@ -7,7 +7,7 @@ several Kubernetes clusters: each answers for its own Nodes only.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from extender.cluster.job_states import JobStates
 from extender.cluster.view import ClusterView
@@ -131,10 +131,10 @@ class Gate:
         return ledger
 
     async def _without_their_jobs(
-        self, held: Iterable[Placeholder], node: str
+        self, held: Sequence[Placeholder], node: str
     ) -> tuple[Placeholder, ...]:
-        held = tuple(held)
-        states = await self._states.of(_ids(each for each in held if _goes_by_its_job(each)))
+        jobs = [each.job.id for each in held if _goes_by_its_job(each) and each.job.id is not None]
+        states = await self._states.of(jobs)
         return tuple([each for each in held if not await self._has_its_job(each, states, node)])
 
     async def _has_its_job(self, held: Placeholder, states: Mapping[int, JobState], node: str) -> bool:
@@ -185,7 +185,3 @@ def _is_on(job: Job, node: str) -> bool:
 
 def _goes_by_its_job(held: Placeholder) -> bool:
     return held.state in _BY_ITS_JOB and not held.job.over
-
-
-def _ids(held: Iterable[Placeholder]) -> list[int]:
-    return [each.job.id for each in held if each.job.id is not None]

@@ -238,13 +238,8 @@ class Adoptions:
             self._ending[second.job_id(ids)] = Adopted(
                 adopted_pod, second, second.job_id(ids), owned=True
             )
-        first = PlaceholderKey(
-            self._config.cluster,
-            adopted_pod.namespace,
-            adopted_pod.name,
-            adopted_pod.uid,
-            ADOPTED_ATTEMPT,
-        )
+        own = adopted_pod.namespace, adopted_pod.name, adopted_pod.uid
+        first = PlaceholderKey(self._config.cluster, *own, ADOPTED_ATTEMPT)
         key = found[0] if found else first
         return Adopted(adopted_pod, key, key.job_id(ids), owned=bool(found))
 
