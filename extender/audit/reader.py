@@ -6,7 +6,7 @@ another thread compares them.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -73,9 +73,9 @@ class Reader:
     ) -> tuple[Finding, ...]:
         """Returns the differences among these that still exist; reads their jobs alone."""
         concerned = await asyncio.to_thread(_concerned, findings, pods)
-        ids = {job_id for job_id in _job_ids(findings, concerned) if job_id is not None}
+        ids = {finding.job_id for finding in findings} | {pod.job_id for pod in concerned}
         drains = any(finding.kind is FindingKind.STUCK_DRAIN for finding in findings)
-        states = await self._slurm.states(ids)
+        states = await self._slurm.states(filter(None, ids))
         still = await self._compare(concerned, states, view, known, drains=drains)
         before = frozenset(findings)
         return tuple(finding for finding in still if finding in before)
@@ -118,8 +118,3 @@ class Reader:
 def _concerned(findings: Iterable[Finding], pods: Iterable[Pod]) -> list[Pod]:
     named = {finding.pod for finding in findings}
     return [pod for pod in pods if pod.full_name in named]
-
-
-def _job_ids(findings: Iterable[Finding], pods: Iterable[Pod]) -> Iterator[int | None]:
-    yield from (finding.job_id for finding in findings)
-    yield from (pod.job_id for pod in pods)
