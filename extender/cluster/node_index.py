@@ -115,7 +115,7 @@ class Nodes(dict[str, Node]):
         """Yields what closes Nodes to a Pod, each with the set of all Nodes that it closes."""
         selector, terms, tolerations, claimed = constraints.demands
         tolerated = Tolerated(tolerations)
-        for taint, nodes in self._taints():
+        for taint, nodes in self._of(_Of.TAINT).items():
             if not tolerated.passes(taint):
                 yield taint, nodes
         for key, value in selector.items():
@@ -127,9 +127,6 @@ class Nodes(dict[str, Node]):
 
     def _of(self, key: _Key) -> _Sets:
         return self._sets.get(key, {})
-
-    def _taints(self) -> Iterable[tuple[Taint, int]]:
-        return self._of(_Of.TAINT).items()
 
     def _matching(self, term: Manifest) -> int:
         """A term without any requirement matches nothing."""

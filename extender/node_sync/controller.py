@@ -154,7 +154,7 @@ class NodeController:
             if observed is not None:
                 nodes.append(await self._with_gate(observed))
         steady = self._readings >= _STEADY
-        at = DrainContext.of(nodes, _clock(), self._drain_settings, steady=steady)
+        at = DrainContext.of(nodes, datetime.now(UTC).timestamp(), self._drain_settings, steady=steady)
         self.tally = Tally.of(nodes, at)
         self._health.says(_TOO_MANY, alarm(nodes, at))
         wrong = [each async for each in yielding(nodes) if _is_wrong(each, at)]
@@ -302,7 +302,3 @@ def _patch(told: NodeCondition, before: NodeCondition | None, at: DrainContext) 
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _clock() -> float:
-    return datetime.now(UTC).timestamp()
