@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
-from extender.cluster.departing_pods import gone_in
+from extender.cluster.pods_on_node import gone_in, pods_on
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity import (
     Amounts,
@@ -26,7 +26,7 @@ from extender.unmanaged.capacity import (
     requested,
     uncounted,
 )
-from extender.unmanaged.free_capacity import FULL, LEAVING, RUNNING, TAKEN, UNKNOWN, FreeCapacity
+from extender.unmanaged.free_capacity import FULL, LEAVING, TAKEN, UNKNOWN, FreeCapacity
 from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
@@ -95,7 +95,7 @@ class NodeReservation:
         """Tells whether a Pod fits on a Node that Slurm has. It reads the Pods first, then Slurm's
         node, then the placeholders: a job that begins or ends in between counts twice, and never not at
         all. Bound Pods are read each time, so that the last Binding here is among them."""
-        bound = await self._bound(node)
+        bound = await pods_on(self._kubernetes, node)
         slurm_node = await self._capacity.read_node(node)
         if slurm_node is None:  # one reply without it proves nothing
             if self._capacity.was_read(node) or not self._capacity.known:
@@ -107,7 +107,7 @@ class NodeReservation:
     async def _taken(self, manifest: Manifest, node: str) -> str | None:
         """Returns why a managed Pod cannot have what Slurm gave it, None where it can. Exempt Pods are
         not counted: they run beside all jobs."""
-        bound = [pod for pod in await self._bound(node) if not exempt(pod)]
+        bound = [pod for pod in await pods_on(self._kubernetes, node) if not exempt(pod)]
         if not await self._uncounted(bound):
             self._adopted_pods.discard(node)  # until another comes: Slurm counts these
             return None
@@ -148,7 +148,3 @@ class NodeReservation:
         jobs = [placeholder_of(pod, self._translation) for pod in pods]
         known = [job for job in jobs if job is not None]
         return await self._slurm.states(known) if known else {}
-
-    async def _bound(self, node: str) -> list[Manifest]:
-        listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")
-        return listed.get("items") or []

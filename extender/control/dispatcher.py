@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from extender.cluster.departing_pods import vacated_in
+from extender.cluster.pods_on_node import vacated_in
 from extender.cluster.slurm_nodes import NodeEquipment, SlurmNodes
 from extender.control import pod_patches
 from extender.control.failures import failure_of

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from extender.cluster.job_states import JobStates
+from extender.cluster.pods_on_node import pods_on
 from extender.cluster.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.ownership import claim_of, is_own, key_of
@@ -18,8 +19,7 @@ from extender.placement.pod_allocation import own_ids, own_key
 from extender.placement.states import State
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
-from extender.unmanaged.free_capacity import RUNNING
-from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.protocol import Kubernetes
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 
@@ -174,8 +174,7 @@ class Gate:
         return job if job is not None and is_own(job, claim) else None
 
     async def _bound(self, node: str) -> Iterator[Pod]:
-        listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")
-        items: list[Manifest] = listed.get("items") or []
+        items = await pods_on(self._kubernetes, node)
         return (parse_pod(item, self._translation) for item in items if self._translation.manages(item))
 
 

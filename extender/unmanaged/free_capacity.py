@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from extender.cluster.pods_on_node import RUNNING
 from extender.cluster.slurm_nodes import Reading, SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.request.translation import TranslationConfig
@@ -46,7 +47,6 @@ FULL = "Slurm's jobs leave too little room on this Node"
 UNKNOWN = "Slurm's allocations are not known yet"
 TAKEN = "Pods that Slurm does not count have the room that it allocated"
 LEAVING = "Pods that are leaving this Node still have what Slurm gave to this one"
-RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 
 _INTERVAL_S = 1.0
 _IDLE_S = 60.0
