@@ -87,9 +87,7 @@ check:
 # What of the pages is made from the code; ./check fails where it was not.
 docs:
 	@./bootstrap
-	.venv/bin/python -m extender.pages.annotations docs/annotations.md
-	.venv/bin/python -m extender.pages.waiting docs/waiting.md
-	.venv/bin/python -m extender.pages.states docs/architecture.md
+	.venv/bin/python -m extender.pages
 
 # How many of Slurm's pending reasons there are, and how many are explained: build/words.json.
 words:

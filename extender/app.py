@@ -3,8 +3,6 @@
 The program answers from the first moment; placement starts when both systems have been read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import resource
@@ -21,8 +19,8 @@ from extender.certificates import Certificate, Files, SelfSigned, Source
 from extender.leader.leader import Leader
 from extender.leader.replica import Replica
 from extender.listeners import Listeners
+from extender.policy.current import CurrentPolicy
 from extender.policy.file import WrongPolicy
-from extender.policy.keeper import PolicyKeeper
 from extender.settings import Settings, from_environment
 from extender.telemetry import Telemetry
 from kubernetes_client.errors import NoCredentials
@@ -94,7 +92,7 @@ def _certificate_source(settings: Settings, kubernetes: Kubernetes) -> Source | 
     )
 
 
-async def serve(settings: Settings, policy: PolicyKeeper) -> None:
+async def serve(settings: Settings, policy: CurrentPolicy) -> None:
     """Runs until SIGTERM or SIGINT. Any part that ends by itself ends the program."""
     kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
     kubernetes = await KubernetesRest.connect(kubeconfig)
@@ -148,7 +146,7 @@ def main() -> None:
     """The program's entry: exit status 2 where the settings are wrong."""
     settings = from_environment()
     try:
-        policy = PolicyKeeper(settings.policy_file, settings.policy or "restricted")
+        policy = CurrentPolicy(settings.policy_file, settings.policy or "restricted")
     except WrongPolicy as wrong:
         for line in wrong.lines:
             print(f"SLURM_EXTENDER_POLICY_FILE: {line}", file=sys.stderr)  # noqa: T201

@@ -6,8 +6,6 @@ finds none makes them, a replica that finds the certificate old signs the next o
 the Secret has. The authority stays, so that a new certificate is trusted from the first moment.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import tempfile
@@ -17,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import structlog
 from cryptography import x509
@@ -34,6 +32,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from kubernetes_client.errors import Conflict, KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.health import Health
+from service.periodic import periodically
 
 log = structlog.get_logger()
 
@@ -54,7 +53,7 @@ class KeyPair:
     key: bytes
 
     @classmethod
-    def authority(cls, now: datetime) -> KeyPair:
+    def authority(cls, now: datetime) -> Self:
         """Makes an authority that signs the extender's certificates only."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("slurm-extender webhooks")
@@ -77,7 +76,7 @@ class KeyPair:
         )
         return cls._of(builder.sign(key, hashes.SHA256()), key)
 
-    def signs(self, names: Sequence[str], now: datetime) -> KeyPair:
+    def signs(self, names: Sequence[str], now: datetime) -> Self:
         """Returns a server's certificate for these DNS names and addresses, signed by this authority."""
         issuer = x509.load_pem_x509_certificate(self.certificate)
         signer = load_pem_private_key(self.key, password=None)
@@ -93,7 +92,7 @@ class KeyPair:
         return self._of(builder.sign(signer, hashes.SHA256()), key)
 
     @classmethod
-    def _of(cls, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    def _of(cls, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Self:
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return cls(certificate.public_bytes(Encoding.PEM), pem)
 
@@ -231,7 +230,7 @@ class SelfSigned:
         await self._kubernetes.write_secret(secret)
 
 
-class Face:
+class ListenerTls:
     """The TLS of one listener: with the certificate, for all clients, or only for clients that show a
     certificate of an authority in a file (PEM, read again when it changes)."""
 
@@ -241,6 +240,8 @@ class Face:
         time, since a context can add authorities but not remove them."""
         self._authorities = authorities
         self._loaded: tuple[KeyPair, str | None] | None = None
+        """What the context was made of. The contents are compared, and not the stamps of files: the
+        certificate may come from a Secret."""
 
     def take(self, pair: KeyPair) -> None:
         """Takes a new certificate. Raises OSError and ValueError, and keeps the old one then."""
@@ -258,14 +259,14 @@ class Certificate:
     def __init__(self, source: Source, health: Health) -> None:
         self._source = source
         self._health = health
-        self._faces: list[Face] = []
+        self._listeners: list[ListenerTls] = []
         self._usable = asyncio.Event()
         self._troubled = False
 
-    def face(self, client_authorities: Path | None = None) -> Face:
+    def tls(self, client_authorities: Path | None = None) -> ListenerTls:
         """Returns the TLS of one more listener."""
-        self._faces.append(Face(client_authorities))
-        return self._faces[-1]
+        self._listeners.append(ListenerTls(client_authorities))
+        return self._listeners[-1]
 
     async def usable(self) -> None:
         """Returns as soon as every listener has a certificate."""
@@ -277,14 +278,14 @@ class Certificate:
             pair = await self._source.read()
         except (OSError, ValueError, KubernetesError) as error:
             return self._tell(error)
-        wrong = list(filter(None, (self._trouble(face, pair) for face in self._faces)))
+        wrong = list(filter(None, (self._trouble(tls, pair) for tls in self._listeners)))
         if not wrong:
             self._usable.set()
         return self._tell("; ".join(wrong) or None)
 
-    def _trouble(self, face: Face, pair: KeyPair) -> str | None:
+    def _trouble(self, tls: ListenerTls, pair: KeyPair) -> str | None:
         try:
-            face.take(pair)
+            tls.take(pair)
         except (OSError, ValueError) as error:
             return str(error)
         return None
@@ -295,6 +296,4 @@ class Certificate:
 
     async def follow(self) -> None:
         """Follows the source for ever."""
-        while True:
-            await self.look()
-            await asyncio.sleep(_SOON_S if self._troubled else _LOOK_S)
+        await periodically(self.look, lambda: asyncio.sleep(_SOON_S if self._troubled else _LOOK_S))

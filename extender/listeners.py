@@ -4,8 +4,6 @@ There is one listener for each group of callers: kube-scheduler's verbs, admissi
 metrics, probes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -16,7 +14,7 @@ from extender.admission.review import is_large
 from extender.bind import route as bind
 from extender.bind.binder import Binder
 from extender.bind.node_reservation import NodeReservation
-from extender.certificates import Certificate, Face
+from extender.certificates import Certificate, ListenerTls
 from extender.control.feasible_nodes_writer import is_told
 from extender.filter import route as filter_nodes
 from extender.hooks import route as hooks
@@ -52,42 +50,37 @@ class Listeners:
 
     def servers(self) -> list[Server]:
         """Returns one server for each group of callers."""
-        settings, translation = self._replica.settings, self._replica.settings.translation
-        answered = self._replica.telemetry.http.answered
-        room = NodeReservation(
-            self._replica.kubernetes, self._replica.slurm, translation, self._replica.capacity
-        )
+        own, settings = self._replica, self._replica.settings
+        translation, answered = settings.translation, own.telemetry.http.answered
         binder = Binder(
-            self._replica.kubernetes,
-            self._replica.slurm,
+            own.kubernetes,
+            own.slurm,
             translation,
-            self._replica.view,
-            room,
+            own.view,
+            NodeReservation(own.kubernetes, own.slurm, translation, own.capacity),
             self._leader.ledger,
             ids=settings.placeholder_ids,
         )
         scheduler = {
-            "/scheduler/filter": filter_nodes.verb(translation, self._replica.capacity, self._offered),
+            "/scheduler/filter": filter_nodes.verb(translation, own.capacity, self._offered),
             "/scheduler/prioritize": prioritize.verb(),
-            "/scheduler/bind": bind.verb(binder, self._replica.health),
-            "/scheduler/preempt": preempt.verb(translation, self._replica.capacity),
+            "/scheduler/bind": bind.verb(binder, own.health),
+            "/scheduler/preempt": preempt.verb(translation, own.capacity),
         }
         servers = [
-            self._server("scheduler", Verbs(scheduler, answered), self._face_for_schedulers()),
-            self._server("metrics", _plain(metrics.router(self._replica.telemetry.registry))),
-            self._server("health", _plain(probes.router(self._replica.health))),
+            self._server("scheduler", Verbs(scheduler, answered), self._scheduler_tls()),
+            self._server("metrics", _plain(metrics.router(own.telemetry.registry))),
+            self._server("health", _plain(probes.router(own.health))),
         ]
         if self._certificate is not None:
             webhook = dict(self._webhooks())
-            face = self._certificate.face(settings.admission_client_ca_file)
-            servers.append(self._server("admission", Verbs(webhook, answered, is_large), face))
+            tls = self._certificate.tls(settings.admission_client_ca_file)
+            servers.append(self._server("admission", Verbs(webhook, answered, is_large), tls))
         if settings.hooks_token_file is not None:
-            pushes = hooks.router(
-                TokenFile(settings.hooks_token_file), self._leader.poll_now, self._leader.gate
-            )
-            application = _plain(pushes)
+            tokens = TokenFile(settings.hooks_token_file)
+            application = _plain(hooks.router(tokens, self._leader.poll_now, self._leader.gate))
             application.add_exception_handler(RequestValidationError, _tells_malformed())
-            self._replica.telemetry.http.instrument(application)
+            own.telemetry.http.instrument(application)
             servers.append(self._server("hooks", application))
         return servers
 
@@ -114,13 +107,13 @@ class Listeners:
             yield name, verb(self._replica.translation, policy)
             yield f"{name}/every-pod", verb(self._replica.translation, policy, every_pod=True)
 
-    def _face_for_schedulers(self) -> Face | None:
+    def _scheduler_tls(self) -> ListenerTls | None:
         authorities = self._replica.settings.scheduler_client_ca_file
         if self._certificate is None or authorities is None:
             return None
-        return self._certificate.face(authorities)
+        return self._certificate.tls(authorities)
 
-    def _server(self, name: str, application: Verbs | FastAPI, face: Face | None = None) -> Server:
+    def _server(self, name: str, application: Verbs | FastAPI, tls: ListenerTls | None = None) -> Server:
         settings = self._replica.settings
         address = settings.scheduler_address if name == "scheduler" else settings.listen_address
         return Server(
@@ -128,7 +121,7 @@ class Listeners:
             (address, getattr(settings, f"{name}_port")),
             self._limits(name),
             lambda why: self._replica.telemetry.http.rejected(name, why),
-            (lambda: face.context) if face is not None else None,
+            (lambda: tls.context) if tls is not None else None,
         )
 
     def _limits(self, name: str) -> Limits:

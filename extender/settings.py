@@ -1,14 +1,12 @@
 """Settings: read once from the environment, validated together, frozen, printed without secrets."""
 
-from __future__ import annotations
-
 import re
 import socket
 import sys
 from decimal import Decimal
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +18,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from extender.cluster.view_updater import SlurmDefaults
 from extender.node_sync.drain_decision import TAINT, DrainSettings
 from extender.placement.config import PlacementConfig
 from extender.request.annotations import DEFAULT_PAGE
@@ -191,7 +190,7 @@ class Settings(BaseSettings):
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
 
     @model_validator(mode="after")
-    def _tls_comes_in_pairs(self) -> Settings:
+    def _tls_comes_in_pairs(self) -> Self:
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             raise ValueError("TLS_CERT_FILE and TLS_KEY_FILE belong together")
         if self.tls_secret is not None and self.tls_cert_file is not None:
@@ -199,7 +198,7 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _callers_who_show_certificates_are_shown_one(self) -> Settings:
+    def _callers_who_show_certificates_are_shown_one(self) -> Self:
         authorities = self.scheduler_client_ca_file or self.admission_client_ca_file
         if authorities is not None and self.tls_secret is None and self.tls_cert_file is None:
             raise ValueError(
@@ -209,7 +208,7 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _strangers_bind_no_pods(self) -> Settings:
+    def _strangers_bind_no_pods(self) -> Self:
         if self.scheduler_client_ca_file is None and not _is_of_this_host(self.scheduler_address):
             raise ValueError(
                 f"SCHEDULER_ADDRESS is {self.scheduler_address}, which other hosts can reach, and who"
@@ -219,13 +218,9 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _there_are_ids(self) -> Settings:
+    def _there_are_ids_and_one_policy(self) -> Self:
         if self.job_id_end <= self.job_id_first:
             raise ValueError("JOB_ID_END must be above JOB_ID_FIRST")
-        return self
-
-    @model_validator(mode="after")
-    def _one_policy(self) -> Settings:
         if self.policy_file is not None and self.policy is not None:
             raise ValueError("POLICY is for where there is no POLICY_FILE: the file says it as `preset`")
         return self
@@ -315,11 +310,22 @@ class Settings(BaseSettings):
         return DrainSettings(self.drain_nodes, frozenset(self.drain_taints), self.taint_nodes)
 
     @property
+    def slurm_defaults(self) -> SlurmDefaults:
+        """Returns what is taken for Slurm's settings where slurmrestd does not tell them."""
+        return SlurmDefaults(
+            self.default_partition,
+            self.preempt_type,
+            self.kill_wait_s,
+            self.qos_grace,
+            self.max_job_count,
+        )
+
+    @property
     def placeholder_ids(self) -> JobIdRange:
         """Returns the ids that placeholders may have, independently of Slurm's MaxJobId."""
         return JobIdRange(self.job_id_first, self.job_id_end)
 
-    def rules(self, cluster: str, kill_wait_s: int | None = None) -> PlacementConfig:
+    def placement_config(self, cluster: str, kill_wait_s: int | None = None) -> PlacementConfig:
         """Returns placement's settings for this Kubernetes cluster and a Slurm with this KillWait; None
         where Slurm does not tell it."""
         return PlacementConfig(

@@ -1,7 +1,5 @@
 """The errors of calls to kube-apiserver, sorted by what the caller should do next."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import orjson

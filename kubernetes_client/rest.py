@@ -8,8 +8,6 @@ watches and calls that must not wait go by aiohttp, and so do all calls through 
 becomes a `KubernetesError`.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Self
@@ -106,17 +104,15 @@ class KubernetesRest:
     # Pods
 
     async def read_pod(self, namespace: str, name: str) -> Manifest | None:
-        try:
+        with suppress(NotFound):
             return await self._ask("GET", _pod(namespace, name))
-        except NotFound:
-            return None
+        return None
 
     async def patch_pod(self, namespace: str, name: str, patch: Manifest) -> Manifest:
-        return await self._ask("PATCH", _pod(namespace, name), body=patch, content_type=_STRATEGIC)
+        return await self._patch(_pod(namespace, name), patch)
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Manifest) -> Manifest:
-        path = _pod(namespace, name) + "/status"
-        return await self._ask("PATCH", path, body=patch, content_type=_STRATEGIC)
+        return await self._patch(_pod(namespace, name, "status"), patch)
 
     async def delete_pod(self, namespace: str, name: str, preconditions: Manifest, grace_s: int) -> None:
         options = {
@@ -125,10 +121,8 @@ class KubernetesRest:
             "gracePeriodSeconds": grace_s,
             "preconditions": preconditions,
         }
-        try:
+        with suppress(NotFound):
             await self._ask("DELETE", _pod(namespace, name), body=options)
-        except NotFound:
-            return
 
     async def bind_pod(self, namespace: str, name: str, node: str, metadata: Manifest) -> None:
         binding = {
@@ -137,54 +131,50 @@ class KubernetesRest:
             "metadata": {"name": name, "namespace": namespace, **metadata},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._ask("POST", _pod(namespace, name) + "/binding", body=binding)
+        await self._ask("POST", _pod(namespace, name, "binding"), body=binding)
 
     async def create_event(self, namespace: str, event: Manifest) -> None:
-        try:
-            await self._ask("POST", f"/api/v1/namespaces/{namespace}/events", body=event)
-        except Conflict:
-            return
+        with suppress(Conflict):
+            await self._ask("POST", _core("namespaces", namespace, "events"), body=event)
 
     # Nodes
 
     async def read_node(self, name: str) -> Manifest:
-        return await self._ask("GET", _node(name))
+        return await self._ask("GET", _core("nodes", name))
 
     async def patch_node(self, name: str, patch: Manifest) -> None:
-        await self._ask("PATCH", _node(name), body=patch, content_type=_STRATEGIC)
+        await self._patch(_core("nodes", name), patch)
 
     async def patch_node_status(self, name: str, patch: Manifest) -> None:
-        await self._ask("PATCH", _node(name) + "/status", body=patch, content_type=_STRATEGIC)
+        await self._patch(_core("nodes", name, "status"), patch)
 
     async def cluster_uid(self) -> str:
-        namespace = await self._ask("GET", "/api/v1/namespaces/kube-system")
+        namespace = await self._ask("GET", _core("namespaces", "kube-system"))
         return str(namespace["metadata"]["uid"])
 
     # Leases
 
     async def read_lease(self, namespace: str, name: str) -> Manifest | None:
-        try:
-            return await self._ask_apart("GET", _lease(namespace, name), steady=True)
-        except NotFound:
-            return None
+        with suppress(NotFound):
+            return await self._ask_apart("GET", _leases(namespace, name), steady=True)
+        return None
 
     async def create_lease(self, namespace: str, lease: Manifest) -> Manifest:
         return await self._ask_apart("POST", _leases(namespace), body=lease, steady=True)
 
     async def replace_lease(self, namespace: str, name: str, lease: Manifest) -> Manifest:
-        return await self._ask_apart("PUT", _lease(namespace, name), body=lease, steady=True)
+        return await self._ask_apart("PUT", _leases(namespace, name), body=lease, steady=True)
 
     # The webhooks' certificate
 
     async def read_secret(self, namespace: str, name: str) -> Manifest | None:
-        try:
-            return await self._ask("GET", f"{_secrets(namespace)}/{name}")
-        except NotFound:
-            return None
+        with suppress(NotFound):
+            return await self._ask("GET", _core("namespaces", namespace, "secrets", name))
+        return None
 
     async def write_secret(self, secret: Manifest) -> None:
         metadata = secret["metadata"]
-        path = _secrets(metadata["namespace"])
+        path = _core("namespaces", metadata["namespace"], "secrets")
         if "resourceVersion" in metadata:
             await self._ask("PUT", f"{path}/{metadata['name']}", body=secret)
         else:
@@ -196,7 +186,7 @@ class KubernetesRest:
                 own = f"{path}/{configuration}"
                 patch = trusting((await self._ask("GET", own)).get("webhooks") or (), authority)
                 if patch is not None:
-                    await self._ask("PATCH", own, body=patch, content_type=_STRATEGIC)
+                    await self._patch(own, patch)
 
     # Lists and watches
 
@@ -265,6 +255,9 @@ class KubernetesRest:
             raise Unavailable(0, f"kube-apiserver broke off its answer: {error}") from error
         return manifest
 
+    async def _patch(self, path: str, patch: Manifest) -> Manifest:
+        return await self._ask("PATCH", path, body=patch, content_type=_STRATEGIC)
+
     async def _exchange(
         self, method: str, path: str, body: Manifest | None, content_type: str
     ) -> tuple[int, bytes]:
@@ -330,22 +323,14 @@ def _selecting(field_selector: str | None) -> dict[str, str]:
     return {"fieldSelector": field_selector} if field_selector else {}
 
 
-def _pod(namespace: str, name: str) -> str:
+def _core(*parts: str) -> str:
     """Quotes the parts of a path. Names may come from outside: each stays one part."""
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+    return "/".join(("/api/v1", *(quote(part, safe="") for part in parts)))
 
 
-def _node(name: str) -> str:
-    return f"/api/v1/nodes/{quote(name, safe='')}"
+def _pod(namespace: str, name: str, *more: str) -> str:
+    return _core("namespaces", namespace, "pods", name, *more)
 
 
-def _secrets(namespace: str) -> str:
-    return f"/api/v1/namespaces/{namespace}/secrets"
-
-
-def _leases(namespace: str) -> str:
-    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-
-
-def _lease(namespace: str, name: str) -> str:
-    return f"{_leases(namespace)}/{name}"
+def _leases(namespace: str, *name: str) -> str:
+    return "/".join(("/apis/coordination.k8s.io/v1/namespaces", namespace, "leases", *name))

@@ -1,7 +1,5 @@
 """The patch that adds an authority to those that the webhooks of a configuration trust."""
 
-from __future__ import annotations
-
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from typing import Any

@@ -5,8 +5,6 @@ reader of the changes sees each object's versions in order, and after a gap ever
 the disappearance of objects that went meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress

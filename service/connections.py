@@ -10,8 +10,6 @@ uvicorn's limit_concurrency is not used: while too many connections are open, id
 rejects the requests of all of them, so that one client can silence all others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile

@@ -3,8 +3,6 @@
 /filter is answered within milliseconds at any time: no work may hold the loop for long.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from time import perf_counter

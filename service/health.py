@@ -7,14 +7,12 @@ Every part that calls Slurm or Kubernetes meets an outage of that system. The ou
 under the system's name, with a line in the log when it begins and one when no part meets it any more.
 """
 
-from __future__ import annotations
-
-import asyncio
 import time
 from collections.abc import Callable
 
 import structlog
 
+from service.periodic import periodically
 from service.seldom import Seldom
 
 log = structlog.get_logger()
@@ -59,7 +57,7 @@ class Health:
         logged as an error, other trouble as a warning."""
         error = trouble if isinstance(trouble, Exception) else because
         name = None if trouble is None else common_trouble(error) or part
-        before = next((each for each in self._troubles.values() if each.is_met_by(part)), None)
+        before = next((each for each in self._troubles.values() if part in each.met), None)
         if before is not None and before.name != name:
             if name is not None and not before.gives_way(part):
                 return
@@ -82,9 +80,7 @@ class Health:
 
     async def run(self) -> None:
         """Logs what was delayed, for ever."""
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            self.make_up()
+        await periodically(self.make_up, _LOOK_S, pauses_first=True)
 
     def parts(self) -> dict[str, bool]:
         """Returns whether each trouble lasts, by name, for every trouble that ever was."""
@@ -107,7 +103,7 @@ class _Trouble:
         self.name = name
         self._clock = clock
         self._alarm = alarm
-        self._met: dict[str, str] = {}
+        self.met: dict[str, str] = {}
         """The words of each part that meets it now, by part."""
         self._met_else: dict[str, float] = {}
         """The parts among them that meet another trouble now, and since when."""
@@ -117,18 +113,18 @@ class _Trouble:
 
     @property
     def lasts(self) -> bool:
-        return bool(self._met)
+        return bool(self.met)
 
     @property
     def words(self) -> str:
         """The words of the part that has met it for the longest time; only where it lasts."""
-        return next(iter(self._met.values()))
+        return next(iter(self.met.values()))
 
     def meets(self, part: str, words: str) -> None:
         """Notes a part's words. Where several parts meet the trouble only the first words are logged:
         the other parts say the same in other words."""
-        begins, before = not self._met, self._met.get(part)
-        self._met[part] = words
+        begins, before = not self.met, self.met.get(part)
+        self.met[part] = words
         self._met_else.pop(part, None)
         if begins:
             self._began = self._clock()
@@ -138,9 +134,6 @@ class _Trouble:
         elif words != before:
             log.debug("trouble", part=self.name, met_by=part, error=words)
 
-    def is_met_by(self, part: str) -> bool:
-        return part in self._met
-
     def gives_way(self, part: str) -> bool:
         """Notes that a part that met this trouble meets another one. Tells whether that counts: after
         an outage only once it has lasted."""
@@ -149,9 +142,9 @@ class _Trouble:
 
     def leaves(self, part: str) -> None:
         """Notes that a part does not meet it any more."""
-        del self._met[part]
+        del self.met[part]
         self._met_else.pop(part, None)
-        if not self._met:
+        if not self.met:
             log.info("trouble over", part=self.name, lasted_s=round(self._clock() - self._began, 1))
 
     def makes_up(self) -> None:

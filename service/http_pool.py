@@ -6,20 +6,16 @@ aiohttp cannot read slurmrestd 26.05's errors, which come twice. The caller deci
 means.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
+import ssl
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Self, cast
 from urllib.parse import urlsplit
 
 import httptools
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable, Mapping
 
 _IDLE_S: Final = 15.0
 """Seconds: a connection that was unused for longer may be dead without notice."""
@@ -56,7 +52,7 @@ class Endpoint:
     socket: str | None = None
 
     @classmethod
-    def parse(cls, url: str, tls: Callable[[], ssl.SSLContext]) -> Endpoint:
+    def parse(cls, url: str, tls: Callable[[], ssl.SSLContext]) -> Self:
         """Reads http://host:port, https://host:port/prefix or unix:///path. Raises ValueError."""
         parts = urlsplit(url)
         if parts.scheme == "unix" and parts.path and not parts.netloc:
@@ -69,7 +65,7 @@ class Endpoint:
         prefix = parts.path.rstrip("/")
         return cls(authority, parts.hostname, port, tls() if secure else None, prefix)
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> "Connection":
         """Opens a connection. Raises OSError."""
         loop = asyncio.get_running_loop()
         if self.socket is not None:
@@ -158,7 +154,7 @@ class Pool:
                 connection.close()
         return status, body
 
-    def _kept(self) -> Connection | None:
+    def _kept(self) -> "Connection | None":
         oldest = asyncio.get_running_loop().time() - _IDLE_S
         while self._idle:
             connection, since = self._idle.pop()
@@ -167,7 +163,7 @@ class Pool:
             connection.close()
         return None
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> "Connection":
         try:
             async with asyncio.timeout(self._connect_s):
                 return await self.endpoint.connect()

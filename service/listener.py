@@ -6,8 +6,6 @@ soon as it is too large. It accepts connections itself, so that a connection in 
 too, and so that each is served with the certificate and the client authority of that moment.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl
@@ -245,10 +243,6 @@ class Listener:
         """Returns when no handshake is under way."""
         await asyncio.gather(*self._handshakes, return_exceptions=True)
 
-    def end_overdue(self) -> None:
-        """Ends connections that keep us waiting."""
-        self._connections.end_overdue()
-
     def _accept(self, listening: socket.socket) -> None:
         try:
             for _ in range(_AT_ONCE):
@@ -330,7 +324,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         clock = asyncio.get_running_loop().time
-        connections = Connections(self._limits, clock, self._rejected)
+        connections = self._connections = Connections(self._limits, clock, self._rejected)
         self._listener = Listener(*self._address, connections, self._tls)
         self._listener.start(lambda p: Guarded(self.config, self.server_state, connections, p))
         self.servers = [cast("asyncio.base_events.Server", self._listener)]
@@ -342,5 +336,5 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""
-        self._listener.end_overdue()
+        self._connections.end_overdue()
         return await super().on_tick(counter)

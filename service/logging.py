@@ -1,7 +1,5 @@
 """The log of a program: one JSON object a line, of limited length."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from datetime import UTC, datetime

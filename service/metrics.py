@@ -1,7 +1,5 @@
 """The parts that the metrics of any program are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TypeVar

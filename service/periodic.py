@@ -1,27 +1,39 @@
 """One loop for whatever is done every now and then, and tried again where it fails."""
 
-from __future__ import annotations
-
+import asyncio
 from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+
+Pause = float | Callable[[], Awaitable[object]]
+"""Seconds, or a function that returns when the pause is over."""
 
 
 async def periodically(
-    act: Callable[[], Awaitable[object]],
-    pause: Callable[[], Awaitable[object]],
+    act: Callable[[], object],
+    pause: Pause,
     *,
-    outlives: type[Exception] | tuple[type[Exception], ...],
-    retry: Callable[[], Awaitable[object]] | None = None,
+    outlives: type[Exception] | tuple[type[Exception], ...] = (),
+    retry: Pause | None = None,
     report: Callable[[Exception | None], object] = lambda _: None,
+    pauses_first: bool = False,
 ) -> None:
-    """Does something for ever. The next time comes when `pause` is over, or `retry` where the last time
-    ended with one of the errors that this outlives. `report` is told of each of those errors, and None
-    after each success. Raises every other error."""
+    """Does something for ever; `act` may be a coroutine function. The next time comes when `pause` is
+    over, or `retry` where the last time ended with one of the errors that this outlives. `report` is
+    told of each of those errors, and None after each success. Raises every other error."""
+    if pauses_first:
+        await _wait(pause)
     while True:
         try:
-            await act()
+            done = act()
+            if isawaitable(done):
+                await done
         except outlives as error:
             report(error)
-            await (retry or pause)()
+            await _wait(pause if retry is None else retry)
         else:
             report(None)
-            await pause()
+            await _wait(pause)
+
+
+async def _wait(pause: Pause) -> None:
+    await (pause() if callable(pause) else asyncio.sleep(pause))

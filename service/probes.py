@@ -1,7 +1,5 @@
 """The probes of a program: whether it is alive, whether it is ready, and what is in trouble."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Response
 
 from service.health import Health

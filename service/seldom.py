@@ -1,7 +1,5 @@
 """Log lines that strangers can cause: they are written seldom, and say how often the event happened."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

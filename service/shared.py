@@ -1,12 +1,7 @@
 """One call shared by all callers that need the same at about the same time."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 
 class Shared:

@@ -1,7 +1,5 @@
 """Tells whether a file has changed since it was last read: by a rename, by a link, or in place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 Stamp = tuple[int, int, int]

@@ -7,8 +7,6 @@ Slurm takes any bytes for the name and the comment of a job, and slurmrestd repe
 no UTF-8 the reply has U+FFFD: a job's owner must not make the job unreadable.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

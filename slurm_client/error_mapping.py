@@ -5,9 +5,8 @@ differ between releases (24.11: 500 for all, 26.05: 422, 404, 511 ...). So Slurm
 when there is one, and the status only otherwise.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from slurm_client.errors import (
     CAUSES,
@@ -20,9 +19,6 @@ from slurm_client.errors import (
     Unreachable,
     classify,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 PROTOCOL_AUTHENTICATION_ERROR: Final = 1007
 _WORDS_KEPT: Final = 500

@@ -4,8 +4,6 @@ One table gives the error for each of Slurm's error numbers, and the reason. The
 these errors alone; no error of a lower layer leaks through.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 OUTAGE: Final = "Slurm"
@@ -122,158 +120,140 @@ class ErrorMeaning(NamedTuple):
 
 
 # slurm/slurm_errno.h of 26.05, and 1 (EPERM) and 11 (EAGAIN) of the system's own.
-CAUSES: Final[dict[int, ErrorMeaning]] = {
-    # job_submit.lua's `return slurm.ERROR`. What it says by slurm.log_user is in slurmrestd's log, and
-    # in the reply only where the job is taken (24.11.5, 26.05.5).
-    -1: ErrorMeaning(
-        "SLURM_ERROR",
-        Unexplained,
-        "perhaps a plugin of Slurm's refuses it (job_submit.lua): its words are in slurmrestd's log",
-    ),
-    # the system's
-    # Not NeedsOperator: 26.05.5 answers a DELETE so (HTTP 403) also while slurmctld is down.
-    1: ErrorMeaning(
-        "EPERM", Unexplained, "slurmctld is down, the job is another user's, or a plugin refuses it"
-    ),
-    11: ErrorMeaning(
-        "EAGAIN", RetryLater, "MaxJobCount is reached (before 25.11), or slurmctld is busy"
-    ),
-    # between slurmrestd and slurmctld
-    1000: ErrorMeaning("SLURM_UNEXPECTED_MSG_ERROR", OutcomeUnknown, "the reply was not understood"),
-    1001: ErrorMeaning(
-        "SLURM_COMMUNICATIONS_CONNECTION_ERROR", Unreachable, "slurmctld was not reached"
-    ),
-    1002: ErrorMeaning("SLURM_COMMUNICATIONS_SEND_ERROR", OutcomeUnknown, "lost while sending"),
-    1003: ErrorMeaning("SLURM_COMMUNICATIONS_RECEIVE_ERROR", OutcomeUnknown, "lost before the reply"),
-    1004: ErrorMeaning("SLURM_COMMUNICATIONS_SHUTDOWN_ERROR", OutcomeUnknown, "lost before the reply"),
-    1005: ErrorMeaning(
-        "SLURM_PROTOCOL_VERSION_ERROR", NeedsOperator, "slurmrestd does not fit slurmctld"
-    ),
-    1007: ErrorMeaning(
-        "SLURM_PROTOCOL_AUTHENTICATION_ERROR",
-        NeedsOperator,
-        "slurmctld does not take the token: expired, or signed with another key",
-    ),
-    1019: ErrorMeaning("SLURM_COMMUNICATIONS_REJECTED", RetryLater, "slurmctld is overloaded"),
-    1025: ErrorMeaning("SLURM_SHUTTING_DOWN", OutcomeUnknown, "slurmctld stops"),
-    1800: ErrorMeaning("SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", Unreachable, "slurmctld is down"),
-    1801: ErrorMeaning("SLURMCTLD_COMMUNICATIONS_SEND_ERROR", OutcomeUnknown, "lost while sending"),
-    1802: ErrorMeaning(
-        "SLURMCTLD_COMMUNICATIONS_RECEIVE_ERROR", OutcomeUnknown, "lost before the reply"
-    ),
-    1803: ErrorMeaning("SLURMCTLD_COMMUNICATIONS_SHUTDOWN_ERROR", OutcomeUnknown, "slurmctld stops"),
-    1804: ErrorMeaning("SLURMCTLD_COMMUNICATIONS_BACKOFF", RetryLater, "slurmctld asks for a pause"),
-    5003: ErrorMeaning("ESLURM_PROTOCOL_INCOMPLETE_PACKET", OutcomeUnknown, "lost before the reply"),
-    5004: ErrorMeaning("SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT", OutcomeUnknown, "slurmctld did not answer"),
-    5005: ErrorMeaning("SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT", OutcomeUnknown, "lost while sending"),
-    # authentication and permission
-    2002: ErrorMeaning("ESLURM_ACCESS_DENIED", NeedsOperator, "only root or SlurmUser may do that"),
-    2010: ErrorMeaning(
-        "ESLURM_USER_ID_MISSING", NeedsOperator, "the token's user may not act for others"
-    ),
-    2017: ErrorMeaning(
-        "ESLURM_INVALID_JOB_ID", NeedsOperator, "the token's user may not choose job ids"
-    ),
-    2186: ErrorMeaning("ESLURM_EXTERN_ONLY", NeedsOperator, "not for this kind of node"),
-    6000: ErrorMeaning("ESLURM_AUTH_CRED_INVALID", NeedsOperator, "the token is not valid"),
-    6001: ErrorMeaning("ESLURM_AUTH_EXPIRED", NeedsOperator, "the token expired"),
-    6004: ErrorMeaning("ESLURM_AUTH_BADARG", NeedsOperator, "the token is not valid"),
-    6010: ErrorMeaning("ESLURM_AUTH_NOBODY", NeedsOperator, "slurmctld cannot resolve the user"),
-    9008: ErrorMeaning("ESLURM_REST_AUTH_FAIL", NeedsOperator, "slurmrestd takes no such token"),
-    # not now
-    2007: ErrorMeaning("ESLURM_MAX_JOB_COUNT", RetryLater, "MaxJobCount jobs exist already"),
-    # Its disk is full, or was: 24.11 leaves the id's folder behind, and cannot make it again before
-    # slurmctld's next start has swept it away.
-    2019: ErrorMeaning("ESLURM_WRITING_TO_FILE", RetryLater, "slurmctld cannot write a job's files"),
-    2020: ErrorMeaning("ESLURM_TRANSITION_STATE_NO_UPDATE", RetryLater, "the job is completing"),
-    2027: ErrorMeaning("ESLURM_IN_STANDBY_MODE", RetryLater, "a backup controller takes over"),
-    # One number for what may come later and, by a QOS with DenyOnLimit, for what never will. Of an
-    # immediate allocation also for a limit on what runs: see rest.SlurmRest.allocate.
-    2050: ErrorMeaning(
-        "ESLURM_ACCOUNTING_POLICY", RetryLater, "a limit of the QOS or account on submissions"
-    ),
-    2059: ErrorMeaning("ESLURM_PORTS_BUSY", RetryLater, "no ports are free"),
-    2074: ErrorMeaning("ESLURM_QOS_THRES", RetryLater, "the user's QOS usage is over its threshold"),
-    2105: ErrorMeaning(
-        "ESLURM_SUBMISSIONS_DISABLED", RetryLater, "an administrator disabled submissions"
-    ),
-    2131: ErrorMeaning(
-        "ESLURM_IN_STANDBY_USE_BACKUP", RetryLater, "the other controller is the primary"
-    ),
-    7000: ErrorMeaning("ESLURM_DB_CONNECTION", RetryLater, "slurmdbd is not reached"),
-    # an immediate allocation cannot start now; submit queues these with a reason instead
-    2013: ErrorMeaning("ESLURM_NOT_TOP_PRIORITY", NoRoomNow, "a job of at least its priority waits"),
-    2015: ErrorMeaning(
-        "ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", NoRoomNow, "the partition lacks it now"
-    ),
-    2016: ErrorMeaning("ESLURM_NODES_BUSY", NoRoomNow, "the nodes are busy"),
-    2035: ErrorMeaning("ESLURM_FRAGMENTATION", NoRoomNow, "what is free is scattered"),
-    2038: ErrorMeaning("ESLURM_DEPENDENCY", NoRoomNow, "it is held, or waits for another job"),
-    2040: ErrorMeaning("ESLURM_LICENSES_UNAVAILABLE", NoRoomNow, "the licenses are taken"),
-    2042: ErrorMeaning("ESLURM_JOB_HELD", NoRoomNow, "it is held"),
-    2055: ErrorMeaning("ESLURM_RESERVATION_BUSY", NoRoomNow, "the reservation is full"),
-    2056: ErrorMeaning("ESLURM_RESERVATION_NOT_USABLE", NoRoomNow, "the reservation is not active"),
-    2068: ErrorMeaning("ESLURM_NODE_NOT_AVAIL", NoRoomNow, "a required node is down or drained"),
-    2070: ErrorMeaning("ESLURM_PARTITION_NOT_AVAIL", NoRoomNow, "the partition does not start jobs"),
-    2078: ErrorMeaning("ESLURM_CAN_NOT_START_IMMEDIATELY", NoRoomNow, "it cannot start now"),
-    2101: ErrorMeaning("ESLURM_PARTITION_DOWN", NoRoomNow, "the partition is down"),
-    2118: ErrorMeaning("ESLURM_RESERVATION_MAINT", NoRoomNow, "the nodes are in maintenance"),
-    2125: ErrorMeaning("ESLURM_DEFER", NoRoomNow, "SchedulerParameters=defer: nothing starts at once"),
-    # a job id of ours
-    2011: ErrorMeaning("ESLURM_DUPLICATE_JOB_ID", JobIdTaken, "Slurm remembers a job of that id"),
-    # of a cancel that names the job, and of nothing else that is asked here
-    2172: ErrorMeaning("ESLURM_JOB_SIGNAL_FAILED", OtherJob, "the job of that id has another name"),
-    # never, as it was asked
-    2000: ErrorMeaning("ESLURM_INVALID_PARTITION_NAME", InvalidRequest, "no such partition"),
-    2001: ErrorMeaning(
-        "ESLURM_DEFAULT_PARTITION_NOT_SET", InvalidRequest, "no partition is the default"
-    ),
-    2003: ErrorMeaning("ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP", InvalidRequest, "AllowGroups"),
-    2004: ErrorMeaning(
-        "ESLURM_REQUESTED_NODES_NOT_IN_PARTITION", InvalidRequest, "not in the partition"
-    ),
-    2005: ErrorMeaning("ESLURM_TOO_MANY_REQUESTED_CPUS", InvalidRequest, "more CPUs than a node has"),
-    2006: ErrorMeaning("ESLURM_INVALID_NODE_COUNT", InvalidRequest, "more nodes than there are"),
-    2012: ErrorMeaning("ESLURM_PATHNAME_TOO_LONG", InvalidRequest, "a path is too long"),
-    2014: ErrorMeaning("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", InvalidRequest, "no node has that"),
-    2018: ErrorMeaning("ESLURM_INVALID_NODE_NAME", InvalidRequest, "no such node"),
-    2021: ErrorMeaning("ESLURM_ALREADY_DONE", InvalidRequest, "the job has ended"),
-    2029: ErrorMeaning("ESLURM_INVALID_FEATURE", InvalidRequest, "no node has such a feature"),
-    2036: ErrorMeaning("ESLURM_NOT_SUPPORTED", InvalidRequest, "this Slurm cannot do that"),
-    2037: ErrorMeaning("ESLURM_DISABLED", InvalidRequest, "that is disabled"),
-    2044: ErrorMeaning("ESLURM_INVALID_TASK_MEMORY", InvalidRequest, "more memory than allowed"),
-    2045: ErrorMeaning(
-        "ESLURM_INVALID_ACCOUNT", InvalidRequest, "no such account, or not for this user"
-    ),
-    2051: ErrorMeaning(
-        "ESLURM_INVALID_TIME_LIMIT", InvalidRequest, "more time than the partition allows"
-    ),
-    2052: ErrorMeaning("ESLURM_RESERVATION_ACCESS", InvalidRequest, "the reservation is for others"),
-    2053: ErrorMeaning("ESLURM_RESERVATION_INVALID", InvalidRequest, "no such reservation"),
-    2057: ErrorMeaning("ESLURM_INVALID_WCKEY", InvalidRequest, "no such WCKey"),
-    2063: ErrorMeaning("ESLURM_MISSING_WORK_DIR", InvalidRequest, "no working directory"),
-    2066: ErrorMeaning("ESLURM_INVALID_QOS", InvalidRequest, "no such QOS, or not for this account"),
-    2069: ErrorMeaning("ESLURM_INVALID_CPU_COUNT", InvalidRequest, "no such CPU count"),
-    2072: ErrorMeaning("ESLURM_INVALID_GRES", InvalidRequest, "no such GRES"),
-    2073: ErrorMeaning("ESLURM_JOB_NOT_PENDING", InvalidRequest, "the job does not wait any more"),
-    2083: ErrorMeaning("ESLURM_JOB_STARTED", InvalidRequest, "the job has started"),
-    2084: ErrorMeaning("ESLURM_JOB_FINISHED", InvalidRequest, "the job has ended"),
-    2115: ErrorMeaning("ESLURM_INVALID_TRES", InvalidRequest, "no such TRES"),
-    2119: ErrorMeaning("ESLURM_INVALID_GRES_TYPE", InvalidRequest, "no such GRES type"),
-    2122: ErrorMeaning("ESLURM_UNSUPPORTED_GRES", InvalidRequest, "that GRES cannot be asked for so"),
-    2130: ErrorMeaning(
-        "ESLURM_PARTITION_ASSOC", InvalidRequest, "the partition is not for this account"
-    ),
-    2133: ErrorMeaning("ESLURM_INVALID_PREFER", InvalidRequest, "no node has the preferred feature"),
-    2134: ErrorMeaning("ESLURM_INSUFFICIENT_GRES", InvalidRequest, "no node has that many"),
-    2189: ErrorMeaning("ESLURM_INVALID_EXTERNAL_JOB", InvalidRequest, "not for an EXTERNAL_JOB"),
-    9000: ErrorMeaning("ESLURM_REST_INVALID_QUERY", InvalidRequest, "slurmrestd did not understand it"),
-    9001: ErrorMeaning("ESLURM_REST_FAIL_PARSING", InvalidRequest, "slurmrestd did not understand it"),
-    9002: ErrorMeaning(
-        "ESLURM_REST_INVALID_JOBS_DESC", InvalidRequest, "slurmrestd did not understand it"
-    ),
-    9207: ErrorMeaning("ESLURM_DATA_FLAGS_INVALID", InvalidRequest, "a value that is not in its list"),
+_MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
+    Unexplained: {
+        # job_submit.lua's `return slurm.ERROR`. What it says by slurm.log_user is in slurmrestd's log,
+        # and in the reply only where the job is taken (24.11.5, 26.05.5).
+        -1: (
+            "SLURM_ERROR",
+            "perhaps a plugin of Slurm's refuses it (job_submit.lua): its words are in slurmrestd's log",
+        ),
+        # Not NeedsOperator: 26.05.5 answers a DELETE so (HTTP 403) also while slurmctld is down.
+        1: ("EPERM", "slurmctld is down, the job is another user's, or a plugin refuses it"),
+    },
+    Unreachable: {
+        1001: ("SLURM_COMMUNICATIONS_CONNECTION_ERROR", "slurmctld was not reached"),
+        1800: ("SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", "slurmctld is down"),
+    },
+    OutcomeUnknown: {
+        1000: ("SLURM_UNEXPECTED_MSG_ERROR", "the reply was not understood"),
+        1002: ("SLURM_COMMUNICATIONS_SEND_ERROR", "lost while sending"),
+        1003: ("SLURM_COMMUNICATIONS_RECEIVE_ERROR", "lost before the reply"),
+        1004: ("SLURM_COMMUNICATIONS_SHUTDOWN_ERROR", "lost before the reply"),
+        1025: ("SLURM_SHUTTING_DOWN", "slurmctld stops"),
+        1801: ("SLURMCTLD_COMMUNICATIONS_SEND_ERROR", "lost while sending"),
+        1802: ("SLURMCTLD_COMMUNICATIONS_RECEIVE_ERROR", "lost before the reply"),
+        1803: ("SLURMCTLD_COMMUNICATIONS_SHUTDOWN_ERROR", "slurmctld stops"),
+        5003: ("ESLURM_PROTOCOL_INCOMPLETE_PACKET", "lost before the reply"),
+        5004: ("SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT", "slurmctld did not answer"),
+        5005: ("SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT", "lost while sending"),
+    },
+    RetryLater: {
+        11: ("EAGAIN", "MaxJobCount is reached (before 25.11), or slurmctld is busy"),
+        1019: ("SLURM_COMMUNICATIONS_REJECTED", "slurmctld is overloaded"),
+        1804: ("SLURMCTLD_COMMUNICATIONS_BACKOFF", "slurmctld asks for a pause"),
+        2007: ("ESLURM_MAX_JOB_COUNT", "MaxJobCount jobs exist already"),
+        # Its disk is full, or was: 24.11 leaves the id's folder behind, and cannot make it again before
+        # slurmctld's next start has swept it away.
+        2019: ("ESLURM_WRITING_TO_FILE", "slurmctld cannot write a job's files"),
+        2020: ("ESLURM_TRANSITION_STATE_NO_UPDATE", "the job is completing"),
+        2027: ("ESLURM_IN_STANDBY_MODE", "a backup controller takes over"),
+        # One number for what may come later and, by a QOS with DenyOnLimit, for what never will. Of an
+        # immediate allocation also for a limit on what runs: see rest.SlurmRest.allocate.
+        2050: ("ESLURM_ACCOUNTING_POLICY", "a limit of the QOS or account on submissions"),
+        2059: ("ESLURM_PORTS_BUSY", "no ports are free"),
+        2074: ("ESLURM_QOS_THRES", "the user's QOS usage is over its threshold"),
+        2105: ("ESLURM_SUBMISSIONS_DISABLED", "an administrator disabled submissions"),
+        2131: ("ESLURM_IN_STANDBY_USE_BACKUP", "the other controller is the primary"),
+        7000: ("ESLURM_DB_CONNECTION", "slurmdbd is not reached"),
+    },
+    NeedsOperator: {
+        1005: ("SLURM_PROTOCOL_VERSION_ERROR", "slurmrestd does not fit slurmctld"),
+        1007: (
+            "SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+            "slurmctld does not take the token: expired, or signed with another key",
+        ),
+        2002: ("ESLURM_ACCESS_DENIED", "only root or SlurmUser may do that"),
+        2010: ("ESLURM_USER_ID_MISSING", "the token's user may not act for others"),
+        2017: ("ESLURM_INVALID_JOB_ID", "the token's user may not choose job ids"),
+        2186: ("ESLURM_EXTERN_ONLY", "not for this kind of node"),
+        6000: ("ESLURM_AUTH_CRED_INVALID", "the token is not valid"),
+        6001: ("ESLURM_AUTH_EXPIRED", "the token expired"),
+        6004: ("ESLURM_AUTH_BADARG", "the token is not valid"),
+        6010: ("ESLURM_AUTH_NOBODY", "slurmctld cannot resolve the user"),
+        9008: ("ESLURM_REST_AUTH_FAIL", "slurmrestd takes no such token"),
+    },
+    # An immediate allocation cannot start now; submit queues these with a reason instead.
+    NoRoomNow: {
+        2013: ("ESLURM_NOT_TOP_PRIORITY", "a job of at least its priority waits"),
+        2015: ("ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", "the partition lacks it now"),
+        2016: ("ESLURM_NODES_BUSY", "the nodes are busy"),
+        2035: ("ESLURM_FRAGMENTATION", "what is free is scattered"),
+        2038: ("ESLURM_DEPENDENCY", "it is held, or waits for another job"),
+        2040: ("ESLURM_LICENSES_UNAVAILABLE", "the licenses are taken"),
+        2042: ("ESLURM_JOB_HELD", "it is held"),
+        2055: ("ESLURM_RESERVATION_BUSY", "the reservation is full"),
+        2056: ("ESLURM_RESERVATION_NOT_USABLE", "the reservation is not active"),
+        2068: ("ESLURM_NODE_NOT_AVAIL", "a required node is down or drained"),
+        2070: ("ESLURM_PARTITION_NOT_AVAIL", "the partition does not start jobs"),
+        2078: ("ESLURM_CAN_NOT_START_IMMEDIATELY", "it cannot start now"),
+        2101: ("ESLURM_PARTITION_DOWN", "the partition is down"),
+        2118: ("ESLURM_RESERVATION_MAINT", "the nodes are in maintenance"),
+        2125: ("ESLURM_DEFER", "SchedulerParameters=defer: nothing starts at once"),
+    },
+    JobIdTaken: {
+        2011: ("ESLURM_DUPLICATE_JOB_ID", "Slurm remembers a job of that id"),
+    },
+    # Of a cancel that names the job, and of nothing else that is asked here.
+    OtherJob: {
+        2172: ("ESLURM_JOB_SIGNAL_FAILED", "the job of that id has another name"),
+    },
+    InvalidRequest: {
+        2000: ("ESLURM_INVALID_PARTITION_NAME", "no such partition"),
+        2001: ("ESLURM_DEFAULT_PARTITION_NOT_SET", "no partition is the default"),
+        2003: ("ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP", "AllowGroups"),
+        2004: ("ESLURM_REQUESTED_NODES_NOT_IN_PARTITION", "not in the partition"),
+        2005: ("ESLURM_TOO_MANY_REQUESTED_CPUS", "more CPUs than a node has"),
+        2006: ("ESLURM_INVALID_NODE_COUNT", "more nodes than there are"),
+        2012: ("ESLURM_PATHNAME_TOO_LONG", "a path is too long"),
+        2014: ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "no node has that"),
+        2018: ("ESLURM_INVALID_NODE_NAME", "no such node"),
+        2021: ("ESLURM_ALREADY_DONE", "the job has ended"),
+        2029: ("ESLURM_INVALID_FEATURE", "no node has such a feature"),
+        2036: ("ESLURM_NOT_SUPPORTED", "this Slurm cannot do that"),
+        2037: ("ESLURM_DISABLED", "that is disabled"),
+        2044: ("ESLURM_INVALID_TASK_MEMORY", "more memory than allowed"),
+        2045: ("ESLURM_INVALID_ACCOUNT", "no such account, or not for this user"),
+        2051: ("ESLURM_INVALID_TIME_LIMIT", "more time than the partition allows"),
+        2052: ("ESLURM_RESERVATION_ACCESS", "the reservation is for others"),
+        2053: ("ESLURM_RESERVATION_INVALID", "no such reservation"),
+        2057: ("ESLURM_INVALID_WCKEY", "no such WCKey"),
+        2063: ("ESLURM_MISSING_WORK_DIR", "no working directory"),
+        2066: ("ESLURM_INVALID_QOS", "no such QOS, or not for this account"),
+        2069: ("ESLURM_INVALID_CPU_COUNT", "no such CPU count"),
+        2072: ("ESLURM_INVALID_GRES", "no such GRES"),
+        2073: ("ESLURM_JOB_NOT_PENDING", "the job does not wait any more"),
+        2083: ("ESLURM_JOB_STARTED", "the job has started"),
+        2084: ("ESLURM_JOB_FINISHED", "the job has ended"),
+        2115: ("ESLURM_INVALID_TRES", "no such TRES"),
+        2119: ("ESLURM_INVALID_GRES_TYPE", "no such GRES type"),
+        2122: ("ESLURM_UNSUPPORTED_GRES", "that GRES cannot be asked for so"),
+        2130: ("ESLURM_PARTITION_ASSOC", "the partition is not for this account"),
+        2133: ("ESLURM_INVALID_PREFER", "no node has the preferred feature"),
+        2134: ("ESLURM_INSUFFICIENT_GRES", "no node has that many"),
+        2189: ("ESLURM_INVALID_EXTERNAL_JOB", "not for an EXTERNAL_JOB"),
+        9000: ("ESLURM_REST_INVALID_QUERY", "slurmrestd did not understand it"),
+        9001: ("ESLURM_REST_FAIL_PARSING", "slurmrestd did not understand it"),
+        9002: ("ESLURM_REST_INVALID_JOBS_DESC", "slurmrestd did not understand it"),
+        9207: ("ESLURM_DATA_FLAGS_INVALID", "a value that is not in its list"),
+    },
 }
+CAUSES: Final = {
+    number: ErrorMeaning(name, error, why)
+    for error, meanings in _MEANINGS.items()
+    for number, (name, why) in meanings.items()
+}
+"""The meaning of each of Slurm's error numbers."""
 
 
 _OUTAGES: Final = frozenset({2027, 2131})

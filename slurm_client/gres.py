@@ -1,7 +1,5 @@
 """Generic resources as Slurm writes them: "gpu:h100:8(S:0-1),shard:4", "gpu:h100:2(IDX:0,2)"."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

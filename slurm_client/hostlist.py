@@ -4,16 +4,11 @@ The grammar is scontrol(1)'s `show hostnames`: comma-separated names with bracke
 and ranges, of which a leading zero fixes the width; several brackets in one name multiply.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 # An expression may come from an attacker: no pattern looks at a character more than twice. The group is
 # not possessive: before 3.11.5 (Debian 12 has 3.11.2) it would match "[" too (CPython issue 106052).

@@ -4,12 +4,9 @@ Every request may be sent twice: reads, deletions, updates, and creations under 
 that the caller chooses, of which Slurm rejects the second.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -24,14 +21,16 @@ from slurm_client.errors import (
     SlurmError,
     Unreachable,
 )
-
-if TYPE_CHECKING:
-    from slurm_client.tokens import TokenSource
+from slurm_client.tokens import TokenSource
 
 _CONNECT_S: Final = 5.0
 _AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}
 _NO_NAMES: Final = frozenset({"state", "allocate", "submit"})
 """The second parts of paths that name no job or node."""
+
+
+Document = dict[str, Any]
+"""The JSON of a reply that is no error."""
 
 
 class Request(NamedTuple):
@@ -73,14 +72,6 @@ class Request(NamedTuple):
         return None if self.body is None else orjson.dumps(self.body)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A reply that is no error."""
-
-    content: bytes
-    document: dict[str, Any] = field(repr=False)
-
-
 CallObserver = Callable[[str, int, int], object]
 """Is called for each exchange with the name of the call and the bytes that went out and came back: of a
 reply the bytes of its body, 0 where no reply came."""
@@ -110,7 +101,7 @@ class Connections:
             keeps=lambda status: status < 400,
         )
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: Request) -> Document:
         """Returns the reply, or raises one of `errors`. After a rejected token the file is read again,
         once."""
         token = self._tokens.token()
@@ -130,14 +121,14 @@ class Connections:
         """Close the connections that no call is using; later calls open new ones."""
         await self._pool.aclose()
 
-    async def _exchange(self, request: Request, token: str) -> Reply:
+    async def _exchange(self, request: Request, token: str) -> Document:
         try:
             return await _reply(*await self._carry(request, token), request.each)
         except Lost:
             # Perhaps only a kept-alive connection that the server had closed: at once, again.
             return await self._exchange_again(request, token)
 
-    async def _exchange_again(self, request: Request, token: str) -> Reply:
+    async def _exchange_again(self, request: Request, token: str) -> Document:
         """Sends a request once more after a lost connection. Only JobIdTaken and authentication errors
         are conclusive then: any other reply to the second try leaves the outcome of the first one
         unknown, where the request changes something."""
@@ -184,11 +175,11 @@ class Connections:
         )
 
 
-async def _reply(status: int, content: bytes, each: documents.Each | None) -> Reply:
+async def _reply(status: int, content: bytes, each: documents.Each | None) -> Document:
     parsed = await documents.read(content, each)
     if error := error_mapping.problem(status, content, parsed):
         raise error
-    return Reply(content, parsed)
+    return parsed
 
 
 def _about_the_token(error: SlurmError) -> bool:

@@ -4,14 +4,10 @@ Pure data: frozen, comparable, free of I/O and of the wire's shapes. `requests` 
 and read them; `protocol` has the calls that return them.
 """
 
-from __future__ import annotations
-
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Self
 
 # JOB_STATE_BASE in Slurm's slurm.h (enum job_states): exactly one of these describes a job.
 _LIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
@@ -63,7 +59,7 @@ class JobState:
     flags: frozenset[str] = frozenset()
 
     @classmethod
-    def parse(cls, names: Iterable[str] | str) -> JobState:
+    def parse(cls, names: Iterable[str] | str) -> Self:
         """From slurmrestd's list of strings, or from "RUNNING,CONFIGURING"."""
         listed = names.split(",") if isinstance(names, str) else names
         upper = [name.strip().upper() for name in listed if name.strip()]

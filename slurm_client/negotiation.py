@@ -3,15 +3,11 @@
 Capabilities are looked for one by one; no other module compares versions.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from slurm_client.errors import NeedsOperator
 from slurm_client.model import Capabilities
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 KNOWN: Final = ("v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42")
 """The versions whose requests and replies `requests` and `responses` know, newest first."""

@@ -1,13 +1,9 @@
 """The owner that a request asks for a job."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from slurm_client.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from slurm_client.model import JobSpec
+from slurm_client.model import JobSpec
 
 LARGEST_ID: Final = 2**31 - 2
 """slurmrestd 24.11 cannot read larger numbers of users and groups."""

@@ -5,25 +5,21 @@ a method names the other errors that it raises. Every method may be called again
 must be created again under the same id, or under the same name.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from slurm_client.model import (
-        AllStates,
-        Capabilities,
-        Configuration,
-        Grant,
-        Job,
-        JobChanges,
-        JobSpec,
-        JobState,
-        Node,
-        Partition,
-    )
+from slurm_client.model import (
+    AllStates,
+    Capabilities,
+    Configuration,
+    Grant,
+    Job,
+    JobChanges,
+    JobSpec,
+    JobState,
+    Node,
+    Partition,
+)
 
 
 class Slurm(Protocol):

@@ -3,18 +3,12 @@
 The module does not decide when to send them; `responses` reads the replies.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from slurm_client import hostlist, ownership
 from slurm_client.errors import InvalidRequest
-from slurm_client.model import MOST_CPUS, MOST_MINUTES, Sharing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from slurm_client.model import JobChanges, JobSpec
+from slurm_client.model import MOST_CPUS, MOST_MINUTES, JobChanges, JobSpec, Sharing
 
 _SLEEPS: Final = "#!/bin/sh\nexec sleep infinity\n"
 """A batch placeholder's script, where there is no EXTERNAL_JOB: it holds the allocation."""
@@ -58,15 +52,9 @@ def update(changes: JobChanges) -> dict[str, Any]:
     if changes.excluded_nodes is not None:
         # [] is taken for "not said" and leaves the list as it is (26.05.5); [""] clears it.
         body["excluded_nodes"] = _node_list(changes.excluded_nodes) or [""]
-    if changes.priority is not None:
-        body["priority"] = _number(changes.priority)
-    if changes.time_limit_minutes is not None:
-        body["time_limit"] = _number(changes.time_limit_minutes)
-    if changes.comment is not None:
-        body["comment"] = changes.comment
-    if changes.admin_comment is not None:
-        body["admin_comment"] = changes.admin_comment
-    return body
+    texts = {"comment": changes.comment, "admin_comment": changes.admin_comment}
+    body |= {field: text for field, text in texts.items() if text is not None}
+    return body | _numbers(changes)
 
 
 def check(spec: JobSpec) -> None:
@@ -128,13 +116,14 @@ def _given(spec: JobSpec) -> dict[str, Any]:
         body["required_nodes"] = _node_list(spec.required_nodes)
     if spec.excluded_nodes:
         body["excluded_nodes"] = _node_list(spec.excluded_nodes)
-    if spec.priority is not None:
-        body["priority"] = _number(spec.priority)
-    if spec.time_limit_minutes is not None:
-        body["time_limit"] = _number(spec.time_limit_minutes)
     if spec.shared is not None:
         body["shared"] = [str(spec.shared)]
-    return body
+    return body | _numbers(spec)
+
+
+def _numbers(given: JobSpec | JobChanges) -> dict[str, Any]:
+    numbers = {"priority": given.priority, "time_limit": given.time_limit_minutes}
+    return {field: _number(value) for field, value in numbers.items() if value is not None}
 
 
 def _owner(spec: JobSpec) -> dict[str, Any]:

@@ -5,11 +5,10 @@ reply must not stop the extender. An entry that cannot be read all the same is `
 other entries count. `error_mapping` decides which reply is an error.
 """
 
-from __future__ import annotations
-
 import functools
 import re
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from slurm_client import hostlist
 from slurm_client.model import (
@@ -23,9 +22,6 @@ from slurm_client.model import (
     Partition,
     Resources,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _CANNOT_BE_READ: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 """The errors that Python raises for a value of another type or shape than Slurm documents."""

@@ -4,13 +4,12 @@ This module has the calls; `http` has the exchange, `requests` and `responses` h
 measured against slurmrestd 26.05 and 24.11.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from service.shared import Shared
 from slurm_client import error_mapping, negotiation, ownership, requests, responses, tokens
@@ -28,27 +27,24 @@ from slurm_client.errors import (
     Unreadable,
     classify,
 )
-from slurm_client.http import CallObserver, Connections, Request
-from slurm_client.model import UNREAD, Configuration, grant_of
+from slurm_client.http import CallObserver, Connections, Document, Request
+from slurm_client.model import (
+    UNREAD,
+    AllStates,
+    Capabilities,
+    Configuration,
+    Grant,
+    Job,
+    JobChanges,
+    JobSpec,
+    JobState,
+    Node,
+    Partition,
+    Resources,
+    grant_of,
+)
 from slurm_client.responses import Malformed, Reader
 from slurm_client.tokens import TokenFile, TokenSource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from slurm_client.http import Reply
-    from slurm_client.model import (
-        AllStates,
-        Capabilities,
-        Grant,
-        Job,
-        JobChanges,
-        JobSpec,
-        JobState,
-        Node,
-        Partition,
-        Resources,
-    )
 
 _SINCE_NEVER: Final = f"update_time={2**32}"
 """Asks for changes since the year 2106 only, which are none."""
@@ -114,12 +110,12 @@ class SlurmRest:
         if not (await self.connect()).configuration:
             return Configuration()
         request = Request("GET", "conf")
-        return self._one(request, responses.configuration, (await self._send(request)).document)
+        return self._one(request, responses.configuration, await self._send(request))
 
     async def ping(self) -> None:
         # HTTP 200 for any token, and whether slurmctld answers or not; the reply tells, and at once
         # (any other call waits for a slurmctld that is down for MessageTimeout).
-        pings = _objects((await self._send(Request("GET", "ping/"))).document.get("pings"))
+        pings = _objects((await self._send(Request("GET", "ping/"))).get("pings"))
         if any(one.get("responding") for one in pings):
             return
         statuses = [str(one["status"]) for one in pings if one.get("status")]
@@ -212,7 +208,7 @@ class SlurmRest:
                 return
             raise
         # HTTP 200 in any case: the reply tells the outcome for each job.
-        for status in _objects(reply.document.get("status")):
+        for status in _objects(reply.get("status")):
             _check_cancelled(status)
 
     async def canceller(self, job_id: int) -> str | None:
@@ -221,7 +217,7 @@ class SlurmRest:
             return None
         request = Request("GET", f"/slurmdb/{server.api_version}/job/{job_id}")
         read = partial(responses.canceller, cluster=server.cluster)
-        return self._one(request, read, (await self._send(request)).document)
+        return self._one(request, read, await self._send(request))
 
     async def nodes(self) -> tuple[Node, ...]:
         request = Request("GET", "nodes/", each=("nodes", Reader(responses.node)))
@@ -271,17 +267,17 @@ class SlurmRest:
         if not (await self.connect()).resources:
             return ()
         request = Request("GET", f"resources/{job_id}")
-        return self._one(request, responses.resources, (await self._send(request)).document)
+        return self._one(request, responses.resources, await self._send(request))
 
     async def aclose(self) -> None:
         await self._connections.aclose()
 
     async def _negotiate(self) -> Capabilities:
         request = Request("GET", "/openapi/v3")
-        openapi = (await self._connections.send(request)).document
+        openapi = await self._connections.send(request)
         version = self._one(request, negotiation.choose, openapi)
         ping = await self._connections.send(Request("GET", f"/slurm/{version}/ping/"))
-        meta = ping.document.get("meta") or {}
+        meta = ping.get("meta") or {}
         return self._one(request, lambda api: negotiation.capabilities(api, version, meta), openapi)
 
     async def _allocate(self, body: dict[str, Any], user_id: int | None = None) -> int:
@@ -296,7 +292,7 @@ class SlurmRest:
 
     async def _create(self, path: str, body: dict[str, Any], user_id: int | None = None) -> int:
         try:
-            document = (await self._post(path, body, user_id)).document
+            document = await self._post(path, body, user_id)
         except JobIdTaken:
             raise
         except SlurmError as error:
@@ -354,23 +350,23 @@ class SlurmRest:
 
     async def _list(self, field: str, request: Request) -> list[Any]:
         """Returns the list of a reply. A reply without the list does not say that there is nothing."""
-        found = (await self._send(request)).document.get(field)
+        found = (await self._send(request)).get(field)
         if not isinstance(found, list):
             raise OutcomeUnknown(f"{request.text}: a reply without {field}")
         return found
 
-    async def _post(self, path: str, body: dict[str, Any], user_id: int | None = None) -> Reply:
+    async def _post(self, path: str, body: dict[str, Any], user_id: int | None = None) -> Document:
         return await self._send(Request("POST", path, body=body, user_id=user_id))
 
-    async def _send(self, request: Request) -> Reply:
+    async def _send(self, request: Request) -> Document:
         """As `_exchange`, with a reply that is slurmrestd's."""
         reply = await self._exchange(request)
         # slurmrestd names itself in each reply. Another server that answers 200 knows of no job.
-        if "meta" not in reply.document:
+        if "meta" not in reply:
             raise OutcomeUnknown(f"{request.text}: this is no reply of slurmrestd's")
         return reply
 
-    async def _exchange(self, request: Request) -> Reply:
+    async def _exchange(self, request: Request) -> Document:
         """`request.path` is below the API version, or from the root."""
         if not request.path.startswith("/"):
             version = (self._capabilities or await self.connect()).api_version

@@ -4,22 +4,18 @@ A token in a file is read again when the file changes (a rotation by rename, or 
 when it is rejected; slurmctld checks the signature, and this module does not.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import orjson
 
 from service.watched_file import Stamp, stamp
 from slurm_client.errors import BadToken
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class TokenSource(Protocol):

@@ -56,7 +56,7 @@ class Shown(Certificate):
 
     def __init__(self, source: Source, health: Health) -> None:
         super().__init__(source, health)
-        self.shown = self.face()
+        self.shown = self.tls()
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from extender.app import main
 from extender.node_sync.drain_decision import DrainSettings
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.request.grace_period import GraceRule
 from extender.request.scope import Scope
 from extender.settings import Settings
@@ -31,7 +31,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.app.serve", _started)
 
 
-def _started(settings: Settings, policy: PolicyKeeper) -> None:
+def _started(settings: Settings, policy: CurrentPolicy) -> None:
     pytest.fail(f"started with {settings}")
 
 
@@ -242,21 +242,21 @@ def test_what_is_not_set_is_as_documented() -> None:
     assert settings.drain_settings == DrainSettings(drain=True, keys=frozenset(), taint=False)
     assert settings.translation == TRANSLATION
     assert settings.scheduler_address == "127.0.0.1"
-    assert settings.rules("c").ids == JobIdRange()
+    assert settings.placement_config("c").ids == JobIdRange()
 
 
 def test_authors_are_told_of_annotations_by_the_prefix_that_they_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(PREFIX + "ANNOTATION_PREFIX", "slurm.example.com/")
-    assert Settings().rules("c").annotation_prefix == "slurm.example.com/"
+    assert Settings().placement_config("c").annotation_prefix == "slurm.example.com/"
 
 
 def test_placeholders_ids_are_those_that_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "JOB_ID_FIRST", "1000")
-    assert Settings().rules("c").ids == JobIdRange(1000)
+    assert Settings().placement_config("c").ids == JobIdRange(1000)
     monkeypatch.setenv(PREFIX + "JOB_ID_END", "2000")
-    assert Settings().rules("c").ids == Settings().placeholder_ids == JobIdRange(1000, 2000)
+    assert Settings().placement_config("c").ids == Settings().placeholder_ids == JobIdRange(1000, 2000)
 
 
 def test_there_must_be_ids(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def test_nobody_who_leaves_is_waited_for_much_longer_than_slurms_kill_wait(
     told: int | None, within: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PREFIX + "KILL_WAIT_S", "60")
-    assert Settings().rules("c", told).leaves_within == within
+    assert Settings().placement_config("c", told).leaves_within == within
 
 
 def test_settings_do_not_change() -> None:

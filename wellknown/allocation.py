@@ -1,10 +1,9 @@
 """The allocation that Slurm granted to a Pod, as annotations of the Pod: the extender writes them, the
 node reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from wellknown.job_key import whole_number
 from wellknown.names import GRES, JOB_ID, NODE
@@ -27,7 +26,7 @@ class Allocation:
         return found | {GRES: self.gres} if self.gres else found
 
     @classmethod
-    def parse(cls, annotations: Mapping[str, str]) -> Allocation | None:
+    def parse(cls, annotations: Mapping[str, str]) -> Self | None:
         """Returns the allocation in a Pod's annotations, None where there is none or it is malformed."""
         job_id, node = whole_number(annotations.get(JOB_ID, "")), annotations.get(NODE, "")
         gres = annotations.get(GRES, "")

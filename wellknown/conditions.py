@@ -1,7 +1,5 @@
 """How a condition is written into the status of a Pod or a Node, for a strategic merge patch."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 

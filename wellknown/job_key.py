@@ -7,10 +7,9 @@ found again after a crash, without a record of it anywhere. Two workloads may ha
 `admin_comment`, which users cannot set, tells them apart, and the second workload takes its next try.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Self
 
 _KEY_PREFIX = "slurm-extender"
 _LONGEST_NUMBER = 10
@@ -110,7 +109,7 @@ class PlaceholderKey:
         )
 
     @classmethod
-    def parse(cls, admin_comment: str) -> PlaceholderKey | None:
+    def parse(cls, admin_comment: str) -> Self | None:
         """Returns the key in an `admin_comment`, or None where the comment is not a placeholder's."""
         match admin_comment.split("/"):
             case [prefix, cluster, namespace, name, uid, numbers] if prefix == _KEY_PREFIX:

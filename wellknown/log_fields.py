@@ -1,9 +1,7 @@
 """The log fields that name one Pod or one job: the same fields in every line."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 
 class Named(Protocol):
@@ -25,7 +23,7 @@ class PodName(NamedTuple):
     uid: str
 
     @classmethod
-    def of(cls, reference: Mapping[str, Any]) -> PodName:
+    def of(cls, reference: Mapping[str, Any]) -> Self:
         """Reads an object's metadata, or an ObjectReference."""
         return cls(reference["namespace"], reference["name"], reference["uid"])
 

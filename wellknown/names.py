@@ -1,8 +1,6 @@
 """Every name that stands in objects of Kubernetes and is read again: of annotations, labels, taints,
 conditions and gates."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 DEFAULT_PREFIX = "sunk.coreweave.com/"

@@ -6,8 +6,6 @@ for it until a person corrects the labels: it is unknown on which of the Nodes i
 must be sure that a Slurm node is free looks at all Nodes that name it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 _RESTRICTED = "node-restriction.kubernetes.io"

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Final, Self
 
 from deploy.local.blueprint import port_names, prepare_directory, shared_ports, start_plan
@@ -44,6 +43,24 @@ class Cluster:
     def __init__(self, layout: Layout, record: Record) -> None:
         self._layout = layout
         self._record = record
+        self.spec: Final = record.spec
+        self.ports: Final[Mapping[str, int]] = record.ports
+        """Every port of the cluster by what it serves; all are on 127.0.0.1."""
+        self.directory: Final = layout.directory
+        self.logs: Final = layout.logs
+        """The folder of the logs, one COMPONENT.log each."""
+        self.kubeconfig: Final = layout.kubeconfig
+        """The administrator's."""
+        self.extender_kubeconfig: Final = kubeconfig_of("slurm-extender", layout)
+        """Of the user slurm-extender, who may do what the extender needs and nothing else."""
+        self.slurmrestd_url: Final = f"http://127.0.0.1:{record.ports['slurmrestd']}"
+        self.slurmrestd_socket: Final = layout.slurmrestd_socket
+        self.token_file: Final = layout.token_file
+        """Holds a JWT for Slurm's root."""
+        self.policy_file: Final = layout.policy_file
+        """Who may ask the extender for what; it is read again when it changes."""
+        self.job_submit_lua: Final = layout.job_submit_lua
+        """The script of that name; slurmctld reads it again once it is a second newer."""
         self._supervision = Supervision(layout)
         self._supervisor: subprocess.Popen[str] | None = None
         self._owner: Owner | None = None
@@ -137,43 +154,10 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.down()
 
     # Where it is.
-
-    @property
-    def spec(self) -> ClusterSpec:
-        return self._record.spec
-
-    @property
-    def directory(self) -> Path:
-        return self._layout.directory
-
-    @property
-    def logs(self) -> Path:
-        """The folder of the logs, one COMPONENT.log each."""
-        return self._layout.logs
-
-    @property
-    def ports(self) -> Mapping[str, int]:
-        """Every port of the cluster by what it serves; all are on 127.0.0.1."""
-        return self._record.ports
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The administrator's."""
-        return self._layout.kubeconfig
-
-    @property
-    def extender_kubeconfig(self) -> Path:
-        """Of the user slurm-extender, who may do what the extender needs and nothing else."""
-        return kubeconfig_of("slurm-extender", self._layout)
 
     @property
     def extender_environment(self) -> Mapping[str, str]:
@@ -194,29 +178,6 @@ class Cluster:
     @property
     def api_server_url(self) -> str:
         return api_server_url(self._record.ports)
-
-    @property
-    def slurmrestd_url(self) -> str:
-        return f"http://127.0.0.1:{self.ports['slurmrestd']}"
-
-    @property
-    def slurmrestd_socket(self) -> Path:
-        return self._layout.slurmrestd_socket
-
-    @property
-    def token_file(self) -> Path:
-        """Holds a JWT for Slurm's root."""
-        return self._layout.token_file
-
-    @property
-    def policy_file(self) -> Path:
-        """Who may ask the extender for what; it is read again when it changes."""
-        return self._layout.policy_file
-
-    @property
-    def job_submit_lua(self) -> Path:
-        """The script of that name; slurmctld reads it again once it is a second newer."""
-        return self._layout.job_submit_lua
 
     def mint_token(self, user: str, lifetime_s: int = 3600) -> str:
         """A JWT for `user`, signed with the cluster's key; already expired if `lifetime_s` < 0."""

@@ -11,6 +11,10 @@ class AlreadyRunningError(ClusterError):
     """A cluster runs in this directory: attach to it, or take it down first."""
 
 
+class NotObserved(Exception):
+    """What a story was to show was not seen, or not in time; the message says what, for the summary."""
+
+
 class MissingPrerequisitesError(ClusterError):
     """This machine lacks something; each entry of `missing` says what, and how to get it."""
 

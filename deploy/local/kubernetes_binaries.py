@@ -27,7 +27,7 @@ BINARIES: Final = ("etcd", *CONTROL_PLANE, "kubectl", "kwok")
 Version = tuple[int, int]
 
 _NEWEST: Final = KUBERNETES_RELEASES[0]
-_SUPPORTED_KUBERNETES: Final = range(31, 38)
+_SUPPORTED_KUBERNETES: Final = tuple((1, minor) for minor in range(31, 38))
 _SUPPORTED_ELSE: Final[Mapping[str, tuple[Version, ...]]] = {
     "etcd": ((3, 5), (3, 6), (3, 7)),
     "kwok": ((0, 8),),  # the Pod stages use its newest form
@@ -82,7 +82,7 @@ def choose(found: Mapping[str, Version], release: str = "") -> set[str]:
     built = _version(release or _NEWEST)
     version = built if release else next(iter(plane.values()), built)
     complete = len(plane) == len(CONTROL_PLANE) or version == built
-    if _is_supported(version) and complete and set(plane.values()) <= {version}:
+    if version in _SUPPORTED_KUBERNETES and complete and set(plane.values()) <= {version}:
         chosen |= plane.keys()
     else:
         version = built
@@ -94,10 +94,6 @@ def choose(found: Mapping[str, Version], release: str = "") -> set[str]:
 def _version(release: str) -> Version:
     major, minor = release.split(".")
     return int(major), int(minor)
-
-
-def _is_supported(version: Version) -> bool:
-    return version[0] == 1 and version[1] in _SUPPORTED_KUBERNETES
 
 
 def find_binaries() -> dict[str, tuple[Path, Version]]:

@@ -17,21 +17,17 @@ from deploy.local.links import admission_port
 from deploy.local.rendering import render
 from deploy.local.spec import ClusterSpec
 
+_ROLES: Final = "/apis/rbac.authorization.k8s.io/v1"
+_ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _PATHS: Final = {
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles",
-    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings",
-    "MutatingWebhookConfiguration": (
-        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-    ),
-    "ValidatingWebhookConfiguration": (
-        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-    ),
-    "ValidatingAdmissionPolicy": ("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"),
-    "ValidatingAdmissionPolicyBinding": (
-        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-    ),
+    "ClusterRole": f"{_ROLES}/clusterroles",
+    "ClusterRoleBinding": f"{_ROLES}/clusterrolebindings",
+    "Role": f"{_ROLES}/namespaces/kube-system/roles",
+    "RoleBinding": f"{_ROLES}/namespaces/kube-system/rolebindings",
+    "MutatingWebhookConfiguration": f"{_ADMISSION}/mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": f"{_ADMISSION}/validatingwebhookconfigurations",
+    "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
     "Node": "/api/v1/nodes",
 }
 _CONNECTIONS: Final = 4

@@ -13,83 +13,35 @@ CHECKOUT: Final = Path(__file__).resolve().parents[2]
 _SOCKET_PATH_LIMIT: Final = 107  # bytes in sockaddr_un.sun_path, less its final NUL
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
     """The paths of one cluster; all of it is replaced at the next `up`."""
 
-    directory: Path
-
-    @property
-    def record(self) -> Path:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.record = directory / "cluster.json"
         """What was chosen at `up`; marks the directory as ours."""
-        return self.directory / "cluster.json"
-
-    @property
-    def control(self) -> Path:
+        self.control = directory / "control.sock"
         """The supervisor's socket."""
-        return self.directory / "control.sock"
-
-    @property
-    def init(self) -> Path:
+        self.init = directory / "init"
         """The process id of the namespace's init, and the name of its mount namespace."""
-        return self.directory / "init"
-
-    @property
-    def logs(self) -> Path:
-        return self.directory / "logs"
-
-    @property
-    def bin(self) -> Path:
-        return self.directory / "bin"
-
-    @property
-    def root(self) -> Path:
+        self.logs = directory / "logs"
+        self.bin = directory / "bin"
+        self.root = directory / "root"
         """Where Slurm's tree is mounted, inside the cluster's mount namespace only."""
-        return self.directory / "root"
-
-    @property
-    def slurm(self) -> Path:
-        return self.directory / "slurm"
-
-    @property
-    def job_submit_lua(self) -> Path:
+        self.slurm = directory / "slurm"
+        self.job_submit_lua = self.slurm / "etc" / "job_submit.lua"
         """What slurmctld asks about every submission, where the spec has it asked."""
-        return self.slurm / "etc" / "job_submit.lua"
-
-    @property
-    def home(self) -> Path:
+        self.home = directory / "home"
         """The home directories that jobs run in; seen as /home inside."""
-        return self.directory / "home"
-
-    @property
-    def slurmrestd_socket(self) -> Path:
-        return self.directory / "rest" / "slurmrestd.sock"
-
-    @property
-    def database_socket(self) -> Path:
-        return self.directory / "db" / "mysqld.sock"
-
-    @property
-    def token_file(self) -> Path:
-        return self.directory / "slurm.token"
-
-    @property
-    def hooks_token_file(self) -> Path:
+        self.slurmrestd_socket = directory / "rest" / "slurmrestd.sock"
+        self.database_socket = directory / "db" / "mysqld.sock"
+        self.token_file = directory / "slurm.token"
+        self.hooks_token_file = self.slurm / "etc" / "slurm-extender-hook.token"
         """What Slurm's pushes to the extender carry; beside the script, for SlurmUser to read."""
-        return self.slurm / "etc" / "slurm-extender-hook.token"
-
-    @property
-    def policy_file(self) -> Path:
+        self.policy_file = directory / "policy.yaml"
         """Who may ask the extender for what."""
-        return self.directory / "policy.yaml"
-
-    @property
-    def kubernetes(self) -> Path:
-        return self.directory / "kubernetes"
-
-    @property
-    def kubeconfig(self) -> Path:
-        return self.directory / "kubeconfig"
+        self.kubernetes = directory / "kubernetes"
+        self.kubeconfig = directory / "kubeconfig"
 
     def log(self, component: str) -> Path:
         return self.logs / f"{component}.log"

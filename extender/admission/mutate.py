@@ -8,8 +8,6 @@ tells problems that were missed all the same. Admission looks nothing up: it wor
 rest of the extender is down.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -37,9 +35,7 @@ def review(
 ) -> dict[str, Any]:
     """Returns the AdmissionReview of a Pod's creation."""
     pod = request.object
-    if not is_taken(pod, translation, every_pod=every_pod):
-        return allowed(request, patch=_unmarked(pod))
-    if is_mirror(pod):
+    if is_mirror(pod) or not is_taken(pod, translation, every_pod=every_pod):
         return allowed(request, patch=_unmarked(pod))
     asked = asked_of(_with_grace(pod, translation), translation, policy)
     problems = (*_bound_already(pod, translation), *asked.problems)

@@ -1,7 +1,5 @@
 """The places of Pod templates in the objects that Pods are made from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ its own types before it calls; a request that it would not take is answered with
 of the caller.
 """
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar
@@ -63,7 +61,7 @@ _First = Annotated[Items[Item], BeforeValidator(_first)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", alias_generator=to_camel)
+    model_config = ConfigDict(alias_generator=to_camel)
 
 
 def _all_amounts(given: dict[str, Any]) -> dict[str, Any]:

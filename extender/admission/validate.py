@@ -7,8 +7,6 @@ whole way, and is for clusters where other webhooks change Pods after /mutate. T
 up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

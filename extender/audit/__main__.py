@@ -4,8 +4,6 @@ It uses the extender's own settings and changes nothing. Exit status: 0 where th
 where they do not, 2 where they could not be read.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json
@@ -15,8 +13,9 @@ from typing import Any
 
 from extender.audit.compare import Finding
 from extender.audit.reader import Reader
-from extender.cluster.keeper import ClusterViewUpdater, SlurmDefaults
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
+from extender.cluster.view_updater import ClusterViewUpdater
 from extender.request.pod import Pod, parse_pod
 from extender.settings import Settings, from_environment
 from kubernetes_client.errors import KubernetesError, NoCredentials
@@ -70,7 +69,8 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
     )
     try:
         view = await _view(settings, kubernetes, slurm)
-        reader = Reader(slurm, kubernetes, settings.rules(view.cluster), settings.translation)
+        config, nodes = settings.placement_config(view.cluster), SlurmNodes(slurm)
+        reader = Reader(slurm, nodes, kubernetes, config, settings.translation)
         first = await reader.look(await _pods(settings, kubernetes), view)
         if not first:
             return ()
@@ -84,9 +84,8 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
 
 
 async def _view(settings: Settings, kubernetes: Kubernetes, slurm: SlurmRest) -> ClusterView:
-    defaults = SlurmDefaults(settings.default_partition, settings.preempt_type, settings.kill_wait_s)
-    keeper = ClusterViewUpdater(kubernetes, slurm, Health(), settings.node_name_label, defaults)
-    return await keeper.load()
+    label, defaults = settings.node_name_label, settings.slurm_defaults
+    return await ClusterViewUpdater(kubernetes, slurm, Health(), label, defaults).load()
 
 
 async def _pods(settings: Settings, kubernetes: Kubernetes) -> tuple[Pod, ...]:

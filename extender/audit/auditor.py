@@ -7,11 +7,9 @@ another job or may have none, at the eviction limiter's pace. Nothing else is to
 what its events tell, and the rest is for people (invariants I5 and I6).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, repeat
+from functools import partial
 from math import inf
 
 import structlog
@@ -27,6 +25,7 @@ from extender.placement.states import State
 from extender.request.pod import Pod
 from kubernetes_client.errors import KubernetesError
 from service.health import Health, common_trouble
+from service.periodic import periodically
 from slurm_client.errors import SlurmError
 
 # In the first minutes requests of a leader that has died may still arrive, and a killed slurmctld may
@@ -72,13 +71,19 @@ class PeriodicAudit:
 
     async def run(self, dispatcher: Dispatcher) -> None:
         """Runs rounds for ever."""
-        for first in chain(_FIRST_S, repeat(inf)):
-            await asyncio.sleep(min(first, self.pause))
-            try:
-                await self.go_round(dispatcher)
-            except (SlurmError, KubernetesError) as error:
-                tell = self._health.news(common_trouble(error), log.warning)
-                tell("not audited", error=str(error))
+        first = iter(_FIRST_S)
+        await periodically(
+            partial(self.go_round, dispatcher),
+            lambda: asyncio.sleep(min(next(first, inf), self.pause)),
+            outlives=(SlurmError, KubernetesError),
+            report=self._tell,
+            pauses_first=True,
+        )
+
+    def _tell(self, error: Exception | None) -> None:
+        if error is not None:
+            tell = self._health.news(common_trouble(error), log.warning)
+            tell("not audited", error=str(error))
 
     @property
     def pause(self) -> float:

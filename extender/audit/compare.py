@@ -4,8 +4,6 @@ A difference may only be in motion, so one reading proves nothing: callers repor
 several readings have found. `audit.reader` reads; this module changes nothing.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,7 +109,7 @@ def shared_ids(findings: Iterable[Finding], ids: JobIdRange) -> str | None:
 def unclear(
     pods: Iterable[Pod],
     states: Mapping[int, JobState],
-    rules: PlacementConfig,
+    config: PlacementConfig,
     known: Container[int] = (),
 ) -> Iterator[int]:
     """Yields the ids of the live jobs in the placeholders' range that have to be read: not the jobs
@@ -119,56 +117,56 @@ def unclear(
     naming = {pod.job_id: pod for pod in pods if pod.job_id is not None}
     waiting = 0
     for job_id, state in states.items():
-        if job_id in rules.ids and not state.ended:
+        if job_id in config.ids and not state.ended:
             pod = naming.get(job_id)
-            if not _fits(pod, rules) if pod is not None else job_id not in known:
+            if not _fits(pod, config) if pod is not None else job_id not in known:
                 yield job_id
             elif pod is not None and pod.node is not None and state.pending and waiting < _MOST_READ:
                 waiting += 1
                 yield job_id
 
 
-def _fits(pod: Pod, rules: PlacementConfig) -> bool:
+def _fits(pod: Pod, config: PlacementConfig) -> bool:
     """Tells whether a Pod's annotation for its job can be trusted: not on a Pod that was bound by
     hand."""
     there = pod.allocation is not None and pod.allocation.node == pod.node
-    return (pod.node is None or there) and not pod.finished and pod.job_id in own_ids(pod, rules)
+    return (pod.node is None or there) and not pod.finished and pod.job_id in own_ids(pod, config)
 
 
-def compare(reading: Snapshot, rules: PlacementConfig) -> tuple[Finding, ...]:
+def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
     """Returns every difference in a reading."""
     pods: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in reading.pods:
         pods[pod.workload.uid].append(pod)
     own: defaultdict[str, list[Job]] = defaultdict(list)
     found = [*_stuck_drains(reading), *_contested(reading.view)]
-    unsigned = _unsigned(reading, rules)
+    unsigned = _unsigned(reading, config)
     for job in reading.jobs.values():
         if job.state.ended:
             continue
         key = key_of(job) or unsigned.get(job.id)
         if job.id in unsigned:
             found.append(_without_key(job))
-        orphan = _orphan(job, key, pods, reading, rules)
+        orphan = _orphan(job, key, pods, reading, config)
         if orphan is not None:
             found.append(orphan)
         elif key is not None:
             own[key.uid].append(job)
     untold = sum(1 for pod in reading.pods if _is_untold(pod))
     for pod in reading.pods:
-        found += _of_pod(pod, own[pod.workload.uid], untold, reading, rules)
+        found += _of_pod(pod, own[pod.workload.uid], untold, reading, config)
     return tuple(dict.fromkeys(found))
 
 
-def _unsigned(reading: Snapshot, rules: PlacementConfig) -> Mapping[int, PlaceholderKey]:
+def _unsigned(reading: Snapshot, config: PlacementConfig) -> Mapping[int, PlaceholderKey]:
     """Returns the missing keys of Pods' jobs, by job id."""
     without = [job for job in reading.jobs.values() if not job.state.ended and key_of(job) is None]
     pods = {pod.workload.uid: pod for pod in reading.pods} if without else {}
     found = {}
-    for uid, job in with_their_pods(without, pods.values(), rules):
+    for uid, job in with_their_pods(without, pods.values(), config):
         pod = pods[uid]
-        key, ids = own_key(job.id, pod, rules), own_ids(pod, rules)
-        if key is not None and is_own(job, claim_of(pod, rules.cluster, ids, reading.view)):
+        key, ids = own_key(job.id, pod, config), own_ids(pod, config)
+        if key is not None and is_own(job, claim_of(pod, config.cluster, ids, reading.view)):
             found[job.id] = key
     return found
 
@@ -186,7 +184,7 @@ def _orphan(
     key: PlaceholderKey | None,
     pods: Mapping[str, list[Pod]],
     reading: Snapshot,
-    rules: PlacementConfig,
+    config: PlacementConfig,
 ) -> Finding | None:
     """Returns the finding about a job by itself; None where it is a Pod's own."""
     if key is None:
@@ -197,7 +195,7 @@ def _orphan(
         )
         return Finding(FindingKind.FOREIGN_KEY, cause, cure, job_id=job.id)
     whose = f"{key.namespace}/{key.name}"
-    if key.cluster != rules.cluster:
+    if key.cluster != config.cluster:
         cause = f"job {job.id} is the placeholder of {whose} in the Kubernetes cluster {key.cluster}"
         cure = f"nothing, if there is such a cluster; if there is none any more: scancel {job.id}"
         return Finding(FindingKind.OTHER_CLUSTER, cause, cure, whose, job.id)
@@ -228,14 +226,14 @@ def may_have_no_job(pods: Sequence[Pod]) -> bool:
 
 
 def _of_pod(
-    pod: Pod, read: list[Job], untold: int, reading: Snapshot, rules: PlacementConfig
+    pod: Pod, read: list[Job], untold: int, reading: Snapshot, config: PlacementConfig
 ) -> Iterator[Finding]:
     """Yields the findings about a Pod; `read` are the live jobs with its key that were read."""
     if pod.finished or pod.deleting:
         return
     live = {job.id for job in read}
     state = reading.states.get(pod.job_id or 0)
-    if _is_forged(pod, live, rules):
+    if _is_forged(pod, live, config):
         yield _names_another(pod)
         yield from _elsewhere(pod, read, reading)
         return
@@ -245,18 +243,18 @@ def _of_pod(
     yield from _more_than_one(pod, read, live, runs=runs)
     own = [job for job in read if job.id == pod.job_id or pod.job_id not in live]
     if pod.node is None:
-        yield from _waiting(pod, live, state, untold, reading, rules)
+        yield from _waiting(pod, live, state, untold, reading, config)
     elif not runs and not any(job.state.running for job in own):
         yield from _unheld(pod, next(iter(own), None), state, reading)
     yield from _elsewhere(pod, own, reading)
 
 
-def _is_forged(pod: Pod, live: set[int], rules: PlacementConfig) -> bool:
-    return pod.job_id is not None and pod.job_id not in live and pod.job_id not in own_ids(pod, rules)
+def _is_forged(pod: Pod, live: set[int], config: PlacementConfig) -> bool:
+    return pod.job_id is not None and pod.job_id not in live and pod.job_id not in own_ids(pod, config)
 
 
 def _names_another(pod: Pod) -> Finding:
-    name, job_id = f"{pod.namespace}/{pod.name}", pod.job_id
+    name, job_id = pod.full_name, pod.job_id
     cause = f"the Pod's annotation {JOB_ID} names job {job_id}, which is not its own"
     cure = f"kubectl annotate pod -n {pod.namespace} {pod.name} {JOB_ID}-; find out who may write to it"
     return Finding(FindingKind.FOREIGN_KEY, cause, cure, name, job_id)
@@ -272,7 +270,7 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
         if job.id != kept:
             cause = f"job {job.id} is {job.state.text} for a Pod that has job {kept}"
             cure = f"the leader cancels the one that the Pod does not name; by hand: scancel {job.id}"
-            name, key = f"{pod.namespace}/{pod.name}", key_of(job)
+            name, key = pod.full_name, key_of(job)
             mended = key is not None and kept == pod.job_id and (runs or not job.state.running)
             yield Finding(FindingKind.TWO_JOBS, cause, cure, name, job.id, mended=mended, key=key)
 
@@ -280,13 +278,12 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
 def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot) -> Iterator[Finding]:
     """Yields the findings about a bound Pod for which Slurm runs no job; `job` is its own, where it was
     read, and `state` that of the job that it names."""
-    name, node, job_id = f"{pod.namespace}/{pod.name}", pod.node or "", pod.job_id
+    name, node, job_id = pod.full_name, pod.node or "", pod.job_id
     if job is not None:
         job_id, state = job.id, job.state
     if job_id is None:
         cause = f"the Pod is bound to {node}, and not by us: it has no job in Slurm"
-        cure = f"kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew"
-        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, None, node)
+        yield Finding(FindingKind.POD_WITHOUT_JOB, cause, _placing_anew(pod), name, None, node)
     elif state is None:
         cause = f"the Pod is bound to {node}, and Slurm does not know its job {job_id}"
         cure = f"the leader asks Slurm for it again, on {node}; see its log where that does not help"
@@ -297,6 +294,10 @@ def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot
         cause = f"the Pod is bound to {node}, and its job {job_id} is {state.text}"
         cure = "the leader deletes the Pod, unless the eviction limiter holds that back (/readyz)"
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, cure, name, job_id, node, mended=True)
+
+
+def _placing_anew(pod: Pod) -> str:
+    return f"kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew"
 
 
 def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterView) -> Finding:
@@ -311,11 +312,9 @@ def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterVie
     slurm_node = where.slurm_name if where is not None else pod.node
     cure = (
         f"the job starts as soon as there is room: see squeue -w {slurm_node}, and sinfo -R;"
-        f" or kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew"
+        f" or {_placing_anew(pod)}"
     )
-    return Finding(
-        FindingKind.JOB_WAITS, cause, cure, f"{pod.namespace}/{pod.name}", job_id, pod.node or ""
-    )
+    return Finding(FindingKind.JOB_WAITS, cause, cure, pod.full_name, job_id, pod.node or "")
 
 
 def _waiting(
@@ -324,10 +323,10 @@ def _waiting(
     state: JobState | None,
     untold: int,
     reading: Snapshot,
-    rules: PlacementConfig,
+    config: PlacementConfig,
 ) -> Iterator[Finding]:
     """Yields the findings about a Pod that is not bound."""
-    name = f"{pod.namespace}/{pod.name}"
+    name = pod.full_name
     if not live and pod.job_id is not None:
         what = "not known to Slurm" if state is None else state.text
         cause = f"the Pod waits by its job {pod.job_id}, which is {what}"
@@ -337,7 +336,7 @@ def _waiting(
         cause = f"job {pod.job_id} runs, and our scheduling gate still holds the Pod back"
         cure = "see that a leader is up (/readyz) and may patch Pods; it lifts the gate"
         yield Finding(FindingKind.STUCK_GATE, cause, cure, name, pod.job_id)
-    elif not live and _is_untold(pod) and _age(pod, reading.at) > _patience(untold, rules):
+    elif not live and _is_untold(pod) and _age(pod, reading.at) > _patience(untold, config):
         cause = "our scheduling gate holds the Pod back, no job waits for it, and nothing says why"
         cure = "see that a leader is up (/readyz), and that the Pod is in its scope; it takes it up"
         yield Finding(FindingKind.STUCK_GATE, cause, cure, name)
@@ -347,9 +346,9 @@ def _is_untold(pod: Pod) -> bool:
     return pod.gated and pod.node is None and pod.job_id is None and not pod.told_to_wait
 
 
-def _patience(untold: int, rules: PlacementConfig) -> float:
+def _patience(untold: int, config: PlacementConfig) -> float:
     """Returns how long a Pod may be without a condition: Pods in line get theirs one after the other."""
-    return _TOLD_WITHIN_S + untold * rules.telling_interval
+    return _TOLD_WITHIN_S + untold * config.telling_interval
 
 
 def _age(pod: Pod, at: datetime) -> float:
@@ -365,12 +364,8 @@ def _elsewhere(pod: Pod, read: list[Job], reading: Snapshot) -> Iterator[Finding
             node = reading.view.node_of(job.nodes[0])
             stands = node.name if node is not None else f"{job.nodes[0]}, for which no Node stands"
             cause = f"the Pod is bound to {pod.node}, and its job {job.id} runs on {stands}"
-            cure = (
-                f"kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew; find out"
-                " who bound it"
-            )
-            name = f"{pod.namespace}/{pod.name}"
-            yield Finding(FindingKind.WRONG_NODE, cause, cure, name, job.id, pod.node)
+            cure = f"{_placing_anew(pod)}; find out who bound it"
+            yield Finding(FindingKind.WRONG_NODE, cause, cure, pod.full_name, job.id, pod.node)
 
 
 def _contested(view: ClusterView) -> Iterator[Finding]:
@@ -386,8 +381,8 @@ def _contested(view: ClusterView) -> Iterator[Finding]:
 def _stuck_drains(reading: Snapshot) -> Iterator[Finding]:
     for node in reading.nodes:
         stands = reading.view.node_of(node.name)
-        lingering_pods = "DRAIN" in node.states and "COMPLETING" not in node.states
-        ours = lingering_pods and node.reason.startswith(drain_decision.PREFIX)
+        drained = "DRAIN" in node.states and "COMPLETING" not in node.states
+        ours = drained and node.reason.startswith(drain_decision.PREFIX)
         if ours and stands is not None and not drain_decision.reason_still_holds(node.reason, stands):
             cause = f"drained ({node.reason}), and its Node {stands.name} is not so any more"
             cure = (

@@ -5,14 +5,13 @@ Only jobs that the Pods do not explain are read, and foreign jobs only once. The
 another thread compares them.
 """
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from extender.audit.compare import Finding, FindingKind, Snapshot, compare, unclear
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.control.startup import is_over, read_all
 from extender.placement.config import PlacementConfig
@@ -31,16 +30,18 @@ class Reader:
     def __init__(
         self,
         slurm: Slurm,
+        slurm_nodes: SlurmNodes,
         kubernetes: Kubernetes,
-        rules: PlacementConfig,
+        config: PlacementConfig,
         translation: TranslationConfig,
         native: Callable[[int | None], object] = lambda _: None,
     ) -> None:
         """`native` is called at each reading with the highest id below the placeholders' range, None
         where there is none."""
         self._slurm = slurm
+        self._slurm_nodes = slurm_nodes
         self._kubernetes = kubernetes
-        self._rules = rules
+        self._config = config
         self._translation = translation
         self._native = native
         self._foreign: dict[int, Job] = {}
@@ -54,7 +55,7 @@ class Reader:
         """Returns every difference; `known` jobs that no Pod names are skipped."""
         states = await self._slurm.all_states()
         self.jobs = states.entries
-        below = (job_id for job_id in states if job_id < self._rules.ids.first)
+        below = (job_id for job_id in states if job_id < self._config.ids.first)
         self._native(max(below, default=None))
         self._foreign = {
             job_id: job
@@ -72,9 +73,9 @@ class Reader:
     ) -> tuple[Finding, ...]:
         """Returns the differences among these that still exist; reads their jobs alone."""
         concerned = await asyncio.to_thread(_concerned, findings, pods)
-        ids = {job_id for job_id in _job_ids(findings, concerned) if job_id is not None}
+        ids = {finding.job_id for finding in findings} | {pod.job_id for pod in concerned}
         drains = any(finding.kind is FindingKind.STUCK_DRAIN for finding in findings)
-        states = await self._slurm.states(ids)
+        states = await self._slurm.states(filter(None, ids))
         still = await self._compare(concerned, states, view, known, drains=drains)
         before = frozenset(findings)
         return tuple(finding for finding in still if finding in before)
@@ -88,13 +89,13 @@ class Reader:
         *,
         drains: bool,
     ) -> tuple[Finding, ...]:
-        doubtful = await asyncio.to_thread(list, unclear(pods, states, self._rules, known))
+        doubtful = await asyncio.to_thread(list, unclear(pods, states, self._config, known))
         read = await read_all((one for one in doubtful if one not in self._foreign), self._slurm)
         listed = {pod.uid for pod in pods}
         over = set[int]()
         for job in read:
             key = key_of(job)
-            if key is None or key.cluster != self._rules.cluster:
+            if key is None or key.cluster != self._config.cluster:
                 self._foreign[job.id] = job
             elif key.uid not in listed and await is_over(key, self._kubernetes, self._adoptable):
                 over.add(job.id)
@@ -106,9 +107,9 @@ class Reader:
             jobs={job.id: job for job in (*read, *foreign)},
             over=frozenset(over),
             view=replace(view),  # its caches are for one thread
-            nodes=await self._slurm.nodes() if drains else (),
+            nodes=(await self._slurm_nodes.read()).nodes if drains else (),
         )
-        return await asyncio.to_thread(compare, reading, self._rules)
+        return await asyncio.to_thread(compare, reading, self._config)
 
     def _adoptable(self, manifest: Manifest) -> bool:
         return adoptable(manifest, self._translation) is not None
@@ -116,9 +117,4 @@ class Reader:
 
 def _concerned(findings: Iterable[Finding], pods: Iterable[Pod]) -> list[Pod]:
     named = {finding.pod for finding in findings}
-    return [pod for pod in pods if f"{pod.namespace}/{pod.name}" in named]
-
-
-def _job_ids(findings: Iterable[Finding], pods: Iterable[Pod]) -> Iterator[int | None]:
-    yield from (finding.job_id for finding in findings)
-    yield from (pod.job_id for pod in pods)
+    return [pod for pod in pods if pod.full_name in named]

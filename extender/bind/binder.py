@@ -8,8 +8,6 @@ Pod is bound beside containers that outlive a Pod and its job, as far as the lea
 (`lingering`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace

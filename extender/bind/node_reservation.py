@@ -8,15 +8,13 @@ Pods never count on the same room. Nothing keeps Slurm from starting a native jo
 answer: it does not know of unmanaged Pods.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
-from extender.cluster.departing_pods import gone_in
+from extender.cluster.pods_on_node import gone_in, pods_on
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.capacity import (
     Amounts,
@@ -28,7 +26,7 @@ from extender.unmanaged.capacity import (
     requested,
     uncounted,
 )
-from extender.unmanaged.capacity_watch import FULL, LEAVING, RUNNING, TAKEN, UNKNOWN, CapacityWatch
+from extender.unmanaged.free_capacity import FULL, LEAVING, TAKEN, UNKNOWN, FreeCapacity
 from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
@@ -49,19 +47,19 @@ class NodeReservation:
         kubernetes: Kubernetes,
         slurm: Slurm,
         translation: TranslationConfig,
-        occupancy: CapacityWatch,
+        capacity: FreeCapacity,
     ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._translation = translation
-        self._occupancy = occupancy
+        self._capacity = capacity
         self._held: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._adopted_pods: set[str] = set()
         """Nodes that unmanaged Pods were bound to here; the watch may not know yet."""
 
     def has_adopted_pods(self, node: str) -> bool:
         """Tells whether unmanaged Pods may be on a Node."""
-        return node in self._adopted_pods or self._occupancy.may_have_adopted_pods(node)
+        return node in self._adopted_pods or self._capacity.may_have_adopted_pods(node)
 
     def held(
         self, manifest: Manifest, node: str, allocation: Allocation | None
@@ -74,7 +72,7 @@ class NodeReservation:
 
     @asynccontextmanager
     async def _left(self, manifest: Manifest, node: str) -> AsyncIterator[None]:
-        if not self._occupancy.concerns(manifest) or not self._occupancy.is_slurms(node):
+        if not self._capacity.concerns(manifest) or not self._capacity.is_slurms(node):
             yield
             return
         async with self._held[node]:
@@ -88,7 +86,7 @@ class NodeReservation:
         async with self._held[node]:
             taken = await self._taken(manifest, node)
             if taken == TAKEN:
-                self._occupancy.allocation_taken(manifest["metadata"]["uid"], job_id)
+                self._capacity.allocation_taken(manifest["metadata"]["uid"], job_id)
             if taken is not None:
                 raise DoesNotFit(taken)
             yield
@@ -97,10 +95,10 @@ class NodeReservation:
         """Tells whether a Pod fits on a Node that Slurm has. It reads the Pods first, then Slurm's
         node, then the placeholders: a job that begins or ends in between counts twice, and never not at
         all. Bound Pods are read each time, so that the last Binding here is among them."""
-        bound = await self._bound(node)
-        slurm_node = await self._occupancy.read_node(node)
+        bound = await pods_on(self._kubernetes, node)
+        slurm_node = await self._capacity.read_node(node)
         if slurm_node is None:  # one reply without it proves nothing
-            if self._occupancy.was_read(node) or not self._occupancy.known:
+            if self._capacity.was_read(node) or not self._capacity.known:
                 raise DoesNotFit(UNKNOWN)
             return True
         free = open_to_pods(slurm_node, self._translation).less(await self._uncounted(bound))
@@ -109,22 +107,22 @@ class NodeReservation:
     async def _taken(self, manifest: Manifest, node: str) -> str | None:
         """Returns why a managed Pod cannot have what Slurm gave it, None where it can. Exempt Pods are
         not counted: they run beside all jobs."""
-        bound = [pod for pod in await self._bound(node) if not exempt(pod)]
+        bound = [pod for pod in await pods_on(self._kubernetes, node) if not exempt(pod)]
         if not await self._uncounted(bound):
             self._adopted_pods.discard(node)  # until another comes: Slurm counts these
             return None
-        slurm_node = await self._occupancy.read_node(node)
+        slurm_node = await self._capacity.read_node(node)
         if slurm_node is None:  # Slurm granted it
             return UNKNOWN
         asked, left = requested(manifest, self._translation), left_by_jobs(slurm_node, self._translation)
         states = await self._states(bound)
-        stay = [pod for pod in bound if self._lingering_pods(pod, states)]
+        stay = [pod for pod in bound if self._stays(pod, states)]
         if not left.less(list(uncounted(stay, states, self._translation))).covers(asked):
             return TAKEN
         everybody = list(uncounted(bound, states, self._translation))
         return None if left.less(everybody).covers(asked) else LEAVING
 
-    def _lingering_pods(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
+    def _stays(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
         """Tells whether a Pod that Slurm does not count stays: an adopted Pod, or a managed Pod whose
         job, or the start of whose job, Slurm forgot. That job gets its room again, before all others.
         One answer of Slurm is enough: it decides only where to place this Pod."""
@@ -150,7 +148,3 @@ class NodeReservation:
         jobs = [placeholder_of(pod, self._translation) for pod in pods]
         known = [job for job in jobs if job is not None]
         return await self._slurm.states(known) if known else {}
-
-    async def _bound(self, node: str) -> list[Manifest]:
-        listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")
-        return listed.get("items") or []

@@ -3,8 +3,6 @@
 Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderBindingArgs and ExtenderBindingResult.
 """
 
-from __future__ import annotations
-
 import structlog
 from pydantic import BaseModel
 

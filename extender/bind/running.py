@@ -4,8 +4,6 @@ kube-scheduler binds in the background, one Pod after the other, a few milliseco
 each would cost as much as their allocations did.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 

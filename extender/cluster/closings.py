@@ -1,8 +1,6 @@
 """The words for why Nodes are closed to a Pod, for its author, in kube-scheduler's form: a number of
 Nodes for each reason."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -1,13 +1,11 @@
 """The equipment of Slurm's nodes and the requests of jobs in the same words, for messages about
 requests that are too large."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from slurm_client import gres
 from slurm_client.model import JobSpec, Node, Sharing
@@ -23,7 +21,7 @@ class Equipment(NamedTuple):
     """Counts by name, and by name and type."""
     features: frozenset[str] = frozenset()
 
-    def beside(self, other: Equipment) -> Equipment:
+    def beside(self, other: Self) -> "Equipment":
         """Returns the equipment of these nodes and others together."""
         return Equipment(
             max(self.cpus, other.cpus),

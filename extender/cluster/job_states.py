@@ -4,8 +4,6 @@ kube-scheduler binds Pods a few milliseconds apart, and a job may start on 1,000
 ask. Slurm takes few questions at a time.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 

@@ -1,9 +1,8 @@
 """The conditions of a Node: Kubernetes' own, and the extender's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Self
 
 from kubernetes_client.protocol import Manifest
 from wellknown.names import SLURM_OUT_OF_SERVICE
@@ -31,7 +30,7 @@ class NodeStatus:
     condition: NodeCondition | None = None
 
     @classmethod
-    def parse(cls, manifest: Manifest) -> NodeStatus:
+    def parse(cls, manifest: Manifest) -> Self:
         """Returns the status of a Node from its manifest."""
         listed = (manifest.get("status") or {}).get("conditions") or ()
         told = {each["type"]: each for each in listed}

@@ -5,8 +5,6 @@ values, or with a taint are such a set, and a Pod's constraints are a few operat
 size.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -72,7 +70,7 @@ class Nodes(dict[str, Node]):
             self._names = NodeNames({name: node.slurm_name for name, node in self.items()})
         return self._names
 
-    def with_node(self, name: str, node: Node | None) -> Nodes:
+    def with_node(self, name: str, node: Node | None) -> "Nodes":
         """Returns the next version, in which a Node is new, or changed, or (None) gone."""
         after = Nodes()
         after.update(self)
@@ -117,7 +115,7 @@ class Nodes(dict[str, Node]):
         """Yields what closes Nodes to a Pod, each with the set of all Nodes that it closes."""
         selector, terms, tolerations, claimed = constraints.demands
         tolerated = Tolerated(tolerations)
-        for taint, nodes in self._taints():
+        for taint, nodes in self._of(_Of.TAINT).items():
             if not tolerated.passes(taint):
                 yield taint, nodes
         for key, value in selector.items():
@@ -129,9 +127,6 @@ class Nodes(dict[str, Node]):
 
     def _of(self, key: _Key) -> _Sets:
         return self._sets.get(key, {})
-
-    def _taints(self) -> Iterable[tuple[Taint, int]]:
-        return self._of(_Of.TAINT).items()
 
     def _matching(self, term: Manifest) -> int:
         """A term without any requirement matches nothing."""

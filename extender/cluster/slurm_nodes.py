@@ -1,18 +1,22 @@
-"""Reads Slurm's nodes for every part that follows them: what unmanaged Pods may use, which nodes are
-out of service, how CPUs are counted. All nodes are some MB, so readers share what is read.
+"""Reads Slurm's nodes for every part that needs all of them: what unmanaged Pods may use, which nodes
+are out of service, how CPUs are counted, what a job can ask for at most, what an audit compares. All
+nodes are some MB, so readers share what is read.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 
+from extender.cluster.equipment import Equipment, equipment
+from slurm_client.errors import SlurmError
 from slurm_client.model import Node
 from slurm_client.protocol import Slurm
 
 _SHARE = 10  # where a reading takes a second, the pauses of each reader are so many times as long
 _LONGEST_PAUSE_S = 15.0  # it may have been slow because Slurm was, and not because it is large
+_EQUIPMENT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +58,25 @@ class SlurmNodes:
             self._newest = Reading(await self._slurm.nodes(), began, clock() - began)
         finally:
             self._under_way = None
+
+
+class NodeEquipment:
+    """The equipment of Slurm's nodes for messages, of which many come at once: it is worked out once a
+    minute at most."""
+
+    def __init__(self, slurm_nodes: SlurmNodes) -> None:
+        self._slurm_nodes = slurm_nodes
+        self._reading = asyncio.Lock()
+        self._until = -inf
+        self._known: Mapping[str, Equipment] = {}
+
+    async def by_partition(self) -> Mapping[str, Equipment]:
+        """Returns the equipment of nodes, by partition; the last known one where Slurm does not
+        answer."""
+        clock = asyncio.get_running_loop().time
+        async with self._reading:
+            if clock() >= self._until:
+                with suppress(SlurmError):
+                    self._known = equipment((await self._slurm_nodes.read(_EQUIPMENT_S)).nodes)
+                self._until = clock() + _EQUIPMENT_S
+        return self._known

@@ -5,14 +5,12 @@ from.
 jobs only, and are excluded from every placeholder.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from extender.cluster.closings import in_kubernetes_words, in_words
 from extender.cluster.node_index import Nodes
@@ -57,7 +55,7 @@ class Wish(NamedTuple):
 class _Answers(dict[_Question, _Answer]):
     """A cache of answers about one version of the read model, of limited size."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int = _MOST_ANSWERS) -> None:
         super().__init__()
         self._most = most
         self.made = 0
@@ -70,6 +68,20 @@ class _Answers(dict[_Question, _Answer]):
             self[question] = work_out(question)
             self.made += 1
         return self[question]
+
+
+@dataclass(slots=True)
+class _Cached:
+    """Answers about one version of the read model, computed at the first use."""
+
+    excluded: _Answers[Wish, Exclusion] = field(default_factory=_Answers)
+    explained: _Answers[Wish, str] = field(default_factory=_Answers)
+    left: _Answers[Wish, int | None] = field(default_factory=_Answers)
+    listed: _Answers[tuple[str, ...], tuple[str, ...]] = field(
+        default_factory=lambda: _Answers(_MOST_LISTS)
+    )
+    graceful: _Answers[tuple[str | None, str | None], bool] = field(default_factory=_Answers)
+    preempting: _Answers[str, bool] = field(default_factory=_Answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +101,7 @@ class ClusterView:
     cluster: str = ""
     """The Kubernetes cluster's identity, which is in every job's key; empty until it is known."""
 
-    # Computed at the first use.
-    _excluded: _Answers[Wish, Exclusion] = field(
-        default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
-    )
-    _explained: _Answers[Wish, str] = field(
-        default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
-    )
-    _left: _Answers[Wish, int | None] = field(
-        default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
-    )
-    _listed: _Answers[tuple[str, ...], tuple[str, ...]] = field(
-        default_factory=lambda: _Answers(_MOST_LISTS), init=False, repr=False, compare=False
-    )
-    _graceful: _Answers[tuple[str | None, str | None], bool] = field(
-        default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
-    )
-    _preempting: _Answers[str, bool] = field(
-        default_factory=lambda: _Answers(_MOST_ANSWERS), init=False, repr=False, compare=False
-    )
+    _cached: _Cached = field(default_factory=_Cached, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """All versions of the model share the index of their Nodes."""
@@ -117,7 +111,7 @@ class ClusterView:
     def _indexed(self) -> Nodes:
         return self.nodes if isinstance(self.nodes, Nodes) else Nodes(self.nodes)
 
-    def with_node(self, name: str, node: Node | None) -> ClusterView:
+    def with_node(self, name: str, node: Node | None) -> Self:
         """Returns the next version, in which a Node is new, or changed, or (None) gone."""
         return replace(self, nodes=self._indexed.with_node(name, node))
 
@@ -154,7 +148,7 @@ class ClusterView:
             return False
         if partition not in self.partitions or self.qos_preemption:
             return True
-        return self._preempting.to(partition, self._has_lower)
+        return self._cached.preempting.to(partition, self._has_lower)
 
     def _has_lower(self, partition: str) -> bool:
         own = self.partitions[partition]
@@ -171,7 +165,7 @@ class ClusterView:
     def has_grace(self, job: JobSpec) -> bool:
         """Tells whether such a job may be given time to leave: by its partition, or by its QOS. A job
         that names no QOS has its user's default QOS."""
-        return self._graceful.to((job.partition, job.qos), self._is_graceful)
+        return self._cached.graceful.to((job.partition, job.qos), self._is_graceful)
 
     def _is_graceful(self, kind: tuple[str | None, str | None]) -> bool:
         partition, qos = kind
@@ -185,22 +179,22 @@ class ClusterView:
         """Returns the Slurm nodes of a partition that cannot be used, cut to nodes that Slurm knows,
         and the nodes that the Pod's author excludes. Computed once for equal Pods: some milliseconds
         where there are 5,000 Nodes."""
-        return self._excluded.to(wish, self._work_out)
+        return self._cached.excluded.to(wish, self._work_out)
 
     def why_none(self, wish: Wish) -> str:
         """Returns the number of Nodes of a partition that are closed to a Pod, by reason."""
-        return self._explained.to(wish, self._explain)
+        return self._cached.explained.to(wish, self._explain)
 
     def leaves_any_of(self, nodes: Iterable[str], wish: Wish) -> bool:
         """Tells whether the exclusion would leave a Slurm node if only these Nodes counted. These Nodes
         differ each time, so the answer is not cached."""
-        left = self._left.to(wish, self._nodes_left)
+        left = self._cached.left.to(wish, self._nodes_left)
         return left is None or bool(left & self._indexed.named(nodes))
 
     @property
     def evaluated(self) -> int:
         """Returns how many exclusions were computed so far."""
-        return self._excluded.made
+        return self._cached.excluded.made
 
     def _work_out(self, wish: Wish) -> Exclusion:
         nodes, listed, usable = self._indexed, self.slurm_nodes(wish.partition), self._usable(wish)
@@ -245,8 +239,7 @@ class ClusterView:
         wanted.difference_update(hostlist.names(wish.excluded, MOST_NAMES))
         if not listed or not wanted.issubset(listed):
             return None
-        usable, node_status = self._usable(wish), map(self._indexed.standing_for, wanted)
-        return reduce(or_, (nodes & usable for nodes in node_status), 0)
+        return self._standing_for(wanted) & self._usable(wish)
 
     def _usable(self, wish: Wish) -> int:
         nodes = self._indexed
@@ -258,7 +251,7 @@ class ClusterView:
     def slurm_nodes(self, partition: str) -> tuple[str, ...]:
         """Returns the nodes of a partition, or of a list of them ("a,b", which sbatch takes)."""
         known = self.partitions.keys() & partition.split(",")
-        return self._listed.to(tuple(sorted(known)), self._nodes_of)
+        return self._cached.listed.to(tuple(sorted(known)), self._nodes_of)
 
     def _nodes_of(self, partitions: tuple[str, ...]) -> tuple[str, ...]:
         listed = (self.partitions[name].nodes for name in partitions)

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from extender.cluster.departing_pods import vacated_in
-from extender.cluster.node_equipment import NodeEquipment
+from extender.cluster.pods_on_node import vacated_in
+from extender.cluster.slurm_nodes import NodeEquipment, SlurmNodes
 from extender.control import pod_patches
 from extender.control.failures import failure_of
 from extender.placement.asked import needs_equipment
@@ -82,7 +82,7 @@ class Observer(Protocol):
 class Dispatcher:
     """The only caller of the ledger. Its clock is the event loop's."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the systems that it calls, and who is told
         self,
         ledger: Ledger,
         slurm: Slurm,
@@ -90,16 +90,18 @@ class Dispatcher:
         observer: Observer,
         workers: int = 16,
         *,
+        slurm_nodes: SlurmNodes | None = None,
         allowed: Callable[[], Awaitable[None]] | None = None,
         events_after_s: float = 1.0,
     ) -> None:
-        """`allowed` returns while effects may be carried out, and waits otherwise."""
+        """`slurm_nodes` is what other parts read Slurm's nodes by. `allowed` returns while effects may
+        be carried out, and waits otherwise."""
         self._ledger = ledger
         self._slurm = slurm
         self._kubernetes = kubernetes
         self._observer = observer
         self._workers = workers
-        self._equipment = NodeEquipment(slurm)
+        self._equipment = NodeEquipment(slurm_nodes or SlurmNodes(slurm))
         self._allowed = allowed
         self._events_after_s = events_after_s
         self._submissions: asyncio.Queue[Effect] = asyncio.Queue()

@@ -3,8 +3,6 @@ replica."""
 
 from __future__ import annotations
 
-import asyncio
-
 from service.health import Health
 from service.periodic import periodically
 from slurm_client.errors import SlurmError
@@ -37,7 +35,7 @@ class JobIdCheck:
     async def run(self) -> None:
         """Looks for ever."""
         errors = SlurmError  # other parts say so
-        await periodically(self.look, lambda: asyncio.sleep(_INTERVAL_S), outlives=errors)
+        await periodically(self.look, _INTERVAL_S, outlives=errors)
 
     async def look(self) -> None:
         """Looks once. Raises SlurmError."""

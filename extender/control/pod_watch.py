@@ -15,7 +15,7 @@ import orjson
 from extender.control.claim_watch import ClaimWatch
 from extender.control.dispatcher import Dispatcher
 from extender.placement.events import PodObserved, PodVanished
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.policy.rules import Policy, judged
 from extender.request.claims import NOTHING, Claims, Key, Need, Verdict, needs_of
 from extender.request.job_request import Request
@@ -56,7 +56,7 @@ class PodWatch:
         kubernetes: Kubernetes,
         translation: Callable[[], TranslationConfig],
         health: Health,
-        policy: PolicyKeeper,
+        policy: CurrentPolicy,
         claims: ClaimWatch | None = None,
     ) -> None:
         selector = f"spec.schedulerName={translation().scheduler_name}"

@@ -7,17 +7,15 @@ kube-scheduler takes a changed message for news and tries again at once. Wire fo
 k8s.io/kube-scheduler/extender/v1, ExtenderArgs and ExtenderFilterResult.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from extender.request.manifest import PodManifest
 from extender.request.pod import is_retried
 from extender.request.translation import TranslationConfig
-from extender.unmanaged.capacity_watch import CapacityWatch
+from extender.unmanaged.free_capacity import FreeCapacity
 from kubernetes_client.protocol import Manifest
 from service.http_server import Items, Verb
 from wellknown.allocation import Allocation
@@ -32,8 +30,6 @@ NO_NAMES = (
 class FilterArgs(BaseModel):
     """ExtenderArgs; `NodeNames` is null unless the extender is nodeCacheCapable."""
 
-    model_config = ConfigDict(extra="ignore")
-
     Pod: PodManifest
     NodeNames: Items[str] | None = None
 
@@ -42,16 +38,16 @@ def verdict(
     pod: Manifest,
     node_names: Sequence[str],
     translation: TranslationConfig,
-    occupancy: CapacityWatch,
+    capacity: FreeCapacity,
 ) -> dict[str, Any]:
     """Returns the ExtenderFilterResult: one Node, none, or (for an unmanaged Pod) the Nodes with
     room."""
     if not translation.manages(pod):
-        return _open(node_names, occupancy.closed(pod, node_names))
+        return _open(node_names, capacity.closed(pod, node_names))
     allocation = allocated(pod)
     reason = WAITING if allocation is None else ELSEWHERE
     if allocation is not None and allocation.node in node_names:
-        taken = _taken(pod, allocation, occupancy)
+        taken = _taken(pod, allocation, capacity)
         if taken is None:
             return {"NodeNames": [allocation.node], "FailedNodes": {}}
         reason = taken
@@ -63,7 +59,7 @@ def to_tell(
 ) -> Sequence[str]:
     """Returns the Nodes that kube-scheduler offers a managed Pod, where placement has to know them;
     none where they are known. `retried`: an attempt is over; `taken`: other Pods have what Slurm
-    allocated (`capacity_watch.TAKEN`), so that the Pod can only be bound elsewhere."""
+    allocated (`free_capacity.TAKEN`), so that the Pod can only be bound elsewhere."""
     if allocation is None:
         return names if retried else ()
     if allocation.node not in names:
@@ -76,8 +72,8 @@ def allocated(pod: Manifest) -> Allocation | None:
     return Allocation.parse(pod["metadata"].get("annotations") or {})
 
 
-def _taken(pod: Manifest, allocation: Allocation, occupancy: CapacityWatch) -> str | None:
-    return occupancy.closed_to_ours(pod["metadata"].get("uid") or "", allocation)
+def _taken(pod: Manifest, allocation: Allocation, capacity: FreeCapacity) -> str | None:
+    return capacity.closed_to_ours(pod["metadata"].get("uid") or "", allocation)
 
 
 def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any]:
@@ -94,7 +90,7 @@ def _open(node_names: Sequence[str], closed: Mapping[str, str]) -> dict[str, Any
 Offered = Callable[[Manifest, Allocation | None, Sequence[str]], None]
 
 
-def verb(translation: TranslationConfig, occupancy: CapacityWatch, offered: Offered) -> Verb:
+def verb(translation: TranslationConfig, capacity: FreeCapacity, offered: Offered) -> Verb:
     """Returns the verb. `offered` is called with the Nodes that kube-scheduler offers where a Pod
     cannot use its allocated Node, or where its last attempt is over: Slurm may have to know them before
     the next attempt."""
@@ -105,10 +101,10 @@ def verb(translation: TranslationConfig, occupancy: CapacityWatch, offered: Offe
             return {"Error": NO_NAMES}
         if args.NodeNames and translation.manages(args.Pod):
             granted = allocated(args.Pod)
-            taken = granted is not None and _taken(args.Pod, granted, occupancy) is not None
+            taken = granted is not None and _taken(args.Pod, granted, capacity) is not None
             others = to_tell(granted, args.NodeNames, retried=is_retried(args.Pod), taken=taken)
             if others:
                 offered(args.Pod, granted, others)
-        return verdict(args.Pod, args.NodeNames, translation, occupancy)
+        return verdict(args.Pod, args.NodeNames, translation, capacity)
 
     return filter_nodes

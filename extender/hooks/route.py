@@ -8,8 +8,6 @@ push that is lost, late, doubled or forged does no harm, and the token only keep
 work. The answer never waits for Slurm: slurmctld holds the job while its script runs.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from hmac import compare_digest

@@ -1,7 +1,5 @@
 """The work of the leading replica: it places Pods."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from functools import partial
@@ -34,6 +32,12 @@ IN_VAIN = "Pods that cannot be bound"
 _START = "start"
 _SIGNATURES = "AdminComment"
 _SHARED_IDS = "job ids of other clusters"
+_THROTTLED = "eviction limiter"
+_OWN_PARTS = (
+    *(JOBS, "recovery", "watch of Pods", _THROTTLED, _SIGNATURES, _SHARED_IDS, IN_VAIN, ADOPTION),
+    *(*CLAIMS, *PARTS),
+)
+"""The parts of health that only a leader has."""
 
 
 class Leader:
@@ -43,13 +47,9 @@ class Leader:
         self._replica = replica
         self._jobs: JobWatch | None = None
         self._ledger: Ledger | None = None
+        translation = replica.settings.translation
         self.gate = Gate(
-            replica.kubernetes,
-            replica.slurm,
-            replica.settings.translation,
-            replica.view,
-            self.ledger,
-            self.poll_now,
+            replica.kubernetes, replica.slurm, translation, replica.view, self.ledger, self.poll_now
         )
 
     def ledger(self) -> Ledger | None:
@@ -71,16 +71,7 @@ class Leader:
         try:
             await self._lead()
         finally:  # the work of another replica is no trouble of this one
-            own = (
-                JOBS,
-                "recovery",
-                "watch of Pods",
-                "eviction limiter",
-                _SIGNATURES,
-                _SHARED_IDS,
-                IN_VAIN,
-            )
-            for part in (*own, ADOPTION, *CLAIMS, *PARTS):
+            for part in _OWN_PARTS:
                 self._replica.health.says(part, None)
             self._jobs = self._ledger = None
 
@@ -89,11 +80,11 @@ class Leader:
         claims = ClaimWatch(replica.kubernetes, replica.health)
         pods = PodWatch(replica.kubernetes, replica.translation, replica.health, replica.policy, claims)
         view = await replica.insist(_START, replica.cluster.load, pods)
-        rules = replica.settings.rules(view.cluster, replica.cluster.kill_wait_s)
+        config = replica.settings.placement_config(view.cluster, replica.cluster.kill_wait_s)
         observe = replica.telemetry.placement.observe
-        ledger = Ledger(rules, observe, self._throttled, self._unsigned, self._in_vain)
+        ledger = Ledger(config, observe, self._throttled, self._unsigned, self._in_vain)
         dispatcher = self._dispatcher(ledger)
-        recover = partial(self._recover, pods, rules, dispatcher)
+        recover = partial(self._recover, pods, config, dispatcher)
         adoptions = await replica.insist("recovery", recover, pods)
         replica.health.ready = True
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
@@ -111,12 +102,12 @@ class Leader:
                 tasks.create_task(pods.run(dispatcher))
                 tasks.create_task(jobs.run(dispatcher))
                 tasks.create_task(nodes.run())
-                tasks.create_task(self._periodic_audit(ledger, rules, adoptions).run(dispatcher))
+                tasks.create_task(self._periodic_audit(ledger, config, adoptions).run(dispatcher))
                 if replica.settings.translation.adopts:
-                    tasks.create_task(self._adopter(adoptions, rules).run(dispatcher))
+                    tasks.create_task(self._adopter(adoptions, config).run(dispatcher))
 
     async def _recover(
-        self, pods: PodWatch, rules: PlacementConfig, dispatcher: Dispatcher
+        self, pods: PodWatch, config: PlacementConfig, dispatcher: Dispatcher
     ) -> Adoptions:
         replica, translation = self._replica, self._replica.settings.translation
         found = await pods.list()
@@ -125,39 +116,29 @@ class Leader:
             found,
             replica.slurm,
             replica.kubernetes,
-            rules,
+            config,
             dispatcher,
             adoptable=lambda manifest: adoptable(manifest, translation) is not None,
             adopted=replica.capacity.adopted_pods,
         )
-        return Adoptions(rules, jobs, replica.telemetry.placement.adopted)
+        return Adoptions(config, jobs, replica.telemetry.placement.adopted)
 
-    def _adopter(self, adoptions: Adoptions, rules: PlacementConfig) -> Adopter:
-        return Adopter(
-            adoptions,
-            self._replica.capacity,
-            self._replica.slurm,
-            self._replica.health,
-            rules,
-            self._replica.view,
-        )
+    def _adopter(self, adoptions: Adoptions, config: PlacementConfig) -> Adopter:
+        own = self._replica
+        return Adopter(adoptions, own.capacity, own.slurm, own.health, config, own.view)
 
     def _periodic_audit(
-        self, ledger: Ledger, rules: PlacementConfig, adoptions: Adoptions
+        self, ledger: Ledger, config: PlacementConfig, adoptions: Adoptions
     ) -> PeriodicAudit:
+        own, settings = self._replica, self._replica.settings
+        systems = own.slurm, own.slurm_nodes, own.kubernetes
         return PeriodicAudit(
-            Reader(
-                self._replica.slurm,
-                self._replica.kubernetes,
-                rules,
-                self._replica.settings.translation,
-                self._replica.job_ids.note,
-            ),
+            Reader(*systems, config, settings.translation, own.job_ids.note),
             ledger,
-            self._replica.view,
+            own.view,
             self._audited,
-            self._replica.settings.audit_interval_s,
-            self._replica.health,
+            settings.audit_interval_s,
+            own.health,
             jobs_of_adopted_pods=lambda: adoptions.job_ids,
         )
 
@@ -170,29 +151,32 @@ class Leader:
         self._replica.health.says(IN_VAIN, pods.words)
 
     def _throttled(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
-        self._replica.health.says("eviction limiter", eviction_limiter.words, alarm=True)
+        self._replica.health.says(_THROTTLED, eviction_limiter.words, alarm=True)
         self._replica.telemetry.placement.throttled(eviction_limiter, record)
 
     def _unsigned(self, words: str | None) -> None:
         self._replica.health.says(_SIGNATURES, words, alarm=True)
 
     def _dispatcher(self, ledger: Ledger) -> Dispatcher:
+        own = self._replica
         return Dispatcher(
             ledger,
-            self._replica.slurm,
-            self._replica.kubernetes,
-            self._replica.telemetry.placement,
-            self._replica.settings.slurm_concurrency,
-            allowed=self._replica.lease.held,
+            own.slurm,
+            own.kubernetes,
+            own.telemetry.placement,
+            own.settings.slurm_concurrency,
+            slurm_nodes=own.slurm_nodes,
+            allowed=own.lease.held,
         )
 
     def _node_controller(self, ledger: Ledger) -> NodeController:
+        own = self._replica
         return NodeController(
-            self._replica.kubernetes,
-            self._replica.slurm,
-            self._replica.slurm_nodes,
-            self._replica.cluster,
-            Leadership(ledger, self._replica.lease.held, self.gate.in_the_way),
-            self._replica.health,
-            drain_settings=self._replica.settings.drain_settings,
+            own.kubernetes,
+            own.slurm,
+            own.slurm_nodes,
+            own.cluster,
+            Leadership(ledger, own.lease.held, self.gate.in_the_way),
+            own.health,
+            drain_settings=own.settings.drain_settings,
         )

@@ -8,8 +8,6 @@ Lease. A holder is judged by how long its Lease has not changed on the own clock
 compared.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress

@@ -1,15 +1,13 @@
 """The parts and the work of every replica, whether it leads or not."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from extender.cluster.keeper import ClusterViewUpdater, SlurmDefaults
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
+from extender.cluster.view_updater import ClusterViewUpdater
 from extender.control import startup
 from extender.control.failures import failure_of
 from extender.control.feasible_nodes_writer import FeasibleNodesWriter
@@ -17,11 +15,11 @@ from extender.control.job_id_check import JobIdCheck
 from extender.control.pod_watch import PodWatch
 from extender.leader.lease import Lease
 from extender.node_sync.cpu_check import CpuCheck
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.request.translation import TranslationConfig
 from extender.settings import Settings
 from extender.telemetry import Telemetry
-from extender.unmanaged.capacity_watch import CapacityWatch
+from extender.unmanaged.free_capacity import FreeCapacity
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
@@ -41,7 +39,7 @@ class Replica:
         settings: Settings,
         kubernetes: Kubernetes,
         slurm: Slurm,
-        policy: PolicyKeeper,
+        policy: CurrentPolicy,
         telemetry: Telemetry | None = None,
     ) -> None:
         self.settings = settings
@@ -52,28 +50,17 @@ class Replica:
         self.telemetry = telemetry or Telemetry()
         self.telemetry.follow(self.health)
         self._translation_now = settings.translation
-        defaults = SlurmDefaults(
-            settings.default_partition,
-            settings.preempt_type,
-            settings.kill_wait_s,
-            settings.qos_grace,
-            settings.max_job_count,
-        )
         self.cluster = ClusterViewUpdater(
-            kubernetes, slurm, self.health, settings.node_name_label, defaults
+            kubernetes, slurm, self.health, settings.node_name_label, settings.slurm_defaults
         )
         self.slurm_nodes = SlurmNodes(slurm)
         self.lease = Lease(
-            kubernetes,
-            settings.namespace,
-            settings.replica,
-            settings.lease_duration_s,
-            self.health,
+            kubernetes, settings.namespace, settings.replica, settings.lease_duration_s, self.health
         )
         self.feasible_nodes = FeasibleNodesWriter(kubernetes, self.health)
         self._cpus = CpuCheck(self.slurm_nodes, self.health, self.view, settings.cpu_unit)
         self.job_ids = JobIdCheck(slurm, self.health, settings.placeholder_ids, settings.max_job_id)
-        self.capacity = CapacityWatch(
+        self.capacity = FreeCapacity(
             kubernetes,
             slurm,
             self.slurm_nodes,

@@ -2,11 +2,9 @@
 as `drain_decision` decides.
 
 It runs on the leader alone. Slurm's nodes come by `cluster.slurm_nodes`, Nodes by the watch of
-`cluster.keeper`. A node that is not as it should be is read once more, in both systems, and then
+`cluster.view_updater`. A node that is not as it should be is read once more, in both systems, and then
 corrected. A correction that failed is tried again after the next reading.
 """
-
-from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,9 +14,9 @@ from datetime import UTC, datetime
 
 import structlog
 
-from extender.cluster.keeper import ClusterViewUpdater
 from extender.cluster.node_conditions import NodeCondition, NodeStatus
 from extender.cluster.slurm_nodes import SlurmNodes
+from extender.cluster.view_updater import ClusterViewUpdater
 from extender.node_sync.drain_decision import (
     Drain,
     DrainContext,
@@ -42,6 +40,7 @@ from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.cooperative import yielding
 from service.health import Health
+from service.periodic import periodically
 from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
@@ -114,11 +113,12 @@ class NodeController:
 
     async def run(self) -> None:
         """Runs for ever."""
-        while True:
-            await self.turn()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_INTERVAL_S):
-                    await self._cluster.nodes_changed.wait()
+        await periodically(self.turn, self._until_a_node_changes)
+
+    async def _until_a_node_changes(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_INTERVAL_S):
+                await self._cluster.nodes_changed.wait()
 
     async def turn(self) -> None:
         """Looks for changes, and corrects the nodes that are wrong."""
@@ -148,20 +148,20 @@ class NodeController:
         return True
 
     async def _attend_to_all(self) -> None:
-        cases = []
+        nodes = []
         async for node in yielding(tuple(self._nodes.values())):
-            case = self._case(node)
-            if case is not None:
-                cases.append(await self._with_gate(case))
+            observed = self._observed(node)
+            if observed is not None:
+                nodes.append(await self._with_gate(observed))
         steady = self._readings >= _STEADY
-        at = DrainContext.of(cases, _clock(), self._drain_settings, steady=steady)
-        self.tally = Tally.of(cases, at)
-        self._health.says(_TOO_MANY, alarm(cases, at))
-        wrong = [case async for case in yielding(cases) if _is_wrong(case, at)]
-        self._tell_first(wrong, await asyncio.gather(*(self._attend(case, at) for case in wrong)))
+        at = DrainContext.of(nodes, datetime.now(UTC).timestamp(), self._drain_settings, steady=steady)
+        self.tally = Tally.of(nodes, at)
+        self._health.says(_TOO_MANY, alarm(nodes, at))
+        wrong = [each async for each in yielding(nodes) if _is_wrong(each, at)]
+        self._tell_first(wrong, await asyncio.gather(*(self._attend(each, at) for each in wrong)))
         self._looked_until = _now()
 
-    def _case(self, slurm: SlurmNode) -> ObservedNode | None:
+    def _observed(self, slurm: SlurmNode) -> ObservedNode | None:
         """Returns a node as both systems have it; a node for which no Node stands is left out."""
         node = self._cluster.view.node_of(slurm.name)
         if node is None:
@@ -169,19 +169,19 @@ class NodeController:
         node_status = self._cluster.node_statuses.get(node.name, NodeStatus())
         return ObservedNode(node, node_status, slurm, self._lingering_pods.get(node.name, ()))
 
-    async def _with_gate(self, case: ObservedNode) -> ObservedNode:
-        """Returns a case with its gate's state."""
-        if case.drained_by_its_gate:
-            return replace(case, blocked=await self._is_blocked(case))
-        self._note_resumed(case)
-        return case
+    async def _with_gate(self, observed: ObservedNode) -> ObservedNode:
+        """Returns a node with its gate's state."""
+        if observed.drained_by_its_gate:
+            return replace(observed, blocked=await self._is_blocked(observed))
+        self._note_resumed(observed)
+        return observed
 
-    async def _is_blocked(self, case: ObservedNode) -> bool:
+    async def _is_blocked(self, observed: ObservedNode) -> bool:
         """Tells whether the next job would be rejected on a node that its gate has drained. A node
         where Slurm has to start a lost job again is not blocked: the lost job comes before the jobs
         that its Pod is in the way of. While others have its place these jobs are rejected all the same,
         and so the node stays drained longer each time."""
-        name, lost = case.slurm.name, self._has_lost_jobs(case.node.name)
+        name, lost = observed.slurm.name, self._has_lost_jobs(observed.node.name)
         since = self._prolog_refused.setdefault(name, _now())
         if _now() - since < (self._pause(name) if lost else _FAILS_S):
             return True
@@ -195,13 +195,13 @@ class NodeController:
     def _pause(self, name: str) -> float:
         return self._pauses.get(name, (_FAILS_S, 0.0))[0]
 
-    def _note_resumed(self, case: ObservedNode) -> None:
-        name = case.slurm.name
+    def _note_resumed(self, observed: ObservedNode) -> None:
+        name = observed.slurm.name
         if self._prolog_refused.pop(name, None) is not None:
             self._pauses[name] = min(2 * self._pause(name), _PATIENCE_S), _now()
         if name in self._pauses:
             calm = _now() - self._pauses[name][1] >= _PATIENCE_S
-            if calm or not self._has_lost_jobs(case.node.name):
+            if calm or not self._has_lost_jobs(observed.node.name):
                 del self._pauses[name]
 
     def _has_lost_jobs(self, node: str) -> bool:
@@ -210,30 +210,30 @@ class NodeController:
             each.job.misses or each.job.lost or each.job.node_check is NodeCheck.SUSPECT for each in held
         )
 
-    def _tell_first(self, cases: Sequence[ObservedNode], errors: Sequence[Exception | None]) -> None:
+    def _tell_first(self, nodes: Sequence[ObservedNode], errors: Sequence[Exception | None]) -> None:
         """Tells health the error of the first node that was not corrected."""
-        for case, error in zip(cases, errors, strict=True):
+        for observed, error in zip(nodes, errors, strict=True):
             if error is not None:
-                self._health.says(_ACTING, f"{case.slurm.name}: {error}", because=error)
+                self._health.says(_ACTING, f"{observed.slurm.name}: {error}", because=error)
                 return
         self._health.says(_ACTING, None)
 
-    async def _attend(self, case: ObservedNode, at: DrainContext) -> Exception | None:
+    async def _attend(self, observed: ObservedNode, at: DrainContext) -> Exception | None:
         """Corrects one node. Returns the error where that fails."""
         async with self._slots:
             try:
-                await self._put_right(case, at)
+                await self._put_right(observed, at)
             except (Conflict, NotFound):  # it changes this moment, and the watch will tell
                 return None
             except (SlurmError, KubernetesError) as error:
                 return error
         return None
 
-    async def _put_right(self, case: ObservedNode, at: DrainContext) -> None:
+    async def _put_right(self, observed: ObservedNode, at: DrainContext) -> None:
         """Drains or resumes a node. A drain is made before the Node's condition says so, and taken back
         after it: so the next leader can tell what a crash left half done from what a person did."""
         await self._leadership.allowed()
-        seen = await self._look(case)
+        seen = await self._look(observed)
         if seen is None:
             return
         todo, name = order(seen, at), seen.slurm.name
@@ -242,53 +242,53 @@ class NodeController:
             log.warning("drained", slurm_node=name, node=seen.node.name, reason=todo.reason)
         if isinstance(todo, Undrain):
             await self._take_back(seen, at)
-        seen = await self._look(case) if todo is not None else seen
+        seen = await self._look(observed) if todo is not None else seen
         if seen is not None:
             await self._tell(seen, at)
 
-    async def _take_back(self, case: ObservedNode, at: DrainContext) -> None:
+    async def _take_back(self, observed: ObservedNode, at: DrainContext) -> None:
         """Drains a node, unless Slurm has drained it meanwhile with a reason of its own."""
-        if case.told_of_our_drain:
-            await self._tell(case, at)
-        slurm = await self._slurm.node(case.slurm.name)
-        if slurm is not None and isinstance(order(replace(case, slurm=slurm), at), Undrain):
+        if observed.told_of_our_drain:
+            await self._tell(observed, at)
+        slurm = await self._slurm.node(observed.slurm.name)
+        if slurm is not None and isinstance(order(replace(observed, slurm=slurm), at), Undrain):
             await self._slurm.undrain_node(slurm.name)
-            log.warning("drain taken back", slurm_node=slurm.name, node=case.node.name)
+            log.warning("drain taken back", slurm_node=slurm.name, node=observed.node.name)
 
-    async def _look(self, case: ObservedNode) -> ObservedNode | None:
+    async def _look(self, observed: ObservedNode) -> ObservedNode | None:
         """Returns a node as both systems have it now: a person may have been faster. None where it is
         not there any more."""
-        slurm = await self._slurm.node(case.slurm.name)
+        slurm = await self._slurm.node(observed.slurm.name)
         if slurm is None:
-            self._nodes.pop(case.slurm.name, None)
+            self._nodes.pop(observed.slurm.name, None)
             return None
         self._nodes[slurm.name] = slurm
-        manifest = await self._kubernetes.read_node(case.node.name)
+        manifest = await self._kubernetes.read_node(observed.node.name)
         node, node_status = self._cluster.read(manifest)
         if node.slurm_name != slurm.name:
             return None
         unsettled = self._has_lost_jobs(node.name)
-        seen = replace(case, node=node, node_status=node_status, slurm=slurm, unsettled=unsettled)
+        seen = replace(observed, node=node, node_status=node_status, slurm=slurm, unsettled=unsettled)
         return await self._with_gate(seen)
 
-    async def _tell(self, case: ObservedNode, at: DrainContext) -> None:
-        told, name = condition_of(case, at), case.node.name
-        if told is not None and told != case.node_status.condition:
-            patch = _patch(told, case.node_status.condition, at)
+    async def _tell(self, observed: ObservedNode, at: DrainContext) -> None:
+        told, name = condition_of(observed, at), observed.node.name
+        if told is not None and told != observed.node_status.condition:
+            patch = _patch(told, observed.node_status.condition, at)
             await self._kubernetes.patch_node_status(name, patch)
-        if taints_wrong(case, at):
+        if taints_wrong(observed, at):
             manifest = await self._kubernetes.read_node(name)
             taints = (manifest.get("spec") or {}).get("taints") or ()
-            wanted = with_taint(taints, wanted=wants_taint(case, at))
+            wanted = with_taint(taints, wanted=wants_taint(observed, at))
             version = manifest["metadata"]["resourceVersion"]
             patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}}
             await self._kubernetes.patch_node(name, patch)
 
 
-def _is_wrong(case: ObservedNode, at: DrainContext) -> bool:
+def _is_wrong(observed: ObservedNode, at: DrainContext) -> bool:
     """Tells whether a node needs a correction in either system."""
-    untold = condition_of(case, at) not in (None, case.node_status.condition)
-    return untold or order(case, at) is not None or taints_wrong(case, at)
+    untold = condition_of(observed, at) not in (None, observed.node_status.condition)
+    return untold or order(observed, at) is not None or taints_wrong(observed, at)
 
 
 def _patch(told: NodeCondition, before: NodeCondition | None, at: DrainContext) -> Manifest:
@@ -302,7 +302,3 @@ def _patch(told: NodeCondition, before: NodeCondition | None, at: DrainContext) 
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _clock() -> float:
-    return datetime.now(UTC).timestamp()

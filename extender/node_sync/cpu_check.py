@@ -1,8 +1,5 @@
 """The check whether Slurm and Kubernetes count CPUs alike: at the start, and now and then."""
 
-from __future__ import annotations
-
-import asyncio
 from collections.abc import Callable
 from decimal import Decimal
 
@@ -35,13 +32,9 @@ class CpuCheck:
         self._said: tuple[str, ...] = ()
 
     async def run(self) -> None:
-        """Looks at Slurm's nodes for ever, once the view has been loaded."""
-        await periodically(
-            self.look,
-            lambda: asyncio.sleep(_INTERVAL_S),
-            outlives=SlurmError,  # other parts say so
-            retry=lambda: asyncio.sleep(_RETRY_S),
-        )
+        """Looks at Slurm's nodes for ever, once the view has been loaded. Other parts tell the errors of
+        Slurm."""
+        await periodically(self.look, _INTERVAL_S, outlives=SlurmError, retry=_RETRY_S)
 
     async def look(self) -> None:
         """Looks once. Raises SlurmError."""

@@ -4,8 +4,6 @@ differ.
 Kubernetes counts logical CPUs. Slurm counts what slurm.conf declares: threads, cores, or parts.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from decimal import Decimal

@@ -11,12 +11,11 @@ A person that resumes a node which the extender drained has the last word until 
 ends: the condition remembers it.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
 from extender.cluster.node_conditions import NodeCondition, NodeStatus
 from extender.placement.placeholder import Placeholder
@@ -140,16 +139,16 @@ class DrainContext:
     @classmethod
     def of(
         cls,
-        cases: Sequence[ObservedNode],
+        nodes: Sequence[ObservedNode],
         now: float,
         drain_settings: DrainSettings,
         *,
         steady: bool = True,
-    ) -> DrainContext:
+    ) -> Self:
         """Returns the context for a cluster of these nodes."""
-        not_ready = sum(not case.node_status.ready for case in cases)
-        down = sum(case.down for case in cases)
-        total = len(cases)
+        not_ready = sum(not each.node_status.ready for each in nodes)
+        down = sum(each.down for each in nodes)
+        total = len(nodes)
         return cls(now, drain_settings, steady, _too_many(not_ready, total), _too_many(down, total))
 
 
@@ -162,10 +161,10 @@ class Tally:
     suppressed: int = 0
 
     @classmethod
-    def of(cls, cases: Sequence[ObservedNode], at: DrainContext) -> Tally:
+    def of(cls, nodes: Sequence[ObservedNode], at: DrainContext) -> Self:
         """Returns the tally for a cluster of these nodes."""
-        causes = (drain_reason(case, at.drain_settings) for case in cases if case.drained_by_us)
-        unready = sum(not case.node_status.ready for case in cases if not case.out)
+        causes = (drain_reason(each, at.drain_settings) for each in nodes if each.drained_by_us)
+        unready = sum(not each.node_status.ready for each in nodes if not each.out)
         drained = Counter(cause.why for cause in causes if cause is not None)
         return cls(drained, unready if at.many_not_ready and at.drain_settings.drain else 0)
 
@@ -183,15 +182,15 @@ class Undrain:
 Order = Drain | Undrain
 
 
-def alarm(cases: Sequence[ObservedNode], at: DrainContext) -> str | None:
+def alarm(nodes: Sequence[ObservedNode], at: DrainContext) -> str | None:
     """Returns words for the causes that are ignored, since they are seen on too many nodes at once."""
     words = []
     if at.many_not_ready and at.drain_settings.drain:
-        unready = sum(not case.node_status.ready for case in cases)
-        words.append(f"{unready} of {len(cases)} Nodes are not ready: no more of them are drained")
+        unready = sum(not each.node_status.ready for each in nodes)
+        words.append(f"{unready} of {len(nodes)} Nodes are not ready: no more of them are drained")
     if at.many_down and at.drain_settings.taint:
-        down = sum(case.down for case in cases)
-        words.append(f"{down} of {len(cases)} nodes are down in Slurm: no more of them are tainted")
+        down = sum(each.down for each in nodes)
+        words.append(f"{down} of {len(nodes)} nodes are down in Slurm: no more of them are tainted")
     return "; ".join(words) or None
 
 
@@ -209,30 +208,30 @@ def lingering_pods(
     return {node: tuple(there) for node, there in found.items()}
 
 
-def drain_reason(case: ObservedNode, drain_settings: DrainSettings) -> DrainReason | None:
+def drain_reason(observed: ObservedNode, drain_settings: DrainSettings) -> DrainReason | None:
     """Returns why a node is to be drained, or to stay drained; None where there is no cause."""
-    in_the_way = _outstayed(case) if drain_settings.drain else None
+    in_the_way = _outstayed(observed) if drain_settings.drain else None
     if in_the_way is not None:
         return in_the_way
-    if case.blocked and case.drained_by_its_gate:  # the gate drains under any settings
-        return DrainReason(Why.PROLOG_REFUSED, case.slurm.reason)
+    if observed.blocked and observed.drained_by_its_gate:  # the gate drains under any settings
+        return DrainReason(Why.PROLOG_REFUSED, observed.slurm.reason)
     if not drain_settings.drain:
         return None
-    if case.node.unschedulable:
+    if observed.node.unschedulable:
         return DrainReason(Why.CORDONED, _CORDONED)
-    for taint in case.node.taints:
+    for taint in observed.node.taints:
         if taint.key in drain_settings.keys:
             return DrainReason(Why.TAINTED, _TAINTED(taint.key))
-    if not case.node_status.ready:
+    if not observed.node_status.ready:
         return DrainReason(Why.NOT_READY, _NOT_READY)
     return None
 
 
-def _outstayed(case: ObservedNode) -> DrainReason | None:
-    for stay in case.lingering_pods:
-        reason = f"{_OUTSTAYED}{stay.pod} is still there though its job has ended"
+def _outstayed(observed: ObservedNode) -> DrainReason | None:
+    for lingering in observed.lingering_pods:
+        reason = f"{_OUTSTAYED}{lingering.pod} is still there though its job has ended"
         # For a leader that has just begun no Pod is overdue.
-        if stay.overdue or case.slurm.reason.startswith(reason):
+        if lingering.overdue or observed.slurm.reason.startswith(reason):
             return DrainReason(Why.OUTSTAYED, reason)
     return None
 
@@ -249,59 +248,62 @@ def reason_still_holds(reason: str, node: Node) -> bool:
     )
 
 
-def order(case: ObservedNode, at: DrainContext) -> Order | None:
+def order(observed: ObservedNode, at: DrainContext) -> Order | None:
     """Returns the order for Slurm, None where the node is left as it is."""
-    cause = drain_reason(case, at.drain_settings)
-    if not case.slurm.states.isdisjoint(_LEFT_ALONE):
+    cause = drain_reason(observed, at.drain_settings)
+    if not observed.slurm.states.isdisjoint(_LEFT_ALONE):
         return None
-    if case.drained_by_us:
+    if observed.drained_by_us:
         if cause is None:
-            return None if case.job_ends else Undrain()
+            return None if observed.job_ends else Undrain()
         # Words that Slurm has added to the reason since are kept.
-        return None if case.slurm.reason.startswith(cause.reason) else Drain(cause.reason)
-    if case.out or case.unsettled or cause is None or _overruled(case, cause, at):
+        return None if observed.slurm.reason.startswith(cause.reason) else Drain(cause.reason)
+    if observed.out or observed.unsettled or cause is None or _overruled(observed, cause, at):
         return None
     if cause.why is Why.NOT_READY and at.many_not_ready:
         return None
     return Drain(cause.reason)
 
 
-def condition_of(case: ObservedNode, at: DrainContext) -> NodeCondition | None:
+def condition_of(observed: ObservedNode, at: DrainContext) -> NodeCondition | None:
     """Returns the Node's condition; None for a node that has never been out of service."""
-    cause, reason = drain_reason(case, at.drain_settings), case.slurm.reason or "no reason is given"
-    if case.drained_by_us and cause is None:
+    cause, reason = (
+        drain_reason(observed, at.drain_settings),
+        observed.slurm.reason or "no reason is given",
+    )
+    if observed.drained_by_us and cause is None:
         # Written before the drain is taken back: from then on a missing drain is no person's decision.
-        when = "taken back when no job is ending there" if case.job_ends else "being taken back"
+        when = "taken back when no job is ending there" if observed.job_ends else "being taken back"
         return NodeCondition(True, NodeReason.RESUMING, f"its drain in Slurm is {when}")
-    if case.drained_by_us:
+    if observed.drained_by_us:
         return NodeCondition(True, NodeReason.DRAINED_FOR_KUBERNETES, _told("drained", reason))
-    if case.out:
+    if observed.out:
         known, state = NodeReason.DRAINED_IN_SLURM, "drained"
-        if case.down:
+        if observed.down:
             known, state = NodeReason.DOWN_IN_SLURM, "down"
         return NodeCondition(True, known, _told(state, reason))
-    if cause is not None and _overruled(case, cause, at):
+    if cause is not None and _overruled(observed, cause, at):
         return NodeCondition(
             False, NodeReason.RESUMED_BY_HAND, f"resumed in Slurm in spite of: {cause.reason}"
         )
-    if case.node_status.condition is None:
+    if observed.node_status.condition is None:
         return None
     return NodeCondition(False, NodeReason.IN_SERVICE, "takes new jobs in Slurm")
 
 
-def wants_taint(case: ObservedNode, at: DrainContext) -> bool:
+def wants_taint(observed: ObservedNode, at: DrainContext) -> bool:
     """Tells whether the extender's taint belongs on the Node. The extender's own drain is no reason:
     its cause keeps Pods away already, or does not have to."""
-    if not at.drain_settings.taint or not case.out or case.drained_by_us:
+    if not at.drain_settings.taint or not observed.out or observed.drained_by_us:
         return False
-    return TAINT in case.node.taints or not (case.down and at.many_down)
+    return TAINT in observed.node.taints or not (observed.down and at.many_down)
 
 
-def taints_wrong(case: ObservedNode, at: DrainContext) -> bool:
+def taints_wrong(observed: ObservedNode, at: DrainContext) -> bool:
     """Tells whether the extender's taint has to be put on the Node, or taken off it."""
-    if not wants_taint(case, at):
-        return TAINT in case.node.taints
-    return not any(_same_place(taint.key, taint.effect) for taint in case.node.taints)
+    if not wants_taint(observed, at):
+        return TAINT in observed.node.taints
+    return not any(_same_place(taint.key, taint.effect) for taint in observed.node.taints)
 
 
 def with_taint(taints: Sequence[Manifest], *, wanted: bool) -> list[Manifest]:
@@ -313,14 +315,14 @@ def with_taint(taints: Sequence[Manifest], *, wanted: bool) -> list[Manifest]:
     return kept
 
 
-def _overruled(case: ObservedNode, cause: DrainReason, at: DrainContext) -> bool:
+def _overruled(observed: ObservedNode, cause: DrainReason, at: DrainContext) -> bool:
     """Tells whether a person has resumed a node that was drained for this cause. A drain that is
     missing soon after it was made, or after an outage, was lost by Slurm."""
-    told = case.node_status.condition
+    told = observed.node_status.condition
     if told is None or cause.reason not in told.message:
         return False
     lasted = at.steady and at.now - told.since >= _FORGETS_S
-    return told.reason == NodeReason.RESUMED_BY_HAND or (case.told_of_our_drain and lasted)
+    return told.reason == NodeReason.RESUMED_BY_HAND or (observed.told_of_our_drain and lasted)
 
 
 def _too_many(count: int, total: int) -> bool:

@@ -6,12 +6,11 @@ Slurm gives a node away the moment a job ends; the Pod has its grace. So each no
 several Kubernetes clusters: each answers for its own Nodes only.
 """
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from extender.cluster.job_states import JobStates
+from extender.cluster.pods_on_node import pods_on
 from extender.cluster.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.on_read import claim_of_record
@@ -20,8 +19,7 @@ from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
-from extender.unmanaged.capacity_watch import RUNNING
-from kubernetes_client.protocol import Kubernetes, Manifest
+from kubernetes_client.protocol import Kubernetes
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 
@@ -133,10 +131,10 @@ class Gate:
         return ledger
 
     async def _without_their_jobs(
-        self, held: Iterable[Placeholder], node: str
+        self, held: Sequence[Placeholder], node: str
     ) -> tuple[Placeholder, ...]:
-        held = tuple(held)
-        states = await self._states.of(_ids(each for each in held if _goes_by_its_job(each)))
+        jobs = [each.job.id for each in held if _goes_by_its_job(each) and each.job.id is not None]
+        states = await self._states.of(jobs)
         return tuple([each for each in held if not await self._has_its_job(each, states, node)])
 
     async def _has_its_job(self, held: Placeholder, states: Mapping[int, JobState], node: str) -> bool:
@@ -172,13 +170,12 @@ class Gate:
 
     async def _own_job(self, pod: Pod, job_id: int) -> Job | None:
         """Reads a job; returns None where it is not the Pod's own."""
-        job, rules = await self._slurm.job(job_id), self._leading().rules
-        claim = claim_of(pod, rules.cluster, own_ids(pod, rules), self._view())
+        job, config = await self._slurm.job(job_id), self._leading().rules
+        claim = claim_of(pod, config.cluster, own_ids(pod, config), self._view())
         return job if job is not None and is_own(job, claim) else None
 
     async def _bound(self, node: str) -> Iterator[Pod]:
-        listed = await self._kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")
-        items: list[Manifest] = listed.get("items") or []
+        items = await pods_on(self._kubernetes, node)
         return (parse_pod(item, self._translation) for item in items if self._translation.manages(item))
 
 
@@ -188,7 +185,3 @@ def _is_on(job: Job, node: str) -> bool:
 
 def _goes_by_its_job(held: Placeholder) -> bool:
     return held.state in _BY_ITS_JOB and not held.job.over
-
-
-def _ids(held: Iterable[Placeholder]) -> list[int]:
-    return [each.job.id for each in held if each.job.id is not None]

@@ -2,7 +2,7 @@
 
 The words are those of Slurm's src/common/job_state_reason.c (24.11 to 26.05), and what they mean is from
 there, slurm.h and slurm.schedmd.com/job_reason_codes.html. The same table is the page that people read:
-docs/waiting.md (`extender.pages.waiting`).
+docs/waiting.md (`extender.pages`).
 """
 
 from __future__ import annotations

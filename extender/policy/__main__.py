@@ -1,7 +1,5 @@
 """`python -m extender.policy`: checks a policy file, and prints the rule for a ServiceAccount."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -3,13 +3,11 @@
 The models here are the schema; `python -m extender.policy schema` prints it.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import (
@@ -141,7 +139,7 @@ class RuleModel(_Part):
     allow: Allow = Allow()
 
     @model_validator(mode="after")
-    def _gives_a_user(self) -> RuleModel:
+    def _gives_a_user(self) -> Self:
         if self.default.user is None and not self.allow.users:
             raise ValueError("gives no user: set default.user or allow.users")
         return self

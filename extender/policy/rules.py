@@ -5,8 +5,6 @@ value that its rule does not allow is invalid, with a message, and the value is 
 well: no job of a judged Pod ever has it. `extender.policy.file` reads the rules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -38,10 +36,9 @@ class Choice:
         """Tells whether a Pod may ask for a value, or for each item of a list ("a,b"). Items of the
         default, which may be a list too, are always allowed."""
         own = _parts(self.default)
-        return all(part in own or self._permits(part) for part in _parts(asked))
-
-    def _permits(self, asked: str) -> bool:
-        return any(fnmatchcase(asked, one) for one in self.allowed)
+        return all(
+            part in own or any(fnmatchcase(part, one) for one in self.allowed) for part in _parts(asked)
+        )
 
     def __str__(self) -> str:
         default = () if self.default is None else (str(self.default),)

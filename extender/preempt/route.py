@@ -2,20 +2,18 @@
 
 There are none for a managed Pod: only Slurm preempts for it. kube-scheduler calls no /filter before it
 proposes; it would evict one Pod after the other for a Pod that Slurm has not let in. Any other Pod gets
-the proposed victims on the Nodes that it may use then (`CapacityWatch.open_without`), and no other
+the proposed victims on the Nodes that it may use then (`FreeCapacity.open_without`), and no other
 victims: kube-scheduler finds the fewest and least important ones. Wire format:
 k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionArgs and ExtenderPreemptionResult.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel
 
 from extender.request.manifest import PodManifest
 from extender.request.translation import TranslationConfig
-from extender.unmanaged.capacity_watch import CapacityWatch
+from extender.unmanaged.free_capacity import FreeCapacity
 from service.http_server import Verb
 
 
@@ -38,14 +36,12 @@ class PreemptionArgs(BaseModel):
     """ExtenderPreemptionArgs; the victims are null unless the extender is nodeCacheCapable, without
     which /filter closes every Node."""
 
-    model_config = ConfigDict(extra="ignore")
-
     Pod: PodManifest
     NodeNameToMetaVictims: Annotated[dict[str, Any], AfterValidator(_all_victims)] | None = None
     """MetaVictims, by Node; validation ends at the first wrong item."""
 
 
-def verb(translation: TranslationConfig, occupancy: CapacityWatch) -> Verb:
+def verb(translation: TranslationConfig, capacity: FreeCapacity) -> Verb:
     """Returns the verb."""
 
     async def preempt(body: bytes) -> dict[str, Any]:
@@ -54,7 +50,7 @@ def verb(translation: TranslationConfig, occupancy: CapacityWatch) -> Verb:
         if translation.manages(args.Pod):
             return {"NodeNameToMetaVictims": {}}
         victims = {node: _uids(each) for node, each in proposed.items()}
-        nodes = await occupancy.open_without(args.Pod, victims)
+        nodes = await capacity.open_without(args.Pod, victims)
         return {"NodeNameToMetaVictims": {node: proposed[node] for node in nodes}}
 
     return preempt

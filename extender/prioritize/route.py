@@ -3,19 +3,15 @@
 Wire format: k8s.io/kube-scheduler/extender/v1, HostPriorityList, a bare list.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from service.http_server import Items, Verb
 
 
 class PrioritizeArgs(BaseModel):
     """ExtenderArgs; only the Nodes' names are read."""
-
-    model_config = ConfigDict(extra="ignore")
 
     NodeNames: Items[str] | None = None
 

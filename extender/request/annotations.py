@@ -2,10 +2,8 @@
 reader for each kind of value.
 
 Their meaning is sbatch(1)'s. The prefix is configurable; a policy decides which Pod may ask for what.
-The page for authors is made from the same table: docs/annotations.md (`extender.pages.annotations`).
+The page for authors is made from the same table: docs/annotations.md (`extender.pages`).
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

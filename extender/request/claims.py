@@ -11,12 +11,10 @@ the labels of volumes: kube-scheduler rejects the Nodes that these close, and th
 other Nodes (`kept_back`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from extender.request.limits import MOST_CLAIMS
 from kubernetes_client.protocol import Manifest
@@ -66,7 +64,7 @@ class VolumeClaim:
     """The Node for which kube-scheduler has asked for a volume."""
 
     @classmethod
-    def parse(cls, manifest: Manifest) -> VolumeClaim:
+    def parse(cls, manifest: Manifest) -> Self:
         """Returns a claim from its manifest."""
         metadata, spec = manifest["metadata"], manifest.get("spec") or {}
         annotations, volume = metadata.get("annotations") or {}, spec.get("volumeName") or ""
@@ -91,7 +89,7 @@ class ResourceClaim:
     """Node selector terms for the place of the allocated devices; None: anywhere, or not known yet."""
 
     @classmethod
-    def parse(cls, manifest: Manifest) -> ResourceClaim:
+    def parse(cls, manifest: Manifest) -> Self:
         """Returns a claim from its manifest, of any version of resource.k8s.io."""
         metadata = manifest["metadata"]
         allocation = (manifest.get("status") or {}).get("allocation") or {}
@@ -107,7 +105,7 @@ class Volume:
     nodes: tuple[Manifest, ...] | None
 
     @classmethod
-    def parse(cls, manifest: Manifest) -> Volume:
+    def parse(cls, manifest: Manifest) -> Self:
         """Returns a volume from its manifest."""
         spec = manifest.get("spec") or {}
         claim = spec.get("claimRef") or {}

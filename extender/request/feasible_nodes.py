@@ -1,9 +1,8 @@
 """The Nodes that kube-scheduler offers for a Pod whose allocated Node it rejects."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from slurm_client import hostlist
 from wellknown.job_key import whole_number
@@ -46,7 +45,7 @@ class FeasibleNodes:
         return {FEASIBLE_NODES: " ".join((str(self.job_id), *self.nodes))}
 
     @classmethod
-    def parse(cls, annotations: Mapping[str, str]) -> FeasibleNodes | None:
+    def parse(cls, annotations: Mapping[str, str]) -> Self | None:
         """Returns what a Pod's annotation says, None where there is none or it is malformed."""
         job_id, *nodes = annotations.get(FEASIBLE_NODES, "").split() or ("",)
         number = whole_number(job_id)

@@ -5,8 +5,6 @@ Pod gets the same, less 5 seconds for its kubelet: a Pod that could stay longer 
 with the next job. The grace cannot be changed on a Pod that exists.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The job that a Pod asks Slurm for, with every problem that makes it impossible."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -6,8 +6,6 @@ limit is invalid, and the message names what it has too much of, how much, and t
 and where the Pod is parsed, since it may be older than the webhook. docs/annotations.md has the table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from sys import getsizeof
 from typing import Any

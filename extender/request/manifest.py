@@ -1,7 +1,5 @@
 """A Pod's manifest as kube-scheduler sends it."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import AfterValidator

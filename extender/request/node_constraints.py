@@ -6,14 +6,12 @@ Pods (anti-affinity, spread, ports) are left to kube-scheduler. The index of `no
 Nodes at once.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import orjson
 
@@ -51,7 +49,7 @@ class Node:
     """What all Pods on it may request together, as quantities."""
 
     @classmethod
-    def parse(cls, manifest: Manifest, name_label: str) -> Node:
+    def parse(cls, manifest: Manifest, name_label: str) -> Self:
         """Returns a Node from its manifest; `name_label` is the label that may name its Slurm node."""
         metadata, spec = manifest["metadata"], manifest.get("spec") or {}
         labels = metadata.get("labels") or {}
@@ -108,16 +106,16 @@ class NodeConstraints:
     """JSON, compressed where it is long."""
 
     @classmethod
-    def parse(cls, spec: Manifest) -> NodeConstraints:
+    def parse(cls, spec: Manifest) -> Self:
         """Returns the constraints of a Pod's spec."""
         return cls._pack(limits.demands(spec))
 
-    def with_claimed(self, terms: Sequence[Sequence[Manifest]]) -> NodeConstraints:
+    def with_claimed(self, terms: Sequence[Sequence[Manifest]]) -> Self:
         """Returns the constraints of a Pod whose claims have a place."""
         return self._pack(orjson.dumps(tuple(self.demands._replace(claimed=terms))))
 
     @classmethod
-    def _pack(cls, text: bytes) -> NodeConstraints:
+    def _pack(cls, text: bytes) -> Self:
         packed = text if len(text) < _SMALL else zlib.compress(text, 1)
         return cls(blake2b(text, digest_size=16).digest(), packed)
 

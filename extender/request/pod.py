@@ -1,7 +1,5 @@
 """A Pod as placement sees it: a small snapshot of one version of the object, not its manifest."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import NamedTuple

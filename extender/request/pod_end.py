@@ -4,8 +4,6 @@ A placeholder that is ended from outside is CANCELLED in Slurm, for any end of i
 appended to the job's comment, after the words of the Pod's author (docs/endings.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from extender.request.annotations import CONTROLS

@@ -6,8 +6,6 @@ sidecars before it), plus the Pod's overhead; pod-level requests, where given, t
 place. Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688 (overhead).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -66,11 +64,11 @@ def _effective(spec: Manifest, kinds: _Kinds) -> dict[str, Decimal]:
     sidecars: dict[str, Decimal] = {}
     start_up: dict[str, Decimal] = {}
     for container in spec.get("initContainers") or ():
-        lingering_pods = container.get("restartPolicy") == "Always"
+        is_sidecar = container.get("restartPolicy") == "Always"
         for name, amount in _counted(container, kinds).items():
             at_once = sidecars.get(name, _NOTHING) + amount
             start_up[name] = max(start_up.get(name, _NOTHING), at_once)
-            if lingering_pods:
+            if is_sidecar:
                 sidecars[name] = at_once
     apps = (_counted(container, kinds) for container in spec.get("containers") or ())
     together = _sum(sidecars, *apps)

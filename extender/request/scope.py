@@ -3,11 +3,10 @@
 Admission leaves all other Pods alone, and placement never hears of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from kubernetes_client.protocol import Manifest
 
@@ -43,7 +42,7 @@ class Selector:
     _requirements: tuple[_Requirement, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> Selector:
+    def parse(cls, text: str) -> Self:
         """Raises ValueError with the part that is wrong."""
         return cls(text.strip(), tuple(_requirements(text)) if text.strip() else ())
 
@@ -86,7 +85,7 @@ class Scope:
     selector: Selector = Selector()
 
     @classmethod
-    def of(cls, namespaces: Iterable[str] | None = None, selector: str = "") -> Scope:
+    def of(cls, namespaces: Iterable[str] | None = None, selector: str = "") -> Self:
         """Raises ValueError where the text is no selector."""
         return cls(None if namespaces is None else frozenset(namespaces), Selector.parse(selector))
 

@@ -8,8 +8,6 @@ has the whole node (sbatch(1) --exclusive), or shares it with jobs of its own us
 Slurm has the plugins for them, and do not count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """The settings by which an installation translates Pods into jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The length of messages, and the parts that are cut from a longer one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 MOST_TOLD = 1024

@@ -1,7 +1,5 @@
 """What is placed as a whole, by one job in Slurm: a Pod by itself, or the Pods of a group."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Logs and metrics of the extender. Telemetry listens; code that decides does not know it."""
 
-from __future__ import annotations
-
 from prometheus_client import CollectorRegistry, Gauge
 
 from extender.telemetry.http import HttpTelemetry

@@ -1,15 +1,9 @@
 """Metrics of the requests that the listeners answer, and of what they reject."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 from fastapi import FastAPI
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Histogram,
-)
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_fastapi_instrumentator import Instrumentator
 from prometheus_fastapi_instrumentator.metrics import default as default_metrics
 

@@ -1,20 +1,14 @@
 """Logs and metrics of placeholders, adopted Pods, effects and evictions while this replica leads."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import structlog
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -43,46 +37,35 @@ class PlacementTelemetry:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.health = Health()
-        self._transitions = Counter(
-            "slurm_extender_placeholder_transitions",
-            "Placeholders that came into a state.",
-            ["state"],
-            registry=registry,
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, buckets=SECONDS, registry=registry)
+        self._transitions = counter(
+            "slurm_extender_placeholder_transitions", "Placeholders that came into a state.", ["state"]
         )
-        self._placement = Histogram(
-            "slurm_extender_placement_seconds",
-            "From a Pod first seen to its binding seen.",
-            buckets=SECONDS,
-            registry=registry,
+        self._placement = histogram(
+            "slurm_extender_placement_seconds", "From a Pod first seen to its binding seen."
         )
-        self._effects = Histogram(
+        self._effects = histogram(
             "slurm_extender_effect_seconds",
             "Effects carried out on Slurm and Kubernetes, by how they ended.",
             ["effect", "outcome"],
-            buckets=SECONDS,
-            registry=registry,
         )
-        self._evictions = Counter(
+        self._evictions = counter(
             "slurm_extender_evictions",
             "Pods deleted because their job ended, by why it did.",
             ["reason"],
-            registry=registry,
         )
-        self._throttled = Gauge(
+        self._throttled = gauge(
             "slurm_extender_evictions_throttled",
             "Deletions that the eviction limiter holds back: more than may be in a minute.",
-            registry=registry,
         )
-        self._findings = Gauge(
+        self._findings = gauge(
             "slurm_extender_audit_findings",
             "Differences between both systems that the leader's last audit found and confirmed.",
             ["kind"],
-            registry=registry,
         )
-        self._leads = Gauge(
-            "slurm_extender_leading",
-            "Whether this replica leads, which one does at a time.",
-            registry=registry,
+        self._leads = gauge(
+            "slurm_extender_leading", "Whether this replica leads, which one does at a time."
         )
         self.audited(())
         self._states = _States()
@@ -169,68 +152,62 @@ class PlacementTelemetry:
     ) -> Iterator[None]:
         """A context in which this replica leads. The metrics count its placeholders, nodes and adopted
         Pods when they are read."""
-        self._states.placeholders, self._states.nodes = placeholders, nodes
-        self._states.adopted_pods = adopted_pods
+        self._states.count(placeholders, nodes, adopted_pods)
         self._leads.set(1)
         try:
             yield
         finally:
-            self._states.placeholders, self._states.nodes = tuple, NodeTally
-            self._states.adopted_pods = dict
+            self._states.count()
             self._leads.set(0)
             self._throttled.set(0)
             self.audited(())
 
 
 class _States(Collector):
-    placeholders: Callable[[], Iterable[Placeholder]] = tuple
-    nodes: Callable[[], NodeTally] = NodeTally
-    adopted_pods: Callable[[], Mapping[Stage, int]] = dict
+    """What is counted when the metrics are read."""
+
+    def __init__(self) -> None:
+        self.count()
+
+    def count(
+        self,
+        placeholders: Callable[[], Iterable[Placeholder]] = tuple,
+        nodes: Callable[[], NodeTally] = NodeTally,
+        adopted_pods: Callable[[], Mapping[Stage, int]] = dict,
+    ) -> None:
+        """From now on these are counted; by default nothing."""
+        self._placeholders, self._nodes, self._adopted_pods = placeholders, nodes, adopted_pods
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        placeholders = tuple(self.placeholders())
-        tally = Tally(p.state for p in placeholders)
-        family = GaugeMetricFamily(
-            "slurm_extender_placeholders", "Placeholders by state.", labels=["state"]
-        )
-        for state in State:
-            family.add_metric([state], tally[state])
-        yield family
-        nodes = self.nodes()
-        drained = GaugeMetricFamily(
-            "slurm_extender_drained_nodes",
-            "Slurm's nodes that are drained for what is wrong in Kubernetes, by what that is.",
-            labels=["cause"],
-        )
-        for why in Why:
-            drained.add_metric([why], nodes.drained.get(why, 0))
-        yield drained
+        placeholders, nodes = tuple(self._placeholders()), self._nodes()
+        states = Tally(p.state for p in placeholders)
+        yield _counted("slurm_extender_placeholders", "Placeholders by state.", "state", State, states)
+        words = "Slurm's nodes that are drained for what is wrong in Kubernetes, by what that is."
+        yield _counted("slurm_extender_drained_nodes", words, "cause", Why, nodes.drained)
         yield GaugeMetricFamily(
             "slurm_extender_drains_suppressed",
             "Nodes that are not ready, while they are too many for any more to be drained.",
             value=nodes.suppressed,
         )
-        adopted_pods = self.adopted_pods()
-        adopted = GaugeMetricFamily(
-            "slurm_extender_adopted",
-            "Pods that another scheduler bound to Slurm's nodes, by where the jobs for them stand.",
-            labels=["stage"],
-        )
-        for stage in Stage:
-            adopted.add_metric([stage], adopted_pods.get(stage, 0))
-        yield adopted
+        words = "Pods that another scheduler bound to Slurm's nodes, by where the jobs for them stand."
+        yield _counted("slurm_extender_adopted", words, "stage", Stage, self._adopted_pods())
         kept = Tally(p.cause.reason for p in placeholders if p.cause and p.state is State.SEEN)
-        kept_back = GaugeMetricFamily(
-            "slurm_extender_kept_back",
-            "Pods for which no job is asked, since they could not use it, by what their condition says.",
-            labels=["reason"],
+        words = (
+            "Pods for which no job is asked, since they could not use it, by what their condition says."
         )
-        for reason in sorted(REASONS):
-            kept_back.add_metric([reason], kept[reason])
-        yield kept_back
-        without = sum(p.state is State.BOUND and p.cause is not None for p in placeholders)
+        yield _counted("slurm_extender_kept_back", words, "reason", sorted(REASONS), kept)
         yield GaugeMetricFamily(
             "slurm_extender_pods_without_job",
             "Bound Pods whose job Slurm has lost, and whose next one does not run yet.",
-            value=without,
+            value=sum(p.state is State.BOUND and p.cause is not None for p in placeholders),
         )
+
+
+def _counted(
+    name: str, words: str, label: str, values: Iterable[str], counts: Mapping[Any, int]
+) -> GaugeMetricFamily:
+    """Returns a metric with a count for each value of its label."""
+    family = GaugeMetricFamily(name, words, labels=[label])
+    for value in values:
+        family.add_metric([value], counts.get(value, 0))
+    return family

@@ -1,11 +1,8 @@
 """Metrics of the calls to Slurm, and of entries in its replies that cannot be read."""
 
-from __future__ import annotations
+from functools import partial
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-)
+from prometheus_client import CollectorRegistry, Counter
 
 from service.metrics import child
 from service.seldom import Seldom
@@ -15,23 +12,21 @@ class SlurmTelemetry:
     """An observer of the client of slurmrestd."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._rest_calls = Counter(
+        counter = partial(Counter, registry=registry)
+        self._rest_calls = counter(
             "slurm_extender_slurmrestd_calls",
             "Requests to slurmrestd; `GET jobs/state` is about all jobs.",
             ["call"],
-            registry=registry,
         )
-        self._rest_bytes = Counter(
+        self._rest_bytes = counter(
             "slurm_extender_slurmrestd_bytes",
             "What these requests (sent) and the bodies of their replies (received) came to.",
             ["call", "direction"],
-            registry=registry,
         )
-        self._malformed = Counter(
+        self._malformed = counter(
             "slurm_extender_malformed_entries",
             "Entries of slurmrestd's replies that could not be read and were passed over, by the call.",
             ["call"],
-            registry=registry,
         )
         self._malformed_told = Seldom("an entry of Slurm's answer cannot be read, and is passed over")
 

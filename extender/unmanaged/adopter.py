@@ -5,8 +5,6 @@ A round begins soon after an adopted Pod came or went, and every second or so. T
 have outcomes before the next round begins.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,7 +15,7 @@ from extender.control.dispatcher import Dispatcher
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.events import Effect
 from extender.unmanaged.adoption import Adoptions
-from extender.unmanaged.capacity_watch import CapacityWatch
+from extender.unmanaged.free_capacity import FreeCapacity
 from service.health import Health
 from service.periodic import periodically
 from slurm_client.errors import SlurmError
@@ -37,17 +35,17 @@ class Adopter:
     def __init__(
         self,
         adoptions: Adoptions,
-        occupancy: CapacityWatch,
+        capacity: FreeCapacity,
         slurm: Slurm,
         health: Health,
-        rules: PlacementConfig,
+        config: PlacementConfig,
         view: Callable[[], ClusterView],
     ) -> None:
         self._adoptions = adoptions
-        self._occupancy = occupancy
+        self._capacity = capacity
         self._slurm = slurm
         self._health = health
-        self._rules = rules
+        self._config = config
         self._view = view
 
     async def run(self, dispatcher: Dispatcher) -> None:
@@ -56,7 +54,7 @@ class Adopter:
 
         async def go_round() -> None:
             nonlocal began
-            self._occupancy.adopted_pods_changed.clear()
+            self._capacity.adopted_pods_changed.clear()
             began = dispatcher.now()
             await self._go_round(dispatcher)
 
@@ -65,19 +63,19 @@ class Adopter:
             await asyncio.sleep(_TOGETHER_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._occupancy.adopted_pods_changed.wait()
+                    await self._capacity.adopted_pods_changed.wait()
 
         report = partial(self._health.says, PART)
         await periodically(go_round, pause, outlives=SlurmError, report=report)
 
     async def _go_round(self, dispatcher: Dispatcher) -> None:
         adoptions, view = self._adoptions, self._view()
-        adoptions.see(self._occupancy.adopted_pods, view)
+        adoptions.see(self._capacity.adopted_pods, view)
         asked = adoptions.job_ids
         if not asked:
             return
         states = await self._slurm.states(asked)
-        effects = adoptions.round(states, Context(dispatcher.now(), self._rules, view))
+        effects = adoptions.round(states, Context(dispatcher.now(), self._config, view))
         left = iter(effects)
         await asyncio.gather(*(self._work(left, dispatcher) for _ in range(_WORKERS)))
 

@@ -6,14 +6,12 @@ round compares the adopted Pods with the states of their jobs. Nothing needs to 
 ids of the jobs can be computed, at attempt 0, since the extender has not tried to place the Pod.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from extender.cluster.view import ClusterView
 from extender.placement.config import Context, PlacementConfig
@@ -134,7 +132,7 @@ class Adopted:
         """Returns the name of its job, as far as it is known."""
         return self.job_name or job_name(self.adopted_pod.namespace, self.adopted_pod.name)
 
-    def read(self, job: Job) -> Adopted | None:
+    def read(self, job: Job) -> Self | None:
         """Returns the record after the job under its id was read; None where the job is another
         Pod's."""
         adopted_pod = self.adopted_pod
@@ -147,12 +145,12 @@ class Adopted:
         )
         return replace(self, owned=True, job_name=job.name) if is_own(job, claim) else None
 
-    def next_try(self, ids: JobIdRange, **changes: Any) -> Adopted:
+    def next_try(self, ids: JobIdRange, **changes: Any) -> Self:
         """Returns the record with the next id that the Pod may have a job under."""
         key = replace(self.key, attempt_try=self.key.attempt_try + 1)
         return replace(self, key=key, job_id=key.job_id(ids), owned=False, job_name="", **changes)
 
-    def at(self, stage: Stage) -> Adopted:
+    def at(self, stage: Stage) -> Self:
         """Returns the record in a stage; itself where it is in that one."""
         return self if self.stage is stage else replace(self, stage=stage)
 
@@ -163,11 +161,11 @@ class Adoptions:
 
     def __init__(
         self,
-        rules: PlacementConfig,
+        config: PlacementConfig,
         found: Iterable[tuple[PlaceholderKey, Job]] = (),
         observer: Callable[[Adopted], None] = lambda _: None,
     ) -> None:
-        self._rules = rules
+        self._config = config
         self._observer = observer
         self._adopted: dict[str, Adopted] = {}
         self._ending: dict[int, Adopted] = {}
@@ -235,18 +233,13 @@ class Adoptions:
 
     def _begin(self, adopted_pod: AdoptedPod) -> Adopted:
         """Returns a new record, with the job that the Pod has, or else with the first try."""
-        ids, found = self._rules.ids, self._found.pop(adopted_pod.uid, [])
+        ids, found = self._config.ids, self._found.pop(adopted_pod.uid, [])
         for second in found[1:]:
             self._ending[second.job_id(ids)] = Adopted(
                 adopted_pod, second, second.job_id(ids), owned=True
             )
-        first = PlaceholderKey(
-            self._rules.cluster,
-            adopted_pod.namespace,
-            adopted_pod.name,
-            adopted_pod.uid,
-            ADOPTED_ATTEMPT,
-        )
+        own = adopted_pod.namespace, adopted_pod.name, adopted_pod.uid
+        first = PlaceholderKey(self._config.cluster, *own, ADOPTED_ATTEMPT)
         key = found[0] if found else first
         return Adopted(adopted_pod, key, key.job_id(ids), owned=bool(found))
 
@@ -276,7 +269,7 @@ class Adoptions:
         record = self._ending[job_id]
         if isinstance(effect, CancelJob):
             other = isinstance(result, Failure) and result.remedy is Remedy.OTHER_JOB
-            later = now + (0.0 if other else self._rules.recancel)
+            later = now + (0.0 if other else self._config.recancel)
             self._ending[job_id] = replace(record, owned=not other, not_before=later)
         elif isinstance(result, Job):
             read = record.read(result)
@@ -301,7 +294,7 @@ class Adoptions:
         stage = record.stage if record.stage in _KEPT else Stage.WAITING
         pause = _ENDED_PAUSE_S if record.owned and state.base != "TIMEOUT" else 0.0
         later = max(record.not_before, now + pause)
-        return record.next_try(self._rules.ids, stage=stage, not_before=later)
+        return record.next_try(self._config.ids, stage=stage, not_before=later)
 
     def _steps(self, record: Adopted, state: JobState | None, at: Context) -> Iterator[Effect]:
         adopted_pod, job_id = record.adopted_pod, record.job_id
@@ -324,13 +317,13 @@ class Adoptions:
         if not isinstance(result, Job):
             return record
         read = record.read(result)
-        return record.next_try(self._rules.ids) if read is None else replace(read, failures=0)
+        return record.next_try(self._config.ids) if read is None else replace(read, failures=0)
 
     def _after_failure(self, record: Adopted, failure: Failure, now: float) -> Adopted:
         shortest, longest = _REJECTED_PAUSE_S
         never = failure.remedy is Remedy.CHANGE
         rejected = min(longest, shortest * 2 ** min(record.failures, 10))
-        pause = rejected if never else self._rules.delay(failure.remedy, record.failures)
+        pause = rejected if never else self._config.delay(failure.remedy, record.failures)
         held_up = replace(record, failures=record.failures + 1, not_before=now + pause)
         return held_up.at(Stage.REJECTED_BY_SLURM) if never else held_up
 

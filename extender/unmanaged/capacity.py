@@ -6,8 +6,6 @@ alike), less what the unmanaged Pods bound there request. Resources that Slurm d
 that are not Slurm's, are left to kube-scheduler.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from math import inf
+from typing import Self
 
 from extender.request.job_request import gres_of
 from extender.request.resources import MEBIBYTE, effective_requests, whole
@@ -48,7 +47,7 @@ class Amounts:
         """Returns a key that is the same for equal amounts."""
         return (self.cpu, self.memory, *self.gres.items())
 
-    def less(self, others: Collection[Amounts]) -> Amounts:
+    def less(self, others: Collection["Amounts"]) -> "Amounts":
         """Returns what is left without others' amounts; below zero where they have too much."""
         if not others:
             return self
@@ -59,7 +58,7 @@ class Amounts:
             devices.subtract(other.gres)
         return Amounts(cpu, memory, devices)
 
-    def within(self, free: Amounts) -> bool:
+    def within(self, free: Self) -> bool:
         """Tells whether these amounts fit. As in kube-scheduler, a resource that is not requested fits
         everywhere."""
         return (
@@ -71,7 +70,7 @@ class Amounts:
             )
         )
 
-    def covers(self, asked: Amounts) -> bool:
+    def covers(self, asked: Self) -> bool:
         """Tells whether none of the requested resources is given away twice already."""
         return (
             (self.cpu >= 0 or not asked.cpu)
@@ -79,7 +78,7 @@ class Amounts:
             and all(self.gres.get(name, 0) >= 0 for name in asked.gres)
         )
 
-    def exceeds(self, other: Amounts) -> bool:
+    def exceeds(self, other: Self) -> bool:
         """Tells whether there is more of any resource than in the other amounts."""
         return (
             self.cpu > other.cpu

@@ -1,23 +1,17 @@
 """The actions of people, kubelets and failures on an `InMemoryKubernetes`: for tests."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from kubernetes_client.errors import Unavailable
+from kubernetes_client.errors import KubernetesError, Unavailable
 from kubernetes_client.in_memory.patches import merged
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from kubernetes_client.errors import KubernetesError
-    from kubernetes_client.in_memory.store import Store
-    from kubernetes_client.in_memory.watches import Watch
-    from kubernetes_client.protocol import Manifest
+from kubernetes_client.in_memory.store import Store
+from kubernetes_client.in_memory.watches import Watch
+from kubernetes_client.protocol import Manifest
 
 _NAMESPACED: Final = frozenset(
     {"pods", "events", "leases", "secrets", "persistentvolumeclaims", "resourceclaims"}

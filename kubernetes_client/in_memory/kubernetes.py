@@ -1,11 +1,10 @@
 """`protocol.Kubernetes` over a `Store`: the calls, the errors of kube-apiserver, and its watches."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kubernetes_client.errors import Conflict, Rejected
 from kubernetes_client.in_memory.controls import Controls
@@ -13,12 +12,8 @@ from kubernetes_client.in_memory.patches import merged
 from kubernetes_client.in_memory.selectors import selects
 from kubernetes_client.in_memory.store import Store
 from kubernetes_client.in_memory.watches import Watch, line
+from kubernetes_client.protocol import Manifest
 from kubernetes_client.trust import trusting
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
-
-    from kubernetes_client.protocol import Manifest
 
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 

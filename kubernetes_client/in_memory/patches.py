@@ -1,11 +1,8 @@
 """Strategic merge patches, as far as this project makes them."""
 
-from __future__ import annotations
+from typing import Any, Final
 
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from kubernetes_client.protocol import Manifest
+from kubernetes_client.protocol import Manifest
 
 _MERGE_KEYS: Final = {"conditions": "type", "schedulingGates": "name", "webhooks": "name"}
 """Lists that are merged by a field of their elements (`patchMergeKey` in k8s.io/api); all other lists

@@ -1,13 +1,9 @@
 """Field selectors: which objects a list or watch is about."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from typing import Any, Final
 
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kubernetes_client.protocol import Manifest
+from kubernetes_client.protocol import Manifest
 
 _FIELDS: Final = frozenset({"spec.nodeName", "spec.schedulerName", "status.phase"})
 """The fields that selectors of this project name."""

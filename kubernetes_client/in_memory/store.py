@@ -1,19 +1,15 @@
 """The objects of an `InMemoryKubernetes`, every version of them, and the tasks that wait for the next
 version."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import orjson
 
 from kubernetes_client.errors import Conflict, NotFound
-
-if TYPE_CHECKING:
-    from kubernetes_client.protocol import Manifest
+from kubernetes_client.protocol import Manifest
 
 Key = tuple[str, str, str]
 """Kind, namespace ("" where there is none) and name."""

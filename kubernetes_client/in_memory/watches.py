@@ -1,16 +1,11 @@
 """The events by which one watch tells the changes in a `Store`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import orjson
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kubernetes_client.in_memory.store import Change, Store
-    from kubernetes_client.protocol import Manifest
+from kubernetes_client.in_memory.store import Change, Store
+from kubernetes_client.protocol import Manifest
 
 
 class Watch:

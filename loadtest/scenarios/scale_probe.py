@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from extender import app
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.settings import Settings
 
 _TICK_S: Final = 0.005
@@ -55,7 +55,7 @@ def main(path: Path) -> None:
     """Runs the extender, and beside it what watches it."""
     serve = app.serve
 
-    async def watched(settings: Settings, policy: PolicyKeeper) -> None:
+    async def watched(settings: Settings, policy: CurrentPolicy) -> None:
         ticking = asyncio.ensure_future(watch(path))
         try:
             await serve(settings, policy)

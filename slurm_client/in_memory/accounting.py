@@ -4,18 +4,13 @@ As slurmctld with AccountingStorageEnforce=associations,limits,qos: what may not
 is submitted, and so is one job too many to submit; one too many to run waits.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from slurm_client.in_memory import rejections
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from slurm_client.in_memory.record import Record
-    from slurm_client.model import JobSpec
+from slurm_client.in_memory.record import Record
+from slurm_client.model import JobSpec
 
 NORMAL: Final = "normal"
 """The QOS that there always is."""

@@ -1,14 +1,9 @@
 """Nodes and partitions for an `InMemorySlurm`, in one line each."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from slurm_client import hostlist
 from slurm_client.model import Node, Partition
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def node(

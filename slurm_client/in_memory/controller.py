@@ -4,32 +4,23 @@
 other methods assume that it was called just before with the same `now`.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from slurm_client import ownership
 from slurm_client.errors import RetryLater
 from slurm_client.in_memory import rejections, scheduler
-from slurm_client.in_memory.accounting import REASONS, Enforcement
+from slurm_client.in_memory.accounting import REASONS, Accounting, Enforcement
 from slurm_client.in_memory.history import Journal
 from slurm_client.in_memory.jobs import Jobs
-from slurm_client.in_memory.machines import Machine
+from slurm_client.in_memory.machines import Machine, Slot
 from slurm_client.in_memory.record import RUNNING, Record, told
-from slurm_client.model import JobState
+from slurm_client.model import Job, JobChanges, JobSpec, JobState, Node, Partition
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from slurm_client.in_memory.accounting import Accounting
-    from slurm_client.in_memory.machines import Slot
-    from slurm_client.model import Job, JobChanges, JobSpec, Node, Partition
-
-    Plugin = Callable[[JobSpec], int]
-    """Says to a job that is asked for, or as it is to be changed: 0, or the number of the error that it
-    is refused with; -1 is job_submit.lua's slurm.ERROR."""
+Plugin = Callable[[JobSpec], int]
+"""Says to a job that is asked for, or as it is to be changed: 0, or the number of the error that it
+is refused with; -1 is job_submit.lua's slurm.ERROR."""
 _DEFAULT_PRIORITY = 1
 # Why an immediate allocation is refused, by the reason for which a job would wait.
 _REFUSED = {

@@ -1,20 +1,12 @@
 """What an administrator, the hardware and bad luck do to an `InMemorySlurm`: for tests."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from slurm_client.errors import OutcomeUnknown
-from slurm_client.in_memory.record import kept
+from slurm_client.errors import OutcomeUnknown, SlurmError
+from slurm_client.in_memory.controller import Controller, Plugin
+from slurm_client.in_memory.record import Record, kept
 from slurm_client.model import JobState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from slurm_client.errors import SlurmError
-    from slurm_client.in_memory.controller import Controller, Plugin
-    from slurm_client.in_memory.record import Record
 
 
 class Controls:

@@ -3,8 +3,6 @@
 Counts and brackets ("[rack1*2]") are not understood and make the expression unknown.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

@@ -4,17 +4,12 @@ A node's "gpu:h100:8,gpu:a100:2,shard:4" is three pools; the numbers run on with
 /dev/nvidia0 to 9 would.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from slurm_client import hostlist
 from slurm_client.gres import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,8 @@ Measured on 26.05.5 after kill -9: up to about 5 s of acknowledged submissions, 
 changes were undone. A journal of what each change replaced is enough to go back.
 """
 
-from __future__ import annotations
-
 from collections import deque
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 _KEPT_S = 60.0
 

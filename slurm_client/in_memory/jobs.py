@@ -1,17 +1,11 @@
 """The jobs of an `InMemorySlurm`, by id and by when each has to be looked at next."""
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from slurm_client.in_memory.history import Journal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from slurm_client.in_memory.record import Record
+from slurm_client.in_memory.record import Record
 
 
 class Jobs:

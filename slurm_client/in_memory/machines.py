@@ -1,16 +1,10 @@
 """The nodes of an `InMemorySlurm`: what each has, what is free, and whether a job fits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from slurm_client.in_memory import features
 from slurm_client.in_memory.gres import Devices, Pools
-from slurm_client.model import Sharing
-
-if TYPE_CHECKING:
-    from slurm_client.model import JobSpec, Node
+from slurm_client.model import JobSpec, Node, Sharing
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,9 @@
 """One job of an `InMemorySlurm`: frozen, so that what was can be kept and put back."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from slurm_client.model import Job, JobState
-
-if TYPE_CHECKING:
-    from slurm_client.in_memory.machines import Slot
-    from slurm_client.model import JobSpec
+from slurm_client.in_memory.machines import Slot
+from slurm_client.model import Job, JobSpec, JobState
 
 PENDING = JobState("PENDING")
 RUNNING = JobState("RUNNING")

@@ -1,9 +1,7 @@
 """What an `InMemorySlurm` refuses, with the numbers that the real one was seen to give."""
 
-from __future__ import annotations
-
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from slurm_client import hostlist, requests
 from slurm_client.errors import (
@@ -16,12 +14,8 @@ from slurm_client.errors import (
     Unexplained,
 )
 from slurm_client.in_memory import features
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from slurm_client.in_memory.machines import Machine
-    from slurm_client.model import JobSpec, Partition
+from slurm_client.in_memory.machines import Machine
+from slurm_client.model import JobSpec, Partition
 
 SLURM_ERROR = -1
 INVALID_PARTITION = 2000

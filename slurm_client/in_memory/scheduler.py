@@ -4,17 +4,12 @@ Slurm's main scheduler, without backfill: strictly by priority in each partition
 no room blocks the ones behind it, unless it names its nodes, which are then kept for it.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from slurm_client.in_memory.machines import Machine, Slot
-    from slurm_client.in_memory.record import Record
-    from slurm_client.model import JobSpec, Partition
+from slurm_client.in_memory.machines import Machine, Slot
+from slurm_client.in_memory.record import Record
+from slurm_client.model import JobSpec, Partition
 
 RESOURCES = "Resources"
 PRIORITY = "Priority"

@@ -1,29 +1,27 @@
 """`protocol.Slurm` over a `Controller`: the calls, their refusals, and the tests' controls."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from slurm_client import ownership
+from slurm_client.in_memory.accounting import Accounting
 from slurm_client.in_memory.controller import Controller
 from slurm_client.in_memory.controls import Controls
-from slurm_client.model import AllStates, Capabilities, Configuration, JobChanges, grant_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from slurm_client.in_memory.accounting import Accounting
-    from slurm_client.model import (
-        Grant,
-        Job,
-        JobSpec,
-        JobState,
-        Node,
-        Partition,
-    )
-
+from slurm_client.model import (
+    AllStates,
+    Capabilities,
+    Configuration,
+    Grant,
+    Job,
+    JobChanges,
+    JobSpec,
+    JobState,
+    Node,
+    Partition,
+    grant_of,
+)
 
 DEFAULTS: Final = Configuration(
     cluster_name="in-memory",
@@ -122,21 +120,18 @@ class InMemorySlurm(Controls):
         return created
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
-        self._begin()
-        self._answer("states")
+        self._read("states")
         found = ((job_id, self._controller.jobs.get(job_id)) for job_id in ids)
         return {job_id: record.state for job_id, record in found if record}
 
     async def all_states(self) -> AllStates:
-        self._begin()
-        self._answer("all_states")
+        self._read("all_states")
         states = AllStates({record.id: record.state for record in self._controller.jobs})
         states.entries = len(states)
         return states
 
     async def job(self, job_id: int) -> Job | None:
-        self._begin()
-        self._answer("job")
+        self._read("job")
         return self._controller.job(job_id)
 
     async def grant(self, job_id: int) -> Grant | None:
@@ -159,13 +154,11 @@ class InMemorySlurm(Controls):
         return "root" if cancelled and self._capabilities.books else None
 
     async def nodes(self) -> tuple[Node, ...]:
-        self._begin()
-        self._answer("nodes")
+        self._read("nodes")
         return self._controller.nodes()
 
     async def node(self, name: str) -> Node | None:
-        self._begin()
-        self._answer("node")
+        self._read("node")
         machine = self._controller.machines.get(name)
         return machine.node() if machine else None
 
@@ -184,12 +177,16 @@ class InMemorySlurm(Controls):
         self._answer("undrain_node")
 
     async def partitions(self) -> tuple[Partition, ...]:
-        self._begin()
-        self._answer("partitions")
+        self._read("partitions")
         return tuple(self._controller.partitions.values())
 
     async def aclose(self) -> None:
         """Nothing to close: the same object can be used again, as a server would live on."""
+
+    def _read(self, method: str) -> None:
+        """Begins a call that changes nothing: whether its reply is lost is known before it."""
+        self._begin()
+        self._answer(method)
 
     def _begin(self) -> float:
         """The time of this call, with everything that was due done; or the outage."""

@@ -41,8 +41,8 @@ OF_NO_POD = {
     "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)",
 }
 PASSED_ON = {"what", "self._event", "self.trouble is None"}
-"""Findings of audit.patrol, which have `pod` and `job` of their own; what `Seldom` is for; and what
-policy.keeper tells, which is no line of the log."""
+"""Findings of audit.auditor, which have `pod` and `job` of their own; what `Seldom` is for; and what
+policy.current tells, which is no line of the log."""
 
 
 def logged() -> Iterator[tuple[str, ast.Call]]:

@@ -14,6 +14,7 @@ from extender.audit import auditor
 from extender.audit.auditor import PeriodicAudit
 from extender.audit.compare import Finding, FindingKind
 from extender.audit.reader import Reader
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.control.dispatcher import Dispatcher
 from extender.placement.events import ClusterObserved, Event, OrphanFound, Recovered, Tick
 from extender.placement.ledger import Ledger
@@ -83,6 +84,7 @@ class Leader:
         self.periodic_audit = PeriodicAudit(
             Reader(
                 cast(Slurm, slurm),
+                SlurmNodes(cast(Slurm, slurm)),
                 kubernetes or InMemoryKubernetes(),
                 RULES,
                 translation,

@@ -14,7 +14,7 @@ from extender.control.claim_watch import ClaimWatch
 from extender.control.dispatcher import Dispatcher
 from extender.control.pod_watch import PodWatch
 from extender.placement.events import PodObserved
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.request.claims import Claims, Need, Verdict
 from extender.request.node_constraints import NodeConstraints
 from extender.request.translation import TranslationConfig
@@ -84,7 +84,7 @@ class Site:
         self.api, self.health = api, Health()
         api.put("pods", *(pods or (pod_manifest(volumes=VOLUMES),)))
         claims = ClaimWatch(api, self.health)
-        policy = PolicyKeeper(None, "open")
+        policy = CurrentPolicy(None, "open")
         translation = TranslationConfig()
         self.pods = PodWatch(api, lambda: translation, self.health, policy, claims)
         self.told: asyncio.Queue[PodObserved] = asyncio.Queue()

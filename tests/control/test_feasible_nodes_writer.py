@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from structlog.testing import capture_logs
 
-from extender.cluster.departing_pods import vacated_in
+from extender.cluster.pods_on_node import vacated_in
 from extender.control.feasible_nodes_writer import FeasibleNodesWriter
 from extender.request.feasible_nodes import FeasibleNodes
 from kubernetes_client.errors import Unavailable

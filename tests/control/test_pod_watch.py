@@ -11,7 +11,7 @@ import pytest
 from extender.control.dispatcher import Dispatcher
 from extender.control.pod_watch import PodWatch
 from extender.placement.events import Event, PodObserved
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.request.grace_period import GraceRule
 from extender.request.scope import Scope
 from extender.request.translation import TranslationConfig
@@ -29,20 +29,20 @@ def version(generation: int | None, **given: Any) -> Manifest:
 
 def test_a_changed_spec_is_read_whatever_its_generation() -> None:
     """A kube-apiserver before 1.33 does not number them, and keeps what the author wrote."""
-    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), PolicyKeeper(None, "open"))
+    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
     versions = version(None, cpu="1"), version(None, cpu="2"), version(7, cpu="3"), version(7, cpu="4")
     assert [watch.parse(one).request.job.cpus for one in versions] == [1, 2, 3, 4]
 
 
 def test_what_a_pod_asks_for_is_not_read_again_while_its_spec_is_the_same() -> None:
-    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), PolicyKeeper(None, "open"))
+    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
     first, later = watch.parse(version(1)), watch.parse(version(2, phase="Running"))
     assert later.request is first.request
 
 
 def test_what_a_pod_asks_for_is_not_read_again_when_it_is_placed() -> None:
     """Its gate is lifted, and then it is bound: both change its spec."""
-    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), PolicyKeeper(None, "open"))
+    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
     versions = version(1), version(2, gates=()), version(2, gates=(), node="node-1")
     first, *later = [watch.parse(one) for one in versions]
     assert [(pod.gated, pod.node) for pod in (first, *later)] == [
@@ -54,7 +54,7 @@ def test_what_a_pod_asks_for_is_not_read_again_when_it_is_placed() -> None:
 
 
 def test_a_changed_annotation_is_read() -> None:
-    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), PolicyKeeper(None, "open"))
+    watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
     for comment in ("first", "second"):
         annotated = version(1, annotations={PREFIX + "comment": comment})
         assert watch.parse(annotated).request.job.comment == comment
@@ -70,7 +70,7 @@ def test_a_pod_is_read_again_when_slurm_tells_another_kill_wait() -> None:
         )
     )
     watch = PodWatch(
-        InMemoryKubernetes(), lambda: next(translations), Health(), PolicyKeeper(None, "open")
+        InMemoryKubernetes(), lambda: next(translations), Health(), CurrentPolicy(None, "open")
     )
     slow = version(1, terminationGracePeriodSeconds=40)
     assert [bool(watch.parse(slow).request.problems) for _ in range(3)] == [True, False, False]
@@ -83,7 +83,7 @@ async def test_pods_out_of_scope_are_never_heard_of() -> None:
     near, far = version(1, gates=(), name="near"), version(1, gates=(), name="far")
     near["metadata"] |= {"uid": "near", "labels": {"slurm": "yes"}}
     far["metadata"]["uid"] = "far"
-    watch = PodWatch(InMemoryKubernetes(near, far), labelled, Health(), PolicyKeeper(None, "open"))
+    watch = PodWatch(InMemoryKubernetes(near, far), labelled, Health(), CurrentPolicy(None, "open"))
     assert [pod.name for pod in await watch.list()] == ["near"]
 
 
@@ -91,7 +91,7 @@ async def test_a_pod_that_was_ours_stays_so_and_is_told_that_it_left_the_scope()
     inside, outside = version(1, gates=()), version(1, gates=())
     inside["metadata"]["labels"] = {"slurm": "yes"}
     kubernetes = InMemoryKubernetes()
-    watch = PodWatch(kubernetes, labelled, Health(), PolicyKeeper(None, "open"))
+    watch = PodWatch(kubernetes, labelled, Health(), CurrentPolicy(None, "open"))
     problems = []
     for manifest in (inside, outside, inside):
         kubernetes.put("pods", manifest)
@@ -137,8 +137,8 @@ class Watched:
     def __init__(self, file: Path) -> None:
         self._file = file
         file.write_text(ALICE)
-        self.keeper = PolicyKeeper(file)
-        self.watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), self.keeper)
+        self.policy = CurrentPolicy(file)
+        self.watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), self.policy)
         self.heard = Heard()
 
     def see(self, **given: Any) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ class Watched:
     def write(self, text: str) -> None:
         self._file.write_text(text)
         for _ in range(2):
-            self.keeper.look(self._file)
+            self.policy.look(self._file)
 
     async def change(self, text: str) -> dict[str, int | None]:
         """Returns the owners of the Pods that the dispatcher hears of."""

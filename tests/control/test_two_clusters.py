@@ -16,6 +16,7 @@ from fastapi import FastAPI
 
 from extender.audit.compare import FindingKind
 from extender.audit.reader import Reader
+from extender.cluster.slurm_nodes import SlurmNodes
 from extender.control.dispatcher import Dispatcher
 from extender.control.startup import recover
 from extender.hooks.route import router
@@ -100,7 +101,7 @@ class Cluster:
         )
 
     async def audit(self) -> Sequence[FindingKind]:
-        reader = Reader(self.slurm, self.kubernetes, self.rules, TRANSLATION)
+        reader = Reader(self.slurm, SlurmNodes(self.slurm), self.kubernetes, self.rules, TRANSLATION)
         known = self.ledger.watched_jobs()
         return [finding.kind for finding in await reader.look(self.pods, self.view, known)]
 

@@ -18,7 +18,7 @@ import pytest
 
 from deploy.local.layout import CHECKOUT
 from extender.node_sync.drain_decision import PREFIX
-from tests.node_sync.test_drain_decision import case, slurm_node
+from tests.node_sync.test_drain_decision import observed, slurm_node
 
 SCRIPT = CHECKOUT / "deploy/slurm/slurm-extender-gate"
 PLACEHOLDER = 40_000_000
@@ -280,7 +280,7 @@ def test_who_is_refused_leaves_a_drain_that_the_extender_takes_back(slurmd: Slur
     assert slurmd.run().returncode == 1
     reason = f"Reason={PREFIX}the gate refused job 7: Pods default/p,default/q"
     assert slurmd.ordered() == ["update", "NodeName=node-1", "State=DRAIN", reason]
-    assert case(slurm_node("DRAIN", reason=reason.removeprefix("Reason="))).drained_by_its_gate
+    assert observed(slurm_node("DRAIN", reason=reason.removeprefix("Reason="))).drained_by_its_gate
 
 
 @pytest.mark.parametrize("state", ["draining", "drained*", "down", "failing"])

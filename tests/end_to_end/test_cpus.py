@@ -17,7 +17,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from extender.unmanaged.capacity_watch import FULL
+from extender.unmanaged.free_capacity import FULL
 from tests.end_to_end.actors import Actors, eventually
 
 pytestmark = pytest.mark.real

@@ -18,7 +18,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.kubernetes_config import scheduler_configuration
 from deploy.local.layout import Layout
 from deploy.local.spec import ClusterSpec
-from extender.unmanaged.capacity_watch import FULL
+from extender.unmanaged.free_capacity import FULL
 from tests.end_to_end.actors import Actors, eventually, pod
 from tests.end_to_end.test_no_preemption import URGENT, make_class
 from tests.end_to_end.test_unmanaged_pods import all_native_run, reason, sbatch

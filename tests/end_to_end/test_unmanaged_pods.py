@@ -17,7 +17,7 @@ import pytest
 
 from deploy.local.spec import ClusterSpec
 from extender.request.resources import effective_requests
-from extender.unmanaged.capacity_watch import TAKEN
+from extender.unmanaged.free_capacity import TAKEN
 from tests.end_to_end.actors import Actors, Manifest, eventually
 from wellknown.names import CAPACITY_FREED
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from extender.control.dispatcher import Dispatcher
 from extender.control.pod_watch import PodWatch
 from extender.placement.events import Event, PodObserved, PodVanished
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.request.scope import Scope
 from extender.request.translation import TranslationConfig
 from kubernetes_client import watch
@@ -463,7 +463,7 @@ class Heard:
 async def followed(
     api: FakeApi, health: Health, translation: TranslationConfig = TRANSLATION
 ) -> list[Event]:
-    policy = PolicyKeeper(None, "open")
+    policy = CurrentPolicy(None, "open")
     watch = PodWatch(cast(Kubernetes, api), lambda: translation, health, policy)
     heard = Heard()
     await watch.list()

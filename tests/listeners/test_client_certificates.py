@@ -16,7 +16,7 @@ import trustme
 
 from extender.app import Extender
 from extender.leader.replica import Replica
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.settings import Settings
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.protocol import Slurm
@@ -65,7 +65,7 @@ class Program:
             **given,
         )
         kubernetes, slurm = InMemoryKubernetes(), cast(Slurm, FakeSlurm())
-        extender = Extender(Replica(settings, kubernetes, slurm, PolicyKeeper(None, "open")))
+        extender = Extender(Replica(settings, kubernetes, slurm, CurrentPolicy(None, "open")))
         self.server = extender.servers()[number]
         self.server.config.port = 0
         assert extender.certificate is not None

@@ -26,7 +26,7 @@ from fastapi import FastAPI
 
 from extender.app import Extender, open_many_files
 from extender.leader.replica import Replica
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.settings import Settings
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service import metrics
@@ -588,7 +588,7 @@ def extender(nodes: int = 0) -> tuple[Extender, list[Server]]:
         listen_address="127.0.0.1",
     )
     kubernetes, slurm = InMemoryKubernetes(), cast(Slurm, FakeSlurm())
-    program = Extender(Replica(settings, kubernetes, slurm, PolicyKeeper(None, "open")))
+    program = Extender(Replica(settings, kubernetes, slurm, CurrentPolicy(None, "open")))
     program.replica.cluster.view = cast(Any, SimpleNamespace(nodes=dict.fromkeys(range(nodes))))
     servers = program.servers()
     for server in servers:

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from extender.cluster.keeper import ClusterViewUpdater
 from extender.cluster.node_conditions import NodeStatus
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
+from extender.cluster.view_updater import ClusterViewUpdater
 from extender.node_sync import controller
 from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.drain_decision import PREFIX, TAINT, DrainSettings, Tally, Why
@@ -53,7 +53,7 @@ class Site:
         self.in_the_way: dict[str, tuple[str, ...]] = {}
         self.lagging: ClusterView | None = None
         """What the watch has told, where that is not all."""
-        self.keeper = NodeController(
+        self.controller = NodeController(
             self.kubernetes,
             cast(Slurm, self.slurm),
             SlurmNodes(self.slurm),
@@ -132,21 +132,21 @@ def site() -> Site:
 
 async def test_a_cordoned_node_is_drained_and_told_and_resumed_and_told(site: Site) -> None:
     site.cordon()
-    await site.keeper.turn()
+    await site.controller.turn()
     assert (await site.reason(), site.says()) == (CORDONED, "DrainedForKubernetes")
     site.cordon(cordoned=False)
-    await site.keeper.turn()
+    await site.controller.turn()
     assert (await site.reason(), site.says()) == (None, "InService")
 
 
 async def test_what_is_as_it_should_be_costs_no_call(site: Site) -> None:
     site.cordon()
     site.slurm.drain("n2", BY_HAND)
-    await site.keeper.turn()
+    await site.controller.turn()
     site.calls.clear()
-    await site.keeper.turn()
+    await site.controller.turn()
     assert site.calls == []
-    assert site.keeper.tally == Tally(MappingProxyType({Why.CORDONED: 1}))
+    assert site.controller.tally == Tally(MappingProxyType({Why.CORDONED: 1}))
 
 
 async def test_others_get_their_turns_while_very_many_nodes_are_looked_at(
@@ -154,19 +154,19 @@ async def test_others_get_their_turns_while_very_many_nodes_are_looked_at(
 ) -> None:
     """5,000 take 0.1 s, in which /filter waits."""
     monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
-    assert await turns_of_others(site.keeper.turn()) >= 2 * len(NAMES) - 2
+    assert await turns_of_others(site.controller.turn()) >= 2 * len(NAMES) - 2
 
 
 async def test_since_when_a_node_is_out_of_service_is_told(site: Site) -> None:
     site.slurm.drain("n1", BY_HAND)
-    await site.keeper.turn()
+    await site.controller.turn()
     site.says_of(SLURM_OUT_OF_SERVICE, "n1", lastTransitionTime="2026-01-01T00:00:00Z")
     site.slurm.fail_node("n1")
-    await site.keeper.turn()
+    await site.controller.turn()
     assert site.says() == "DownInSlurm"
     assert site.conditions("n1")[SLURM_OUT_OF_SERVICE]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
     site.slurm.resume_node("n1")
-    await site.keeper.turn()
+    await site.controller.turn()
     assert site.says() == "InService"
     assert site.conditions("n1")[SLURM_OUT_OF_SERVICE]["lastTransitionTime"] > "2026-01-01T00:00:00Z"
 
@@ -174,7 +174,7 @@ async def test_since_when_a_node_is_out_of_service_is_told(site: Site) -> None:
 async def test_nothing_is_done_before_this_replica_may(site: Site) -> None:
     site.cordon()
     site.errors["allowed"] = Conflict(409, "not now")
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() is None
 
 
@@ -183,7 +183,7 @@ async def test_who_was_faster_than_we_keeps_the_last_word(site: Site) -> None:
     site.cordon()
     site.lagging = site.view
     site.cordon(cordoned=False)
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() is None
 
 
@@ -191,7 +191,7 @@ async def test_a_node_that_is_gone_on_either_side_is_no_cause(site: Site) -> Non
     await site.slurm.drain_node("n2", CORDONED)
     site.kubernetes.remove("nodes", "n2")
     site.kubernetes.put("nodes", node_manifest("elsewhere", unschedulable=True))
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason("n2") == CORDONED
     assert site.calls == []
     assert site.troubles() == {}
@@ -201,15 +201,15 @@ async def test_while_slurm_does_not_answer_nothing_is_done_and_health_says_so(si
     site.cordon()
     site.slurm.outage(Unreachable("slurmctld is down"))
     with capture_logs() as logs:
-        await site.keeper.turn()
-        await site.keeper.turn()
+        await site.controller.turn()
+        await site.controller.turn()
     assert [(line["event"], line["error"]) for line in logs] == [("trouble", "slurmctld is down")]
     assert site.troubles() == {"Slurm": "slurmctld is down"}
     assert site.calls == []
     site.slurm.outage(None)
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() is None  # what the ledger knows may be from before
-    await site.keeper.turn()
+    await site.controller.turn()
     assert site.troubles() == {}
     assert await site.reason() == CORDONED
 
@@ -218,14 +218,14 @@ async def test_while_slurm_does_not_answer_nothing_is_done_and_health_says_so(si
 async def test_a_drain_that_slurm_lost_in_an_outage_is_made_again(site: Site, outage: bool) -> None:
     """Without one it is a person who took it back."""
     site.cordon()
-    await site.keeper.turn()
+    await site.controller.turn()
     site.says_of(SLURM_OUT_OF_SERVICE, "n1", lastTransitionTime="2026-11-21T00:00:00Z")
     site.slurm.outage(Unreachable("slurmctld is down") if outage else None)
-    await site.keeper.turn()
+    await site.controller.turn()
     site.slurm.outage(None)
     site.slurm.resume_node("n1")
     for _ in range(3):
-        await site.keeper.turn()
+        await site.controller.turn()
     assert await site.reason() == (CORDONED if outage else None)
     assert site.says() == ("DrainedForKubernetes" if outage else "ResumedByHand")
 
@@ -237,12 +237,12 @@ async def test_a_node_is_not_drained_while_slurm_has_to_start_a_lost_job_there_a
     site.world.ask()
     site.world.answer()
     site.cordon()
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() is None
     site.world.jobs[job_id] = job
     site.world.ask()
     site.world.answer()
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() == CORDONED
 
 
@@ -250,27 +250,27 @@ async def test_what_kubernetes_forbids_is_said_and_keeps_nothing_else_up(site: S
     site.kubernetes.outage(Rejected(403, "nodes/status is forbidden"), "patch_node_status")
     site.cordon("n1")
     site.cordon("n2")
-    await site.keeper.turn()
+    await site.controller.turn()
     assert [await site.reason(name) for name in ("n1", "n2")] == [CORDONED] * 2
     assert "nodes/status is forbidden" in site.troubles()[PARTS[0]]
     site.cordon("n1", cordoned=False)
-    await site.keeper.turn()
+    await site.controller.turn()
     assert [await site.reason(name) for name in ("n1", "n2")] == [None, CORDONED]
     site.kubernetes.outage(None)
-    await site.keeper.turn()
+    await site.controller.turn()
     assert site.troubles() == {}
     assert [site.says(name) for name in ("n1", "n2")] == [None, "DrainedForKubernetes"]
 
 
 async def test_a_resume_that_failed_is_tried_again(site: Site) -> None:
     site.cordon()
-    await site.keeper.turn()
+    await site.controller.turn()
     site.cordon(cordoned=False)
     site.kubernetes.outage(Rejected(403, "nodes/status is forbidden"), "patch_node_status")
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() == CORDONED  # nobody could tell it from a person's resume
     site.kubernetes.outage(None)
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() is None
 
 
@@ -279,34 +279,34 @@ KILL_FAILED = "Kill task failed (JobId=7 StepId=batch)"
 
 async def test_what_slurm_drains_a_node_for_meanwhile_is_not_taken_back(site: Site) -> None:
     site.cordon()
-    await site.keeper.turn()
+    await site.controller.turn()
     site.cordon(cordoned=False)
     site.kubernetes.before_next("patch_node_status", lambda: site.slurm.drain("n1", KILL_FAILED))
-    await site.keeper.turn()
+    await site.controller.turn()
     assert (await site.reason(), site.says()) == (KILL_FAILED, "DrainedInSlurm")
 
 
 async def test_a_node_is_resumed_when_the_jobs_that_ended_there_have_ended(site: Site) -> None:
     site.slurm.completing("n1")
     site.cordon()
-    await site.keeper.turn()
+    await site.controller.turn()
     site.cordon(cordoned=False)
     for _ in range(2):
-        await site.keeper.turn()
+        await site.controller.turn()
         assert (await site.reason(), site.says()) == (CORDONED, "Resuming")
     site.slurm.completing("n1", lasts=False)
-    await site.keeper.turn()
+    await site.controller.turn()
     assert (await site.reason(), site.says()) == (None, "InService")
 
 
 async def test_when_very_many_are_not_ready_it_is_said_and_nothing_done(site: Site) -> None:
     site.says_of("Ready", *NAMES[:6], status="Unknown")
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() is None
     assert "6 of 12 Nodes are not ready" in site.troubles()[PARTS[1]]
-    assert site.keeper.tally.suppressed == 6
+    assert site.controller.tally.suppressed == 6
     site.says_of("Ready", "n6", status="True")
-    await site.keeper.turn()
+    await site.controller.turn()
     assert site.troubles() == {}
     assert await site.reason() == PREFIX + "not ready in Kubernetes"
 
@@ -316,16 +316,16 @@ async def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(site
     site.world.disturb(job_id, "CANCELLED")
     site.world.ask()
     site.world.answer()
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() is None
     site.kill_wait_s = 0
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() == PREFIX + "Pod default/p1 is still there though its job has ended"
     site.kill_wait_s = 10**9
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() is not None
     site.world.settle()
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() is None
 
 
@@ -333,11 +333,11 @@ async def test_a_node_that_its_gate_drained_is_resumed_when_nobody_is_in_the_way
     """A Pod is one that nothing here knows a time for: it was bound by hand, say."""
     site.in_the_way["n1"] = ("default/p",)
     await site.slurm.drain_node("n1", REFUSED)
-    await site.keeper.turn()
+    await site.controller.turn()
     assert (await site.reason(), site.says()) == (REFUSED, "DrainedForKubernetes")
-    assert site.keeper.tally == Tally(MappingProxyType({Why.PROLOG_REFUSED: 1}))
+    assert site.controller.tally == Tally(MappingProxyType({Why.PROLOG_REFUSED: 1}))
     site.in_the_way.clear()
-    await site.keeper.turn()
+    await site.controller.turn()
     assert (await site.reason(), site.says()) == (None, "InService")
 
 
@@ -347,7 +347,7 @@ async def test_while_nobody_knows_who_is_in_the_way_the_node_stays_drained(
 ) -> None:
     site.errors["gate"] = trouble
     await site.slurm.drain_node("n1", REFUSED)
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() == REFUSED
     assert site.troubles() == {}
 
@@ -359,7 +359,7 @@ async def test_a_node_where_slurm_has_to_start_a_lost_job_again_is_resumed_for_t
     site.world.ask()
     site.world.answer()
     await site.slurm.drain_node("n1", REFUSED)
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() is None
 
 
@@ -376,10 +376,10 @@ async def test_a_node_whose_gate_refuses_jobs_while_a_lost_job_waits_rests_longe
         nonlocal now
         await site.slurm.drain_node("n1", REFUSED)
         since = now
-        await site.keeper.turn()
+        await site.controller.turn()
         while await site.reason() is not None:
             now += 1.0
-            await site.keeper.turn()
+            await site.controller.turn()
         return now - since
 
     job_id = job_id_of(site.world, bound_pod(site.world))
@@ -390,15 +390,15 @@ async def test_a_node_whose_gate_refuses_jobs_while_a_lost_job_waits_rests_longe
     for _ in range(8):
         rested.append(await rests())
         now += 45.0
-        await site.keeper.turn()
+        await site.controller.turn()
     assert rested == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
     now += 300.0
-    await site.keeper.turn()
+    await site.controller.turn()
     assert [await rests(), await rests()] == [5.0, 10.0]
     site.world.jobs[job_id] = job
     site.world.ask()
     site.world.answer()
-    await site.keeper.turn()
+    await site.controller.turn()
     site.world.jobs.pop(job_id)
     site.world.ask()
     site.world.answer()
@@ -410,8 +410,8 @@ async def test_a_drain_of_a_gate_is_not_taken_back_before_slurm_has_made_its_own
 ) -> None:
     monkeypatch.setattr(controller, "_FAILS_S", 3600.0)
     await site.slurm.drain_node("n1", REFUSED)
-    await site.keeper.turn()
-    await site.keeper.turn()
+    await site.controller.turn()
+    await site.controller.turn()
     assert await site.reason() == REFUSED
     assert "gate" not in site.calls
 
@@ -419,7 +419,7 @@ async def test_a_drain_of_a_gate_is_not_taken_back_before_slurm_has_made_its_own
 @pytest.mark.parametrize("reason", ["Prolog error", BY_HAND])
 async def test_a_drain_that_is_none_of_the_gates_is_nothing_to_it(site: Site, reason: str) -> None:
     site.slurm.drain("n1", reason)
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() == reason
     assert "gate" not in site.calls
 
@@ -427,13 +427,13 @@ async def test_a_drain_that_is_none_of_the_gates_is_nothing_to_it(site: Site, re
 async def test_a_node_drained_by_hand_is_tainted_where_that_is_wished() -> None:
     site = Site(DrainSettings(taint=True))
     site.slurm.drain("n1", BY_HAND)
-    await site.keeper.turn()
+    await site.controller.turn()
     (taint,) = site.view.nodes["n1"].taints
     assert taint == TAINT
-    await site.keeper.turn()
+    await site.controller.turn()
     assert await site.reason() == BY_HAND
     site.slurm.resume_node("n1")
-    await site.keeper.turn()
+    await site.controller.turn()
     assert site.view.nodes["n1"].taints == ()
 
 
@@ -441,9 +441,9 @@ async def test_a_node_that_changes_this_moment_is_no_trouble() -> None:
     site = Site(DrainSettings(taint=True))
     site.slurm.drain("n1", BY_HAND)
     site.kubernetes.before_next("patch_node", lambda: site.says_of("Ready", "n1", status="True"))
-    await site.keeper.turn()
+    await site.controller.turn()
     assert (site.troubles(), site.calls.count("patch_node")) == ({}, 1)
-    await site.keeper.turn()
+    await site.controller.turn()
     assert (site.view.nodes["n1"].taints, site.calls.count("patch_node")) == ((TAINT,), 2)
 
 
@@ -452,7 +452,7 @@ async def test_a_change_of_a_node_is_acted_upon_at_once(
 ) -> None:
     monkeypatch.setattr(controller, "_INTERVAL_S", 3600.0)
     turns = 0
-    turn = site.keeper.turn
+    turn = site.controller.turn
 
     async def counted() -> None:
         nonlocal turns
@@ -464,8 +464,8 @@ async def test_a_change_of_a_node_is_acted_upon_at_once(
         else:
             running.cancel()
 
-    monkeypatch.setattr(site.keeper, "turn", counted)
-    running = asyncio.ensure_future(site.keeper.run())
+    monkeypatch.setattr(site.controller, "turn", counted)
+    running = asyncio.ensure_future(site.controller.run())
     await asyncio.wait([running], timeout=30)
     assert running.cancelled()
     assert await site.reason() == CORDONED

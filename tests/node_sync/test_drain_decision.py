@@ -52,7 +52,7 @@ def slurm_node(*states: str, reason: str = "") -> SlurmNode:
 DRAINED = slurm_node("IDLE", "DRAIN", reason=CORDONED)
 
 
-def case(
+def observed(
     slurm: SlurmNode | None = None,
     *,
     cordoned: bool = False,
@@ -90,57 +90,57 @@ def taint(key: str, effect: str = "NoSchedule", value: str = "") -> dict[str, st
     ],
 )
 def test_what_kubernetes_closes_is_drained_and_resumed_after(given: Any, reason: str) -> None:
-    assert order(case(**given), AT) == Drain(reason)
+    assert order(observed(**given), AT) == Drain(reason)
     drained = slurm_node("IDLE", "DRAIN", reason=reason)
-    assert order(case(drained, **given), AT) is None
-    assert order(case(drained), AT) == Undrain()
+    assert order(observed(drained, **given), AT) is None
+    assert order(observed(drained), AT) == Undrain()
 
 
 @pytest.mark.parametrize(
     "given", [{}, {"taints": [taint("other")]}, {"there": (LingeringPod("a/b", False),)}]
 )
 def test_what_kubernetes_leaves_open_is_not_drained(given: Any) -> None:
-    assert order(case(**given), AT) is None
+    assert order(observed(**given), AT) is None
 
 
 def test_a_node_is_drained_while_jobs_run_there() -> None:
-    assert order(case(slurm_node("ALLOCATED"), cordoned=True), AT) == Drain(CORDONED)
+    assert order(observed(slurm_node("ALLOCATED"), cordoned=True), AT) == Drain(CORDONED)
 
 
 def test_a_node_where_a_job_is_to_be_started_again_is_drained_after_that() -> None:
-    assert order(replace(case(cordoned=True), unsettled=True), AT) is None
-    assert order(replace(case(DRAINED), unsettled=True), AT) == Undrain()
+    assert order(replace(observed(cordoned=True), unsettled=True), AT) is None
+    assert order(replace(observed(DRAINED), unsettled=True), AT) == Undrain()
 
 
 def test_what_is_drained_for_us_is_not_resumed_while_a_job_is_ending_there() -> None:
     """It may have failed to end: Slurm then drains the node, which our drain may have hidden."""
     ending = slurm_node("MIXED", "COMPLETING", "DRAIN", reason=CORDONED)
-    assert order(case(ending), AT) is None
-    told = condition_of(case(ending), AT)
+    assert order(observed(ending), AT) is None
+    told = condition_of(observed(ending), AT)
     assert told is not None
     assert told.message == "its drain in Slurm is taken back when no job is ending there"
-    assert order(case(slurm_node("MIXED", "COMPLETING"), cordoned=True), AT) == Drain(CORDONED)
+    assert order(observed(slurm_node("MIXED", "COMPLETING"), cordoned=True), AT) == Drain(CORDONED)
 
 
 def test_another_cause_takes_the_place_of_the_first() -> None:
-    assert order(case(DRAINED, ready=False), AT) == Drain(UNREADY)
+    assert order(observed(DRAINED, ready=False), AT) == Drain(UNREADY)
 
 
 def test_what_slurm_adds_to_our_reason_is_left_to_be_read() -> None:
     longer = slurm_node("IDLE", "DRAIN", reason=f"{CORDONED}, Low RealMemory")
-    assert order(case(longer, cordoned=True), AT) is None
+    assert order(observed(longer, cordoned=True), AT) is None
 
 
 def test_where_nodes_are_not_to_be_drained_those_that_were_are_resumed() -> None:
     at = replace(AT, drain_settings=DrainSettings(drain=False))
-    assert order(case(cordoned=True), at) is None
-    assert order(case(DRAINED, cordoned=True), at) == Undrain()
+    assert order(observed(cordoned=True), at) is None
+    assert order(observed(DRAINED, cordoned=True), at) == Undrain()
 
 
 def test_a_drain_of_a_gate_stays_for_as_long_as_it_would_refuse_jobs_whatever_is_wished() -> None:
     at = replace(AT, drain_settings=DrainSettings(drain=False))
     reason = PREFIX + "the gate refused job 7: Pods default/p"
-    refused = case(slurm_node("DRAIN", reason=reason), there=(LingeringPod("default/p", True),))
+    refused = observed(slurm_node("DRAIN", reason=reason), there=(LingeringPod("default/p", True),))
     assert order(replace(refused, blocked=True), at) is None
     assert order(refused, at) == Undrain()
 
@@ -148,8 +148,8 @@ def test_a_drain_of_a_gate_stays_for_as_long_as_it_would_refuse_jobs_whatever_is
 def test_a_pod_that_overstayed_keeps_its_node_drained_for_a_leader_that_has_just_begun() -> None:
     reason = PREFIX + "Pod default/p is still there though its job has ended"
     drained = slurm_node("IDLE", "DRAIN", reason=reason)
-    assert order(case(drained, there=(LingeringPod("default/p", False),)), AT) is None
-    assert order(case(drained, there=(LingeringPod("default/q", False),)), AT) == Undrain()
+    assert order(observed(drained, there=(LingeringPod("default/p", False),)), AT) is None
+    assert order(observed(drained, there=(LingeringPod("default/q", False),)), AT) == Undrain()
 
 
 # Whom it leaves alone
@@ -158,62 +158,62 @@ def test_a_pod_that_overstayed_keeps_its_node_drained_for_a_leader_that_has_just
 @pytest.mark.parametrize("reason", [BY_HAND, "", "Prolog error", f"see {CORDONED}"])
 @pytest.mark.parametrize("cordoned", [True, False])
 def test_a_drain_that_is_not_ours_is_left_and_so_is_its_reason(reason: str, cordoned: bool) -> None:
-    assert order(case(slurm_node("IDLE", "DRAIN", reason=reason), cordoned=cordoned), AT) is None
+    assert order(observed(slurm_node("IDLE", "DRAIN", reason=reason), cordoned=cordoned), AT) is None
 
 
 @pytest.mark.parametrize("states", [("DOWN",), ("DOWN", "DRAIN"), ("FUTURE",), ("UNKNOWN",)])
 @pytest.mark.parametrize("cordoned", [True, False])
 def test_a_node_that_is_not_up_is_left_alone(states: tuple[str, ...], cordoned: bool) -> None:
-    assert order(case(slurm_node(*states, reason=CORDONED), cordoned=cordoned), AT) is None
+    assert order(observed(slurm_node(*states, reason=CORDONED), cordoned=cordoned), AT) is None
 
 
 def test_who_resumes_a_node_by_hand_has_the_last_word_while_the_cause_is_the_same() -> None:
-    resumed = case(cordoned=True, told=FOR_KUBERNETES)
+    resumed = observed(cordoned=True, told=FOR_KUBERNETES)
     assert order(resumed, AT) is None
     assert condition_of(resumed, AT) == RESUMED
-    later = case(cordoned=True, told=RESUMED)
+    later = observed(cordoned=True, told=RESUMED)
     assert (order(later, AT), condition_of(later, AT)) == (None, RESUMED)
 
 
 def test_another_cause_drains_what_was_resumed_by_hand() -> None:
-    assert order(case(ready=False, told=RESUMED), AT) == Drain(UNREADY)
+    assert order(observed(ready=False, told=RESUMED), AT) == Drain(UNREADY)
 
 
 def test_a_cordon_after_the_first_is_over_drains_again() -> None:
-    over = condition_of(case(told=RESUMED), AT)
+    over = condition_of(observed(told=RESUMED), AT)
     assert over == NodeCondition(False, "InService", "takes new jobs in Slurm")
-    assert order(case(cordoned=True, told=over), AT) == Drain(CORDONED)
+    assert order(observed(cordoned=True, told=over), AT) == Drain(CORDONED)
 
 
 def test_a_drain_that_a_killed_slurmctld_forgot_is_made_again() -> None:
     young = replace(FOR_KUBERNETES, since=NOW - 3)
-    assert order(case(cordoned=True, told=young), AT) == Drain(CORDONED)
+    assert order(observed(cordoned=True, told=young), AT) == Drain(CORDONED)
     after_outage = replace(AT, steady=False)
-    assert order(case(cordoned=True, told=FOR_KUBERNETES), after_outage) == Drain(CORDONED)
-    assert order(case(cordoned=True, told=RESUMED), after_outage) is None
+    assert order(observed(cordoned=True, told=FOR_KUBERNETES), after_outage) == Drain(CORDONED)
+    assert order(observed(cordoned=True, told=RESUMED), after_outage) is None
 
 
 def test_a_resume_of_ours_that_was_cut_short_is_nobodys_word() -> None:
     """The Node is told before its node is resumed, and cordoned again before anybody looks."""
-    resuming = condition_of(case(DRAINED, told=FOR_KUBERNETES), AT)
+    resuming = condition_of(observed(DRAINED, told=FOR_KUBERNETES), AT)
     assert resuming is not None
-    assert order(case(cordoned=True, told=resuming), AT) == Drain(CORDONED)
+    assert order(observed(cordoned=True, told=resuming), AT) == Drain(CORDONED)
 
 
 # Too many at once
 
 
 def many(unready: int, total: int = 12, **given: Any) -> list[ObservedNode]:
-    return [case(ready=number >= unready, **given) for number in range(total)]
+    return [observed(ready=number >= unready, **given) for number in range(total)]
 
 
 @pytest.mark.parametrize(("unready", "acts"), [(1, True), (5, True), (6, False), (12, False)])
 def test_when_very_many_are_not_ready_at_once_no_more_are_drained(unready: int, acts: bool) -> None:
-    cases = many(unready, 15)
-    at = DrainContext.of(cases, NOW, DrainSettings())
-    assert order(cases[0], at) == (Drain(UNREADY) if acts else None)
-    assert (alarm(cases, at) is None) is acts
-    assert Tally.of(cases, at).suppressed == (0 if acts else unready)
+    nodes = many(unready, 15)
+    at = DrainContext.of(nodes, NOW, DrainSettings())
+    assert order(nodes[0], at) == (Drain(UNREADY) if acts else None)
+    assert (alarm(nodes, at) is None) is acts
+    assert Tally.of(nodes, at).suppressed == (0 if acts else unready)
 
 
 def test_where_nodes_are_many_a_third_of_them_is_what_counts() -> None:
@@ -224,18 +224,18 @@ def test_where_nodes_are_many_a_third_of_them_is_what_counts() -> None:
 def test_what_is_drained_already_stays_so_and_a_cordon_is_a_persons_word() -> None:
     at = replace(AT, many_not_ready=True)
     drained = slurm_node("IDLE", "DRAIN", reason=UNREADY)
-    assert order(case(drained, ready=False), at) is None
-    assert order(case(drained), at) == Undrain()
-    assert order(case(ready=False, cordoned=True), at) == Drain(CORDONED)
+    assert order(observed(drained, ready=False), at) is None
+    assert order(observed(drained), at) == Undrain()
+    assert order(observed(ready=False, cordoned=True), at) == Drain(CORDONED)
 
 
 def test_when_very_many_are_down_in_slurm_no_more_are_tainted() -> None:
     down = slurm_node("DOWN")
-    at = DrainContext.of([case(down)] * 7 + [case()] * 5, NOW, DrainSettings(taint=True))
-    assert not wants_taint(case(down), at)
-    assert wants_taint(case(down, taints=TAINTED), at)
-    assert wants_taint(case(slurm_node("DRAIN")), at)
-    assert "7 of 12 nodes are down" in (alarm([case(down)] * 7 + [case()] * 5, at) or "")
+    at = DrainContext.of([observed(down)] * 7 + [observed()] * 5, NOW, DrainSettings(taint=True))
+    assert not wants_taint(observed(down), at)
+    assert wants_taint(observed(down, taints=TAINTED), at)
+    assert wants_taint(observed(slurm_node("DRAIN")), at)
+    assert "7 of 12 nodes are down" in (alarm([observed(down)] * 7 + [observed()] * 5, at) or "")
 
 
 # What the Node is told
@@ -264,19 +264,19 @@ def test_when_very_many_are_down_in_slurm_no_more_are_tainted() -> None:
 def test_what_is_out_of_service_in_slurm_is_told_with_slurms_reason(
     slurm: SlurmNode, out: bool, reason: str, message: str
 ) -> None:
-    assert condition_of(case(slurm), AT) == NodeCondition(out, reason, message)
+    assert condition_of(observed(slurm), AT) == NodeCondition(out, reason, message)
 
 
 def test_our_own_drain_is_told_as_such() -> None:
-    assert condition_of(case(DRAINED, cordoned=True), AT) == FOR_KUBERNETES
+    assert condition_of(observed(DRAINED, cordoned=True), AT) == FOR_KUBERNETES
 
 
 def test_a_node_that_was_never_out_of_service_is_told_nothing() -> None:
-    assert condition_of(case(), AT) is None
+    assert condition_of(observed(), AT) is None
 
 
 def test_a_long_reason_is_cut() -> None:
-    told = condition_of(case(slurm_node("DRAIN", reason="x" * 5000)), AT)
+    told = condition_of(observed(slurm_node("DRAIN", reason="x" * 5000)), AT)
     assert told is not None
     assert len(told.message) == 1024
 
@@ -315,17 +315,17 @@ def test_a_condition_is_read_as_it_was_written() -> None:
 def test_what_slurm_closed_by_itself_is_tainted_where_that_is_wished(
     slurm: SlurmNode, wanted: bool
 ) -> None:
-    assert wants_taint(case(slurm), AT) is wanted
-    assert taints_wrong(case(slurm), AT) is wanted
-    assert taints_wrong(case(slurm, taints=TAINTED), AT) is not wanted
+    assert wants_taint(observed(slurm), AT) is wanted
+    assert taints_wrong(observed(slurm), AT) is wanted
+    assert taints_wrong(observed(slurm, taints=TAINTED), AT) is not wanted
     unwished = replace(AT, drain_settings=DrainSettings())
-    assert not taints_wrong(case(slurm), unwished)
-    assert taints_wrong(case(slurm, taints=TAINTED), unwished)
+    assert not taints_wrong(observed(slurm), unwished)
+    assert taints_wrong(observed(slurm, taints=TAINTED), unwished)
 
 
 def test_our_taint_drains_nothing() -> None:
     """Else a drain by hand would never end."""
-    assert order(case(taints=TAINTED), AT) is None
+    assert order(observed(taints=TAINTED), AT) is None
 
 
 def test_taints_of_others_stay_as_they_are() -> None:
@@ -338,7 +338,7 @@ def test_taints_of_others_stay_as_they_are() -> None:
 def test_a_persons_taint_in_the_place_of_ours_is_left() -> None:
     theirs = [taint(TAINT.key, value="mine")]
     for slurm in (slurm_node("DOWN"), slurm_node()):
-        assert not taints_wrong(case(slurm, taints=theirs), AT)
+        assert not taints_wrong(observed(slurm, taints=theirs), AT)
     assert with_taint(theirs, wanted=True) == with_taint(theirs, wanted=False) == theirs
     assert Taint(TAINT.key, "mine", TAINT.effect) != TAINT
 
@@ -349,8 +349,13 @@ def test_a_persons_taint_in_the_place_of_ours_is_left() -> None:
 def test_nodes_are_counted_by_what_they_are_drained_for() -> None:
     unready = slurm_node("DRAIN", reason=UNREADY)
     by_hand = slurm_node("DRAIN", reason=BY_HAND)
-    cases = [case(DRAINED, cordoned=True), case(unready, ready=False), case(by_hand), case()]
-    assert Tally.of(cases, AT) == Tally({Why.CORDONED: 1, Why.NOT_READY: 1})
+    nodes = [
+        observed(DRAINED, cordoned=True),
+        observed(unready, ready=False),
+        observed(by_hand),
+        observed(),
+    ]
+    assert Tally.of(nodes, AT) == Tally({Why.CORDONED: 1, Why.NOT_READY: 1})
 
 
 # Pods that stay

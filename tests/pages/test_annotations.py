@@ -7,7 +7,7 @@ import re
 import pytest
 
 from deploy.local.layout import CHECKOUT
-from extender.pages.annotations import renewed
+from extender.pages import renewed
 from extender.request.annotations import (
     ANNOTATIONS,
     DEFAULT_PAGE,
@@ -29,7 +29,7 @@ def anchors(page: str) -> set[str]:
 
 
 def test_the_table_is_what_the_code_does() -> None:
-    assert renewed(PAGE.read_text()) == PAGE.read_text(), "run `make docs`"
+    assert renewed(DEFAULT_PAGE, PAGE.read_text()) == PAGE.read_text(), "run `make docs`"
 
 
 def test_what_exclusive_must_be_for_a_pod_with_gpus_is_told_where_its_problem_points_to() -> None:
@@ -41,7 +41,7 @@ def test_what_exclusive_must_be_for_a_pod_with_gpus_is_told_where_its_problem_po
 
 def test_a_page_without_a_place_for_the_table_is_told() -> None:
     with pytest.raises(ValueError, match="lacks"):
-        renewed("# Annotations\n")
+        renewed(DEFAULT_PAGE, "# Annotations\n")
 
 
 @pytest.mark.parametrize("row", ANNOTATIONS, ids=lambda row: row.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.local.layout import CHECKOUT
-from extender.pages.waiting import renewed
+from extender.pages import renewed
 from extender.placement.config import PlacementConfig
 from tests.placement.test_waiting import EXAMPLES, GRANTED
 
@@ -13,12 +13,12 @@ PAGE = CHECKOUT / "docs" / "waiting.md"
 
 
 def test_the_table_is_what_the_code_does() -> None:
-    assert renewed(PAGE.read_text()) == PAGE.read_text(), "run `make docs`"
+    assert renewed("docs/waiting.md", PAGE.read_text()) == PAGE.read_text(), "run `make docs`"
 
 
 def test_a_page_without_a_place_for_the_table_is_told() -> None:
     with pytest.raises(ValueError, match="lacks"):
-        renewed("# Why a Pod waits\n")
+        renewed("docs/waiting.md", "# Why a Pod waits\n")
 
 
 @pytest.mark.parametrize("words", [*EXAMPLES, GRANTED])

@@ -51,7 +51,7 @@ from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE, Node
 from extender.request.pod import Pod, lacks_room
 from extender.request.workload import Workload
-from extender.unmanaged.capacity_watch import TAKEN
+from extender.unmanaged.free_capacity import TAKEN
 from slurm_client import hostlist
 from slurm_client.model import UNREAD, Grant, Job, JobSpec, JobState, Partition
 from tests.builders import TRANSLATION

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -59,3 +60,24 @@ async def test_any_other_error_ends_it() -> None:
     with pytest.raises(KeyError):
         await periodically(loop.act, loop.noting("pause"), outlives=OSError)
     assert loop.happened == ["act"]
+
+
+async def test_it_may_begin_with_a_pause_and_be_no_coroutine_function() -> None:
+    loop = Loop(None)
+
+    def act() -> None:
+        loop.happened.append("act")
+        if loop.happened.count("act") > 1:
+            raise SystemError("the end")
+
+    with pytest.raises(SystemError, match="the end"):
+        await periodically(act, loop.noting("pause"), pauses_first=True)
+    assert loop.happened == ["pause", "act", "pause", "act"]
+
+
+async def test_a_pause_may_be_so_many_seconds() -> None:
+    loop, clock = Loop(None, OSError("down")), asyncio.get_running_loop().time
+    began = clock()
+    with pytest.raises(SystemError, match="the end"):
+        await periodically(loop.act, 0.01, outlives=OSError, retry=0.02)
+    assert clock() - began >= 0.03

@@ -123,7 +123,7 @@ class Slurm:
     async def _read(self, job_id: int, spec: JobSpec) -> Mapping[str, Any]:
         assert isinstance(self.bench.slurm, SlurmRest)
         reply = await self.bench.slurm._send(Request("GET", f"job/{job_id}"))
-        (job,) = reply.document["jobs"]
+        (job,) = reply["jobs"]
         read = {name: _plain(value) for name, value in job.items()}
         for name in ("required_nodes", "excluded_nodes"):
             read[name] = set(hostlist.expand(read[name]))

@@ -19,7 +19,7 @@ from extender.telemetry import Telemetry
 from extender.unmanaged import adopter
 from extender.unmanaged.adopter import Adopter
 from extender.unmanaged.adoption import Adoptions, Stage
-from extender.unmanaged.capacity_watch import CapacityWatch
+from extender.unmanaged.free_capacity import FreeCapacity
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import Unreachable
@@ -55,7 +55,7 @@ class World:
         )
         self.kubernetes = Seen(self)
         nodes = SlurmNodes(self.slurm)
-        self.occupancy = CapacityWatch(
+        self.occupancy = FreeCapacity(
             self.kubernetes, self.slurm, nodes, ADOPTS, self.health, lambda: VIEW
         )
         self.telemetry = Telemetry()

@@ -22,7 +22,7 @@ from extender.leader.replica import Replica
 from extender.placement.ledger import Ledger
 from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.settings import Settings
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import SlurmError
@@ -123,7 +123,7 @@ class Listeners:
             settings,
             kubernetes or InMemoryKubernetes(),
             cast(Slurm, slurm or FakeSlurm()),
-            PolicyKeeper(settings.policy_file, settings.policy or "restricted"),
+            CurrentPolicy(settings.policy_file, settings.policy or "restricted"),
         )
         extender = Extender(replica)
         extender.leader = self._leader = _Led(replica)

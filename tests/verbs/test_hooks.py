@@ -14,7 +14,7 @@ from extender.app import Extender
 from extender.hooks.route import Bearer, router
 from extender.leader.replica import Replica
 from extender.node_sync.prolog_gate import Gate, NotLeading, NotOurs
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.settings import Settings
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.in_memory import InMemoryKubernetes
@@ -146,7 +146,7 @@ async def test_a_replica_without_a_ledger_takes_pushes_and_drops_them(token_file
 def test_without_a_token_file_there_is_no_listener() -> None:
     settings = Settings(slurm_token_file=Path("token"))
     kubernetes, slurm = InMemoryKubernetes(), cast(Slurm, FakeSlurm())
-    extender = Extender(Replica(settings, kubernetes, slurm, PolicyKeeper(None)))
+    extender = Extender(Replica(settings, kubernetes, slurm, CurrentPolicy(None)))
     assert settings.hooks_port not in {server.config.port for server in extender.servers()}
 
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.control.pod_watch import PodWatch
-from extender.policy.keeper import PolicyKeeper
+from extender.policy.current import CurrentPolicy
 from extender.request.annotations import ANNOTATIONS
 from extender.request.pod import parse_pod
 from extender.request.translation import TranslationConfig
@@ -336,7 +336,7 @@ def test_what_the_watch_reads_holds_up_nobody(annotations: str, spec: str) -> No
     line = json.dumps(annotated_pod(ANNOTATED[annotations], **SPECS[spec])).encode()
 
     def read() -> None:
-        watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), PolicyKeeper(None, "open"))
+        watch = PodWatch(InMemoryKubernetes(), TranslationConfig, Health(), CurrentPolicy(None, "open"))
         watch.parse(orjson.loads(line))
 
     assert least(read, SOON_S) < SOON_S

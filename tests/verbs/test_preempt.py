@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from extender.unmanaged import capacity_watch
-from extender.unmanaged.capacity_watch import FULL
+from extender.unmanaged import free_capacity
+from extender.unmanaged.free_capacity import FULL
 from slurm_client.errors import Unreachable
 from slurm_client.model import Node
 from tests.builders import Manifest, pod_manifest
@@ -182,7 +182,7 @@ async def test_where_nobody_has_asked_for_long_slurms_nodes_are_read_first(cpus:
 async def test_where_they_cannot_be_read_then_nobody_is_preempted_there(
     trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capacity_watch, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(free_capacity, "_PATIENCE_S", 0.01)
     cluster = await scene(adopted_pod("low"))
     cluster.listeners.occupancy.stale = True
     cluster.slurm.error, cluster.slurm.silent = DOWN, trouble == "is silent"

@@ -15,7 +15,7 @@ from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.request.pod import parse_pod
 from extender.request.translation import TranslationConfig
-from extender.unmanaged.capacity_watch import FULL, LEAVING, TAKEN, UNKNOWN
+from extender.unmanaged.free_capacity import FULL, LEAVING, TAKEN, UNKNOWN
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import node
 from slurm_client.model import JobState, Node

@@ -13,7 +13,7 @@ import aiohttp
 import yaml
 
 from deploy.local.cluster import Cluster
-from deploy.local.demo.errors import NotObserved
+from deploy.local.errors import NotObserved
 
 Manifest = Mapping[str, Any]
 Result = TypeVar("Result")

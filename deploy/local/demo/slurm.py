@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from deploy.local.cluster import Cluster
-from deploy.local.demo.errors import NotObserved
+from deploy.local.errors import NotObserved
 
 Result = TypeVar("Result")
 

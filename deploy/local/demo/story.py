@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from deploy.local.cluster import Cluster
-from deploy.local.demo.errors import NotObserved
 from deploy.local.demo.findings import (
     IDLE_P50_BUDGET_MS,
     Findings,
@@ -18,7 +17,7 @@ from deploy.local.demo.findings import (
 from deploy.local.demo.pods import Pods, Sighting
 from deploy.local.demo.screen import Screen
 from deploy.local.demo.slurm import Slurm
-from deploy.local.errors import ClusterError
+from deploy.local.errors import ClusterError, NotObserved
 from deploy.local.spec import ClusterSpec
 
 NODES: Final = 4

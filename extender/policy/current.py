@@ -4,8 +4,6 @@ A file that becomes wrong changes nothing: the last good policy stays in force, 
 a metric say so until the file is corrected.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +14,7 @@ import structlog
 from extender.policy.file import WrongPolicy, read
 from extender.policy.rules import OPEN, RESTRICTED, Policy
 from service.health import Health
+from service.periodic import periodically
 from service.watched_file import Stamp, stamp
 
 log = structlog.get_logger()
@@ -25,7 +24,7 @@ _LOOK_S = 1.0
 Preset = Literal["restricted", "open"]
 
 
-class PolicyKeeper:
+class CurrentPolicy:
     """Keeps the current policy. `changed` is set, and replaced by another event, when the policy
     changes."""
 
@@ -47,12 +46,17 @@ class PolicyKeeper:
         """Looks at the file for ever, if there is one; `tell` is called each time with whether it is
         good."""
         self._announce()
-        while self._file is not None:
-            await asyncio.sleep(_LOOK_S)
-            self.look(self._file)
+        file = self._file
+        if file is None:
+            return
+
+        def look() -> None:
+            self.look(file)
             why = self.trouble and f"the last good policy counts: {self.trouble}"
             health.says("policy", why, alarm=True)
             tell(self.trouble is None)
+
+        await periodically(look, _LOOK_S, pauses_first=True)
 
     def look(self, file: Path) -> None:
         """Reads a changed file once it has stayed the same between two looks: half of a file may be a

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from extender.policy import keeper as module
+from extender.policy import current as module
+from extender.policy.current import CurrentPolicy
 from extender.policy.file import WrongPolicy
-from extender.policy.keeper import PolicyKeeper
 from extender.policy.rules import OPEN, RESTRICTED
 from service.health import Health
 
@@ -25,24 +25,24 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def kept(file: Path) -> PolicyKeeper:
-    return PolicyKeeper(file)
+def kept(file: Path) -> CurrentPolicy:
+    return CurrentPolicy(file)
 
 
-def look(kept: PolicyKeeper, file: Path) -> None:
+def look(kept: CurrentPolicy, file: Path) -> None:
     """As often as a change needs."""
     for _ in range(2):
         kept.look(file)
 
 
 def test_without_a_file_a_preset_counts_and_that_is_restricted() -> None:
-    assert PolicyKeeper(None).policy == RESTRICTED
-    assert PolicyKeeper(None, "open").policy == OPEN
+    assert CurrentPolicy(None).policy == RESTRICTED
+    assert CurrentPolicy(None, "open").policy == OPEN
 
 
 async def test_that_nobody_is_let_in_is_said_at_the_start() -> None:
     with capture_logs() as logs:
-        await PolicyKeeper(None).run(Health(), bool)
+        await CurrentPolicy(None).run(Health(), bool)
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
         "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)"
     ]
@@ -51,15 +51,15 @@ async def test_that_nobody_is_let_in_is_said_at_the_start() -> None:
 def test_a_bad_file_is_no_start(file: Path) -> None:
     file.write_text(BAD)
     with pytest.raises(WrongPolicy, match="preset: must be restricted or open"):
-        PolicyKeeper(file)
+        CurrentPolicy(file)
 
 
 def test_a_missing_file_is_no_start(tmp_path: Path) -> None:
     with pytest.raises(WrongPolicy, match="cannot be read"):
-        PolicyKeeper(tmp_path / "absent")
+        CurrentPolicy(tmp_path / "absent")
 
 
-def test_a_changed_file_counts(kept: PolicyKeeper, file: Path) -> None:
+def test_a_changed_file_counts(kept: CurrentPolicy, file: Path) -> None:
     assert kept.policy == OPEN
     changed = kept.changed
     file.write_text(OTHER)
@@ -69,7 +69,7 @@ def test_a_changed_file_counts(kept: PolicyKeeper, file: Path) -> None:
     assert not kept.changed.is_set()
 
 
-def test_a_file_that_is_being_written_is_waited_for(kept: PolicyKeeper, file: Path) -> None:
+def test_a_file_that_is_being_written_is_waited_for(kept: CurrentPolicy, file: Path) -> None:
     for text in ("p", "preset", "preset: restricted\nrules: [", OTHER):
         file.write_text(text)
         kept.look(file)
@@ -78,7 +78,7 @@ def test_a_file_that_is_being_written_is_waited_for(kept: PolicyKeeper, file: Pa
     assert kept.policy == RESTRICTED
 
 
-def test_a_file_that_says_the_same_in_other_words_is_no_change(kept: PolicyKeeper, file: Path) -> None:
+def test_a_file_that_says_the_same_in_other_words_is_no_change(kept: CurrentPolicy, file: Path) -> None:
     before, changed = kept.policy, kept.changed
     file.write_text("# a word\n" + GOOD)
     look(kept, file)
@@ -94,7 +94,7 @@ def test_a_configmap_changes_by_a_link(tmp_path: Path) -> None:
     (tmp_path / "..data").symlink_to("v1")
     file = tmp_path / "policy.yaml"
     file.symlink_to("..data/policy.yaml")
-    kept = PolicyKeeper(file)
+    kept = CurrentPolicy(file)
     (tmp_path / "..new").symlink_to("v2")
     (tmp_path / "..new").replace(tmp_path / "..data")
     look(kept, file)
@@ -105,7 +105,7 @@ def test_a_configmap_changes_by_a_link(tmp_path: Path) -> None:
     assert kept.policy == OPEN
 
 
-def test_a_file_that_turns_bad_keeps_the_last_good_policy(kept: PolicyKeeper, file: Path) -> None:
+def test_a_file_that_turns_bad_keeps_the_last_good_policy(kept: CurrentPolicy, file: Path) -> None:
     file.write_text(BAD)
     look(kept, file)
     assert kept.policy == OPEN
@@ -115,7 +115,7 @@ def test_a_file_that_turns_bad_keeps_the_last_good_policy(kept: PolicyKeeper, fi
     assert (kept.policy, kept.trouble) == (RESTRICTED, None)
 
 
-def test_a_bad_file_that_is_taken_back_is_no_trouble_any_more(kept: PolicyKeeper, file: Path) -> None:
+def test_a_bad_file_that_is_taken_back_is_no_trouble_any_more(kept: CurrentPolicy, file: Path) -> None:
     good = file.rename(file.with_name("kept"))
     file.write_text(BAD)
     look(kept, file)
@@ -124,7 +124,7 @@ def test_a_bad_file_that_is_taken_back_is_no_trouble_any_more(kept: PolicyKeeper
     assert (kept.policy, kept.trouble) == (OPEN, None)
 
 
-def test_a_file_that_disappears_keeps_the_last_good_policy(kept: PolicyKeeper, file: Path) -> None:
+def test_a_file_that_disappears_keeps_the_last_good_policy(kept: CurrentPolicy, file: Path) -> None:
     gone = file.rename(file.with_name("gone"))
     kept.look(file)
     assert kept.policy == OPEN
@@ -139,7 +139,7 @@ def write(file: Path, text: str) -> None:
 
 
 async def test_trouble_is_told_to_probes_and_metrics_and_taken_back(
-    kept: PolicyKeeper, file: Path, monkeypatch: pytest.MonkeyPatch
+    kept: CurrentPolicy, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LOOK_S", 0.001)
     health, told = Health(), asyncio.Queue[bool]()

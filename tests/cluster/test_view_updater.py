@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from extender.cluster.keeper import NAMES, ClusterViewUpdater, SlurmDefaults
 from extender.cluster.node_conditions import NodeStatus
 from extender.cluster.view import ClusterView
+from extender.cluster.view_updater import NAMES, ClusterViewUpdater, SlurmDefaults
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import NeedsOperator, Unreachable
@@ -58,7 +58,7 @@ class FakeSlurm:
         return (replace(MAIN, default=self._tells_default), LONG)
 
 
-def keeper(
+def updater(
     kubernetes: InMemoryKubernetes,
     slurm: FakeSlurm | None = None,
     untold: SlurmDefaults = NOTHING,
@@ -75,19 +75,19 @@ def having(*nodes: Manifest) -> InMemoryKubernetes:
 
 
 async def followed(
-    keeping: ClusterViewUpdater, kubernetes: InMemoryKubernetes, *happens: Happens
+    updating: ClusterViewUpdater, kubernetes: InMemoryKubernetes, *happens: Happens
 ) -> list[ClusterView]:
     """Every view that is published until the watch has told all that happens."""
     views: list[ClusterView] = []
-    await keeping.load()
-    with keeping.telling(views.append):
-        running = asyncio.ensure_future(keeping.run())
+    await updating.load()
+    with updating.telling(views.append):
+        running = asyncio.ensure_future(updating.run())
         for happening in happens:
             happening(kubernetes)
         await asyncio.wait_for(kubernetes.all_told(), 10)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    assert not views or views[-1] is keeping.view
+    assert not views or views[-1] is updating.view
     return views
 
 
@@ -102,7 +102,7 @@ def goes(name: str) -> Happens:
 
 async def test_nodes_and_partitions_are_read_with_their_names_for_each_other() -> None:
     labelled = node_manifest("n1", labels={NODE_NAME_LABEL: "gpu-01"})
-    view = await keeper(having(labelled, node_manifest("n2"))).load()
+    view = await updater(having(labelled, node_manifest("n2"))).load()
     assert {name: node.slurm_name for name, node in view.nodes.items()} == {"n1": "gpu-01", "n2": "n2"}
     assert view.partitions == {"main": MAIN, "long": LONG}
 
@@ -122,28 +122,28 @@ async def test_among_partitions_of_one_tier_what_slurm_says_of_preemption_counts
     preempt_type: str | None, may_preempt: bool
 ) -> None:
     """A server that does not say may preempt by QOS, which no tier tells of."""
-    view = await keeper(having(), FakeSlurm(preempt_type)).load()
+    view = await updater(having(), FakeSlurm(preempt_type)).load()
     assert view.may_preempt("main") is may_preempt
 
 
 async def test_what_slurmrestd_does_not_tell_is_what_the_settings_say() -> None:
     untold = SlurmDefaults(default_partition="long", preempt_type="preempt/none")
     slurm = FakeSlurm(None, tells_default=False)
-    view = await keeper(having(), slurm, untold).load()
+    view = await updater(having(), slurm, untold).load()
     assert view.partition_name(None) == "long"
     assert not view.may_preempt("long")
 
 
 async def test_of_a_qos_grace_time_only_the_settings_tell() -> None:
     untold = SlurmDefaults(preempt_type="preempt/qos", graceful_qos=("patient",))
-    view = await keeper(having(), FakeSlurm(None), untold).load()
+    view = await updater(having(), FakeSlurm(None), untold).load()
     assert view.graceful_qos == {"patient"}
     assert view.gives_grace
 
 
 async def test_what_slurmrestd_tells_counts_more_than_the_settings() -> None:
     untold = SlurmDefaults(default_partition="long", preempt_type="preempt/none")
-    view = await keeper(having(), FakeSlurm("preempt/qos"), untold).load()
+    view = await updater(having(), FakeSlurm("preempt/qos"), untold).load()
     assert view.partition_name(None) == "main"
     assert view.may_preempt("main")
 
@@ -153,7 +153,7 @@ async def test_max_job_count_is_what_slurm_tells_else_what_the_settings_say(
     told: int | None, counts: int
 ) -> None:
     slurm = FakeSlurm(max_job_count=told)
-    view = await keeper(having(), slurm, SlurmDefaults(max_job_count=4000)).load()
+    view = await updater(having(), slurm, SlurmDefaults(max_job_count=4000)).load()
     assert view.max_job_count == counts
 
 
@@ -161,43 +161,43 @@ async def test_max_job_count_is_what_slurm_tells_else_what_the_settings_say(
 async def test_kill_wait_is_what_slurm_tells_else_what_the_settings_say(
     told: int | None, counts: int
 ) -> None:
-    keeping = keeper(having(), FakeSlurm(kill_wait_s=told), SlurmDefaults(kill_wait_s=45))
-    assert keeping.kill_wait_s == 45  # Slurm was not asked yet
-    await keeping.load()
-    assert keeping.kill_wait_s == counts
+    updating = updater(having(), FakeSlurm(kill_wait_s=told), SlurmDefaults(kill_wait_s=45))
+    assert updating.kill_wait_s == 45  # Slurm was not asked yet
+    await updating.load()
+    assert updating.kill_wait_s == counts
 
 
 async def test_what_is_changed_in_slurm_conf_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.cluster.keeper._CONFIGURATION_S", 0.001)
+    monkeypatch.setattr("extender.cluster.view_updater._CONFIGURATION_S", 0.001)
     slurm = FakeSlurm(kill_wait_s=60)
-    keeping = keeper(having(), slurm)
-    assert not (await keeping.load()).may_preempt("main")
+    updating = updater(having(), slurm)
+    assert not (await updating.load()).may_preempt("main")
     slurm.kill_wait_s, slurm.preempt_type = 90, "preempt/qos"
     slurm.asked.clear()
-    running = asyncio.ensure_future(keeping.run())
+    running = asyncio.ensure_future(updating.run())
     await asyncio.wait_for(slurm.asked.wait(), 10)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert keeping.kill_wait_s == 90
-    assert keeping.view.may_preempt("main")
+    assert updating.kill_wait_s == 90
+    assert updating.view.may_preempt("main")
 
 
 async def test_after_an_outage_slurm_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.cluster.keeper._CONFIGURATION_S", 0.001)
+    monkeypatch.setattr("extender.cluster.view_updater._CONFIGURATION_S", 0.001)
     health, slurm = Health(), FakeSlurm()
-    keeping = keeper(having(), slurm, health=health)
-    await keeping.load()
+    updating = updater(having(), slurm, health=health)
+    await updating.load()
     slurm.asked.clear()
 
     async def down() -> Configuration:
         monkeypatch.setattr(slurm, "configuration", configuration)
-        monkeypatch.setattr("extender.cluster.keeper._CONFIGURATION_S", 1000.0)
+        monkeypatch.setattr("extender.cluster.view_updater._CONFIGURATION_S", 1000.0)
         raise Unreachable("slurmctld is down")
 
     configuration = slurm.configuration
     monkeypatch.setattr(slurm, "configuration", down)
-    monkeypatch.setattr("extender.cluster.keeper._RETRY_S", 0.001)
-    running = asyncio.ensure_future(keeping.run())
+    monkeypatch.setattr("extender.cluster.view_updater._RETRY_S", 0.001)
+    running = asyncio.ensure_future(updating.run())
     await asyncio.wait_for(slurm.asked.wait(), 10)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -207,14 +207,14 @@ async def test_after_an_outage_slurm_is_asked_again_soon(monkeypatch: pytest.Mon
 async def test_a_default_partition_that_slurm_does_not_have_is_an_operators_mistake() -> None:
     slurm = FakeSlurm(tells_default=False)
     with pytest.raises(NeedsOperator, match="is mian; Slurm has the partitions main, long"):
-        await keeper(having(), slurm, SlurmDefaults(default_partition="mian")).load()
+        await updater(having(), slurm, SlurmDefaults(default_partition="mian")).load()
 
 
 async def test_a_node_that_comes_changes_or_goes_is_published() -> None:
     kubernetes = having(node_manifest("n1"))
     cordoned = node_manifest("n1", unschedulable=True)
     happens = comes(node_manifest("n2")), comes(cordoned), goes("n1")
-    views = await followed(keeper(kubernetes), kubernetes, *happens)
+    views = await followed(updater(kubernetes), kubernetes, *happens)
     assert [sorted(view.nodes) for view in views] == [["n1", "n2"], ["n1", "n2"], ["n2"]]
     assert [view.nodes["n1"].unschedulable for view in views[:2]] == [False, True]
 
@@ -233,10 +233,10 @@ async def test_nodes_that_name_the_same_slurm_node_are_trouble_until_they_do_not
 ) -> None:
     labelled = [node_manifest(name, labels={NODE_NAME_LABEL: "gpu"}) for name in ("n1", "n2")]
     kubernetes, health = having(*labelled), Health()
-    keeping = keeper(kubernetes, health=health)
-    await keeping.load()
+    updating = updater(kubernetes, health=health)
+    await updating.load()
     assert NAMES in health.for_strangers()["troubles"]  # type: ignore[operator]
-    await followed(keeping, kubernetes, *happens)
+    await followed(updating, kubernetes, *happens)
     troubles = health.troubles()
     assert isinstance(troubles, dict)
     assert troubles.get(NAMES, "").startswith(told)
@@ -246,7 +246,7 @@ async def test_nodes_that_name_the_same_slurm_node_are_trouble_until_they_do_not
 async def test_a_heartbeat_is_not_published() -> None:
     beat = node_manifest("n1") | {"status": {"conditions": [{"type": "Ready"}]}}
     kubernetes = having(node_manifest("n1"))
-    assert await followed(keeper(kubernetes), kubernetes, comes(beat)) == []
+    assert await followed(updater(kubernetes), kubernetes, comes(beat)) == []
 
 
 async def test_what_a_node_says_of_itself_is_kept_beside_the_view() -> None:
@@ -259,9 +259,9 @@ async def test_what_a_node_says_of_itself_is_kept_beside_the_view() -> None:
         ([comes(node_manifest("n1", unschedulable=True))], True, {"n1": NodeStatus()}),
     ):
         kubernetes = having(node_manifest("n1"))
-        keeping = keeper(kubernetes)
-        await followed(keeping, kubernetes, *happens)
-        assert (keeping.nodes_changed.is_set(), keeping.node_statuses) == (changed, node_statuses)
+        updating = updater(kubernetes)
+        await followed(updating, kubernetes, *happens)
+        assert (updating.nodes_changed.is_set(), updating.node_statuses) == (changed, node_statuses)
 
 
 async def test_a_node_made_anew_while_the_watch_was_blind_is_there() -> None:
@@ -269,6 +269,6 @@ async def test_a_node_made_anew_while_the_watch_was_blind_is_there() -> None:
     anew = node_manifest("n1")
     anew["metadata"]["uid"] = "new"
     happens = goes("n1"), comes(anew), InMemoryKubernetes.compact
-    views = await followed(keeper(kubernetes), kubernetes, *happens)
+    views = await followed(updater(kubernetes), kubernetes, *happens)
     assert [sorted(view.nodes) for view in views][-1:] in ([], [["n1"]])
     assert kubernetes.calls.count("pages nodes") == 2

@@ -1,12 +1,11 @@
 """The updater of the read model of both systems' nodes: it watches Nodes, and reads slurm.conf
 periodically."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from extender.cluster.node_conditions import NodeStatus
 from extender.cluster.view import ClusterView
@@ -51,9 +50,7 @@ class ClusterViewUpdater:
         name_label: str,
         defaults: SlurmDefaults = SlurmDefaults(),
     ) -> None:
-        self._watch = ResourceWatch(
-            kubernetes, "nodes", None, lambda trouble: health.says("watch of Nodes", trouble)
-        )
+        self._watch = ResourceWatch(kubernetes, "nodes", None, partial(health.says, "watch of Nodes"))
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._health = health
@@ -80,7 +77,7 @@ class ClusterViewUpdater:
 
     def read(self, manifest: Manifest) -> tuple[Node, NodeStatus]:
         """Returns a Node and its status from its manifest."""
-        return self._parse(manifest), NodeStatus.parse(manifest)
+        return Node.parse(manifest, self._label), NodeStatus.parse(manifest)
 
     @contextmanager
     def telling(self, tell: Callable[[ClusterView], None]) -> Iterator[None]:
@@ -126,23 +123,23 @@ class ClusterViewUpdater:
 
     async def _follow_nodes(self) -> None:
         async for change in self._watch.changes():
-            node = self._parse(change.manifest)
+            node, node_status = self.read(change.manifest)
             after = None if change.gone else node
             if after != self.view.nodes.get(node.name):  # mostly it is its status that has changed
                 before = self.view.names
                 self._publish(self.view.with_node(node.name, after))
                 if self.view.names is not before:
                     self._judge_names()
-            self._note(node.name, None if change.gone else NodeStatus.parse(change.manifest))
+            self._note(node.name, None if change.gone else node_status)
 
     async def _follow_configuration(self) -> None:
-        await asyncio.sleep(_CONFIGURATION_S)  # `load` has just read it
         await periodically(
             self._read_slurm,
-            lambda: asyncio.sleep(_CONFIGURATION_S),
+            _CONFIGURATION_S,
             outlives=SlurmError,
-            retry=lambda: asyncio.sleep(_RETRY_S),
-            report=lambda error: self._health.says("Slurm's partitions", error),
+            retry=_RETRY_S,
+            report=partial(self._health.says, "Slurm's partitions"),
+            pauses_first=True,  # `load` has just read it
         )
 
     async def _read_slurm(self) -> None:
@@ -179,6 +176,3 @@ class ClusterViewUpdater:
             self.node_statuses.pop(node, None)
         else:
             self.node_statuses[node] = node_status
-
-    def _parse(self, manifest: Manifest) -> Node:
-        return Node.parse(manifest, self._label)

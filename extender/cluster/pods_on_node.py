@@ -1,14 +1,20 @@
-"""The time when the departing Pods of a Node will be gone."""
-
-from __future__ import annotations
+"""The Pods that are bound to a Node, and the time when those that depart will be gone."""
 
 from collections.abc import Iterable
 from datetime import datetime
 from math import inf
 
-from kubernetes_client.protocol import Manifest
+from kubernetes_client.protocol import Kubernetes, Manifest
 
+RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector of Pods that have not ended."""
 _LATE_S = 5.0  # a kubelet needs a moment after the grace is over; a Pod that stays longer is stuck
+
+
+async def pods_on(kubernetes: Kubernetes, node: str) -> list[Manifest]:
+    """Returns the Pods that are bound to a Node and have not ended. Raises KubernetesError."""
+    listed = await kubernetes.list("pods", f"spec.nodeName={node},{RUNNING}")
+    return listed.get("items") or []
 
 
 def vacated_in(pods: Iterable[Manifest], now: datetime, within: float) -> float:

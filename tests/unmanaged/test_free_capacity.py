@@ -11,8 +11,8 @@ import pytest
 
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
-from extender.unmanaged import capacity_watch
-from extender.unmanaged.capacity_watch import FULL, UNKNOWN, CapacityWatch
+from extender.unmanaged import free_capacity
+from extender.unmanaged.free_capacity import FULL, UNKNOWN, FreeCapacity
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import Unreachable
@@ -26,7 +26,7 @@ WITHIN_S = 10.0
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity_watch, "_INTERVAL_S", 0.01)
+    monkeypatch.setattr(free_capacity, "_INTERVAL_S", 0.01)
 
 
 class Touched(InMemoryKubernetes):
@@ -68,7 +68,7 @@ class World:
         self.kubernetes = Touched(*pods)
         self.slurm = CountingSlurm()
         self.health = Health()
-        self.view = CapacityWatch(
+        self.view = FreeCapacity(
             self.kubernetes, self.slurm, SlurmNodes(self.slurm), TRANSLATION, self.health, nodes
         )
 
@@ -137,8 +137,8 @@ async def test_of_nodes_that_name_the_same_slurm_node_each_has_what_that_one_has
 
 
 async def test_slurm_is_asked_no_more_once_nobody_asks_or_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity_watch, "_IDLE_S", 0.05)
-    monkeypatch.setattr(capacity_watch, "_ASKS_AGAIN_S", 0.3)
+    monkeypatch.setattr(free_capacity, "_IDLE_S", 0.05)
+    monkeypatch.setattr(free_capacity, "_ASKS_AGAIN_S", 0.3)
     world = World()
     await full(world)
     async with world.running():
@@ -153,7 +153,7 @@ async def test_slurm_is_asked_no_more_once_nobody_asks_or_waits(monkeypatch: pyt
 
 
 async def test_an_outage_is_over_though_nobody_asks_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity_watch, "_IDLE_S", 0.0)
+    monkeypatch.setattr(free_capacity, "_IDLE_S", 0.0)
     world = World()
     world.slurm.outage(Unreachable("slurmctld is down"))
     async with world.running():
@@ -167,7 +167,7 @@ async def test_an_outage_is_over_though_nobody_asks_any_more(monkeypatch: pytest
 async def test_nobody_is_preempted_by_what_was_read_when_somebody_last_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(capacity_watch, "_IDLE_S", 0.0)
+    monkeypatch.setattr(free_capacity, "_IDLE_S", 0.0)
     world = World(unmanaged("low", cpu="5", node="n1"))
     victims = {"n1": ["uid-low"]}
     async with world.running():

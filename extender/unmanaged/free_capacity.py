@@ -1,13 +1,11 @@
-"""The watch of the free capacity for unmanaged Pods: it reads Slurm's nodes, and watches the Pods bound
-to them.
+"""The capacity for unmanaged Pods as it is now: Slurm's nodes are read for it, and the Pods bound to
+them are watched.
 
 It runs on every replica. Slurm's nodes (not its jobs: their number does not matter) are read at the
 start, and then every second or so while such Pods ask or wait. /filter answers from memory; /bind reads
 its one node. An unschedulable Pod is touched when room appears, since the end of a native job is no
 event in Kubernetes.
 """
-
-from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from extender.cluster.pods_on_node import RUNNING
 from extender.cluster.slurm_nodes import Reading, SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.request.translation import TranslationConfig
@@ -35,6 +34,7 @@ from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from service.health import Health, common_trouble
+from service.periodic import periodically
 from slurm_client.errors import SlurmError
 from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
@@ -47,7 +47,6 @@ FULL = "Slurm's jobs leave too little room on this Node"
 UNKNOWN = "Slurm's allocations are not known yet"
 TAKEN = "Pods that Slurm does not count have the room that it allocated"
 LEAVING = "Pods that are leaving this Node still have what Slurm gave to this one"
-RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 
 _INTERVAL_S = 1.0
 _IDLE_S = 60.0
@@ -59,7 +58,7 @@ _MOST_TAKEN = 1000
 log = structlog.get_logger()
 
 
-class CapacityWatch:
+class FreeCapacity:
     """The free capacity for unmanaged Pods. `enabled` is False where they are ignored."""
 
     def __init__(
@@ -95,6 +94,7 @@ class CapacityWatch:
         self._failures = _FAILURES  # in a row; nothing is known before the first success
         self.stale = False
         """No Pod has asked for so long that Slurm's nodes are not read any more."""
+        self._last = Reading((), -inf, 0.0)
         self._node_seen_at = -inf
         """A reading from before this tells less than /bind has seen of a node."""
         self._pods_known = False
@@ -242,14 +242,14 @@ class CapacityWatch:
         else:
             self._occupancy.pod_gone(uid)  # Slurm counts it
         if self._translation.adopts:
-            self._host(uid, adoptable(manifest, self._translation))
+            self._note_adopted(uid, adoptable(manifest, self._translation))
 
     def pod_gone(self, uid: str) -> None:
         self._unmanaged.discard(uid)
         self._occupancy.pod_gone(uid)
-        self._host(uid, None)
+        self._note_adopted(uid, None)
 
-    def _host(self, uid: str, adopted_pod: AdoptedPod | None) -> None:
+    def _note_adopted(self, uid: str, adopted_pod: AdoptedPod | None) -> None:
         before = self.adopted_pods.get(uid)
         if adopted_pod == before:
             return
@@ -260,24 +260,20 @@ class CapacityWatch:
             self.adopted_pods[uid] = adopted_pod
 
     async def _follow_slurm(self) -> None:
-        while True:
-            await self._asked.wait()
-            pause = await self._read_and_wake()
-            now = asyncio.get_running_loop().time()
-            waits = self._occupancy.forget_before(now - _ASKS_AGAIN_S)
-            if not (waits or self._failures) and now - self._asked_at > _IDLE_S:
-                self._asked.clear()
-                self.stale = True
-            await asyncio.sleep(pause)
+        await periodically(self._read_and_wake, self._pause, outlives=SlurmError, retry=_INTERVAL_S)
 
-    async def _read_and_wake(self) -> float:
-        """Returns the pause until the next reading."""
-        try:
-            reading = await self.read(_INTERVAL_S)
-        except SlurmError:
-            return _INTERVAL_S
+    async def _read_and_wake(self) -> None:
+        await self._asked.wait()
+        self._last = await self.read(_INTERVAL_S)
         await self._wake()
-        return reading.pause(_INTERVAL_S)
+
+    async def _pause(self) -> None:
+        now = asyncio.get_running_loop().time()
+        waits = self._occupancy.forget_before(now - _ASKS_AGAIN_S)
+        if not (waits or self._failures) and now - self._asked_at > _IDLE_S:
+            self._asked.clear()
+            self.stale = True
+        await asyncio.sleep(self._last.pause(_INTERVAL_S))
 
     async def read(self, interval: float = 0.0) -> Reading:
         """Takes in all of Slurm's nodes, as `SlurmNodes.read` gives them. Raises SlurmError."""

@@ -1,0 +1,99 @@
+"""`python -m extender.pages` writes the parts of pages that are made from the code's own tables.
+
+The text around them is each page's own. `make docs` runs this; a test fails where it was not run.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from extender.placement.pending_reasons import PENDING_REASONS
+from extender.placement.states import MOVES, State
+from extender.placement.table import TABLE, Row
+from extender.request.annotations import ANNOTATIONS
+
+_END = "<!-- End of what is made. -->\n"
+_SBATCH = "[sbatch(1)](https://slurm.schedmd.com/sbatch.html)"
+_COLUMNS = {
+    "does": "its next effect",
+    "polled": "its job's state",
+    "lost": "its job is lost",
+    "read": "its job is read",
+    "grace": "its job is preempted",
+    "bound": "a Pod is bound",
+    "changed": "another request",
+}
+"""The fields of a row of the ledger's table, and what the page calls them."""
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _head(*names: str) -> Iterator[str]:
+    yield _row(*names)
+    yield _row(*("---" for _ in names))
+
+
+def _annotations() -> Iterator[str]:
+    """Yields the table for authors; an annotation's name is the anchor that messages point to."""
+    yield from _head("annotation", "value", _SBATCH, "example", "invalid unless it is", "note")
+    for row in ANNOTATIONS:
+        options = ", ".join(f"`{option}`" for option in row.sbatch.split(", "))
+        name = f'<a id="{row.name}"></a>`{row.name}`'
+        yield _row(name, row.kind.name, options, f"`{row.example}`", row.kind.allowed, row.note)
+
+
+def _pending_reasons() -> Iterator[str]:
+    yield from _head("Slurm's reason", "the Pod is told", "counts against its owner alone")
+    for row in PENDING_REASONS:
+        alone = "yes" if row.of_its_owner else ""
+        yield _row(f'<a id="{row.name}"></a>`{row.name}`', row.sentence, alone)
+
+
+def _states() -> Iterator[str]:
+    """Yields a placeholder's states as a picture, and what news means in each as a table."""
+    yield from ("```mermaid", "stateDiagram-v2", f"    [*] --> {State.SEEN}")
+    for before, moves in MOVES.items():
+        for after, why in moves.items():
+            yield f"    {before} --> {after}: {why}"
+    yield from (f"    {State.DONE} --> [*]", "```", "")
+    yield from _head("State", *_COLUMNS.values())
+    for state, row in TABLE.items():
+        yield _row(state, *(_handler(row, column) for column in _COLUMNS))
+
+
+def _handler(row: Row, column: str) -> str:
+    """Returns a function's name; nothing where nothing follows."""
+    name = getattr(row, column).__name__
+    return "" if name.startswith("_") else f"`{name}`"
+
+
+PAGES: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
+    "docs/annotations.md": ("extender/request/annotations.py", _annotations),
+    "docs/waiting.md": ("extender/placement/pending_reasons.py", _pending_reasons),
+    "docs/architecture.md": ("extender/placement/states.py and table.py", _states),
+}
+"""The pages, each with what its part is made from, and the function that makes its lines."""
+
+
+def renewed(name: str, page: str) -> str:
+    """Returns the page of this name with its part as the code has it. Raises ValueError where the page
+    has no place for it."""
+    source, make = PAGES[name]
+    begin = f"<!-- Made by `make docs` from {source}. -->\n"
+    before, begins, rest = page.partition(begin)
+    _, ends, after = rest.partition(_END)
+    if not (begins and ends):
+        raise ValueError(f"the page lacks {begin.strip()} or {_END.strip()}")
+    return "".join((before, begin, *(f"{line}\n" for line in make()), _END, after))
+
+
+def main() -> None:
+    """Writes all pages of the folder that this runs in."""
+    for name in PAGES:
+        page = Path(name)
+        page.write_text(renewed(name, page.read_text()))
+
+
+if __name__ == "__main__":
+    main()
