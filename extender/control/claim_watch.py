@@ -5,8 +5,6 @@ Only the fields that `request.claims` needs are kept of each object. A kind that
 watched, or is not served, is tried again now and then; nothing is concluded from it meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress

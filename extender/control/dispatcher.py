@@ -6,8 +6,6 @@ their own, so that neither a burst of submissions nor a Slurm that is slow to ca
 eviction. Effects that only inform people have a lane too, so that they delay no placement.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress

@@ -4,8 +4,6 @@ Where a system itself said what is wrong, the author reads that. Details of how 
 systems (addresses, files, the kernel's words about a socket) are for its log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

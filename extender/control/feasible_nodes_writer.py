@@ -7,8 +7,6 @@ are worth another attempt. Where kube-scheduler offered none, the next attempt w
 kube-scheduler also says on the Pod that it found no Node, and asks again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

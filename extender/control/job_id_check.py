@@ -1,8 +1,6 @@
 """The check whether Slurm's own job ids come near the placeholders' range: now and then, on every
 replica."""
 
-from __future__ import annotations
-
 from service.health import Health
 from service.periodic import periodically
 from slurm_client.errors import SlurmError

@@ -5,8 +5,6 @@ It asks about placeholders alone, so that the cost does not grow with other jobs
 it look at a job at once; correctness depends on the polls alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection, Iterator
 from functools import partial

@@ -4,8 +4,6 @@ The patches are strategic merge patches: they leave the gates and conditions of 
 cost kube-apiserver a tenth less than JSON merge patches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b

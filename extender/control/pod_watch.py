@@ -1,8 +1,6 @@
 """The watch of managed Pods: it tells the dispatcher every version of each, with its job after the
 policy."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable

@@ -5,8 +5,6 @@ matter: jobs under an id that a Pod could have used, and live jobs, except jobs 
 for a running Pod. A live job whose Pod is proven gone is an orphan, and is ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable

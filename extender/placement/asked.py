@@ -1,7 +1,5 @@
 """What Slurm refuses, in words for a Pod's author: which value, who says so, and what there is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

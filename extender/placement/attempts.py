@@ -1,8 +1,6 @@
 """How an attempt begins, what follows from a record by itself, with no news (moves that are due, and
 deadlines), and how an attempt ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from math import inf
 

@@ -1,7 +1,5 @@
 """Why something is as it is, in words for a person."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple

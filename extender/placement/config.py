@@ -1,7 +1,5 @@
 """The numbers that placement goes by, all in seconds unless a name says otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

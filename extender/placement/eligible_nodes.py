@@ -1,7 +1,5 @@
 """The nodes that a placeholder's job may have: Slurm is told which it may not, the Pod's author why."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

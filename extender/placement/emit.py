@@ -1,8 +1,6 @@
 """Which effects of a record are carried out now, and which must wait for others; and what Pods' authors
 are told, when there is something new to tell."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from extender.placement.attempts import not_now

@@ -1,7 +1,5 @@
 """What the ledger is told, and what it answers: events in, effects out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto

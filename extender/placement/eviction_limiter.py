@@ -13,8 +13,6 @@ The others go by turns over their namespaces, in each in their order. One namesp
 times as much of the rest as it leaves: whoever ends all jobs of one stops nobody else.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice

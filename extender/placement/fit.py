@@ -5,8 +5,6 @@ may change while no extender leads. What a job has more than was asked for is no
 cores, and an administrator may give a job more time.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from functools import reduce

@@ -1,8 +1,6 @@
 """The records of all placeholders: each is found by its uid, its state, and the Node that it holds.
 `LedgerReader` has what others may ask of them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What is known of the one job that stands for a workload's current try."""
 
-from __future__ import annotations
-
 from enum import Enum, auto
 from typing import NamedTuple, Self
 

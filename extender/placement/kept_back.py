@@ -13,8 +13,6 @@ where Kubernetes may not. What comes after these may still refuse: each attempt 
 rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import islice
 
@@ -37,7 +35,7 @@ class InVain:
     """The Pods for which no job is asked since kube-scheduler refuses every Node; `heard` is told of
     every change."""
 
-    def __init__(self, heard: Callable[[InVain], object] = lambda _: None) -> None:
+    def __init__(self, heard: "Callable[[InVain], object]" = lambda _: None) -> None:
         self._heard = heard
         self._names: dict[str, str] = {}
 

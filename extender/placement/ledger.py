@@ -6,8 +6,6 @@ never waits and never looks at a clock. The rules are pure functions beside it (
 when each is to be looked at again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -167,8 +165,7 @@ class Ledger(LedgerReader):
             if late and (record is None or record.member(pod.uid) is None):
                 self._pod_observed(PodObserved(pod))
         first = event.pods[0]
-        ends = (ConditionReason(Reason.POD_ENDED, pod.end) for pod in event.pods if pod.end)
-        ended = next(ends, None)
+        ended = next((ConditionReason(Reason.POD_ENDED, pod.end) for pod in event.pods if pod.end), None)
         for job in orphans:
             orphan = Placeholder.of_orphan(first.workload, job.id, self._now)
             self._settle(orphan._replace(request=first.request, cause=ended).with_job(owned=True))

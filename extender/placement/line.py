@@ -7,8 +7,6 @@ lines go on meanwhile. But an owner may have any number of lines: those that res
 at a time, and more as Slurm takes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from math import inf
 from operator import attrgetter
@@ -69,7 +67,7 @@ def kind_of(record: Placeholder) -> Hashable:
 class Line:
     """Pods of one owner that are alike: which of them wait for a turn, and how many may go."""
 
-    def __init__(self, queue: Queue, kind: Hashable, rest: float) -> None:
+    def __init__(self, queue: "Queue", kind: Hashable, rest: float) -> None:
         self.queue = queue
         self.kind = kind
         self._rest = rest

@@ -7,8 +7,6 @@ job's comment, for people and for the next leader. What is deleted by force whil
 watches cannot be known, nor for the next leader what lingers without a job.
 """
 
-from __future__ import annotations
-
 import re
 from math import ceil
 

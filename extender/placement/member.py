@@ -1,8 +1,6 @@
 """A Pod of a workload: what Kubernetes shows of it, its part of what Slurm has granted, and how far the
 writes to it have come."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 

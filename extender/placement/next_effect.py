@@ -4,8 +4,6 @@ A record always says by itself what is to be done next, so that a failure needs 
 and a restart continues like any other moment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ Absence is not news (invariant I5): only several confirmations from a healthy Sl
 against a Pod that runs.
 """
 
-from __future__ import annotations
-
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
 from extender.placement.job_tracking import NodeCheck

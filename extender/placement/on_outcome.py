@@ -1,7 +1,5 @@
 """What an effect's outcome means for its placeholder: each function returns the next record."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

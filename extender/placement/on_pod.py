@@ -1,7 +1,5 @@
 """What Kubernetes' news of a Pod means for its placeholder: each function returns the next record."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from extender.placement.condition_reason import ConditionReason, WhyInvalid

@@ -1,7 +1,5 @@
 """What a job that was read means for its placeholder: each function returns the next record."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

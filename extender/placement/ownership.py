@@ -6,8 +6,6 @@ follows from its Pod's uid, which users cannot choose. With its Pod's name, and 
 was created, it is the Pod's, too: asking for another would give the Pod two (invariant I1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime

@@ -5,8 +5,6 @@ there, slurm.h and slurm.schedmd.com/job_reason_codes.html. The same table is th
 docs/waiting.md (`extender.pages`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple

@@ -12,8 +12,6 @@ it, each a tuple of its own:
 a job that its Pods, if there are any, have no use for any more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container
 from dataclasses import replace
 from enum import Enum, auto

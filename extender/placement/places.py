@@ -5,8 +5,6 @@ by user, too: a user may have at most a quarter of its own and those that are le
 tenth is kept for users that have none.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from extender.placement.ranking import Ranking

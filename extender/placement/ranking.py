@@ -3,8 +3,6 @@
 A heap in which what is out of date stays until it comes up: each change costs O(log n).
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Hashable
 from typing import Any, Generic, TypeVar

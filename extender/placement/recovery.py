@@ -4,8 +4,6 @@ Nothing is remembered across a restart: a Pod's attempt number and the jobs that
 ids that can be computed from it are the whole truth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ may use have changed. Pods that ask for the same share one try: one of them asks
 takes what any Pod asks for, all that are alike are in line again.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace

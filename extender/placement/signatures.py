@@ -6,8 +6,6 @@ save the call: so the first of a partition is read, and the others are trusted u
 to be otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import inf
 

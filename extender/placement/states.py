@@ -1,7 +1,5 @@
 """The states of a placeholder, and the one table of legal moves between them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 

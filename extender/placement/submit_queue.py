@@ -15,8 +15,6 @@ line, without a place in the window (`line`). The fast path is open while nothin
 the partition: an immediate job must not overtake.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from enum import StrEnum, auto

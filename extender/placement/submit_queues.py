@@ -1,7 +1,5 @@
 """The windows of all partitions: each has its own, and all share the places in Slurm's queue."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import inf
 

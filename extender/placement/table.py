@@ -3,8 +3,6 @@
 "What can happen to a QUEUED placeholder?" is its row. The moves that follow are those of `states.MOVES`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Times are told in UTC: whoever reads them may be anywhere. What differs from one
 next (when Slurm expects it to start) is told, and is no news by itself (`ErrorMeaning.outlook`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 

@@ -1,8 +1,6 @@
 """When each record is to be looked at again, or its Pods' authors be told something, though nothing
 happens."""
 
-from __future__ import annotations
-
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
