@@ -83,18 +83,20 @@ class JobState:
 
     @property
     def ended(self) -> bool:
-        """Whether the base state is terminal; with COMPLETING its nodes may not be free yet."""
+        """Whether the base state is terminal; with COMPLETING it is not cleaned up yet."""
         return self.base in _TERMINAL
 
     @property
     def completing(self) -> bool:
-        """Whether the nodes of the ended (or requeued) job are still being cleaned."""
+        """Whether the ended (or requeued) job is still being cleaned up. Its nodes may be other jobs'
+        by then: it stays COMPLETING until EpilogSlurmctld is over, too."""
         return "COMPLETING" in self.flags
 
     @property
     def holds_nodes(self) -> bool:
-        """Whether its nodes are nobody else's yet."""
-        return self.base == "RUNNING" or self.completing
+        """Whether no other job can have its resources. Those of a job that is completing Slurm gives
+        away before the job is cleaned up."""
+        return self.base == "RUNNING" and not self.completing
 
     @property
     def text(self) -> str:

@@ -266,7 +266,20 @@ def test_while_a_pod_has_its_jobs_grace_time_what_gets_other_cores_starts(actors
     assert started < watched.seen - 1
 
 
-def test_a_pod_that_gets_a_leaving_pods_cores_waits_for_it_beside_a_native_job(actors: Actors) -> None:
+@contextmanager
+def epilog_slurmctld_takes(seconds: int, cluster: Cluster) -> Iterator[None]:
+    """A job is COMPLETING until that program is over. Its node is free long before."""
+    configuration = cluster.directory / "slurm/etc/slurm-extender-hook.conf"
+    before = configuration.read_text()
+    configuration.write_text(f"{before}sleep {seconds}\n")
+    yield
+    configuration.write_text(before)
+
+
+@pytest.mark.parametrize("epilog_s", [0, 3])
+def test_a_pod_that_gets_a_leaving_pods_cores_waits_for_it_beside_a_native_job(
+    actors: Actors, epilog_s: int
+) -> None:
     """kube-scheduler counts both Pods and not the native job: 8 of 8 CPUs, of which 4 are taken."""
     sbatch = ("sbatch", "-J", "native", "-n1", "-c4", "--mem=100", "-o", "/dev/null")
     actors.cluster.run_slurm(*sbatch, "--wrap", "sleep 60", user="alice")
@@ -274,11 +287,12 @@ def test_a_pod_that_gets_a_leaving_pods_cores_waits_for_it_beside_a_native_job(a
     actors.bound("first")
     actors.create("second", cpu="4")
     actors.queued("second")
-    actors.scancel("first")
-    first, second = actors.full("first"), actors.full("second")
-    while first in (there := actors.pods()):
-        assert not there[second]["spec"].get("nodeName")
-        time.sleep(0.05)
+    with epilog_slurmctld_takes(epilog_s, actors.cluster):
+        actors.scancel("first")
+        first, second = actors.full("first"), actors.full("second")
+        while first in (there := actors.pods()):
+            assert not there[second]["spec"].get("nodeName")
+            time.sleep(0.05)
     actors.bound("second", 30)
 
 

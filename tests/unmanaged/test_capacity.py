@@ -154,7 +154,7 @@ def test_pods_that_are_leaving_count_until_they_are_gone_but_for_whom_they_make_
 
 @pytest.mark.parametrize(
     ("state", "counts"),
-    [("RUNNING", 0), ("RUNNING,COMPLETING", 0), ("CANCELLED,COMPLETING", 0), ("CANCELLED", 1)],
+    [("RUNNING", 0), ("RUNNING,COMPLETING", 1), ("CANCELLED,COMPLETING", 1), ("CANCELLED", 1)],
 )
 def test_a_pod_of_ours_counts_from_when_its_job_has_given_its_room_back(state: str, counts: int) -> None:
     ours = pod_manifest(annotations={JOB_ID: "7", NODE: "n1"})
