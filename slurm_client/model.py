@@ -94,8 +94,8 @@ class JobState:
 
     @property
     def holds_nodes(self) -> bool:
-        """Whether no other job can have its resources. Those of a job that is completing Slurm gives
-        away before the job is cleaned up."""
+        """Whether its resources are certainly no other job's. Those of a job that is completing Slurm
+        may have given away."""
         return self.base == "RUNNING" and not self.completing
 
     @property

@@ -126,9 +126,11 @@ class NodeReservation:
         """Tells whether a Pod that Slurm does not count stays: an adopted Pod, or a managed Pod whose
         job, or the start of whose job, Slurm forgot. That job gets its room again, before all others.
         One answer of Slurm is enough: it decides only where to place this Pod."""
+        state = states.get(placeholder_of(pod, self._translation) or 0)
+        if state is not None and state.completing:  # Slurm may count it still
+            return False
         if not self._translation.manages(pod):
             return not self._is_new(pod)
-        state = states.get(placeholder_of(pod, self._translation) or 0)
         leaves = gone_in(pod, datetime.now(UTC)) <= self._translation.grace.leaves_within
         return not leaves and (state is None or state.pending)
 

@@ -164,11 +164,11 @@ class Ledger(LedgerReader):
             late = pod.group is not None and pod.node is None
             if late and (record is None or record.member(pod.uid) is None):
                 self._pod_observed(PodObserved(pod))
-        first = event.pods[0]
         ended = next((ConditionReason(Reason.POD_ENDED, pod.end) for pod in event.pods if pod.end), None)
         for job in orphans:
-            orphan = Placeholder.of_orphan(first.workload, job.id, self._now)
-            self._settle(orphan._replace(request=first.request, cause=ended).with_job(owned=True))
+            orphan = Placeholder.of_orphan(event.pods[0].workload, job.id, self._now)
+            orphan = orphan._replace(request=event.pods[0].request, cause=ended).with_job(owned=True)
+            self._settle(still_held(orphan, job, self._context()))
 
     def _orphan(self, event: OrphanFound) -> None:
         key = event.key

@@ -39,7 +39,7 @@ LOST = ConditionReason(Reason.SLURM_JOB_LOST, "is not known to Slurm any more")
 def end_of(job_id: int | None, state: JobState) -> ConditionReason:
     """Returns why a job no longer holds its resources, in words for the Pod's author."""
     known = ENDS.get("SUSPENDED" if state.suspended else state.base, OTHER_END)
-    told = JobState(state.base, state.flags - {"COMPLETING"})  # which it only is for a moment
+    told = JobState(state.base, state.flags - {"COMPLETING"})  # which says nothing of its end
     return ConditionReason(known.reason, f"Slurm job {job_id} {known.message} ({told.text})")
 
 

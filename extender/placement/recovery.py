@@ -109,9 +109,10 @@ def recovered(
     """Returns the record of a workload's Pods found at the start (None where it needs none) and its live
     jobs that are no longer wanted. What a Pod's annotations say of its job is believed only where the
     job itself, or the id that follows from the workload's uid, bears it out."""
-    alive = _members(pods)
-    last = max(pods, key=lambda pod: pod.attempt)
-    found = _ours(last, jobs, at)
+    found = _ours(max(pods, key=lambda pod: pod.attempt), jobs, at)
+    as_read = {pod.uid: pod for pod in pods}
+    pods = _numbered_by_their_jobs(pods, found)
+    alive, last = _members(pods), max(pods, key=lambda pod: pod.attempt)
     record = None
     if alive and all(pod.node is not None for pod in alive):
         record = _bound(alive, _of_bound(alive, found, at), at)
@@ -122,7 +123,20 @@ def recovered(
     for each in found:
         if record is not None and record.workload.size > 1 and each.job.id == kept:
             record = still_held(record, each.job, at)  # containers of others of its Pods
+    if record is not None:
+        members = (each._replace(pod=as_read[each.pod.uid]) for each in record.members)
+        record = record._replace(members=tuple(members))
     return record, tuple(f.job for f in found if f.live and f.job.id != kept)
+
+
+def _numbered_by_their_jobs(pods: Sequence[Pod], found: tuple[_Found, ...]) -> Sequence[Pod]:
+    """Returns the Pods, the bound ones with the attempt of the job that they name: their own number may
+    be forged."""
+    attempts = {each.job.id: each.key.attempt for each in found}
+    return [
+        pod._replace(attempt=attempts.get(pod.job_id or 0, pod.attempt)) if pod.node is not None else pod
+        for pod in pods
+    ]
 
 
 def _members(pods: Sequence[Pod]) -> Sequence[Pod]:

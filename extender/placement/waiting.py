@@ -1,7 +1,7 @@
 """Why a Pod's job waits in Slurm, and for how long it has waited, in words for the Pod's author.
 
 Times are told in UTC: whoever reads them may be anywhere. What differs from one look at a job to the
-next (when Slurm expects it to start) is told, and is no news by itself (`ErrorMeaning.outlook`).
+next (when Slurm expects it to start) is told, and is no news by itself (`ConditionReason.outlook`).
 """
 
 from collections.abc import Iterator

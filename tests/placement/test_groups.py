@@ -459,3 +459,34 @@ def test_a_pod_that_left_a_group_is_not_looked_up_as_one_of_it() -> None:
     world.settle()
     assert world.ledger.record_of("u1") is None
     assert world.ledger.record_of("u2") is world.ledger.record_of(GROUP) is not None
+
+
+def test_another_leader_holds_the_job_of_a_group_whose_containers_outlive_it() -> None:
+    world = running_group()
+    (job,) = world.running()
+    first, second = world.pods
+    world.force_delete(first)
+    world.settle()
+    world.write(world.pods[second]._replace(finished=True))
+    world.settle()
+    assert "Pod gone" in world.jobs[job].comment
+    world.restart()
+    world.settle()
+    assert world.running() == [job]
+    calm_down(world, 40)
+    assert not world.running()
+
+
+@pytest.mark.parametrize("another_leader", [False, True])
+def test_a_forged_number_on_a_bound_pod_does_not_split_its_group(another_leader: bool) -> None:
+    world = group_of_three()
+    world.bind("u1")
+    world.settle()
+    world.write(world.pods["u1"]._replace(attempt=5))
+    if another_leader:
+        world.restart()
+    world.settle()
+    world.unbindable.update(("u2", "u3"))
+    calm_down(world, 40)
+    ends_well(world)
+    assert not world.running()

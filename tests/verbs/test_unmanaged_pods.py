@@ -380,7 +380,7 @@ def adopted(cluster: Cluster, state: str) -> None:
     adopted_pod = unmanaged("guest", cpu="5", node="n1", annotations={ADOPTED: "77"})
     cluster.kubernetes.put("pods", adopted_pod)
     job = placeholder_job(pod(name="guest"), node="n1")
-    cluster.slurm.jobs[77] = replace(job, id=77, state=JobState(state))
+    cluster.slurm.jobs[77] = replace(job, id=77, state=JobState.parse(state))
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,15 @@ async def test_where_none_are_adopted_what_stands_on_a_pod_means_nothing() -> No
     assert await cluster.bind(asks, "n1") == FULL
 
 
-@pytest.mark.parametrize(("state", "answer"), [("RUNNING", ""), ("CANCELLED", TAKEN)])
+@pytest.mark.parametrize(
+    ("state", "answer"),
+    [
+        ("RUNNING", ""),
+        ("CANCELLED", TAKEN),
+        ("CANCELLED,COMPLETING", LEAVING),
+        ("PENDING,COMPLETING", LEAVING),
+    ],
+)
 async def test_what_slurm_granted_is_bound_beside_guests_that_it_counts(state: str, answer: str) -> None:
     """8 of 8 CPUs are allocated: the guest's 5, the placeholder's 2 and a native job's."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), unmanaged_pods="adopt")
