@@ -156,7 +156,7 @@ def test_what_an_orphans_author_wrote_stays_in_its_comment() -> None:
     assert world.jobs[job.id].comment == "run 7; Pod does not need it any more"
 
 
-def test_an_id_that_another_replica_burnt_is_no_end_of_the_workload() -> None:
+def test_an_id_that_another_replica_used_up_is_no_end_of_the_workload() -> None:
     """slurmctld forgot the queued job, and a deposed leader asked for it at once, in vain."""
     world = World()
     uid = pod_that_finds_no_room(world)
@@ -169,7 +169,7 @@ def test_an_id_that_another_replica_burnt_is_no_end_of_the_workload() -> None:
     assert state_of(world, uid) is State.QUEUED
 
 
-def test_the_burnt_id_of_a_bound_pod_is_asked_for_again_as_the_next_try() -> None:
+def test_the_used_up_id_of_a_bound_pod_is_asked_for_again_as_the_next_try() -> None:
     world = World()
     uid = bound_pod(world)
     job, node = world.live_jobs(uid)[0], world.pods[uid].node

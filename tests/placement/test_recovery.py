@@ -62,12 +62,12 @@ def test_a_pod_goes_on_from_the_attempt_that_it_carries() -> None:
     assert (record.state, record.attempt, record.job.attempt_try) == (State.SEEN, 2, 0)
 
 
-def test_after_burnt_ids_the_next_try_is_made() -> None:
+def test_after_used_up_ids_the_next_try_is_made() -> None:
     record = record_of(GATED, failed_before_start(GATED, 0), failed_before_start(GATED, 1))
     assert (record.state, record.job.attempt_try) == (State.SEEN, 2)
 
 
-def test_ids_burnt_by_an_earlier_attempt_are_no_try_of_this_one() -> None:
+def test_ids_used_up_by_an_earlier_attempt_are_no_try_of_this_one() -> None:
     record = record_of(SECOND, failed_before_start(SECOND, 0, attempt=1))
     assert (record.attempt, record.job.attempt_try) == (2, 0)
 
@@ -126,7 +126,7 @@ def test_a_job_that_slurm_took_away_is_replaced(state: str) -> None:
     assert (record.state, record.job.over) == (State.REPLACING, True)
 
 
-def test_an_ended_job_counts_and_the_burnt_id_after_it_does_not() -> None:
+def test_an_ended_job_counts_and_the_used_up_id_after_it_does_not() -> None:
     ended = placeholder_job(GATED, "CANCELLED", attempt_try=0)
     assert record_of(GATED, ended, failed_before_start(GATED, 1)).state is State.EVICTING
 

@@ -75,7 +75,7 @@ async def test_what_a_retried_creation_is_refused_for_says_nothing_of_the_first(
             await slurm.submit(spec(), 7)
 
 
-async def test_an_allocation_over_a_limit_has_burnt_its_id_and_a_submission_has_not() -> None:
+async def test_an_allocation_over_a_limit_has_used_up_its_id_and_a_submission_has_not() -> None:
     """Of one on what runs Slurm leaves a FAILED job, under the number of one on submissions."""
     limited = Act(reply(422, slurm_error(2050)), closes=True)
     async with peer(limited, limited) as served, client_of(served) as slurm:
