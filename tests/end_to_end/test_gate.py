@@ -272,8 +272,10 @@ def epilog_slurmctld_takes(seconds: int, cluster: Cluster) -> Iterator[None]:
     configuration = cluster.directory / "slurm/etc/slurm-extender-hook.conf"
     before = configuration.read_text()
     configuration.write_text(f"{before}sleep {seconds}\n")
-    yield
-    configuration.write_text(before)
+    try:
+        yield
+    finally:
+        configuration.write_text(before)
 
 
 @pytest.mark.parametrize("epilog_s", [0, 3])
