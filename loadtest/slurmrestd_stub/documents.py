@@ -78,14 +78,12 @@ def _filled(value: Any, known: object) -> Any:
 meta: Final[Callable[[model.Capabilities], Document]] = _template("meta")
 """What every reply says of its server."""
 configuration: Final[Callable[[model.Configuration], Document]] = _template("configuration")
-"""What slurm.conf is run with."""
 job: Final[Callable[[model.Job], Document]] = _template("job")
 node: Final[Callable[[model.Node], Document]] = _template("node")
 """Each CPU is a core of its own."""
 partition: Final[Callable[[model.Partition], Document]] = _template("partition")
 PING: Final = _constant("ping")
-UNSPECIFIED: Final = _constant("unspecified")
-"""Of SLURM_ERROR, which says nothing."""
+_UNSPECIFIED: Final = _constant("unspecified")
 _OPENAPI: Final = (_REPLIES / "openapi.json").read_text()
 
 
@@ -100,11 +98,12 @@ def states(known: Mapping[int, model.JobState]) -> Document:
     return {"jobs": [{"job_id": str(job_id), "state": _state(one)} for job_id, one in known.items()]}
 
 
-def cancelled(job_id: int, number: int, words: str) -> Document:
-    """HTTP 200 whatever happened; `number` is 0 for success."""
-    error = {"string": words, "code": number, "message": words}
+def cancelled(job_id: int, error: SlurmError | None) -> Document:
+    """HTTP 200 whatever happened."""
+    code, words = (error.number, error.words) if error else (0, "")
+    told = {"error": {"string": words, "code": code, "message": words}, "federation": {}}
     step = {"job_id": _number(job_id), "step_id": "entire"}
-    return {"status": [{"error": error, "step_id": step, "job_id": _number(job_id), "federation": {}}]}
+    return {"status": [told | {"step_id": step, "job_id": _number(job_id)}]}
 
 
 def resources(known: model.Job) -> Document:
@@ -120,7 +119,9 @@ def _device(found: re.Match[str]) -> Document:
 
 
 def errors(error: SlurmError) -> Document:
-    """Of an error that Slurm has a number for."""
+    """SLURM_ERROR, which has no number here, says nothing."""
+    if error.number is None:
+        return _UNSPECIFIED
     told = {"description": error.words, "error_number": error.number, "error": error.words}
     return {"errors": [told | {"source": "slurmctld"}]}
 
@@ -129,9 +130,9 @@ def errors(error: SlurmError) -> Document:
 
 
 def spec(told: Document) -> model.JobSpec:
-    """A new job's."""
     asked = told["tres_per_node"].split(",") if "tres_per_node" in told else []
     gres = (one.removeprefix("gres/").rpartition(":") for one in asked)
+    owner: Document = {name: int(told[name]) for name in ("user_id", "group_id") if name in told}
     return model.JobSpec(
         name=told["name"],
         cpus=told["cpus_per_task"],
@@ -142,16 +143,15 @@ def spec(told: Document) -> model.JobSpec:
         shared=next(iter(told.get("shared", ())), None),
         required_nodes=tuple(told.get("required_nodes", ())),
         excluded_nodes=tuple(told.get("excluded_nodes", ())),
-        user_id=_id(told.get("user_id")),
-        group_id=_id(told.get("group_id")),
         time_limit_minutes=number(told.get("time_limit")),
         admin_comment=told.get("admin_comment", ""),
         **{name: told.get(name) for name in TEXTS},
+        **owner,
     )
 
 
 def changes(told: Document) -> model.JobChanges:
-    """Of a job that exists. Slurm takes [""] for a list that is to be empty."""
+    """Slurm takes [""] for a list that is to be empty."""
     excluded = told.get("excluded_nodes")
     return model.JobChanges(
         excluded_nodes=None if excluded is None else tuple(filter(None, excluded)),
@@ -160,7 +160,3 @@ def changes(told: Document) -> model.JobChanges:
         comment=told.get("comment"),
         admin_comment=told.get("admin_comment"),
     )
-
-
-def _id(text: str | None) -> int | None:
-    return None if text is None else int(text)
