@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import repeat
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter
@@ -31,7 +31,7 @@ class Flow(StrEnum):
     FILTER_FIRST = "filter first"
 
 
-class Path(StrEnum):
+class Way(StrEnum):
     """How Slurm is asked: by job/allocate only where it can be."""
 
     FAST = "job/allocate"
@@ -54,7 +54,7 @@ class Scenario:
     placer: Placer
     nodes: int
     flow: Flow = Flow.GATE_FIRST
-    path: Path = Path.FAST
+    path: Way = Way.FAST
     release: str = DEFAULT_RELEASE
     native: int | None = None
     before: int = 0
@@ -66,7 +66,7 @@ class Scenario:
 
     @property
     def variant(self) -> Variant:
-        slow = self.path is Path.SUBMIT and self.placer in {Placer.STUB, Placer.REAL}
+        slow = self.path is Way.SUBMIT and self.placer in {Placer.STUB, Placer.REAL}
         return Variant(
             *(self.placer, self.nodes, self.release),
             settings=(("FAST_PATH", "false"),) if slow else (),
@@ -92,7 +92,7 @@ STEADY_PODS_PER_S: Final = 25.0
 ONE_AT_A_TIME: Final = "one at a time, 1,000 Nodes"
 
 
-_TABLES: Final = tomllib.loads(FilePath(__file__).with_suffix(".toml").read_text())
+_TABLES: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 SCENARIOS: Final = tuple(
     TypeAdapter(Scenario).validate_python({"stage": stage, "name": name, **row})
     for stage, rows in _TABLES.items()
@@ -102,7 +102,7 @@ SCENARIOS: Final = tuple(
 
 def one(placer: str, nodes: int, native: int | None = None) -> Scenario:
     """The first that goes the usual way."""
-    usual = (placer, nodes, native, Flow.GATE_FIRST, Path.FAST)
+    usual = (placer, nodes, native, Flow.GATE_FIRST, Way.FAST)
     those = ((each, (each.placer, each.nodes, each.native, each.flow, each.path)) for each in SCENARIOS)
     return next(each for each, way in those if way == usual)
 
