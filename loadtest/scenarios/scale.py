@@ -3,12 +3,11 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -38,6 +37,7 @@ _LEASE_S: Final = 60
 """Longer than kube-apiserver is away: what is to be seen is the list, not another leader."""
 _LISTED_AGAIN: Final = "watch expired, listing again"
 _MERGE: Final = {"Content-Type": "application/strategic-merge-patch+json"}
+_READY: Final = {"type": "Ready", "reason": "Flapping"}
 _ABOUT_NODES: Final = ("GET nodes", "GET node", "POST node")
 
 _RESTART_SIZE: Final = NodeSize(cpus=100, memory_mb=110_000, gpus=0)  # a Node takes 110 Pods
@@ -46,6 +46,7 @@ _BATCH_WITHIN_S: Final = 300.0
 _PLACED_WITHIN_S: Final = 120.0
 
 Json = dict[str, Any]
+_Came = TypeVar("_Came")
 
 
 def bench_scale(
@@ -64,9 +65,10 @@ def bench_scale(
         with Cluster.up(_spec(nodes, ticks), run.directory / "cluster") as cluster:
             run.report(f"{nodes} Nodes are up")
             found = asyncio.run(Subject(cluster, ticks, run.report).measured(pods))
-        again = restart(restarted, run.directory / "restart", run.report) if restarted else None
-        verdicts = judged(budgets("bench-scale"), found)
-        verdicts += judged(budgets("bench-restart"), again) if again else []
+        verdicts, again = judged(budgets("bench-scale"), found), None
+        if restarted:
+            again = asyncio.run(restart(restarted, run.directory / "restart", run.report))
+            verdicts += judged(budgets("bench-restart"), again)
         size = {"nodes": nodes, "pods": pods, f"rss_mb_{nodes}x{pods}": found["rss_mb"]}
         run.conclude({**size, **found, "restart": again}, verdicts)
 
@@ -79,51 +81,43 @@ def bench_restart(
     """How soon an extender that was killed acts again, with 10,000 placeholders to find. Some five
     minutes, most of which the Pods take to be placed."""
     with command(figures) as run:
-        found = restart(pods, run.directory, run.report)
+        found = asyncio.run(restart(pods, run.directory, run.report))
         run.report(f"{found}")
         run.conclude(found, judged(budgets("bench-restart"), found))
 
 
-def restart(pods: int, directory: Path, report: Report) -> dict[str, Any]:
-    """On a cluster of its own. Seconds are from the start of the process: `ready_s` until /readyz says
-    that both systems have been read, `placed_s` until a Pod that is created then is bound; `cpu_s` is
-    what the process has used by then, `rss_mb` the most that it had. Raises Broken, ClusterError."""
-    variant = Variant(
-        *(Placer.REAL, -(-pods // _RESTART_SIZE.cpus) + 1),
-        size=_RESTART_SIZE,
-        slurm_conf=(f"MaxJobCount={2 * pods + 1000}",),
-    )
+async def restart(count: int, directory: Path, report: Report) -> Json:
+    """On a cluster of its own. `placed_s` is from the start of the process until a Pod that is created
+    once it is ready is bound; the other figures are those of `_started`. Raises Broken, ClusterError."""
+    size, conf = _RESTART_SIZE, (f"MaxJobCount={2 * count + 1000}",)
+    variant = Variant(Placer.REAL, -(-count // size.cpus) + 1, size=size, slurm_conf=conf)
     with variant.up(directory) as running:
-        return asyncio.run(_restarted(running.cluster, pods, report))
+        async with Pods.of(running.cluster) as pods:
+            for first in range(0, count, _BATCH):
+                numbers = range(first, min(first + _BATCH, count))
+                await pods.create((f"pod-{number}", 1, 0) for number in numbers)
+                await pods.all_bound(_BATCH_WITHIN_S)
+                report(f"{numbers.stop} Pods run")
+            running.cluster.kill("extender")
+            began = time.monotonic()
+            ready = await _started(running.cluster)
+            report(f"ready again: {ready}")
+            await pods.create([("after", 1, 0)])
+            await pods.all_bound(_PLACED_WITHIN_S)
+            placed_s = round(time.monotonic() - began, 2)
+        return {**ready, "pods": count, "placed_s": placed_s, **_used(running.cluster)}
 
 
-async def _restarted(cluster: Cluster, count: int, report: Report) -> Json:
-    async with Pods.of(cluster) as pods:
-        for first in range(0, count, _BATCH):
-            numbers = range(first, min(first + _BATCH, count))
-            await pods.create((f"pod-{number}", 1, 0) for number in numbers)
-            await pods.all_bound(_BATCH_WITHIN_S)
-            report(f"{numbers.stop} Pods run")
-        cluster.kill("extender")
-        began = time.monotonic()
-        ready_s = await start_extender(cluster)
-        report(f"ready {ready_s} s after its start")
-        await pods.create([("after", 1, 0)])
-        await pods.all_bound(_PLACED_WITHIN_S)
-        placed_s = round(time.monotonic() - began, 2)
-    return {"pods": count, "ready_s": ready_s, "placed_s": placed_s, **_used(cluster)}
-
-
-async def start_extender(cluster: Cluster) -> float:
-    """Starts the extender that was killed; returns how long it takes until it says that both systems
-    have been read. Raises ClusterError."""
+async def _started(cluster: Cluster) -> Json:
+    """Starts the extender that was killed. `ready_s` is how long it takes until /readyz says that both
+    systems have been read. Raises ClusterError."""
     began = time.monotonic()
     await asyncio.to_thread(cluster.start, "extender")
-    return round(time.monotonic() - began, 2)
+    return {"ready_s": round(time.monotonic() - began, 2), **_used(cluster)}
 
 
 def _used(cluster: Cluster) -> Json:
-    """What the extender's process has used so far, and the most memory that it had."""
+    """The CPU time of the extender's process so far, and the most memory that it had."""
     return {"cpu_s": round(cpu_s(cluster.pid("extender")), 2), "rss_mb": peak_rss_mb(cluster)}
 
 
@@ -159,18 +153,15 @@ class Subject:
             self.cluster.kill("extender")
             await create_others(session, like, pods)
             self.report(f"{pods} Pods wait")
-            start = {"ready_s": await start_extender(self.cluster), **_used(self.cluster)}
+            start = await _started(self.cluster)
             self.report(f"the extender has read them: {start}")
             await asyncio.sleep(_SETTLES_S)
-            steady, relist = Json(), Json()
             flowing = beside(stream.watch(), at_pace(_PACE, stream.create))
             async with flowing, asking_filter(self.cluster, 2 * _PACE) as asked:
-                async with self._phase(steady, meters, stream, asked):
-                    await asyncio.sleep(_STEADY_S)
+                how = meters, stream, asked
+                steady, _ = await self._phase(asyncio.sleep(_STEADY_S), *how)
                 self.report(f"steady: {steady}")
-                async with self._phase(relist, meters, stream, asked):
-                    relist_s = await self._list_again(stream)
-                    await asyncio.sleep(_RELIST_S)
+                relist, relist_s = await self._phase(self._list_again(stream), *how)
             self.report(f"while it lists again ({relist_s:.1f} s): {relist}")
             flaps = await self._flaps(meters)
             self.report(f"a Node flaps: {flaps}")
@@ -178,23 +169,22 @@ class Subject:
         found = {"start": start, "phases": phases, "relist_s": relist_s, "flaps": flaps}
         return found | {"rss_mb": peak_rss_mb(self.cluster)}
 
-    @asynccontextmanager
     async def _phase(
-        self, found: Json, meters: Meters, stream: Stream, asked: Sequence[Asked]
-    ) -> AsyncIterator[None]:
-        """A stretch of the run, of which `found` tells when it is over; `asked` grows meanwhile. How
-        late the event loop came to a timer is `late_ms`, whatever held it up, and `held_ms` what of that
-        it worked; `event_lag_ms` is from a Pod's create call to its gate seen lifted; /filter is timed
-        by the extender's own histogram, and from the call to the answer, with all that it waits for."""
+        self, work: Awaitable[_Came], meters: Meters, stream: Stream, asked: Sequence[Asked]
+    ) -> tuple[Json, _Came]:
+        """Figures of the time that `work` takes, and what came of it; `asked` grows meanwhile. How late
+        the event loop came to a timer is `late_ms`, whatever held it up, and `held_ms` what of that it
+        worked; `event_lag_ms` is from a Pod's create call to its gate seen lifted; /filter is timed by
+        the extender's own histogram, and from the call to the answer, with all that it waits for."""
         before, began = await meters.before(), time.monotonic()
-        yield
+        came = await work
         ended, spent = time.monotonic(), (await meters.after()).since(before)
         lags = await stream.lags_ms(began, ended, _LIFTED_WITHIN_S)
         p99 = spent.filter_s.percentile_ms(99)
         late, held = read_ticks(self.ticks, began, ended)
         if not late:
             raise Broken("the extender has not told of its event loop")
-        found |= {
+        found = {
             "seconds": round(ended - began, 1),
             "late_ms": spread(late),
             "held_ms": spread(held),
@@ -205,10 +195,11 @@ class Subject:
             "extender_cpu_percent": round(spent.cpu_s["extender"] / (ended - began) * 100, 1),
             "rss_mb": peak_rss_mb(self.cluster),
         }
+        return found, came
 
     async def _list_again(self, stream: Stream) -> float:
         """A kube-apiserver that was restarted has lost what it would have told: every watch expires.
-        Returns how long after its return the first Pod is placed."""
+        Returns how long after its return the first Pod is placed, some time later."""
         before = self._lists_again()
         self.cluster.kill("kube-apiserver")
         await asyncio.to_thread(self.cluster.start, "kube-apiserver")
@@ -216,6 +207,7 @@ class Subject:
         placed = await stream.first_since(serves, _LIFTED_WITHIN_S)
         if self._lists_again() == before:
             raise Broken("no watch has expired: nothing was listed again")
+        await asyncio.sleep(_RELIST_S)
         return round(placed - serves, 1)
 
     def _lists_again(self) -> int:
@@ -225,13 +217,13 @@ class Subject:
     async def _flaps(self, meters: Meters) -> Mapping[str, Json]:
         """What one Node costs that becomes not ready, or is cordoned, and comes back; less what the same
         time costs without, before and after, and less our own writes on the Node."""
-        before, found = await _spent(meters, "", ()), {}
+        before, found = await _spent(meters), {}
+        not_ready = [
+            {"status": {"conditions": [_READY | {"status": ready}]}} for ready in ("False", "True")
+        ]
         cordoned = [{"spec": {"unschedulable": value}} for value in (True, None)]
-        for name, path, patches in (
-            ("not ready", "/status", [_ready("False"), _ready("True")]),
-            ("cordoned", "", cordoned),
-        ):
-            flapping, after = await _spent(meters, path, patches), await _spent(meters, "", ())
+        for name, path, patches in (("not ready", "/status", not_ready), ("cordoned", "", cordoned)):
+            flapping, after = await _spent(meters, path, patches), await _spent(meters)
             cpu, calls, writes = (
                 (spent - mean(quiet)) / _FLAPS
                 for spent, *quiet in zip(flapping, before, after, strict=True)
@@ -242,14 +234,15 @@ class Subject:
         return found
 
 
-async def _spent(meters: Meters, path: str, patches: Sequence[Json]) -> tuple[float, float, float]:
+async def _spent(
+    meters: Meters, path: str = "", patches: Sequence[Json] = ({}, {})
+) -> tuple[float, float, float]:
     """The extender's CPU seconds, its calls of slurmrestd about nodes and all writes on Nodes, during as
     many flaps, or during the same time without any."""
-    before = await meters.before()
+    before, node = await meters.before(), f"/api/v1/nodes/external-1{path}"
     for _ in range(_FLAPS):
-        for patch in patches or (None, None):
-            if patch is not None:
-                node = f"/api/v1/nodes/external-1{path}"
+        for patch in patches:
+            if patch:
                 async with meters.api.patch(node, json=patch, headers=_MERGE) as answer:
                     answer.raise_for_status()
             await asyncio.sleep(_AWAY_S)
@@ -257,7 +250,3 @@ async def _spent(meters: Meters, path: str, patches: Sequence[Json]) -> tuple[fl
     calls = sum(spent.rest_calls.get(call, 0) for call in _ABOUT_NODES)
     writes = sum(count for kind, count in spent.api_writes.items() if kind.startswith("PATCH nodes"))
     return spent.cpu_s["extender"], calls, writes
-
-
-def _ready(status: str) -> Json:
-    return {"status": {"conditions": [{"type": "Ready", "status": status, "reason": "Flapping"}]}}

@@ -24,7 +24,6 @@ _OPEN: Final = "ext"
 
 _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _PARTITION: Final = "sunk.coreweave.com/partition"
-_CONNECTIONS: Final = 24
 _LEAST_MIB: Final = 64
 _SIZES: Final = 50
 """So many amounts of memory, and so many classes of requests that wait for a place in the queue."""
@@ -35,12 +34,10 @@ _GIVEN_BY_SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "gener
 
 
 async def create_first(session: aiohttp.ClientSession) -> Manifest:
-    """Creates the first Pod of the backlog while the extender answers /mutate; returns what the others
-    are made like. All are in one partition that is full, and as /mutate made this one but for the
-    memory they ask for: asking about each would take three times as long."""
+    """The first Pod of the backlog, as /mutate made it. The others are made like it, in one partition
+    that is full, and differ in memory alone: asking about each would take three times as long."""
     first = pod_manifest("backlog-0", 1, labels={"app": "backlog"}, annotations={_PARTITION: _FULL})
-    like = _as_written(await ask(session, "POST", PODS, body=first))
-    return {name: part for name, part in like.items() if name != "status"}
+    return _as_written(await ask(session, "POST", PODS, body=first))
 
 
 async def create_others(session: aiohttp.ClientSession, like: Manifest, count: int) -> None:
@@ -55,7 +52,7 @@ async def create_others(session: aiohttp.ClientSession, like: Manifest, count: i
 
     listed = await ask(session, "GET", _WEBHOOKS)
     await ask(session, "DELETE", _WEBHOOKS)
-    await for_each(range(1, count), create, _CONNECTIONS)
+    await for_each(range(1, count), create)
     for webhooks in listed["items"]:
         await ask(session, "POST", _WEBHOOKS, body=_as_written(webhooks))
 
@@ -160,4 +157,4 @@ def _filter_body(number: int, names: Sequence[str]) -> bytes:
 def _as_written(manifest: Manifest) -> Manifest:
     """Without what kube-apiserver gives to it."""
     metadata = {key: value for key, value in manifest["metadata"].items() if key not in _GIVEN_BY_SERVER}
-    return manifest | {"metadata": metadata}
+    return {key: value for key, value in manifest.items() if key != "status"} | {"metadata": metadata}
