@@ -30,8 +30,7 @@ Counts = Mapping[str, float]
 
 
 def sums(text: str, name: str, *by: str, **labels: str) -> dict[tuple[str, ...], float]:
-    """The sums of the samples of that name that have these labels, by the values of some labels: ""
-    where a sample has none of it."""
+    """Sums of the samples of that name that have these labels, by the values of some labels, or ""."""
     found: defaultdict[tuple[str, ...], float] = defaultdict(float)
     lines = (line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} ")))
     for family in text_string_to_metric_families("".join(f"{line}\n" for line in lines)):
@@ -43,10 +42,9 @@ def sums(text: str, name: str, *by: str, **labels: str) -> dict[tuple[str, ...],
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Of durations. It is only known in which bucket each of them is."""
+    """Of durations: how many lasted at most so many seconds, by these. The last are infinite."""
 
     at_most: Mapping[float, float] = field(default_factory=dict)
-    """How many lasted at most so many seconds, by these; the last are infinite, and count all."""
 
     @classmethod
     def of(cls, text: str, name: str, **labels: str) -> Self:
@@ -64,7 +62,7 @@ class Histogram:
 
     def percentile_ms(self, percent: float) -> float | None:
         """As Prometheus' histogram_quantile has it, evenly spread within a bucket; but infinite where it
-        is above the last bound. None of nothing. `percent` is above 0."""
+        is above the last bound. None of nothing."""
         rank = self.count * percent / 100
         for lower, le, below, count in self._buckets():
             if count >= rank > below:
@@ -125,9 +123,7 @@ class Meters:
 
     async def _counted(self) -> tuple[Counts, Counts, Counts, Histogram]:
         writes = api_writes(await self._page("/metrics"))
-        own = ""
-        if self.extender_counts:
-            own = await self._page(f"http://127.0.0.1:{self.cluster.ports['extender-metrics']}/metrics")
+        own = await self._page(self.cluster.probes["extender"][1]) if self.extender_counts else ""
         calls, sent = ({call: n for (call,), n in sums(own, name, "call").items()} for name in _REST)
         return calls, sent, writes, Histogram.of(own, VERB_SECONDS, verb="filter")
 

@@ -19,10 +19,10 @@ import yaml
 from deploy.local.cluster import Cluster
 from loadtest.harness.command import Broken
 from loadtest.harness.concurrently import beside, for_each
+from wellknown.names import JOB_ID
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 _GPU: Final = "nvidia.com/gpu"
-_JOB_ID: Final = "slurm-extender.io/job-id"
 _LONGEST_S: Final = 3600
 _CLOSING_S: Final = 0.1
 _BOUND_ONLY: Final = "spec.nodeName!="
@@ -71,7 +71,7 @@ class Pods:
                 yield pods
 
     async def create(self, wanted: Iterable[Wanted], per_s: float | None = None) -> list[Pod]:
-        """Creates Pods in their order, so many a second or as fast as kube-apiserver takes them."""
+        """In their order, so many a second or as fast as kube-apiserver takes them."""
         created, begin = list[Pod](), time.perf_counter()
 
         async def create(numbered: tuple[int, Wanted]) -> None:
@@ -89,11 +89,11 @@ class Pods:
         return created
 
     async def all_bound(self, within_s: float) -> None:
-        """Waits until every Pod has been seen bound. Raises Broken, as the others."""
+        """Raises Broken, as the others."""
         await self._until_none(self._unbound, "bound", within_s)
 
     async def all_running(self, within_s: float) -> None:
-        """Waits until the kubelets have said of every Pod that it runs."""
+        """By the kubelets' word."""
         await self._until_none(self._not_running, "running", within_s)
 
     async def clear(self, within_s: float) -> None:
@@ -115,7 +115,7 @@ class Pods:
             return
         pod.bound = pod.bound or now
         pod.node = "" if metadata.get("deletionTimestamp") else manifest["spec"]["nodeName"]
-        pod.job_id = int(metadata.get("annotations", {}).get(_JOB_ID, 0))
+        pod.job_id = int(metadata.get("annotations", {}).get(JOB_ID, 0))
         self._unbound.discard(pod.name)
         if manifest["status"].get("phase") == "Running" or kind == "DELETED":
             self._not_running.discard(pod.name)
