@@ -34,6 +34,7 @@ _WARM_UP_S: Final = 1.0
 """What is called before makes the connections: it is not judged."""
 _THROUGH_WITHIN_S: Final = 5.0
 _METRICS_S: Final = 10.0
+_UNSCORED: Final = "not every Node has its score"
 _HEADERS: Final = {"Content-Type": "application/json"}
 
 
@@ -128,11 +129,15 @@ class KubeScheduler(FastHttpUser):
         if pod.kind is LoadKind.WAITING or not nodes:
             return
         scored = _args(pod, orjson.dumps(nodes))
-        self._ask("prioritize", pod, scored, lambda _, told: _wrong_scores(told, nodes))
+        self._ask(
+            "prioritize", pod, scored, lambda _, told: "" if len(told) == len(nodes) else _UNSCORED
+        )
         metadata = pod.manifest["metadata"]
         names = {"PodName": "name", "PodNamespace": "namespace", "PodUID": "uid"}
         args = {name: metadata[key] for name, key in names.items()}
-        args["Node"] = pod.node or _with_room(nodes)
+        # kube-scheduler counts the Pods that it sends to a Node, here nothing does: but Slurm fills the
+        # first Nodes first, so that the last have room for all.
+        args["Node"] = pod.node or random.choice(nodes[-(len(nodes) + 3) // 4 :])  # noqa: S311
         if self._ask("bind", pod, orjson.dumps(args), lambda _, answer: str(answer.get("Error"))):
             took = {"response_time": (time.perf_counter() - due) * 1000, "response_length": 0}
             name = _named("chain", pod)
@@ -166,19 +171,9 @@ def _named(verb: str, pod: PreparedPod) -> str:
     return verb if alike else f"{verb} {pod.kind}"
 
 
-def _with_room(nodes: list[str]) -> str:
-    """kube-scheduler counts the Pods that it sends to a Node, here nothing does: but Slurm fills the
-    first Nodes first, so that the last have room for all."""
-    return random.choice(nodes[-(len(nodes) + 3) // 4 :])  # noqa: S311
-
-
 def _wrong_filter(pod: PreparedPod, answer: Any) -> str:
     names = answer.get("NodeNames")
     if pod.kind is LoadKind.UNMANAGED:
         return "" if names else "no Node has room"
     expected = [pod.node] if pod.kind is LoadKind.GRANTED else []
     return "" if names == expected else f"not the Node that Slurm granted: {answer.get('Error')}"
-
-
-def _wrong_scores(answer: Any, nodes: list[str]) -> str:
-    return "" if len(answer) == len(nodes) else "not every Node has its score"

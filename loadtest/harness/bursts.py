@@ -54,7 +54,7 @@ class Burst:
 
     @property
     def extender_cpu_ms_per_pod(self) -> float:
-        return self.spent.cpu_s.get("extender", 0.0) * 1000 / len(self.bound_ms)
+        return self.spent.cpu_ms("extender") / len(self.bound_ms)
 
     @property
     def cpu_ms_per_pod(self) -> float:

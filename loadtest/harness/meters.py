@@ -94,6 +94,9 @@ class MeterReading:
     filter_s: Histogram = field(default_factory=Histogram)
     """Of the /filter requests that were answered, whatever the answer."""
 
+    def cpu_ms(self, component: str) -> float:
+        return self.cpu_s.get(component, 0.0) * 1000
+
     def since(self, before: "MeterReading") -> "MeterReading":
         return MeterReading(
             _difference(self.cpu_s, before.cpu_s),

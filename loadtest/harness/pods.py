@@ -34,9 +34,9 @@ Wanted = tuple[str, int, int]
 
 @dataclass(slots=True)
 class Pod:
-    """What is known of one Pod. Times are of `time.perf_counter`, in seconds; `created` is just before
-    the create call, `bound` when the watch delivered the first version with a Node. `node` is empty
-    where it is not bound, or is asked to end; `job_id` is 0 where it has no job."""
+    """Times are of `time.perf_counter`, in seconds; `created` is just before the create call, `bound`
+    when the watch delivered the first version with a Node. `node` is empty where the Pod is not bound,
+    or is asked to end; `job_id` is 0 where it has no job."""
 
     name: str
     created: float
@@ -82,7 +82,7 @@ class Pods:
             pod = self._pods[name] = Pod(name, time.perf_counter())
             self._unbound.add(name)
             self._not_running.add(name)
-            await ask(self._session, "POST", PODS, body=manifest)
+            await ask(self._session, "POST", PODS, manifest)
             created.append(pod)
 
         await for_each(enumerate(wanted), create)
@@ -158,13 +158,11 @@ async def watch(
 
 
 async def ask(
-    session: aiohttp.ClientSession, method: str, path: str, *, body: Any = None, **options: Any
+    session: aiohttp.ClientSession, method: str, path: str, body: Manifest | None = None
 ) -> Manifest:
-    """kube-apiserver's answer; `body` is a manifest, or its bytes. Raises Broken if it is an error."""
-    if body is not None:
-        data = body if isinstance(body, bytes) else orjson.dumps(body)
-        options |= {"data": data, "headers": {"Content-Type": "application/json"}}
-    async with session.request(method, path, **options) as answer:
+    """kube-apiserver's answer. Raises Broken if it is an error."""
+    data, kind = orjson.dumps(body) if body else None, {"Content-Type": "application/json"}
+    async with session.request(method, path, data=data, headers=kind) as answer:
         told: Manifest = orjson.loads(await answer.read())
     if answer.status >= 400:
         raise Broken(f"{method} {path}: {told.get('message')}")

@@ -49,14 +49,12 @@ def bench(
     *,
     only: Annotated[list[str], typer.Option(help="Part of the name of stages or scenarios.")] = [],  # noqa: B006
     pods: Annotated[int, typer.Option(min=1, help="Of a burst, and of all steady loads.")] = PODS,
-    listing: Annotated[bool, typer.Option("--list", help="Say what would be measured.")] = False,
     figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "bench.json",
 ) -> None:
     """Pods through the whole path, beside what bounds it (table.toml); an hour on two cores."""
     scenarios = chosen(SCENARIOS, only)
-    if listing or not scenarios:
-        typer.echo("\n".join(f"{each.stage}: {each.name}" for each in scenarios))
-        raise typer.Exit(0 if listing else 2)
+    if not scenarios:
+        raise typer.BadParameter("no stage and no scenario of table.toml has such a name")
     as_listed = pods == PODS
     with command(figures) as run:
         conditions, outcomes = _conditions(pods), list[Outcome]()

@@ -183,7 +183,7 @@ async def _prepared(cluster: Cluster, count: int) -> PreparedPods:
             wait = any(pod.kind is LoadKind.GRANTED and not pod.node for pod in pods)
             return [] if wait else pods
 
-        await for_each(_manifests(count), lambda pod: ask(session, "POST", PODS, body=pod))
+        await for_each(_manifests(count), lambda pod: ask(session, "POST", PODS, pod))
         pods = await until(granted, "all Pods have their allocations", _PREPARED_WITHIN_S, _LOOK_S)
         return PreparedPods(cluster.spec.kubernetes_node_names, pods)
 

@@ -20,7 +20,7 @@ from loadtest.harness.concurrently import at_pace, beside
 from loadtest.harness.meters import Meters, cpu_s, peak_rss_mb
 from loadtest.harness.pods import Pods, api_session
 from loadtest.harness.variants import NodeSize, Placer, Variant
-from loadtest.report.figures import spread
+from loadtest.report.figures import rounded, spread
 from loadtest.scenarios.scale_pods import Asked, Stream, asking_filter, create_first, create_others
 from loadtest.scenarios.scale_probe import read_ticks
 
@@ -64,7 +64,7 @@ def bench_scale(
         ticks = run.directory / "ticks.jsonl"
         with Cluster.up(_spec(nodes, ticks), run.directory / "cluster") as cluster:
             run.report(f"{nodes} Nodes are up")
-            found = asyncio.run(Subject(cluster, ticks, run.report).measured(pods))
+            found = asyncio.run(_measured(cluster, ticks, pods, run.report))
         verdicts, again = judged(budgets("bench-scale"), found), None
         if restarted:
             again = asyncio.run(restart(restarted, run.directory / "restart", run.report))
@@ -135,52 +135,51 @@ def _spec(nodes: int, ticks: Path) -> ClusterSpec:
     )
 
 
+async def _measured(cluster: Cluster, ticks: Path, pods: int, report: Report) -> Json:
+    """`start` is of an extender that finds all Pods there; `relist_s` is from kube-apiserver serving
+    again to the first new Pod's gate lifted, `rss_mb` the most memory that the extender had at any
+    time. The phases are `steady`, and `relist` while kube-apiserver comes back."""
+    async with api_session(cluster) as session:
+        meters = Meters(cluster, session, extender_counts=True)
+        like, stream = await create_first(session), Stream(session)
+        cluster.kill("extender")
+        await create_others(session, like, pods)
+        report(f"{pods} Pods wait")
+        start = await _started(cluster)
+        report(f"the extender has read them: {start}")
+        await asyncio.sleep(_SETTLES_S)
+        flowing = beside(stream.watch(), at_pace(_PACE, stream.create))
+        async with flowing, asking_filter(cluster, 2 * _PACE) as asked:
+            subject = _Subject(cluster, ticks, meters, stream, asked)
+            steady, _ = await subject.phase(asyncio.sleep(_STEADY_S))
+            report(f"steady: {steady}")
+            relist, relist_s = await subject.phase(subject.list_again())
+        report(f"while it lists again ({relist_s:.1f} s): {relist}")
+        flaps = await _flaps(meters)
+        report(f"a Node flaps: {flaps}")
+    found = {"phases": {"steady": steady, "relist": relist}, "relist_s": relist_s, "flaps": flaps}
+    return {"start": start, **found, "rss_mb": peak_rss_mb(cluster)}
+
+
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """The cluster, and the file in which its extender's event loop is told of."""
+class _Subject:
+    """`ticks` is the file in which the extender's event loop is told of; `asked` grows."""
 
     cluster: Cluster
     ticks: Path
-    report: Report
+    meters: Meters
+    stream: Stream
+    asked: Sequence[Asked]
 
-    async def measured(self, pods: int) -> Json:
-        """`start` is of an extender that finds all Pods there; `relist_s` is from kube-apiserver serving
-        again to the first new Pod's gate lifted, `rss_mb` the most memory that the extender had at any
-        time. The phases are `steady`, and `relist` while kube-apiserver comes back."""
-        async with api_session(self.cluster) as session:
-            meters = Meters(self.cluster, session, extender_counts=True)
-            like, stream = await create_first(session), Stream(session)
-            self.cluster.kill("extender")
-            await create_others(session, like, pods)
-            self.report(f"{pods} Pods wait")
-            start = await _started(self.cluster)
-            self.report(f"the extender has read them: {start}")
-            await asyncio.sleep(_SETTLES_S)
-            flowing = beside(stream.watch(), at_pace(_PACE, stream.create))
-            async with flowing, asking_filter(self.cluster, 2 * _PACE) as asked:
-                how = meters, stream, asked
-                steady, _ = await self._phase(asyncio.sleep(_STEADY_S), *how)
-                self.report(f"steady: {steady}")
-                relist, relist_s = await self._phase(self._list_again(stream), *how)
-            self.report(f"while it lists again ({relist_s:.1f} s): {relist}")
-            flaps = await self._flaps(meters)
-            self.report(f"a Node flaps: {flaps}")
-        phases = {"steady": steady, "relist": relist}
-        found = {"start": start, "phases": phases, "relist_s": relist_s, "flaps": flaps}
-        return found | {"rss_mb": peak_rss_mb(self.cluster)}
-
-    async def _phase(
-        self, work: Awaitable[_Came], meters: Meters, stream: Stream, asked: Sequence[Asked]
-    ) -> tuple[Json, _Came]:
-        """Figures of the time that `work` takes, and what came of it; `asked` grows meanwhile. How late
-        the event loop came to a timer is `late_ms`, whatever held it up, and `held_ms` what of that it
-        worked; `event_lag_ms` is from a Pod's create call to its gate seen lifted; /filter is timed by
-        the extender's own histogram, and from the call to the answer, with all that it waits for."""
-        before, began = await meters.before(), time.monotonic()
+    async def phase(self, work: Awaitable[_Came]) -> tuple[Json, _Came]:
+        """Figures of the time that `work` takes, and what came of it. How late the event loop came to a
+        timer is `late_ms`, whatever held it up, and `held_ms` what of that it worked; `event_lag_ms` is
+        from a Pod's create call to its gate seen lifted; /filter is timed by the extender's own
+        histogram, and from the call to the answer, with all that it waits for."""
+        before, began = await self.meters.before(), time.monotonic()
         came = await work
-        ended, spent = time.monotonic(), (await meters.after()).since(before)
-        lags = await stream.lags_ms(began, ended, _LIFTED_WITHIN_S)
-        p99 = spent.filter_s.percentile_ms(99)
+        ended, spent = time.monotonic(), (await self.meters.after()).since(before)
+        lags = await self.stream.lags_ms(began, ended, _LIFTED_WITHIN_S)
         late, held = read_ticks(self.ticks, began, ended)
         if not late:
             raise Broken("the extender has not told of its event loop")
@@ -190,48 +189,43 @@ class Subject:
             "held_ms": spread(held),
             "event_lag_ms": spread(lags),
             "filter_calls": spent.filter_s.count,
-            "filter_ms_p99": None if p99 is None else round(p99, 2),
-            "filter_caller_ms": spread([ms for at, ms in asked if began <= at <= ended]),
+            "filter_ms_p99": rounded(spent.filter_s.percentile_ms(99)),
+            "filter_caller_ms": spread([ms for at, ms in self.asked if began <= at <= ended]),
             "extender_cpu_percent": round(spent.cpu_s["extender"] / (ended - began) * 100, 1),
             "rss_mb": peak_rss_mb(self.cluster),
         }
         return found, came
 
-    async def _list_again(self, stream: Stream) -> float:
+    async def list_again(self) -> float:
         """A kube-apiserver that was restarted has lost what it would have told: every watch expires.
         Returns how long after its return the first Pod is placed, some time later."""
-        before = self._lists_again()
+        log = self.cluster.logs / "extender.log"
+        before = log.read_text(errors="replace").count(_LISTED_AGAIN)
         self.cluster.kill("kube-apiserver")
         await asyncio.to_thread(self.cluster.start, "kube-apiserver")
         serves = time.monotonic()
-        placed = await stream.first_since(serves, _LIFTED_WITHIN_S)
-        if self._lists_again() == before:
+        placed = await self.stream.first_since(serves, _LIFTED_WITHIN_S)
+        if log.read_text(errors="replace").count(_LISTED_AGAIN) == before:
             raise Broken("no watch has expired: nothing was listed again")
         await asyncio.sleep(_RELIST_S)
         return round(placed - serves, 1)
 
-    def _lists_again(self) -> int:
-        """How often a watch of the extender has expired so far."""
-        return (self.cluster.logs / "extender.log").read_text(errors="replace").count(_LISTED_AGAIN)
 
-    async def _flaps(self, meters: Meters) -> Mapping[str, Json]:
-        """What one Node costs that becomes not ready, or is cordoned, and comes back; less what the same
-        time costs without, before and after, and less our own writes on the Node."""
-        before, found = await _spent(meters), {}
-        not_ready = [
-            {"status": {"conditions": [_READY | {"status": ready}]}} for ready in ("False", "True")
-        ]
-        cordoned = [{"spec": {"unschedulable": value}} for value in (True, None)]
-        for name, path, patches in (("not ready", "/status", not_ready), ("cordoned", "", cordoned)):
-            flapping, after = await _spent(meters, path, patches), await _spent(meters)
-            cpu, calls, writes = (
-                (spent - mean(quiet)) / _FLAPS
-                for spent, *quiet in zip(flapping, before, after, strict=True)
-            )
-            before = after
-            costs = {"extender_cpu_ms": round(cpu * 1000, 1), "rest_calls": round(calls, 2)}
-            found[name] = {"flaps": _FLAPS, **costs, "api_writes": round(writes - len(patches), 2)}
-        return found
+async def _flaps(meters: Meters) -> Mapping[str, Json]:
+    """What one Node costs that becomes not ready, or is cordoned, and comes back; less what the same
+    time costs without, before and after, and less our own writes on the Node."""
+    before, found = await _spent(meters), {}
+    not_ready = [{"status": {"conditions": [_READY | {"status": ready}]}} for ready in ("False", "True")]
+    cordoned = [{"spec": {"unschedulable": value}} for value in (True, None)]
+    for name, path, patches in (("not ready", "/status", not_ready), ("cordoned", "", cordoned)):
+        flapping, after = await _spent(meters, path, patches), await _spent(meters)
+        cpu, calls, writes = (
+            (spent - mean(quiet)) / _FLAPS for spent, *quiet in zip(flapping, before, after, strict=True)
+        )
+        before = after
+        costs = {"extender_cpu_ms": round(cpu * 1000, 1), "rest_calls": round(calls, 2)}
+        found[name] = {"flaps": _FLAPS, **costs, "api_writes": round(writes - len(patches), 2)}
+    return found
 
 
 async def _spent(

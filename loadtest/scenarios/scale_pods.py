@@ -37,7 +37,7 @@ async def create_first(session: aiohttp.ClientSession) -> Manifest:
     """The first Pod of the backlog, as /mutate made it. The others are made like it, in one partition
     that is full, and differ in memory alone: asking about each would take three times as long."""
     first = pod_manifest("backlog-0", 1, labels={"app": "backlog"}, annotations={_PARTITION: _FULL})
-    return _as_written(await ask(session, "POST", PODS, body=first))
+    return _as_written(await ask(session, "POST", PODS, first))
 
 
 async def create_others(session: aiohttp.ClientSession, like: Manifest, count: int) -> None:
@@ -48,13 +48,13 @@ async def create_others(session: aiohttp.ClientSession, like: Manifest, count: i
         pod["metadata"]["name"] = f"backlog-{number}"
         requests = pod["spec"]["containers"][0]["resources"]["requests"]
         requests["memory"] = f"{_LEAST_MIB + number % _SIZES}Mi"
-        await ask(session, "POST", PODS, body=pod)
+        await ask(session, "POST", PODS, pod)
 
     listed = await ask(session, "GET", _WEBHOOKS)
     await ask(session, "DELETE", _WEBHOOKS)
     await for_each(range(1, count), create)
     for webhooks in listed["items"]:
-        await ask(session, "POST", _WEBHOOKS, body=_as_written(webhooks))
+        await ask(session, "POST", _WEBHOOKS, _as_written(webhooks))
 
 
 @dataclass(frozen=True, slots=True)

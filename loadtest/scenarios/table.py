@@ -14,12 +14,11 @@ from deploy.local.spec import DEFAULT_RELEASE
 from loadtest.harness.variants import NodeSize, Placer, Variant
 from slurm_client.model import JobSpec
 
-_NATIVE_NODES: Final = "native-[1-50]"
 _NATIVE_PARTITION: Final = "native"
 _NATIVE_SIZE: Final = f"CPUs={NodeSize().cpus} RealMemory={NodeSize().memory_mb}"
 NATIVE_CONF: Final = (
-    f"NodeName={_NATIVE_NODES} NodeAddr=127.0.0.1 {_NATIVE_SIZE} State=EXTERNAL",
-    f"PartitionName={_NATIVE_PARTITION} Nodes={_NATIVE_NODES} MaxTime=INFINITE State=UP",
+    f"NodeName=native-[1-50] NodeAddr=127.0.0.1 {_NATIVE_SIZE} State=EXTERNAL",
+    f"PartitionName={_NATIVE_PARTITION} Nodes=native-[1-50] MaxTime=INFINITE State=UP",
 )
 """Nodes that Kubernetes knows nothing of, in a partition of their own."""
 

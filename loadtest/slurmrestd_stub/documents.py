@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from slurm_client import hostlist, model
+from slurm_client import gres, hostlist, model
 from slurm_client.errors import SlurmError
 from slurm_client.requests import TEXTS
 from slurm_client.responses import number
@@ -21,9 +21,7 @@ from slurm_client.responses import number
 Document = dict[str, Any]
 
 _REPLIES: Final = Path(__file__).parent / "replies"
-_DEVICES: Final = re.compile(
-    r"(?P<name>\w+)(?::(?P<type>\w+))?:(?P<count>\d+)\(IDX:(?P<index>[\d,-]+)\)"
-)
+_INDICES: Final = re.compile(r"\(IDX:([\d,-]+)\)")
 
 
 # Replies
@@ -109,13 +107,13 @@ def cancelled(job_id: int, error: SlurmError | None) -> Document:
 def resources(known: model.Job) -> Document:
     """Nodes and devices; which cores is not known here."""
     told = {"mem_alloc": known.memory_mb, "core_bitmap": ""}
-    devices = [[_device(one) for one in _DEVICES.finditer(gres)] for gres in known.gres]
-    found = zip_longest(known.nodes, devices, fillvalue=())
-    return {"nodes": [told | {"node": node, "gres": gres} for node, gres in found]}
+    found = zip_longest(known.nodes, known.gres, fillvalue="")
+    return {"nodes": [told | {"node": node, "gres": _devices(text)} for node, text in found]}
 
 
-def _device(found: re.Match[str]) -> Document:
-    return found.groupdict("") | {"count": int(found["count"])}
+def _devices(text: str) -> list[Document]:
+    found = zip(gres.parse(text), _INDICES.findall(text), strict=True)
+    return [{"name": of[0], "type": of[1], "count": of[2], "index": index} for of, index in found]
 
 
 def errors(error: SlurmError) -> Document:
@@ -131,13 +129,13 @@ def errors(error: SlurmError) -> Document:
 
 def spec(told: Document) -> model.JobSpec:
     asked = told["tres_per_node"].split(",") if "tres_per_node" in told else []
-    gres = (one.removeprefix("gres/").rpartition(":") for one in asked)
+    wanted = (one.removeprefix("gres/").rpartition(":") for one in asked)
     owner: Document = {name: int(told[name]) for name in ("user_id", "group_id") if name in told}
     return model.JobSpec(
         name=told["name"],
         cpus=told["cpus_per_task"],
         memory_mb=number(told["memory_per_node"]) or 0,
-        gres=tuple((name, int(count)) for name, _, count in gres),
+        gres=tuple((name, int(count)) for name, _, count in wanted),
         nodes=told["minimum_nodes"],
         priority=number(told.get("priority")),
         shared=next(iter(told.get("shared", ())), None),
