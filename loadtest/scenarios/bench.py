@@ -29,7 +29,6 @@ from loadtest.report.figures import Outcome, at, key_figures
 from loadtest.scenarios.stage import Sizes, run_stage
 from loadtest.scenarios.table import PODS, SCENARIOS, STEADY_PODS_PER_S, Scenario
 
-_SCALE: Final = BUILD / "scale.json"
 _OF_THIS_RUN_S: Final = 600.0
 _LOOKS_S: Final = 5.0
 
@@ -58,7 +57,7 @@ def bench(
     as_listed = pods == PODS
     with command(figures) as run:
         conditions, outcomes = _conditions(pods), list[Outcome]()
-        scale = just_measured(_SCALE)
+        scale = just_measured(BUILD / "scale.json")
         for stage, those in itertools.groupby(scenarios, attrgetter("stage")):
             run.report(f"{stage}:")
             directory = run.directory / str(len(outcomes))
@@ -94,10 +93,8 @@ def bench_quick(
         if broken := [each.broken for each in outcomes if each.broken]:
             raise Broken(broken[0])
         found = summary(dict(zip(_VARIANTS, outcomes, strict=True)))
-        rows = {
-            name: [at(each, path) for path in _COLUMNS.values()]
-            for name, each in found["variants"].items()
-        }
+        variants = found["variants"].items()
+        rows = {name: [at(each, path) for path in _COLUMNS.values()] for name, each in variants}
         run.table(list(_COLUMNS), rows)
         run.conclude({**found, "nodes": nodes, "pods": pods}, judged(budgets("bench-quick"), found))
 
@@ -119,9 +116,7 @@ def summary(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 def chosen(scenarios: Sequence[Scenario], only: Sequence[str]) -> list[Scenario]:
     """Those of which the stage or the name contains one of these; all, where there are none."""
     wanted = only or [""]
-    return [
-        each for each in scenarios if any(part in each.stage or part in each.name for part in wanted)
-    ]
+    return [each for each in scenarios if any(part in f"{each.stage}\n{each.name}" for part in wanted)]
 
 
 def _conditions(pods: int) -> dict[str, Any]:

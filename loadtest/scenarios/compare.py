@@ -1,10 +1,9 @@
 """Whether this checkout costs more CPU a Pod than another one. Both bring up a cluster of their own and
 work in turn, each round in the other order, under the same load: this checkout's.
 
-What counts is the ratio within a round, and of those the median. The same work may take a third more CPU
-time a minute later, on a machine that is shared: CPU is told in units of a yardstick, a small piece of
-work that each side does all the time.
-"""
+What counts is the median of the rounds' ratios. On a machine that is shared the same work may take a
+third more CPU time a minute later: CPU is told in units of a yardstick, a small piece of work that each
+side does all the time."""
 
 import asyncio
 import json
@@ -44,9 +43,7 @@ Figures = Mapping[str, float]
 
 def compare(
     *,
-    checkout: Annotated[
-        Path, typer.Argument(help="Of the commit before.", exists=True, file_okay=False)
-    ],
+    checkout: Annotated[Path, typer.Argument(help="The commit before.", exists=True, file_okay=False)],
     nodes: Annotated[int, typer.Option(min=1, help="Nodes of each cluster.")] = 200,
     pods: Annotated[int, typer.Option(min=1, help="Pods of a burst.")] = 500,
     rounds: Annotated[int, typer.Option(min=1, help="Bursts of each.")] = 8,

@@ -3,8 +3,7 @@ real, Slurm is a stub or real too; kube-scheduler's part is locust's (loadtest/l
 
 The Pods are created and granted beforehand, so that what is timed is the verbs alone. They come as on a
 mixed cluster: of each twenty, fifteen have got their allocation, one still waits for Slurm, and four are
-others', of which Slurm knows nothing. Sizes, devices, constraints, partitions and comments vary. They
-are what kube-apiserver has of them, fields of its own included."""
+others', of which Slurm knows nothing. Sizes, devices, constraints, partitions and comments vary."""
 
 import asyncio
 import json
@@ -12,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -24,15 +23,17 @@ from pydantic import TypeAdapter
 
 from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
+from deploy.local.spec import ClusterSpec
 from loadtest.harness.budgets import BUDGETS, Verdict, budgets, judged
 from loadtest.harness.command import BUILD, Broken, command
 from loadtest.harness.concurrently import for_each, until
 from loadtest.harness.pods import PODS, Manifest, api_session, ask, pod_manifest
-from loadtest.harness.variants import NodeSize, Placer, Variant
+from loadtest.harness.variants import Placer, Variant
 from loadtest.slurmrestd_stub.__main__ import CLOSED_PARTITION, FEATURES
 from wellknown.names import DEFAULT_PREFIX, NODE
 
-_SIZE: Final = NodeSize(cpus=100, memory_mb=110_000, gpus=32)
+_NODES: Final = [50, 1000, 5000]
+_SIZE: Final = ClusterSpec(cpus_per_node=100, memory_mb=110_000, gpus_per_node=32)
 """So large that 50 Nodes are enough for all Pods of a minute."""
 _LOCUSTFILE: Final = Path(__file__).parents[1] / "locustfile.py"
 _SPARE: Final = 1.1
@@ -90,9 +91,7 @@ class PreparedPods:
 
 def load(
     *,
-    nodes: Annotated[list[int], typer.Option(min=1, help="Nodes; may be given several times.")] = [  # noqa: B006
-        *(50, 1000, 5000)
-    ],
+    nodes: Annotated[list[int], typer.Option(min=1, help="Nodes; may be given several times.")] = _NODES,
     seconds: Annotated[int, typer.Option(min=3, help="How long each of them is loaded.")] = 60,
     rate: Annotated[float, typer.Option(min=1, help="Pods a second.")] = 20.0,
     users: Annotated[int, typer.Option(min=1, help="How many Pods are under way, at most.")] = 32,
@@ -123,9 +122,8 @@ def load(
 def _cluster(nodes: int, slurm: Slurm, directory: Path) -> Iterator[Cluster]:
     """Locust is its kube-scheduler. Pods wait for it: none is given back meanwhile."""
     closed = f"PartitionName={CLOSED_PARTITION} Nodes=external-1 State=DOWN"
-    settings = (("UNBOUND_DEADLINE_S", "3600"),)
-    variant = Variant(Placer(slurm), nodes, size=_SIZE, settings=settings, slurm_conf=(closed,))
-    with variant.up(directory) as running:
+    like = replace(_SIZE, extender_settings=(("UNBOUND_DEADLINE_S", "3600"),), slurm_conf=(closed,))
+    with Variant(Placer(slurm), nodes, like).up(directory) as running:
         cluster = running.cluster
         cluster.stop("kube-scheduler")
         if slurm == "real":

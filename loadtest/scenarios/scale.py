@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any, Final, TypeVar
@@ -19,12 +19,14 @@ from loadtest.harness.command import BUILD, Broken, command
 from loadtest.harness.concurrently import at_pace, beside
 from loadtest.harness.meters import Meters, cpu_s, peak_rss_mb
 from loadtest.harness.pods import Pods, api_session
-from loadtest.harness.variants import NodeSize, Placer, Variant
+from loadtest.harness.variants import Placer, Variant
 from loadtest.report.figures import rounded, spread
 from loadtest.scenarios.scale_pods import Asked, Stream, asking_filter, create_first, create_others
 from loadtest.scenarios.scale_probe import read_ticks
 
 _CPUS: Final = 100
+_SIZE: Final = ClusterSpec(cpus_per_node=_CPUS, memory_mb=1100 * _CPUS, gpus_per_node=0)
+"""A Node takes 110 Pods."""
 _PACE: Final = 5.0
 """Streamed Pods a second; /filter is asked twice as often."""
 _STEADY_S: Final = 45.0
@@ -40,7 +42,6 @@ _MERGE: Final = {"Content-Type": "application/strategic-merge-patch+json"}
 _READY: Final = {"type": "Ready", "reason": "Flapping"}
 _ABOUT_NODES: Final = ("GET nodes", "GET node", "POST node")
 
-_RESTART_SIZE: Final = NodeSize(cpus=100, memory_mb=110_000, gpus=0)  # a Node takes 110 Pods
 _BATCH: Final = 1000
 _BATCH_WITHIN_S: Final = 300.0
 _PLACED_WITHIN_S: Final = 120.0
@@ -53,9 +54,7 @@ def bench_scale(
     *,
     nodes: Annotated[int, typer.Option(min=10, help="Nodes.")] = 5000,
     pods: Annotated[int, typer.Option(min=200, help="Pods that wait.")] = 50_000,
-    restarted: Annotated[
-        int, typer.Option(min=0, help="Placeholders of a restart, as `bench-restart`; 0: none.")
-    ] = 10_000,
+    restarted: Annotated[int, typer.Option(min=0, help="As of `bench-restart`; 0: none.")] = 10_000,
     figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "scale.json",
 ) -> None:
     """50,000 Pods that wait on 5,000 Nodes, and a stream of others being placed. All is real but for the
@@ -89,9 +88,8 @@ def bench_restart(
 async def restart(count: int, directory: Path, report: Report) -> Json:
     """On a cluster of its own. `placed_s` is from the start of the process until a Pod that is created
     once it is ready is bound; the other figures are those of `_started`. Raises Broken, ClusterError."""
-    size, conf = _RESTART_SIZE, (f"MaxJobCount={2 * count + 1000}",)
-    variant = Variant(Placer.REAL, -(-count // size.cpus) + 1, size=size, slurm_conf=conf)
-    with variant.up(directory) as running:
+    like = replace(_SIZE, slurm_conf=(f"MaxJobCount={2 * count + 1000}",))
+    with Variant(Placer.REAL, -(-count // _CPUS) + 1, like).up(directory) as running:
         async with Pods.of(running.cluster) as pods:
             for first in range(0, count, _BATCH):
                 numbers = range(first, min(first + _BATCH, count))
@@ -124,12 +122,10 @@ def _used(cluster: Cluster) -> Json:
 def _spec(nodes: int, ticks: Path) -> ClusterSpec:
     """One node has a partition of its own, which the first Pods of the backlog fill. Slurm starts no job
     at once on nodes that others, of whatever partition, wait for: the stream has the other nodes."""
-    return ClusterSpec(
+    return replace(
+        _SIZE,
         nodes=1,
         external_nodes=nodes - 1,
-        cpus_per_node=_CPUS,
-        memory_mb=1100 * _CPUS,
-        gpus_per_node=0,
         extender_settings=(("LEASE_DURATION_S", str(_LEASE_S)),),
         extender_argv=(sys.executable, "-m", "loadtest.scenarios.scale_probe", str(ticks)),
     )

@@ -60,13 +60,12 @@ async def create_others(session: aiohttp.ClientSession, like: Manifest, count: i
 @dataclass(frozen=True, slots=True)
 class Stream:
     """Pods in a partition that has room; they stay. kube-apiserver may go away meanwhile, and is waited
-    for. Times are of `time.monotonic`."""
+    for. Of each, by name, there is `time.monotonic` just before the create call that succeeded, and when
+    it was first seen without its gate."""
 
     session: aiohttp.ClientSession
     _created: dict[str, float] = field(default_factory=dict)
-    """Just before the create call that succeeded, by name."""
     _lifted: dict[str, float] = field(default_factory=dict)
-    """When each was first seen without its gate, by name."""
 
     async def create(self, number: int) -> None:
         name = f"stream-{number}"

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import repeat
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from deploy.local.spec import DEFAULT_RELEASE
-from loadtest.harness.variants import NodeSize, Placer, Variant
+from loadtest.harness.variants import ROOMY, Placer, Variant
 from slurm_client.model import JobSpec
 
 _NATIVE_PARTITION: Final = "native"
-_NATIVE_SIZE: Final = f"CPUs={NodeSize().cpus} RealMemory={NodeSize().memory_mb}"
+_NATIVE_SIZE: Final = f"CPUs={ROOMY.cpus_per_node} RealMemory={ROOMY.memory_mb}"
 NATIVE_CONF: Final = (
     f"NodeName=native-[1-50] NodeAddr=127.0.0.1 {_NATIVE_SIZE} State=EXTERNAL",
     f"PartitionName={_NATIVE_PARTITION} Nodes=native-[1-50] MaxTime=INFINITE State=UP",
@@ -66,20 +66,22 @@ class Scenario:
     @property
     def variant(self) -> Variant:
         slow = self.path is Way.SUBMIT and self.placer in {Placer.STUB, Placer.REAL}
-        return Variant(
-            *(self.placer, self.nodes, self.release),
-            settings=(("FAST_PATH", "false"),) if slow else (),
+        like = replace(
+            ROOMY,
+            release=self.release,
+            extender_settings=(("FAST_PATH", "false"),) if slow else (),
             slurm_conf=() if self.native is None else NATIVE_CONF,
-            scheduler=self.scheduler,
-            percent_scored=self.percent_scored,
+            scheduler_parameters=self.scheduler,
+            percentage_of_nodes_to_score=self.percent_scored,
         )
+        return Variant(self.placer, self.nodes, like)
 
     def native_jobs(self) -> Iterator[JobSpec]:
         """Those `native`, of one CPU each: 800 of them find room, others wait for it. And one that fills
         a node of the Pods' partition, with those that wait for it `before`: whatever comes after them is
         for the backfill scheduler to place."""
         elsewhere = JobSpec("native", cpus=1, memory_mb=100, partition=_NATIVE_PARTITION)
-        whole = JobSpec("native", NodeSize().cpus, 1000, required_nodes=("external-1",))
+        whole = JobSpec("native", ROOMY.cpus_per_node, 1000, required_nodes=("external-1",))
         yield from repeat(elsewhere, self.native or 0)
         yield from repeat(whole, 1 + self.before if self.before else 0)
 
