@@ -5,9 +5,9 @@ extender that runs:
 
     locust -f loadtest/locustfile.py --headless -H http://127.0.0.1:8888 -u 8 -t 60s --pods pods.json
 
-Each Pod is taken once. The chain of a Pod is its three calls, one after the other; several Pods are
-under way at once, at a pace that does not depend on how fast the answers come, as long as the users
-suffice. Answers are checked: extenders answer 200 also where they fail.
+The chain of a Pod is its three calls; several Pods are under way at once, at a pace that does not depend
+on how fast the answers come, as long as the users suffice. Answers are checked: extenders answer 200
+also where they fail.
 """
 
 import itertools
@@ -123,7 +123,7 @@ class KubeScheduler(FastHttpUser):
             self.environment.runner.quit()
 
     def _place(self, pod: PreparedPod, due: float) -> None:
-        """Its chain. The clock runs from when it was due, also where no user was free by then."""
+        """The clock runs from when it was due, also where no user was free by then."""
         filtered = self._ask("filter", pod, _args(pod, self.run_of_all.names_written), _wrong_filter)
         nodes = (filtered or {}).get("NodeNames")
         if pod.kind is LoadKind.WAITING or not nodes:

@@ -1,7 +1,6 @@
 """What a cluster's meters show: the CPU of its processes, what Slurm and kube-apiserver were asked.
 
-The extender and kube-apiserver count by themselves; a reading is what they had counted by then, and the
-difference of two is what was counted between. Their pages are Prometheus' text format; kube-apiserver
+The extender and kube-apiserver count by themselves, on pages in Prometheus' text format. kube-apiserver
 tells some megabytes: the lines of the name that is asked for are parsed alone.
 """
 
@@ -81,18 +80,15 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """Since the start of each process or, of a difference, between two readings."""
+    """Since the start of each process or, of a difference, between two readings: CPU by component, the
+    extender's calls of slurmrestd and their bytes, both ways, by call; all clients' writes by verb and
+    resource ("PATCH pods/status"); the /filter requests that were answered, whatever the answer."""
 
     cpu_s: Counts
-    """By component."""
     rest_calls: Counts = field(default_factory=dict)
-    """Of the extender to slurmrestd, by call."""
     rest_bytes: Counts = field(default_factory=dict)
-    """Both ways, by call."""
     api_writes: Counts = field(default_factory=dict)
-    """Of all clients to kube-apiserver, by verb and resource: "PATCH pods/status"."""
     filter_s: Histogram = field(default_factory=Histogram)
-    """Of the /filter requests that were answered, whatever the answer."""
 
     def cpu_ms(self, component: str) -> float:
         return self.cpu_s.get(component, 0.0) * 1000

@@ -2,8 +2,7 @@
 `bench-scale` have left in build.
 
 build/bench.json is kept beside the plots, in docs/performance: a test fails where pages or plots are not
-what these figures make. A table stands between two marks of the page, and is made by the page's template
-here; the text between the tables is the pages' own.
+what these figures make. A table stands between two marks of its page, whose template here makes it.
 """
 
 import json
@@ -21,6 +20,7 @@ from pygal.style import CleanStyle
 
 from deploy.local.layout import CHECKOUT
 from loadtest.harness.budgets import Json, budgets
+from loadtest.harness.command import BUILD
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import at, found, ratios_to_noop
 from loadtest.scenarios.table import one, singly
@@ -42,16 +42,15 @@ _NOT_MEASURED: Final = "-"
 
 
 def performance_page() -> None:
-    build = CHECKOUT / "build"
     KEPT.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(build / "bench.json", KEPT)
+    shutil.copyfile(BUILD / "bench.json", KEPT)
     told = json.loads(KEPT.read_text())
     for page in (README, PAGE):
         page.write_text(renewed(page, told))
     for name, plot in plots(told).items():
         (KEPT.parent / name).write_bytes(plot)
-    if (build / "scale.json").exists():
-        SCALE.write_text(renewed(SCALE, json.loads((build / "scale.json").read_text())))
+    if (scale := BUILD / "scale.json").exists():
+        SCALE.write_text(renewed(SCALE, json.loads(scale.read_text())))
 
 
 def renewed(path: Path, told: Json, page: str = "") -> str:

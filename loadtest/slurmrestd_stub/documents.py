@@ -1,5 +1,4 @@
-"""Documents of v0.0.45: replies from the model's values, and the model's values from requests. It is the
-other side of `slurm_client.responses` and `slurm_client.requests`; no other client asks the stub.
+"""Documents of v0.0.45: the other side of `slurm_client.responses` and `slurm_client.requests`.
 
 A reply is a template of the folder `replies`, in which "$KIND FIELD" stands for a field of the value. A
 job and a node have all the fields of 26.05.5's, so that they are as long and take as long to read; those
