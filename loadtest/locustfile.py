@@ -39,8 +39,6 @@ _HEADERS: Final = {"Content-Type": "application/json"}
 
 
 class Run:
-    """What the users of this process share."""
-
     def __init__(self, options: Namespace) -> None:
         prepared = PreparedPods.read(Path(options.pods))
         self.todo = deque(prepared.pods)
@@ -150,11 +148,9 @@ class KubeScheduler(FastHttpUser):
         locust takes bytes too, whatever its annotation says."""
         url, data, name = f"/scheduler/{verb}", cast("str", body), _named(verb, pod)
         with self.client.post(url, data, headers=_HEADERS, name=name, catch_response=True) as response:
-            if response.status_code != 200:
-                response.failure(f"HTTP {response.status_code}")
-                return None
-            answer = orjson.loads(response.content)
-            if why := wrong(pod, answer):
+            told = response.status_code == 200
+            answer = orjson.loads(response.content) if told else None
+            if why := wrong(pod, answer) if told else f"HTTP {response.status_code}":
                 response.failure(why)
                 return None
             return answer

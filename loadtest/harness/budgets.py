@@ -56,12 +56,11 @@ def budgets(name: str, path: Path = BUDGETS) -> Json:
     tables = tomllib.loads(path.read_text())
     if name not in tables:
         raise NoBudgets(f"{path.name} has no budgets for {name}; it has {', '.join(tables)}")
-    found: Json = tables[name]
-    return found
+    return dict(tables[name])
 
 
 def judged(held_to: Json, figures: Json, within: str = "") -> list[Verdict]:
-    """One verdict for each budget, in their order."""
+    """One verdict for each budget, in their order; `within` is what their keys begin with."""
     verdicts = []
     for name, told in held_to.items():
         key, found = within + name, figures.get(name)

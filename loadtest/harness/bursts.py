@@ -1,5 +1,4 @@
-"""One variant at work: its cluster up, bursts and single Pods timed, what became of them checked. And
-Slurm by itself as a ceiling."""
+"""One variant at work: bursts and single Pods, timed and checked. And Slurm by itself as a ceiling."""
 
 import asyncio
 import itertools
@@ -78,7 +77,7 @@ class Bench:
     async def of(cls, running: Running) -> AsyncIterator["Bench"]:
         cluster = running.cluster
         with (cluster.logs / "slurmctld.log").open() as log:
-            async with api_session(cluster) as session, Pods.of(cluster) as pods:
+            async with api_session(cluster) as session, Pods.of(session) as pods:
                 meters = Meters(cluster, session, running.variant.has_jobs)
                 yield cls(running, pods, meters, log, itertools.count(1))
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import typer
+from aiohttp import ClientError
 from rich.box import ROUNDED
 from rich.console import Console
 from rich.table import Column, Table
@@ -32,9 +32,7 @@ class Broken(Exception):
     """Something did not work, so that the run says nothing of speed. The message says what."""
 
 
-WENT_WRONG: Final = (
-    *(Broken, NoBudgets, ClusterError, SlurmError, OSError, aiohttp.ClientError, ExceptionGroup),
-)
+WENT_WRONG: Final = (Broken, NoBudgets, ClusterError, SlurmError, OSError, ClientError, ExceptionGroup)
 
 
 def first(error: Exception) -> str:

@@ -60,8 +60,7 @@ class Histogram:
         return int(max(self.at_most.values(), default=0))
 
     def percentile_ms(self, percent: float) -> float | None:
-        """As Prometheus' histogram_quantile has it, evenly spread within a bucket; but infinite where it
-        is above the last bound. None of nothing."""
+        """As Prometheus' histogram_quantile, but infinite above the last bound; None of nothing."""
         rank = self.count * percent / 100
         for lower, le, below, count in self._buckets():
             if count >= rank > below:
@@ -142,12 +141,11 @@ def api_writes(metrics: str) -> Counts:
 
 
 def cpu_by_component(cluster: Cluster) -> Counts:
-    """What each component has used so far, in seconds."""
     return {name: cpu_s(cluster.pid(name)) for name in cluster.status()}
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU time of a process and all below it so far, in seconds."""
+    """Of a process and all below it, so far."""
     process, times = psutil.Process(pid), []
     for each in (process, *process.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):  # a child that has just ended
@@ -156,7 +154,7 @@ def cpu_s(pid: int) -> float:
 
 
 def peak_rss_mb(cluster: Cluster) -> float:
-    """The most memory that the extender ever had, in millions of bytes (VmHWM of proc(5))."""
+    """The most that the extender ever had, in millions of bytes (VmHWM of proc(5))."""
     status = Path(f"/proc/{cluster.pid('extender')}/status").read_text()
     told = dict(line.split(":", 1) for line in status.splitlines())
     return round(int(told["VmHWM"].split()[0]) * 1024 / 1e6, 1)

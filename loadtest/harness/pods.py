@@ -50,8 +50,6 @@ class Pod:
 
 
 class Pods:
-    """Those that are there now."""
-
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
         self._pods: dict[str, Pod] = {}
@@ -62,13 +60,12 @@ class Pods:
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, cluster: Cluster) -> AsyncIterator["Pods"]:
+    async def of(cls, session: aiohttp.ClientSession) -> AsyncIterator["Pods"]:
         """Watches until the end of the block; a watch that breaks off ends the block with its error."""
-        async with api_session(cluster) as session:
-            pods = cls(session)
-            pods._version = (await ask(session, "GET", PODS))["metadata"]["resourceVersion"]
-            async with beside(pods._watch()):
-                yield pods
+        pods = cls(session)
+        pods._version = (await ask(session, "GET", PODS))["metadata"]["resourceVersion"]
+        async with beside(pods._watch()):
+            yield pods
 
     async def create(self, wanted: Iterable[Wanted], per_s: float | None = None) -> list[Pod]:
         """In their order, so many a second or as fast as kube-apiserver takes them."""

@@ -91,8 +91,8 @@ class Running:
 @contextmanager
 def _stub(nodes: int, like: ClusterSpec) -> Iterator[str]:
     """The URL of a stub of slurmrestd, a process of its own, as Slurm's are. Raises Broken."""
-    options = {"port": 0, "nodes": nodes, "cpus": like.cpus_per_node, "memory-mb": like.memory_mb}
-    given = (f"--{name}={value}" for name, value in (options | {"gpus": like.gpus_per_node}).items())
+    size = f"--cpus={like.cpus_per_node} --memory-mb={like.memory_mb} --gpus={like.gpus_per_node}"
+    given = f"--port=0 --nodes={nodes} {size}".split()
     command = (sys.executable, "-m", "loadtest.slurmrestd_stub", *given)
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

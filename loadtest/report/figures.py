@@ -18,7 +18,6 @@ Json = dict[str, Any]
 # Pictures of the cluster, whatever Pods and jobs there are: a burst has one of all nodes more or less,
 # by chance, and that is as much as all else.
 _BY_THE_CLOCK: Final = frozenset({"GET conf", "GET nodes", "GET partitions"})
-_IDENTITY: Final = ("stage", "name", "nodes")
 
 
 @dataclass(slots=True)
@@ -108,12 +107,11 @@ def _metrics(burst: Burst) -> dict[str, float | None]:
 
 
 def _costs(reading: MeterReading, pods: int) -> dict[str, float | None]:
-    counts = {"rest_calls": reading.rest_calls, "rest_bytes": reading.rest_bytes}
-    counts["api_writes"] = reading.api_writes
-    told = {
-        f"{name}_per_pod": sum(each.values()) / pods if each else None for name, each in counts.items()
-    }
-    return {"extender_cpu_ms_per_pod": reading.cpu_ms("extender") / pods or None, **told}
+    found = {"extender_cpu_ms_per_pod": reading.cpu_ms("extender") / pods or None}
+    for kind in ("rest_calls", "rest_bytes", "api_writes"):
+        counts: Counts = getattr(reading, kind)
+        found[f"{kind}_per_pod"] = sum(counts.values()) / pods if counts else None
+    return found
 
 
 def rounded(value: float | None) -> float | None:
@@ -149,8 +147,8 @@ def ratios_to_noop(scenarios: Sequence[Json]) -> list[float]:
 
 def found(scenarios: Sequence[Json], wanted: Scenario) -> Json:
     """What came of that scenario of the table; empty where it was not run as the table has it."""
-    same = (each for each in scenarios if all(each[name] == getattr(wanted, name) for name in _IDENTITY))
-    return next(same, {})
+    known = {(each["stage"], each["name"], each["nodes"]): each for each in scenarios}
+    return known.get((wanted.stage, wanted.name, wanted.nodes), {})
 
 
 def at(figures: Any, path: str) -> Any:

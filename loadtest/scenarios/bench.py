@@ -145,5 +145,4 @@ def _said(*command: str) -> str:
 def just_measured(path: Path) -> dict[str, Any]:
     """What `make bench` has measured before this; nothing where another run has left it."""
     age_s = time.time() - path.stat().st_mtime if path.exists() else inf
-    found: dict[str, Any] = json.loads(path.read_text()) if age_s < _OF_THIS_RUN_S else {}
-    return found
+    return dict(json.loads(path.read_text())) if age_s < _OF_THIS_RUN_S else {}

@@ -113,8 +113,7 @@ def _side(checkout: Path, nodes: int, directory: Path) -> Iterator[Callable[[int
 
 
 async def _serve(running: Running) -> None:
-    """Each line that it reads is how many Pods the next burst has; says a line of JSON of what the burst
-    came to. Ends with its input."""
+    """Each line that it reads is how many Pods a burst has; it answers with what the burst came to."""
     async with Bench.of(running) as bench:
         while line := await asyncio.to_thread(sys.stdin.readline):
             over = Event()

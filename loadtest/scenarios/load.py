@@ -59,7 +59,6 @@ class LoadKind(StrEnum):
 
     @classmethod
     def of(cls, number: int) -> "LoadKind":
-        """That of the Pod of that number."""
         if number % 20 == 0:
             return cls.WAITING
         return cls.UNMANAGED if number % 5 == 1 else cls.GRANTED
@@ -114,7 +113,7 @@ def load(
                 told = _locust(cluster, directory / "pods.json", options, results / f"{count}-nodes")
                 asyncio.run(_check(cluster, pods, told))
             found[f"{count}-nodes"] = told
-            verdicts += judged({f"{count} Nodes:": allowed[count]}, {f"{count} Nodes:": told})
+            verdicts += judged(allowed[count], told, f"{count} Nodes: ")
         run.conclude(found, verdicts)
 
 
@@ -127,8 +126,7 @@ def _cluster(nodes: int, slurm: Slurm, directory: Path) -> Iterator[Cluster]:
         cluster = running.cluster
         cluster.stop("kube-scheduler")
         if slurm == "real":
-            features = ",".join(FEATURES)
-            changes = (f"AvailableFeatures={features}", f"ActiveFeatures={features}")
+            changes = (f"{kind}Features={','.join(FEATURES)}" for kind in ("Available", "Active"))
             cluster.run_slurm("scontrol", "update", f"NodeName=external-[1-{nodes}]", *changes)
         yield cluster
 
@@ -137,21 +135,17 @@ def _locust(cluster: Cluster, pods: Path, options: Sequence[str], results: Path)
     """Its figures. Raises Broken where it leaves none."""
     figures = Path(f"{results}.json")
     figures.unlink(missing_ok=True)
-    ended = subprocess.run(
-        (
-            *(sys.executable, "-m", "locust", "-f", str(_LOCUSTFILE), "--headless", "--only-summary"),
-            *("-H", f"http://127.0.0.1:{cluster.ports['extender-scheduler']}", "-r", "100"),
-            *("--csv", str(results), "--csv-full-history", "--html", f"{results}.html"),
-            *("--metrics", cluster.probes["extender"][1]),
-            *("--pods", str(pods), "--figures", str(figures), *options),
-        ),
-        cwd=CHECKOUT,
-        check=False,
+    command = (
+        *(sys.executable, "-m", "locust", "-f", str(_LOCUSTFILE), "--headless", "--only-summary"),
+        *("-H", f"http://127.0.0.1:{cluster.ports['extender-scheduler']}", "-r", "100"),
+        *("--csv", str(results), "--csv-full-history", "--html", f"{results}.html"),
+        *("--metrics", cluster.probes["extender"][1]),
+        *("--pods", str(pods), "--figures", str(figures), *options),
     )
+    ended = subprocess.run(command, cwd=CHECKOUT, check=False)
     if not figures.exists():
         raise Broken(f"locust ended with {ended.returncode}, and left no figures")
-    told: dict[str, Any] = json.loads(figures.read_text())
-    return told
+    return dict(json.loads(figures.read_text()))
 
 
 async def _check(cluster: Cluster, prepared: PreparedPods, told: dict[str, Any]) -> None:
@@ -171,8 +165,7 @@ async def _check(cluster: Cluster, prepared: PreparedPods, told: dict[str, Any])
 
 
 async def _prepared(cluster: Cluster, count: int) -> PreparedPods:
-    """Creates the Pods of a cluster whose kube-scheduler does not run, and waits until each that can has
-    its allocation. Raises Broken."""
+    """Creates the Pods, and waits until each that can has its allocation. Raises Broken."""
     async with api_session(cluster) as session:
 
         async def granted() -> Sequence[PreparedPod]:
@@ -201,8 +194,7 @@ def _manifests(count: int) -> Iterator[Manifest]:
 
 
 async def _pods(session: aiohttp.ClientSession) -> list[Manifest]:
-    found: list[Manifest] = (await ask(session, "GET", PODS))["items"]
-    return sorted(found, key=_number)
+    return sorted((await ask(session, "GET", PODS))["items"], key=_number)
 
 
 def _known(pod: Manifest) -> PreparedPod:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import typer
 
@@ -20,19 +20,16 @@ from loadtest.harness.concurrently import at_pace, beside
 from loadtest.harness.meters import Meters, cpu_s, peak_rss_mb
 from loadtest.harness.pods import Pods, api_session
 from loadtest.harness.variants import Placer, Variant
-from loadtest.report.figures import rounded, spread
+from loadtest.report.figures import Json, rounded, spread
 from loadtest.scenarios.scale_pods import Asked, Stream, asking_filter, create_first, create_others
 from loadtest.scenarios.scale_probe import read_ticks
 
-_CPUS: Final = 100
-_SIZE: Final = ClusterSpec(cpus_per_node=_CPUS, memory_mb=1100 * _CPUS, gpus_per_node=0)
+_SIZE: Final = ClusterSpec(cpus_per_node=100, memory_mb=110_000, gpus_per_node=0)
 """A Node takes 110 Pods."""
 _PACE: Final = 5.0
 """Streamed Pods a second; /filter is asked twice as often."""
-_STEADY_S: Final = 45.0
-_RELIST_S: Final = 45.0
+_PHASE_S: Final = 45.0
 _SETTLES_S: Final = 20.0
-_LIFTED_WITHIN_S: Final = 120.0
 _FLAPS: Final = 8
 _AWAY_S: Final = 1.5
 _LEASE_S: Final = 60
@@ -46,7 +43,6 @@ _BATCH: Final = 1000
 _BATCH_WITHIN_S: Final = 300.0
 _PLACED_WITHIN_S: Final = 120.0
 
-Json = dict[str, Any]
 _Came = TypeVar("_Came")
 
 
@@ -89,8 +85,8 @@ async def restart(count: int, directory: Path, report: Report) -> Json:
     """On a cluster of its own. `placed_s` is from the start of the process until a Pod that is created
     once it is ready is bound; the other figures are those of `_started`. Raises Broken, ClusterError."""
     like = replace(_SIZE, slurm_conf=(f"MaxJobCount={2 * count + 1000}",))
-    with Variant(Placer.REAL, -(-count // _CPUS) + 1, like).up(directory) as running:
-        async with Pods.of(running.cluster) as pods:
+    with Variant(Placer.REAL, -(-count // _SIZE.cpus_per_node) + 1, like).up(directory) as running:
+        async with api_session(running.cluster) as session, Pods.of(session) as pods:
             for first in range(0, count, _BATCH):
                 numbers = range(first, min(first + _BATCH, count))
                 await pods.create((f"pod-{number}", 1, 0) for number in numbers)
@@ -115,7 +111,6 @@ async def _started(cluster: Cluster) -> Json:
 
 
 def _used(cluster: Cluster) -> Json:
-    """The CPU time of the extender's process so far, and the most memory that it had."""
     return {"cpu_s": round(cpu_s(cluster.pid("extender")), 2), "rss_mb": peak_rss_mb(cluster)}
 
 
@@ -147,7 +142,7 @@ async def _measured(cluster: Cluster, ticks: Path, pods: int, report: Report) ->
         flowing = beside(stream.watch(), at_pace(_PACE, stream.create))
         async with flowing, asking_filter(cluster, 2 * _PACE) as asked:
             subject = _Subject(cluster, ticks, meters, stream, asked)
-            steady, _ = await subject.phase(asyncio.sleep(_STEADY_S))
+            steady, _ = await subject.phase(asyncio.sleep(_PHASE_S))
             report(f"steady: {steady}")
             relist, relist_s = await subject.phase(subject.list_again())
         report(f"while it lists again ({relist_s:.1f} s): {relist}")
@@ -175,7 +170,7 @@ class _Subject:
         before, began = await self.meters.before(), time.monotonic()
         came = await work
         ended, spent = time.monotonic(), (await self.meters.after()).since(before)
-        lags = await self.stream.lags_ms(began, ended, _LIFTED_WITHIN_S)
+        lags = await self.stream.lags_ms(began, ended, _PLACED_WITHIN_S)
         late, held = read_ticks(self.ticks, began, ended)
         if not late:
             raise Broken("the extender has not told of its event loop")
@@ -200,10 +195,10 @@ class _Subject:
         self.cluster.kill("kube-apiserver")
         await asyncio.to_thread(self.cluster.start, "kube-apiserver")
         serves = time.monotonic()
-        placed = await self.stream.first_since(serves, _LIFTED_WITHIN_S)
+        placed = await self.stream.first_since(serves, _PLACED_WITHIN_S)
         if log.read_text(errors="replace").count(_LISTED_AGAIN) == before:
             raise Broken("no watch has expired: nothing was listed again")
-        await asyncio.sleep(_RELIST_S)
+        await asyncio.sleep(_PHASE_S)
         return round(placed - serves, 1)
 
 

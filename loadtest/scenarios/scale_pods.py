@@ -18,9 +18,8 @@ from loadtest.harness.pods import PODS, Manifest, ask, pod_manifest, watch
 from wellknown.allocation import Allocation
 
 _FULL: Final = "main"
-"""The partition whose one Node the first of the backlog fill."""
 _OPEN: Final = "ext"
-"""That of all the others."""
+"""The partition whose one Node the first of the backlog fill, and that of all the others."""
 
 _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _PARTITION: Final = "sunk.coreweave.com/partition"
@@ -82,7 +81,6 @@ class Stream:
             await asyncio.sleep(_AGAIN_S)
 
     async def watch(self) -> None:
-        """Goes on for ever."""
         while True:
             with suppress(aiohttp.ClientError, TimeoutError, Broken):
                 await watch(self.session, {"labelSelector": "app=stream"}, self._see)
@@ -142,14 +140,11 @@ async def asking_filter(cluster: Cluster, pace: float) -> AsyncIterator[Sequence
 
 
 def _filter_body(number: int, names: Sequence[str]) -> bytes:
-    ours = number % _UNMANAGED_IN > 0
-    manifest = pod_manifest(
-        *(f"asked-{number}", 1),
-        scheduler="slurm-scheduler" if ours else "default-scheduler",
-        uid=f"asked-{number}",
-        namespace="default",
-        annotations=Allocation(1, names[0]).annotations() if ours else {},
-    )
+    name, ours = f"asked-{number}", number % _UNMANAGED_IN > 0
+    scheduler = "slurm-scheduler" if ours else "default-scheduler"
+    annotations = Allocation(1, names[0]).annotations() if ours else {}
+    who = {"uid": name, "namespace": "default"}
+    manifest = pod_manifest(name, 1, 0, scheduler=scheduler, annotations=annotations, **who)
     return orjson.dumps({"Pod": manifest, "Nodes": None, "NodeNames": names})
 
 

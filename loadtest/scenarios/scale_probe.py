@@ -50,7 +50,6 @@ async def watch(path: Path) -> None:
 
 
 def main(path: Path) -> None:
-    """Runs the extender, and beside it what watches it."""
     serve = app.serve
 
     async def watched(settings: Settings, policy: CurrentPolicy) -> None:

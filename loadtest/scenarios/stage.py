@@ -29,8 +29,8 @@ _FIRST_NATIVE: Final = 100
 
 @dataclass(slots=True)
 class Sizes:
-    """How many Pods are in a burst, and in all steady loads together; how fast the latter come. A round
-    of bursts that would probably end later than so many seconds from now is not begun."""
+    """`pods` are those of a burst, and of all steady loads together. A round of bursts that would
+    probably end later than so many seconds from now is not begun."""
 
     pods: int
     steady_pods_per_s: float

@@ -77,9 +77,8 @@ class Scenario:
         return Variant(self.placer, self.nodes, like)
 
     def native_jobs(self) -> Iterator[JobSpec]:
-        """Those `native`, of one CPU each: 800 of them find room, others wait for it. And one that fills
-        a node of the Pods' partition, with those that wait for it `before`: whatever comes after them is
-        for the backfill scheduler to place."""
+        """The `native` ones, of one CPU each: 800 find room. And one that fills a node of the Pods, with
+        those that wait for it `before`: what comes after them is for the backfill scheduler to place."""
         elsewhere = JobSpec("native", cpus=1, memory_mb=100, partition=_NATIVE_PARTITION)
         whole = JobSpec("native", ROOMY.cpus_per_node, 1000, required_nodes=("external-1",))
         yield from repeat(elsewhere, self.native or 0)

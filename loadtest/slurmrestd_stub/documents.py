@@ -53,8 +53,7 @@ _KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def _constant(name: str) -> Document:
-    found: Document = json.loads((_REPLIES / f"{name}.json").read_text())
-    return found
+    return dict(json.loads((_REPLIES / f"{name}.json").read_text()))
 
 
 def _template(name: str) -> Callable[[object], Document]:

@@ -58,8 +58,6 @@ async def serving(
 
 
 class Routes:
-    """One slurmrestd."""
-
     def __init__(self, slurm: InMemorySlurm, delays: Delays) -> None:
         self._slurm = slurm
         self._delays = delays
