@@ -18,7 +18,6 @@ from loadtest.harness.slurm import all_ended, compare_with_squeue, starts
 from loadtest.harness.variants import Placer, Running
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
-from wellknown.job_key import JobIdRange, job_name
 
 # CPUs and GPUs of the Pods, in turn: 1.5 CPUs and half a GPU on average.
 SIZES: Final = ((1, 0), (2, 1), (1, 1), (2, 0))
@@ -30,6 +29,7 @@ _FOLLOWS_WITHIN_S: Final = 60.0
 """The kubelets' word that Pods run, or are gone; and the end of jobs that were cancelled."""
 _SETTLE_S: Final = 0.5
 _BETWEEN_IDLE_S: Final = 0.1
+_FIRST_ID: Final = 1 << 25
 _LOOK_S: Final = 0.05
 
 
@@ -139,7 +139,7 @@ class SlurmAlone:
     def __init__(self, cluster: Cluster, *, at_once: bool) -> None:
         self._cluster = cluster
         self._at_once = at_once
-        self._numbers = itertools.count(JobIdRange().first)
+        self._numbers = itertools.count(_FIRST_ID)
         self._calls, self._bytes = Counter[str](), Counter[str]()
         self._slurm = SlurmRest(
             *(cluster.slurmrestd_url, cluster.token_file), concurrency=AT_A_TIME, heard=self._heard
@@ -193,4 +193,4 @@ def _job(number: int) -> JobSpec:
     """As the extender would ask for the Pod of that number."""
     cpus, gpus = SIZES[number % len(SIZES)]
     gres = (("gpu", gpus),) if gpus else ()
-    return JobSpec(job_name("default", f"pod-{number}"), cpus, cpus * 1024, gres)
+    return JobSpec(f"pod-{number}@default", cpus, cpus * 1024, gres)

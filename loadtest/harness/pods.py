@@ -19,10 +19,10 @@ import yaml
 from deploy.local.cluster import Cluster
 from loadtest.harness.command import Broken
 from loadtest.harness.concurrently import beside, for_each
-from wellknown.names import JOB_ID
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 _GPU: Final = "nvidia.com/gpu"
+_JOB_ID: Final = "slurm-extender.io/job-id"
 _LONGEST_S: Final = 3600
 _CLOSING_S: Final = 0.1
 _BOUND_ONLY: Final = "spec.nodeName!="
@@ -112,7 +112,7 @@ class Pods:
             return
         pod.bound = pod.bound or now
         pod.node = "" if metadata.get("deletionTimestamp") else manifest["spec"]["nodeName"]
-        pod.job_id = int(metadata.get("annotations", {}).get(JOB_ID, 0))
+        pod.job_id = int(metadata.get("annotations", {}).get(_JOB_ID, 0))
         self._unbound.discard(pod.name)
         if manifest["status"].get("phase") == "Running" or kind == "DELETED":
             self._not_running.discard(pod.name)

@@ -10,7 +10,6 @@ from loadtest.harness.command import Broken
 from loadtest.harness.concurrently import until
 from loadtest.harness.pods import Pod
 from slurm_client.rest import SlurmRest
-from wellknown.job_key import job_name
 
 _FORMAT: Final = "%i|%j|%T|%N"
 
@@ -30,7 +29,7 @@ def starts(log: str) -> Mapping[int, float]:
 
 def compare_with_squeue(cluster: Cluster, pods: Sequence[Pod]) -> None:
     """Raises Broken where not just the job of each Pod runs, on the node of the Pod's Node."""
-    jobs = {job_name("default", pod.name): pod for pod in pods}
+    jobs = {f"{pod.name}@default": pod for pod in pods}
     expected = {f"{pod.job_id}|{name}|RUNNING|{pod.node}" for name, pod in jobs.items()}
     lines = cluster.run_slurm("squeue", "-h", "-o", _FORMAT).stdout.splitlines()
     told = {line for line in lines if line.split("|")[1] in jobs}
