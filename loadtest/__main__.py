@@ -14,7 +14,7 @@ from loadtest.scenarios.scale import bench_restart, bench_scale
 _STATUS = """
 
 Exit status 0: all budgets of loadtest/budgets.toml are kept; 1: one is not, or the run is broken; 2:
-this machine lacks something."""
+this machine lacks something; 130: it was interrupted."""
 
 app = typer.Typer(add_completion=False, help=__doc__, no_args_is_help=True)
 for _act in (bench, bench_quick, bench_restart, bench_scale, compare, load, profile):

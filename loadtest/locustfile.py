@@ -5,9 +5,9 @@ extender that runs:
 
     locust -f loadtest/locustfile.py --headless -H http://127.0.0.1:8888 -u 8 -t 60s --pods pods.json
 
-Each Pod is taken once. The chain of a Pod is its three calls, one after the other; several Pods are
-under way at once, at a pace that does not depend on how fast the answers come, as long as the users
-suffice. Answers are checked: extenders answer 200 also where they fail.
+The chain of a Pod is its three calls; several Pods are under way at once, at a pace that does not depend
+on how fast the answers come, as long as the users suffice. Answers are checked: extenders answer 200
+also where they fail.
 """
 
 import itertools
@@ -34,12 +34,11 @@ _WARM_UP_S: Final = 1.0
 """What is called before makes the connections: it is not judged."""
 _THROUGH_WITHIN_S: Final = 5.0
 _METRICS_S: Final = 10.0
+_UNSCORED: Final = "not every Node has its score"
 _HEADERS: Final = {"Content-Type": "application/json"}
 
 
 class Run:
-    """What the users of this process share."""
-
     def __init__(self, options: Namespace) -> None:
         prepared = PreparedPods.read(Path(options.pods))
         self.todo = deque(prepared.pods)
@@ -122,17 +121,21 @@ class KubeScheduler(FastHttpUser):
             self.environment.runner.quit()
 
     def _place(self, pod: PreparedPod, due: float) -> None:
-        """Its chain. The clock runs from when it was due, also where no user was free by then."""
+        """The clock runs from when it was due, also where no user was free by then."""
         filtered = self._ask("filter", pod, _args(pod, self.run_of_all.names_written), _wrong_filter)
         nodes = (filtered or {}).get("NodeNames")
         if pod.kind is LoadKind.WAITING or not nodes:
             return
         scored = _args(pod, orjson.dumps(nodes))
-        self._ask("prioritize", pod, scored, lambda _, told: _wrong_scores(told, nodes))
+        self._ask(
+            "prioritize", pod, scored, lambda _, told: "" if len(told) == len(nodes) else _UNSCORED
+        )
         metadata = pod.manifest["metadata"]
         names = {"PodName": "name", "PodNamespace": "namespace", "PodUID": "uid"}
         args = {name: metadata[key] for name, key in names.items()}
-        args["Node"] = pod.node or _with_room(nodes)
+        # kube-scheduler counts the Pods that it sends to a Node, here nothing does: but Slurm fills the
+        # first Nodes first, so that the last have room for all.
+        args["Node"] = pod.node or random.choice(nodes[-(len(nodes) + 3) // 4 :])  # noqa: S311
         if self._ask("bind", pod, orjson.dumps(args), lambda _, answer: str(answer.get("Error"))):
             took = {"response_time": (time.perf_counter() - due) * 1000, "response_length": 0}
             name = _named("chain", pod)
@@ -145,11 +148,9 @@ class KubeScheduler(FastHttpUser):
         locust takes bytes too, whatever its annotation says."""
         url, data, name = f"/scheduler/{verb}", cast("str", body), _named(verb, pod)
         with self.client.post(url, data, headers=_HEADERS, name=name, catch_response=True) as response:
-            if response.status_code != 200:
-                response.failure(f"HTTP {response.status_code}")
-                return None
-            answer = orjson.loads(response.content)
-            if why := wrong(pod, answer):
+            told = response.status_code == 200
+            answer = orjson.loads(response.content) if told else None
+            if why := wrong(pod, answer) if told else f"HTTP {response.status_code}":
                 response.failure(why)
                 return None
             return answer
@@ -166,19 +167,9 @@ def _named(verb: str, pod: PreparedPod) -> str:
     return verb if alike else f"{verb} {pod.kind}"
 
 
-def _with_room(nodes: list[str]) -> str:
-    """kube-scheduler counts the Pods that it sends to a Node, here nothing does: but Slurm fills the
-    first Nodes first, so that the last have room for all."""
-    return random.choice(nodes[-(len(nodes) + 3) // 4 :])  # noqa: S311
-
-
 def _wrong_filter(pod: PreparedPod, answer: Any) -> str:
     names = answer.get("NodeNames")
     if pod.kind is LoadKind.UNMANAGED:
         return "" if names else "no Node has room"
     expected = [pod.node] if pod.kind is LoadKind.GRANTED else []
     return "" if names == expected else f"not the Node that Slurm granted: {answer.get('Error')}"
-
-
-def _wrong_scores(answer: Any, nodes: list[str]) -> str:
-    return "" if len(answer) == len(nodes) else "not every Node has its score"

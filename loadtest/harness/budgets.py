@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 BUDGETS: Final = Path(__file__).parents[1] / "budgets.toml"
 
@@ -32,6 +32,14 @@ class Verdict:
     kept: bool | None
     warns: bool = False
 
+    @classmethod
+    def on(cls, key: str, budget: Json, value: float | None) -> Self:
+        at_least = "at_least" in budget
+        limit: float = budget["at_least" if at_least else "at_most"]
+        kept = None if value is None else value >= limit if at_least else value <= limit
+        words, warns = budget.get("words", ""), budget.get("warns", False)
+        return cls(key, words, value and round(value, 3), limit, at_least, kept, warns)
+
     @property
     def word(self) -> str:
         short = "warning" if self.warns else "FALLS SHORT"
@@ -48,19 +56,17 @@ def budgets(name: str, path: Path = BUDGETS) -> Json:
     tables = tomllib.loads(path.read_text())
     if name not in tables:
         raise NoBudgets(f"{path.name} has no budgets for {name}; it has {', '.join(tables)}")
-    found: Json = tables[name]
-    return found
+    return dict(tables[name])
 
 
 def judged(held_to: Json, figures: Json, within: str = "") -> list[Verdict]:
-    """One verdict for each budget, in their order."""
+    """One verdict for each budget, in their order; `within` is what their keys begin with."""
     verdicts = []
-    for name, budget in held_to.items():
+    for name, told in held_to.items():
         key, found = within + name, figures.get(name)
-        if not isinstance(budget, dict):
-            verdicts.append(_verdict(key, {"at_most": budget}, found))
-        elif budget.keys() & {"at_most", "at_least"}:
-            verdicts.append(_verdict(key, budget, found))
+        budget = told if isinstance(told, dict) else {"at_most": told}
+        if budget.keys() & {"at_most", "at_least"}:
+            verdicts.append(Verdict.on(key, budget, found))
         else:
             verdicts += judged(budget, found or {}, f"{key} ")
     return verdicts
@@ -69,13 +75,3 @@ def judged(held_to: Json, figures: Json, within: str = "") -> list[Verdict]:
 def passed(verdicts: Sequence[Verdict], *, partly: bool = False) -> bool:
     """Whether all budgets are kept; `partly`: all of what was measured, which was to be a part only."""
     return all(each.kept or each.warns or (partly and each.kept is None) for each in verdicts)
-
-
-def _verdict(key: str, budget: Json, value: float | None) -> Verdict:
-    at_least = "at_least" in budget
-    limit: float = budget["at_least" if at_least else "at_most"]
-    kept = None if value is None else value >= limit if at_least else value <= limit
-    rounded = None if value is None else round(value, 3)
-    return Verdict(
-        key, budget.get("words", ""), rounded, limit, at_least, kept, budget.get("warns", False)
-    )

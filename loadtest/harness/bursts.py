@@ -1,5 +1,4 @@
-"""One variant at work: its cluster up, bursts and single Pods timed, what became of them checked. And
-Slurm by itself as a ceiling."""
+"""One variant at work: bursts and single Pods, timed and checked. And Slurm by itself as a ceiling."""
 
 import asyncio
 import itertools
@@ -12,7 +11,7 @@ from typing import Final, TextIO
 
 from deploy.local.cluster import Cluster
 from loadtest.harness.command import Broken
-from loadtest.harness.concurrently import for_each, until
+from loadtest.harness.concurrently import AT_A_TIME, for_each, until
 from loadtest.harness.meters import MeterReading, Meters, cpu_by_component
 from loadtest.harness.pods import Pod, Pods, Wanted, api_session
 from loadtest.harness.slurm import all_ended, compare_with_squeue, starts
@@ -26,23 +25,20 @@ WARM_UP: Final = 50
 """Pods of a burst that makes the connections and warms the caches."""
 
 _BOUND_WITHIN_S: Final = 300.0
-_GONE_WITHIN_S: Final = 60.0
-_RUNNING_WITHIN_S: Final = 60.0
+_FOLLOWS_WITHIN_S: Final = 60.0
+"""The kubelets' word that Pods run, or are gone; and the end of jobs that were cancelled."""
 _SETTLE_S: Final = 0.5
 _BETWEEN_IDLE_S: Final = 0.1
 _FIRST_ID: Final = 1 << 25
-_CONNECTIONS: Final = 16
 _LOOK_S: Final = 0.05
-_JOBS_RUN_WITHIN_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
     """Many Pods, at once or at a steady rate. `seconds` is from the first create call to the last
-    binding seen, `creating_s` to the last create call's answer; `spent` is what the cluster spent on it
-    until all run, `released` what it spent afterwards until all are gone, and their jobs.
-    Of each Pod there is the time from create call to binding and, where Slurm's log tells it, from the
-    start of its job to the binding."""
+    binding seen, `creating_s` to the last create call's answer; `bound_ms` is each Pod's time from its
+    create call, `start_bound_ms` from its job's start where Slurm's log tells that; `spent` is what the
+    cluster spent until all run, `released` afterwards until all are gone, and their jobs."""
 
     seconds: float
     creating_s: float
@@ -57,7 +53,7 @@ class Burst:
 
     @property
     def extender_cpu_ms_per_pod(self) -> float:
-        return self.spent.cpu_s.get("extender", 0.0) * 1000 / len(self.bound_ms)
+        return self.spent.cpu_ms("extender") / len(self.bound_ms)
 
     @property
     def cpu_ms_per_pod(self) -> float:
@@ -81,19 +77,18 @@ class Bench:
     async def of(cls, running: Running) -> AsyncIterator["Bench"]:
         cluster = running.cluster
         with (cluster.logs / "slurmctld.log").open() as log:
-            async with api_session(cluster) as session, Pods.of(cluster) as pods:
+            async with api_session(cluster) as session, Pods.of(session) as pods:
                 meters = Meters(cluster, session, running.variant.has_jobs)
                 yield cls(running, pods, meters, log, itertools.count(1))
 
     async def burst(self, size: int, *, per_s: float | None = None) -> Burst:
-        """As many Pods as that at once, or so many a second; the clock runs from the first create call
-        to the last binding seen. CPU and the like are counted until what follows the last binding is
-        over too: in every variant the kubelets have had their word."""
+        """Pods at once, or so many a second. CPU and the like are counted until what follows the last
+        binding is over too: in every variant the kubelets have had their word."""
         before = await self.meters.before()
         pods = await self.pods.create(self._wanted(size), per_s)
         created = time.perf_counter()
         await self.pods.all_bound(_BOUND_WITHIN_S)
-        await self.pods.all_running(_RUNNING_WITHIN_S)
+        await self.pods.all_running(_FOLLOWS_WITHIN_S)
         await asyncio.sleep(_SETTLE_S)
         placed = await self.meters.after()
         start_bound_ms = self._start_bound_ms(pods)
@@ -131,10 +126,10 @@ class Bench:
             raise Broken(f"{variant.placer}: {len(lost)} Pods were bound and hold no Node: {lost[:5]}")
         if variant.placer is Placer.REAL:
             await asyncio.to_thread(compare_with_squeue, running.cluster, pods)
-        await self.pods.clear(_GONE_WITHIN_S)
+        await self.pods.clear(_FOLLOWS_WITHIN_S)
         if variant.has_jobs:
             async with aclosing(SlurmRest(running.slurmrestd_url, running.cluster.token_file)) as slurm:
-                await all_ended(slurm, [pod.job_id for pod in pods if pod.job_id], _GONE_WITHIN_S)
+                await all_ended(slurm, [pod.job_id for pod in pods if pod.job_id], _FOLLOWS_WITHIN_S)
 
 
 class SlurmAlone:
@@ -147,7 +142,7 @@ class SlurmAlone:
         self._numbers = itertools.count(_FIRST_ID)
         self._calls, self._bytes = Counter[str](), Counter[str]()
         self._slurm = SlurmRest(
-            *(cluster.slurmrestd_url, cluster.token_file), concurrency=_CONNECTIONS, heard=self._heard
+            *(cluster.slurmrestd_url, cluster.token_file), concurrency=AT_A_TIME, heard=self._heard
         )
 
     async def aclose(self) -> None:
@@ -177,12 +172,12 @@ class SlurmAlone:
             return not left
 
         begin = time.perf_counter()
-        await for_each(jobs, create, _CONNECTIONS)
+        await for_each(jobs, create)
         created = time.perf_counter()
-        await until(all_running, f"{size} jobs run", _JOBS_RUN_WITHIN_S, _LOOK_S)
+        await until(all_running, f"{size} jobs run", _BOUND_WITHIN_S, _LOOK_S)
         spent = self._reading().since(before)
-        await for_each(jobs, self._slurm.cancel, _CONNECTIONS)
-        await all_ended(self._slurm, jobs, _JOBS_RUN_WITHIN_S)
+        await for_each(jobs, self._slurm.cancel)
+        await all_ended(self._slurm, jobs, _BOUND_WITHIN_S)
         took = tuple((running[job] - asked[job]) * 1000 for job in jobs)
         return Burst(max(running.values()) - begin, created - begin, took, spent)
 

@@ -1,8 +1,5 @@
 """The frame of every command that measures: it says how far it is, and ends with figures and verdicts.
-
-Exit status 0: all budgets are kept; 1: one is not, or the run is broken; 2: this machine lacks
-something; 130: interrupted. A broken run leaves no figures, but its logs.
-"""
+A broken run leaves no figures, but its logs."""
 
 import json
 import shutil
@@ -13,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import typer
+from aiohttp import ClientError
 from rich.box import ROUNDED
 from rich.console import Console
 from rich.table import Column, Table
@@ -32,12 +29,10 @@ _COLOURS: Final = {True: "green", False: "red", None: "yellow"}
 
 
 class Broken(Exception):
-    """The run says nothing of speed: something did not work. The message says what."""
+    """Something did not work, so that the run says nothing of speed. The message says what."""
 
 
-WENT_WRONG: Final = (
-    *(Broken, NoBudgets, ClusterError, SlurmError, OSError, aiohttp.ClientError, ExceptionGroup),
-)
+WENT_WRONG: Final = (Broken, NoBudgets, ClusterError, SlurmError, OSError, ClientError, ExceptionGroup)
 
 
 def first(error: Exception) -> str:

@@ -1,18 +1,19 @@
 """Many calls at a time, but not all of them; and waiting for what tells no news."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from loadtest.harness.command import Broken
+
+AT_A_TIME: Final = 16
 
 Item = TypeVar("Item")
 
 
-async def for_each(
-    items: Iterable[Item], act: Callable[[Item], Awaitable[object]], at_a_time: int = 16
-) -> None:
+async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[object]]) -> None:
     """Acts on the items, which are taken in their order. Raises what `act` raises, in a group."""
     todo = iter(items)
 
@@ -21,7 +22,7 @@ async def for_each(
             await act(item)
 
     async with asyncio.TaskGroup() as tasks:
-        for _ in range(at_a_time):
+        for _ in range(AT_A_TIME):
             tasks.create_task(work())
 
 
@@ -39,11 +40,9 @@ async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 async def at_pace(per_s: float, act: Callable[[int], Coroutine[Any, Any, None]]) -> None:
     """Begins to act so often, on 0, 1, 2 ..., for ever; raises what an act raises, in a group."""
-    number = 0
     async with asyncio.TaskGroup() as tasks:
-        while True:
+        for number in itertools.count():
             tasks.create_task(act(number))
-            number += 1
             await asyncio.sleep(1 / per_s)
 
 

@@ -1,7 +1,6 @@
 """What a cluster's meters show: the CPU of its processes, what Slurm and kube-apiserver were asked.
 
-The extender and kube-apiserver count by themselves; a reading is what they had counted by then, and the
-difference of two is what was counted between. Their pages are Prometheus' text format; kube-apiserver
+The extender and kube-apiserver count by themselves, on pages in Prometheus' text format. kube-apiserver
 tells some megabytes: the lines of the name that is asked for are parsed alone.
 """
 
@@ -30,8 +29,7 @@ Counts = Mapping[str, float]
 
 
 def sums(text: str, name: str, *by: str, **labels: str) -> dict[tuple[str, ...], float]:
-    """The sums of the samples of that name that have these labels, by the values of some labels: ""
-    where a sample has none of it."""
+    """Sums of the samples of that name that have these labels, by the values of some labels, or ""."""
     found: defaultdict[tuple[str, ...], float] = defaultdict(float)
     lines = (line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} ")))
     for family in text_string_to_metric_families("".join(f"{line}\n" for line in lines)):
@@ -43,10 +41,9 @@ def sums(text: str, name: str, *by: str, **labels: str) -> dict[tuple[str, ...],
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Of durations. It is only known in which bucket each of them is."""
+    """Of durations: how many lasted at most so many seconds, by these. The last are infinite."""
 
     at_most: Mapping[float, float] = field(default_factory=dict)
-    """How many lasted at most so many seconds, by these; the last are infinite, and count all."""
 
     @classmethod
     def of(cls, text: str, name: str, **labels: str) -> Self:
@@ -63,8 +60,7 @@ class Histogram:
         return int(max(self.at_most.values(), default=0))
 
     def percentile_ms(self, percent: float) -> float | None:
-        """As Prometheus' histogram_quantile has it, evenly spread within a bucket; but infinite where it
-        is above the last bound. None of nothing. `percent` is above 0."""
+        """As Prometheus' histogram_quantile, but infinite above the last bound; None of nothing."""
         rank = self.count * percent / 100
         for lower, le, below, count in self._buckets():
             if count >= rank > below:
@@ -83,18 +79,18 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """Since the start of each process or, of a difference, between two readings."""
+    """Since the start of each process or, of a difference, between two readings: CPU by component, the
+    extender's calls of slurmrestd and their bytes, both ways, by call; all clients' writes by verb and
+    resource ("PATCH pods/status"); the /filter requests that were answered, whatever the answer."""
 
     cpu_s: Counts
-    """By component."""
     rest_calls: Counts = field(default_factory=dict)
-    """Of the extender to slurmrestd, by call."""
     rest_bytes: Counts = field(default_factory=dict)
-    """Both ways, by call."""
     api_writes: Counts = field(default_factory=dict)
-    """Of all clients to kube-apiserver, by verb and resource: "PATCH pods/status"."""
     filter_s: Histogram = field(default_factory=Histogram)
-    """Of the /filter requests that were answered, whatever the answer."""
+
+    def cpu_ms(self, component: str) -> float:
+        return self.cpu_s.get(component, 0.0) * 1000
 
     def since(self, before: "MeterReading") -> "MeterReading":
         return MeterReading(
@@ -125,9 +121,7 @@ class Meters:
 
     async def _counted(self) -> tuple[Counts, Counts, Counts, Histogram]:
         writes = api_writes(await self._page("/metrics"))
-        own = ""
-        if self.extender_counts:
-            own = await self._page(f"http://127.0.0.1:{self.cluster.ports['extender-metrics']}/metrics")
+        own = await self._page(self.cluster.probes["extender"][1]) if self.extender_counts else ""
         calls, sent = ({call: n for (call,), n in sums(own, name, "call").items()} for name in _REST)
         return calls, sent, writes, Histogram.of(own, VERB_SECONDS, verb="filter")
 
@@ -147,12 +141,11 @@ def api_writes(metrics: str) -> Counts:
 
 
 def cpu_by_component(cluster: Cluster) -> Counts:
-    """What each component has used so far, in seconds."""
     return {name: cpu_s(cluster.pid(name)) for name in cluster.status()}
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU time of a process and all below it so far, in seconds."""
+    """Of a process and all below it, so far."""
     process, times = psutil.Process(pid), []
     for each in (process, *process.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):  # a child that has just ended
@@ -161,7 +154,7 @@ def cpu_s(pid: int) -> float:
 
 
 def peak_rss_mb(cluster: Cluster) -> float:
-    """The most memory that the extender ever had, in millions of bytes (VmHWM of proc(5))."""
+    """The most that the extender ever had, in millions of bytes (VmHWM of proc(5))."""
     status = Path(f"/proc/{cluster.pid('extender')}/status").read_text()
     told = dict(line.split(":", 1) for line in status.splitlines())
     return round(int(told["VmHWM"].split()[0]) * 1024 / 1e6, 1)

@@ -34,9 +34,9 @@ Wanted = tuple[str, int, int]
 
 @dataclass(slots=True)
 class Pod:
-    """What is known of one Pod. Times are of `time.perf_counter`, in seconds; `created` is just before
-    the create call, `bound` when the watch delivered the first version with a Node. `node` is empty
-    where it is not bound, or is asked to end; `job_id` is 0 where it has no job."""
+    """Times are of `time.perf_counter`, in seconds; `created` is just before the create call, `bound`
+    when the watch delivered the first version with a Node. `node` is empty where the Pod is not bound,
+    or is asked to end; `job_id` is 0 where it has no job."""
 
     name: str
     created: float
@@ -50,8 +50,6 @@ class Pod:
 
 
 class Pods:
-    """Those that are there now."""
-
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
         self._pods: dict[str, Pod] = {}
@@ -62,16 +60,15 @@ class Pods:
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, cluster: Cluster) -> AsyncIterator["Pods"]:
+    async def of(cls, session: aiohttp.ClientSession) -> AsyncIterator["Pods"]:
         """Watches until the end of the block; a watch that breaks off ends the block with its error."""
-        async with api_session(cluster) as session:
-            pods = cls(session)
-            pods._version = (await ask(session, "GET", PODS))["metadata"]["resourceVersion"]
-            async with beside(pods._watch()):
-                yield pods
+        pods = cls(session)
+        pods._version = (await ask(session, "GET", PODS))["metadata"]["resourceVersion"]
+        async with beside(pods._watch()):
+            yield pods
 
     async def create(self, wanted: Iterable[Wanted], per_s: float | None = None) -> list[Pod]:
-        """Creates Pods in their order, so many a second or as fast as kube-apiserver takes them."""
+        """In their order, so many a second or as fast as kube-apiserver takes them."""
         created, begin = list[Pod](), time.perf_counter()
 
         async def create(numbered: tuple[int, Wanted]) -> None:
@@ -82,18 +79,18 @@ class Pods:
             pod = self._pods[name] = Pod(name, time.perf_counter())
             self._unbound.add(name)
             self._not_running.add(name)
-            await ask(self._session, "POST", PODS, body=manifest)
+            await ask(self._session, "POST", PODS, manifest)
             created.append(pod)
 
         await for_each(enumerate(wanted), create)
         return created
 
     async def all_bound(self, within_s: float) -> None:
-        """Waits until every Pod has been seen bound. Raises Broken, as the others."""
+        """Raises Broken, as the others."""
         await self._until_none(self._unbound, "bound", within_s)
 
     async def all_running(self, within_s: float) -> None:
-        """Waits until the kubelets have said of every Pod that it runs."""
+        """By the kubelets' word."""
         await self._until_none(self._not_running, "running", within_s)
 
     async def clear(self, within_s: float) -> None:
@@ -158,13 +155,11 @@ async def watch(
 
 
 async def ask(
-    session: aiohttp.ClientSession, method: str, path: str, *, body: Any = None, **options: Any
+    session: aiohttp.ClientSession, method: str, path: str, body: Manifest | None = None
 ) -> Manifest:
-    """kube-apiserver's answer; `body` is a manifest, or its bytes. Raises Broken if it is an error."""
-    if body is not None:
-        data = body if isinstance(body, bytes) else orjson.dumps(body)
-        options |= {"data": data, "headers": {"Content-Type": "application/json"}}
-    async with session.request(method, path, **options) as answer:
+    """kube-apiserver's answer. Raises Broken if it is an error."""
+    data, kind = orjson.dumps(body) if body else None, {"Content-Type": "application/json"}
+    async with session.request(method, path, data=data, headers=kind) as answer:
         told: Manifest = orjson.loads(await answer.read())
     if answer.status >= 400:
         raise Broken(f"{method} {path}: {told.get('message')}")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,31 +34,18 @@ class Placer(StrEnum):
     REST = "rest"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSize:
-    """A thousand Pods of bursts.SIZES fill half of 200 such Nodes: none has to look for a gap."""
-
-    cpus: int = 16
-    memory_mb: int = 32_000
-    gpus: int = 8
+ROOMY: Final = ClusterSpec(cpus_per_node=16, memory_mb=32_000, gpus_per_node=8)
+"""A thousand Pods of bursts.SIZES fill half of 200 such nodes: none has to look for a gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A cluster, and what places Pods on it. Slurm is there in each, so that what it costs idle is too.
-
-    `settings` are more of the extender's, `slurm_conf` more lines of slurm.conf, `scheduler` more of its
-    SchedulerParameters; `percent_scored` is kube-scheduler's percentageOfNodesToScore.
-    """
+    """What places Pods, and on how many Nodes; all else is as in the cluster that it is `like`. Slurm is
+    there in each, so that what it costs idle is too."""
 
     placer: Placer
     nodes: int
-    release: str = DEFAULT_RELEASE
-    size: NodeSize = NodeSize()
-    settings: tuple[tuple[str, str], ...] = ()
-    slurm_conf: tuple[str, ...] = ()
-    scheduler: tuple[str, ...] = ()
-    percent_scored: int = 100
+    like: ClusterSpec = ROOMY
 
     @property
     def has_jobs(self) -> bool:
@@ -67,23 +54,18 @@ class Variant:
 
     def spec(self, *, noop: Path | None = None, stub_url: str | None = None) -> ClusterSpec:
         """Before 25.11 a slurmd stands for each Node: there is no State=EXTERNAL."""
-        external = self.release == DEFAULT_RELEASE
+        external = self.like.release == DEFAULT_RELEASE
         stubbed = (("SLURMRESTD_URL", stub_url),) if stub_url else ()
-        return ClusterSpec(
+        return replace(
+            self.like,
             nodes=0 if external else self.nodes,
             external_nodes=self.nodes if external else 0,
-            cpus_per_node=self.size.cpus,
-            memory_mb=self.size.memory_mb,
-            gpus_per_node=self.size.gpus,
             kubernetes=self.placer is not Placer.REST,
-            release=self.release,
             extender=self.placer not in {Placer.ALONE, Placer.REST},
             extender_argv=(str(noop),) if noop else (),
             extender_verbs=("filter", "bind") if noop else EXTENDER_VERBS,
-            extender_settings=(*stubbed, *self.settings),
-            slurm_conf=(_TIMES_TO_THE_MILLISECOND, *self.slurm_conf),
-            scheduler_parameters=self.scheduler,
-            percentage_of_nodes_to_score=self.percent_scored,
+            extender_settings=(*stubbed, *self.like.extender_settings),
+            slurm_conf=(_TIMES_TO_THE_MILLISECOND, *self.like.slurm_conf),
         )
 
     @contextmanager
@@ -91,7 +73,7 @@ class Variant:
         """Its cluster, and a stub that it needs, until the end of the block."""
         with (
             _noop() if self.placer is Placer.NOOP else nullcontext() as noop,
-            _stub(self.nodes, self.size) if self.placer is Placer.STUB else nullcontext() as url,
+            _stub(self.nodes, self.like) if self.placer is Placer.STUB else nullcontext() as url,
             Cluster.up(self.spec(noop=noop, stub_url=url), directory) as cluster,
         ):
             yield Running(self, cluster, url or cluster.slurmrestd_url)
@@ -107,10 +89,11 @@ class Running:
 
 
 @contextmanager
-def _stub(nodes: int, size: NodeSize) -> Iterator[str]:
+def _stub(nodes: int, like: ClusterSpec) -> Iterator[str]:
     """The URL of a stub of slurmrestd, a process of its own, as Slurm's are. Raises Broken."""
-    sizes = (f"--{name.replace('_', '-')}={value}" for name, value in asdict(size).items())
-    command = (sys.executable, "-m", "loadtest.slurmrestd_stub", "--port=0", f"--nodes={nodes}", *sizes)
+    size = f"--cpus={like.cpus_per_node} --memory-mb={like.memory_mb} --gpus={like.gpus_per_node}"
+    given = f"--port=0 --nodes={nodes} {size}".split()
+    command = (sys.executable, "-m", "loadtest.slurmrestd_stub", *given)
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -18,7 +18,6 @@ Json = dict[str, Any]
 # Pictures of the cluster, whatever Pods and jobs there are: a burst has one of all nodes more or less,
 # by chance, and that is as much as all else.
 _BY_THE_CLOCK: Final = frozenset({"GET conf", "GET nodes", "GET partitions"})
-_IDENTITY: Final = ("stage", "name", "nodes")
 
 
 @dataclass(slots=True)
@@ -34,14 +33,14 @@ class Outcome:
     broken: str = ""
 
     def as_json(self) -> Json:
-        idle = {f"p{part}": _rounded(of_enough(self.idle_ms, part)) for part in (50, 95, 99)}
+        idle = {f"p{part}": rounded(of_enough(self.idle_ms, part)) for part in (50, 95, 99)}
         return {
             **asdict(self.scenario),
             "broken": self.broken or None,
             "burst": figures(self.bursts),
             "steady": figures(self.steadies),
             "idle_bound_ms": {"pods": len(self.idle_ms), **idle},
-            "peak_rss_mb": _rounded(self.peak_rss_mb),
+            "peak_rss_mb": rounded(self.peak_rss_mb),
             "cpu_ms_per_pod_by_component": self._by_kind(lambda spent: spent.cpu_s, 1000),
             "rest_calls_per_pod_by_call": self._by_kind(lambda spent: spent.rest_calls),
             "rest_bytes_per_pod_by_call": self._by_kind(lambda spent: spent.rest_bytes),
@@ -54,7 +53,7 @@ class Outcome:
         for burst in self.bursts:
             total.update(counts_of(burst.spent))
         pods = sum(len(burst.bound_ms) for burst in self.bursts)
-        return {kind: _rounded(count * times / pods) for kind, count in sorted(total.items()) if count}
+        return {kind: rounded(count * times / pods) for kind, count in sorted(total.items()) if count}
 
 
 def percentile(values: Collection[float], percent: float) -> float | None:
@@ -82,44 +81,40 @@ def figures(bursts: Sequence[Burst]) -> Json:
         values = [value for table in tables if (value := table[name]) is not None]
         if values:
             numbers = {"median": median(values), "min": min(values), "max": max(values)}
-            told = {kind: _rounded(number) for kind, number in numbers.items()}
-            found[name] = {**told, "each": [_rounded(value) for value in values]}
+            told = {kind: rounded(number) for kind, number in numbers.items()}
+            found[name] = {**told, "each": [rounded(value) for value in values]}
     return found
 
 
 def _metrics(burst: Burst) -> dict[str, float | None]:
     """Of Pods at once, or at a steady rate; None of what was not counted."""
-    pods, spent, released = len(burst.bound_ms), burst.spent, burst.released or MeterReading({})
-
-    def per_pod(counts: Counts) -> float | None:
-        return sum(counts.values()) / pods if counts else None
-
-    def cpu_ms(reading: MeterReading, *components: str) -> float:
-        return sum(reading.cpu_s.get(name, 0.0) for name in components) * 1000 / pods
-
-    sent = spent.rest_bytes
+    pods, spent = len(burst.bound_ms), burst.spent
+    sent = {call: n for call, n in spent.rest_bytes.items() if call not in _BY_THE_CLOCK}
+    released = _costs(burst.released or MeterReading({}), pods)
     return {
         "pods_per_s": burst.pods_per_s,
         "created_per_s": pods / burst.creating_s,
         **{f"bound_ms_p{part}": percentile(burst.bound_ms, part) for part in (50, 95, 99)},
         "start_bound_pods": len(burst.start_bound_ms) or None,
         **{f"start_bound_ms_p{part}": percentile(burst.start_bound_ms, part) for part in (50, 95, 99)},
-        "extender_cpu_ms_per_pod": burst.extender_cpu_ms_per_pod or None,
-        "slurm_cpu_ms_per_pod": cpu_ms(spent, "slurmctld", "slurmrestd"),
+        **_costs(spent, pods),
+        "slurm_cpu_ms_per_pod": (spent.cpu_ms("slurmctld") + spent.cpu_ms("slurmrestd")) / pods,
         "cpu_ms_per_pod": burst.cpu_ms_per_pod,
-        "rest_calls_per_pod": per_pod(spent.rest_calls),
-        "rest_bytes_per_pod": per_pod(sent),
-        "rest_bytes_for_pods": per_pod({call: sent[call] for call in sent.keys() - _BY_THE_CLOCK}),
-        "api_writes_per_pod": per_pod(spent.api_writes),
-        "release_extender_cpu_ms_per_pod": cpu_ms(released, "extender") or None,
-        "release_rest_calls_per_pod": per_pod(released.rest_calls),
-        "release_rest_bytes_per_pod": per_pod(released.rest_bytes),
-        "release_api_writes_per_pod": per_pod(released.api_writes),
+        "rest_bytes_for_pods": sum(sent.values()) / pods if sent else None,
+        **{f"release_{name}": value for name, value in released.items()},
         "filter_ms_p99": spent.filter_s.percentile_ms(99),
     }
 
 
-def _rounded(value: float | None) -> float | None:
+def _costs(reading: MeterReading, pods: int) -> dict[str, float | None]:
+    found = {"extender_cpu_ms_per_pod": reading.cpu_ms("extender") / pods or None}
+    for kind in ("rest_calls", "rest_bytes", "api_writes"):
+        counts: Counts = getattr(reading, kind)
+        found[f"{kind}_per_pod"] = sum(counts.values()) / pods if counts else None
+    return found
+
+
+def rounded(value: float | None) -> float | None:
     """To a hundredth."""
     return None if value is None else round(value, 2)
 
@@ -152,8 +147,8 @@ def ratios_to_noop(scenarios: Sequence[Json]) -> list[float]:
 
 def found(scenarios: Sequence[Json], wanted: Scenario) -> Json:
     """What came of that scenario of the table; empty where it was not run as the table has it."""
-    same = (each for each in scenarios if all(each[name] == getattr(wanted, name) for name in _IDENTITY))
-    return next(same, {})
+    known = {(each["stage"], each["name"], each["nodes"]): each for each in scenarios}
+    return known.get((wanted.stage, wanted.name, wanted.nodes), {})
 
 
 def at(figures: Any, path: str) -> Any:

@@ -2,15 +2,14 @@
 `bench-scale` have left in build.
 
 build/bench.json is kept beside the plots, in docs/performance: a test fails where pages or plots are not
-what these figures make. A table stands between two marks of the page, and is made by the page's template
-here; the text between the tables is the pages' own.
+what these figures make. A table stands between two marks of its page, whose template here makes it.
 """
 
 import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 from xml.etree.ElementTree import Element
@@ -20,7 +19,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pygal.style import CleanStyle
 
 from deploy.local.layout import CHECKOUT
-from loadtest.harness.budgets import budgets
+from loadtest.harness.budgets import Json, budgets
+from loadtest.harness.command import BUILD
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import at, found, ratios_to_noop
 from loadtest.scenarios.table import one, singly
@@ -28,8 +28,6 @@ from loadtest.scenarios.table import one, singly
 # pygal's hook for plugins, which are not needed here, is of a kind that Python has given up: 3.12 passes
 # it by, 3.11 warns of it at imports that follow.
 sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
-
-Json = Mapping[str, Any]
 
 PAGE: Final = CHECKOUT / "docs/performance.md"
 README: Final = CHECKOUT / "README.md"
@@ -44,16 +42,15 @@ _NOT_MEASURED: Final = "-"
 
 
 def performance_page() -> None:
-    build = CHECKOUT / "build"
     KEPT.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(build / "bench.json", KEPT)
+    shutil.copyfile(BUILD / "bench.json", KEPT)
     told = json.loads(KEPT.read_text())
     for page in (README, PAGE):
         page.write_text(renewed(page, told))
     for name, plot in plots(told).items():
         (KEPT.parent / name).write_bytes(plot)
-    if (build / "scale.json").exists():
-        SCALE.write_text(renewed(SCALE, json.loads((build / "scale.json").read_text())))
+    if (scale := BUILD / "scale.json").exists():
+        SCALE.write_text(renewed(SCALE, json.loads(scale.read_text())))
 
 
 def renewed(path: Path, told: Json, page: str = "") -> str:
@@ -88,15 +85,12 @@ def _cell(value: Any, decimals: int) -> str:
 
 def plots(told: Json) -> dict[str, bytes]:
     """Of what build/bench.json tells, by the names of their files."""
-    rate = f"{told['conditions']['steady_pods_per_s']:g} Pods a second"
+    at_pace = f"Create to bound at {told['conditions']['steady_pods_per_s']:g} Pods a second, p99"
+    cpu = "CPU of the whole cluster, of a burst"
     return {
         "pods-per-second.svg": _bars(told, "Pods a second, of a burst", "Pods/s", "burst.pods_per_s"),
-        "create-to-bound.svg": _bars(
-            told, f"Create to bound at {rate}, p99", "ms", "steady.bound_ms_p99"
-        ),
-        "cpu-per-pod.svg": _bars(
-            told, "CPU of the whole cluster, of a burst", "ms a Pod", "burst.cpu_ms_per_pod"
-        ),
+        "create-to-bound.svg": _bars(told, at_pace, "ms", "steady.bound_ms_p99"),
+        "cpu-per-pod.svg": _bars(told, cpu, "ms a Pod", "burst.cpu_ms_per_pod"),
     }
 
 
@@ -116,17 +110,13 @@ def _bars(told: Json, title: str, unit: str, metric: str) -> bytes:
     )
     chart.uuid = "plot"
     chart.add_xml_filter(_without_script_and_comments)
-    medians = [(each, at(each, f"{metric}.median")) for each in told["scenarios"]]
-    noop = (each for each, value in medians if each["placer"] == Placer.NOOP and value is not None)
-    stages = dict.fromkeys(each["stage"] for each in noop)
+    measured = [each for each in told["scenarios"] if at(each, f"{metric}.median") is not None]
+    stages = dict.fromkeys(each["stage"] for each in measured if each["placer"] == Placer.NOOP)
     chart.x_labels = list(stages)
-    found = {
-        (each["stage"], each["name"]): value
-        for each, value in medians
-        if each["stage"] in stages and value is not None
-    }
-    for name in dict.fromkeys(name for _, name in found):
-        chart.add(name, [found.get((stage, name)) for stage in stages])
+    shown = [each for each in measured if each["stage"] in stages]
+    medians = {(each["stage"], each["name"]): at(each, f"{metric}.median") for each in shown}
+    for name in dict.fromkeys(each["name"] for each in shown):
+        chart.add(name, [medians.get((stage, name)) for stage in stages])
     return bytes(chart.render())
 
 

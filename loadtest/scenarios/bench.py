@@ -8,8 +8,8 @@ import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from operator import attrgetter
 from pathlib import Path
@@ -27,9 +27,8 @@ from loadtest.harness.command import BUILD, Broken, command
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome, at, key_figures
 from loadtest.scenarios.stage import Sizes, run_stage
-from loadtest.scenarios.table import PODS, SCENARIOS, STEADY_PODS_PER_S, Scenario, one
+from loadtest.scenarios.table import PODS, SCENARIOS, STEADY_PODS_PER_S, Scenario
 
-_SCALE: Final = BUILD / "scale.json"
 _OF_THIS_RUN_S: Final = 600.0
 _LOOKS_S: Final = 5.0
 
@@ -48,38 +47,33 @@ _LAST_ROUND_ENDS_S: Final = 165.0
 def bench(
     *,
     only: Annotated[list[str], typer.Option(help="Part of the name of stages or scenarios.")] = [],  # noqa: B006
-    nodes: Annotated[int, typer.Option(min=0, help="Instead of what the scenarios say.")] = 0,
     pods: Annotated[int, typer.Option(min=1, help="Of a burst, and of all steady loads.")] = PODS,
-    repeats: Annotated[int, typer.Option(min=0, help="Of each load, at most; 0: as listed.")] = 0,
-    listing: Annotated[bool, typer.Option("--list", help="Say what would be measured.")] = False,
     figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "bench.json",
 ) -> None:
     """Pods through the whole path, beside what bounds it (table.toml); an hour on two cores."""
-    scenarios = [_scaled(each, nodes, repeats) for each in chosen(SCENARIOS, only)]
-    if listing or not scenarios:
-        typer.echo("\n".join(f"{each.stage}: {each.name}" for each in scenarios))
-        raise typer.Exit(0 if listing else 2)
-    as_listed = pods == PODS and not repeats
-    partly = bool(only or nodes or not as_listed)
+    scenarios = chosen(SCENARIOS, only)
+    if not scenarios:
+        raise typer.BadParameter("no stage and no scenario of table.toml has such a name")
+    as_listed = pods == PODS
     with command(figures) as run:
         conditions, outcomes = _conditions(pods), list[Outcome]()
-        scale = just_measured(_SCALE)
+        scale = just_measured(BUILD / "scale.json")
         for stage, those in itertools.groupby(scenarios, attrgetter("stage")):
             run.report(f"{stage}:")
             directory = run.directory / str(len(outcomes))
-            outcomes += run_stage(list(those), Sizes(pods, STEADY_PODS_PER_S), directory, run.report)
-            run.broken = any(outcome.broken for outcome in outcomes)
+            outcomes += run_stage([*those], Sizes(pods, STEADY_PODS_PER_S), directory, run.report)
+            broken = [outcome for outcome in outcomes if outcome.broken]
+            run.broken = bool(broken)
             conditions["minutes"] = round(run.report.elapsed_s / 60, 1)
             told = [outcome.as_json() for outcome in outcomes]
             verdicts = judged(budgets("bench"), key_figures(told if as_listed else [], scale))
             key = {each.key: each.value for each in verdicts}
             measured = {**key, "conditions": conditions, "scenarios": told}
             run.write(measured, verdicts)  # which is kept, whatever becomes of the next stage
-        for outcome in outcomes:
-            if outcome.broken:
-                scenario, what = outcome.scenario, outcome.broken
-                run.console.print(f"BROKEN: {scenario.stage}: {scenario.name}: {what}", style="red")
-        run.conclude(measured, verdicts, partly=partly)
+        for outcome in broken:
+            what = f"{outcome.scenario.stage}: {outcome.scenario.name}: {outcome.broken}"
+            run.console.print(f"BROKEN: {what}", style="red")
+        run.conclude(measured, verdicts, partly=bool(only) or not as_listed)
 
 
 def bench_quick(
@@ -91,18 +85,16 @@ def bench_quick(
 ) -> None:
     """Whether the extender has lost speed, in less than three minutes: three clusters that work in turn,
     so that what else the machine does in these minutes falls on all of them."""
-    sizes = {"nodes": nodes, "bursts": rounds, "steadies": 0, "idle": _IDLE_PODS}
-    scenarios = [replace(one(placer, 200), **sizes) for placer in _VARIANTS.values()]  # type: ignore[arg-type]
+    usual = partial(Scenario, "quick", nodes=nodes, bursts=rounds, steadies=0, idle=_IDLE_PODS)
+    scenarios = [usual(name, placer=placer) for name, placer in _VARIANTS.items()]
     with command(figures) as run:
         load = Sizes(pods, 0.0, _LAST_ROUND_ENDS_S)
         outcomes = run_stage(scenarios, load, run.directory, run.report)
         if broken := [each.broken for each in outcomes if each.broken]:
             raise Broken(broken[0])
         found = summary(dict(zip(_VARIANTS, outcomes, strict=True)))
-        rows = {
-            name: [at(each, path) for path in _COLUMNS.values()]
-            for name, each in found["variants"].items()
-        }
+        variants = found["variants"].items()
+        rows = {name: [at(each, path) for path in _COLUMNS.values()] for name, each in variants}
         run.table(list(_COLUMNS), rows)
         run.conclude({**found, "nodes": nodes, "pods": pods}, judged(budgets("bench-quick"), found))
 
@@ -124,16 +116,7 @@ def summary(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 def chosen(scenarios: Sequence[Scenario], only: Sequence[str]) -> list[Scenario]:
     """Those of which the stage or the name contains one of these; all, where there are none."""
     wanted = only or [""]
-    return [one for one in scenarios if any(part in one.stage or part in one.name for part in wanted)]
-
-
-def _scaled(scenario: Scenario, nodes: int, repeats: int) -> Scenario:
-    if nodes:
-        scenario = replace(scenario, nodes=nodes, stage=f"{scenario.stage}, on {nodes} instead")
-    if repeats:
-        bursts, steadies = (min(repeats, each) for each in (scenario.bursts, scenario.steadies))
-        scenario = replace(scenario, bursts=bursts, steadies=steadies)
-    return scenario
+    return [each for each in scenarios if any(part in f"{each.stage}\n{each.name}" for part in wanted)]
 
 
 def _conditions(pods: int) -> dict[str, Any]:
@@ -162,5 +145,4 @@ def _said(*command: str) -> str:
 def just_measured(path: Path) -> dict[str, Any]:
     """What `make bench` has measured before this; nothing where another run has left it."""
     age_s = time.time() - path.stat().st_mtime if path.exists() else inf
-    found: dict[str, Any] = json.loads(path.read_text()) if age_s < _OF_THIS_RUN_S else {}
-    return found
+    return dict(json.loads(path.read_text())) if age_s < _OF_THIS_RUN_S else {}

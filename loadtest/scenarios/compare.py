@@ -1,10 +1,9 @@
 """Whether this checkout costs more CPU a Pod than another one. Both bring up a cluster of their own and
 work in turn, each round in the other order, under the same load: this checkout's.
 
-What counts is the ratio within a round, and of those the median. The same work may take a third more CPU
-time a minute later, on a machine that is shared: CPU is told in units of a yardstick, a small piece of
-work that each side does all the time.
-"""
+What counts is the median of the rounds' ratios. On a machine that is shared the same work may take a
+third more CPU time a minute later: CPU is told in units of a yardstick, a small piece of work that each
+side does all the time."""
 
 import asyncio
 import json
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import fmean, median
-from threading import Event, Thread
+from threading import Event
 from time import thread_time
 from typing import Annotated, Final
 
@@ -44,9 +43,7 @@ Figures = Mapping[str, float]
 
 def compare(
     *,
-    checkout: Annotated[
-        Path, typer.Argument(help="Of the commit before.", exists=True, file_okay=False)
-    ],
+    checkout: Annotated[Path, typer.Argument(help="The commit before.", exists=True, file_okay=False)],
     nodes: Annotated[int, typer.Option(min=1, help="Nodes of each cluster.")] = 200,
     pods: Annotated[int, typer.Option(min=1, help="Pods of a burst.")] = 500,
     rounds: Annotated[int, typer.Option(min=1, help="Bursts of each.")] = 8,
@@ -87,7 +84,7 @@ def ratios_of(before: Sequence[Figures], after: Sequence[Figures]) -> dict[str, 
 @contextmanager
 def _side(checkout: Path, nodes: int, directory: Path) -> Iterator[Callable[[int], Figures]]:
     """A checkout at work, in a process whose packages are that checkout's but for `loadtest`: what this
-    uses of them has to be alike. Gives what measures a burst of so many Pods. Raises Broken."""
+    uses of them has to be alike. Gives what measures a burst of so many Pods, warm. Raises Broken."""
     packages = directory / "packages"
     packages.mkdir(parents=True)
     (packages / "loadtest").symlink_to(Path(loadtest.__path__[0]).resolve())
@@ -97,71 +94,52 @@ def _side(checkout: Path, nodes: int, directory: Path) -> Iterator[Callable[[int
     with subprocess.Popen(
         command, cwd=checkout, env=surroundings, text=True, stdin=pipe, stdout=pipe
     ) as process:
-        assert process.stdin is not None
-        told = process.stdout
+        asked, told = process.stdin, process.stdout
+        assert asked is not None
+        assert told is not None
 
-        def hear() -> Figures:
-            assert told is not None
+        def burst(pods: int) -> Figures:
+            asked.write(f"{pods}\n")
+            asked.flush()
             line = told.readline()
             try:
                 return dict(json.loads(line))
             except ValueError:
                 raise Broken(f"{checkout}: {line.strip() or 'it has ended'}") from None
 
-        with process.stdin as asked:  # whose end ends it
-
-            def burst(pods: int) -> Figures:
-                print(pods, file=asked, flush=True)
-                return hear()
-
-            hear()  # it is up
+        with asked:  # whose end ends it
+            burst(WARM_UP)
             yield burst
 
 
 async def _serve(running: Running) -> None:
-    """Says a line of JSON when the cluster is up, and one of what each burst came to; each line that it
-    reads is how many Pods the next one has. Ends with its input."""
+    """Each line that it reads is how many Pods a burst has; it answers with what the burst came to."""
     async with Bench.of(running) as bench:
-        await bench.burst(WARM_UP)
-        _say(up=1)
         while line := await asyncio.to_thread(sys.stdin.readline):
-            with _yardstick() as paces:
+            over = Event()
+            paces = asyncio.create_task(asyncio.to_thread(_paces, over))
+            try:
                 burst = await bench.burst(int(line))
-            _say(
-                yardstick_ms=fmean(paces) * 1000,
-                pods_per_s=burst.pods_per_s,
-                bound_ms_p50=median(burst.bound_ms),
-                extender_cpu_ms_per_pod=burst.extender_cpu_ms_per_pod,
-                cpu_ms_per_pod=burst.cpu_ms_per_pod,
-            )
+            finally:
+                over.set()
+            figures = {
+                _YARDSTICK: fmean(await paces) * 1000,
+                "pods_per_s": burst.pods_per_s,
+                "bound_ms_p50": median(burst.bound_ms),
+                **{name: getattr(burst, name) for name in _CPU},
+            }
+            typer.echo(json.dumps(figures))
 
 
-@contextmanager
-def _yardstick() -> Iterator[list[float]]:
-    """Gives how much CPU time, in seconds, the same small work has taken again and again meanwhile: on a
-    machine that is shared the same work takes half as long, or twice, a minute later."""
-    paces: list[float] = []
-    over = Event()
-
-    def measure() -> None:
-        while not over.wait(_BETWEEN_S):
-            began = thread_time()
-            # About a millisecond of what Python programs do: texts, maps, and memory for them.
-            json.loads(json.dumps({f"name-{number}": [number] for number in range(1500)}))
-            paces.append(thread_time() - began)
-
-    thread = Thread(target=measure)
-    thread.start()
-    try:
-        yield paces
-    finally:
-        over.set()
-        thread.join()
-
-
-def _say(**figures: float) -> None:
-    sys.stdout.write(json.dumps(figures) + "\n")
-    sys.stdout.flush()
+def _paces(over: Event) -> list[float]:
+    """How much CPU time, in seconds, the same small work takes again and again until it is over."""
+    paces = []
+    while not over.wait(_BETWEEN_S):
+        began = thread_time()
+        # About a millisecond of what Python programs do: texts, maps, and memory for them.
+        json.loads(json.dumps({f"name-{number}": [number] for number in range(1500)}))
+        paces.append(thread_time() - began)
+    return paces
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@ real, Slurm is a stub or real too; kube-scheduler's part is locust's (loadtest/l
 
 The Pods are created and granted beforehand, so that what is timed is the verbs alone. They come as on a
 mixed cluster: of each twenty, fifteen have got their allocation, one still waits for Slurm, and four are
-others', of which Slurm knows nothing. Sizes, devices, constraints, partitions and comments vary. They
-are what kube-apiserver has of them, fields of its own included."""
+others', of which Slurm knows nothing. Sizes, devices, constraints, partitions and comments vary."""
 
 import asyncio
 import json
@@ -12,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -24,15 +23,17 @@ from pydantic import TypeAdapter
 
 from deploy.local.cluster import Cluster
 from deploy.local.layout import CHECKOUT
+from deploy.local.spec import ClusterSpec
 from loadtest.harness.budgets import BUDGETS, Verdict, budgets, judged
 from loadtest.harness.command import BUILD, Broken, command
 from loadtest.harness.concurrently import for_each, until
 from loadtest.harness.pods import PODS, Manifest, api_session, ask, pod_manifest
-from loadtest.harness.variants import NodeSize, Placer, Variant
+from loadtest.harness.variants import Placer, Variant
 from loadtest.slurmrestd_stub.__main__ import CLOSED_PARTITION, FEATURES
-from slurm_client import hostlist
+from wellknown.names import DEFAULT_PREFIX, NODE
 
-_SIZE: Final = NodeSize(cpus=100, memory_mb=110_000, gpus=32)
+_NODES: Final = [50, 1000, 5000]
+_SIZE: Final = ClusterSpec(cpus_per_node=100, memory_mb=110_000, gpus_per_node=32)
 """So large that 50 Nodes are enough for all Pods of a minute."""
 _LOCUSTFILE: Final = Path(__file__).parents[1] / "locustfile.py"
 _SPARE: Final = 1.1
@@ -40,8 +41,6 @@ _SPARE: Final = 1.1
 _PREPARED_WITHIN_S: Final = 600.0
 
 Slurm = Literal["stub", "real"]
-_PREFIX: Final = "sunk.coreweave.com/"
-_NODE: Final = "slurm-extender.io/node"
 _LOOK_S: Final = 0.5
 _SIZES: Final = ((1, 0), (2, 1), (1, 0), (4, 0), (1, 1), (2, 0), (1, 0))
 _ASKS: Final[Sequence[dict[str, str]]] = (
@@ -60,7 +59,6 @@ class LoadKind(StrEnum):
 
     @classmethod
     def of(cls, number: int) -> "LoadKind":
-        """That of the Pod of that number."""
         if number % 20 == 0:
             return cls.WAITING
         return cls.UNMANAGED if number % 5 == 1 else cls.GRANTED
@@ -68,7 +66,7 @@ class LoadKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreparedPod:
-    """`node` is the one that Slurm granted, "" where it has not."""
+    """`node` is the one that Slurm granted; "" where it has granted none."""
 
     kind: LoadKind
     manifest: Manifest
@@ -92,9 +90,7 @@ class PreparedPods:
 
 def load(
     *,
-    nodes: Annotated[list[int], typer.Option(min=1, help="Nodes; may be given several times.")] = [  # noqa: B006
-        *(50, 1000, 5000)
-    ],
+    nodes: Annotated[list[int], typer.Option(min=1, help="Nodes; may be given several times.")] = _NODES,
     seconds: Annotated[int, typer.Option(min=3, help="How long each of them is loaded.")] = 60,
     rate: Annotated[float, typer.Option(min=1, help="Pods a second.")] = 20.0,
     users: Annotated[int, typer.Option(min=1, help="How many Pods are under way, at most.")] = 32,
@@ -111,13 +107,13 @@ def load(
             directory = run.directory / str(count)
             with _cluster(count, slurm, directory) as cluster:
                 run.report(f"{count} Nodes are up")
-                pods = asyncio.run(prepare(cluster, int(rate * seconds * _SPARE), _PREPARED_WITHIN_S))
+                pods = asyncio.run(_prepared(cluster, int(rate * seconds * _SPARE)))
                 run.report(f"{len(pods.pods)} Pods are there, and have their allocations")
                 pods.write(directory / "pods.json")
                 told = _locust(cluster, directory / "pods.json", options, results / f"{count}-nodes")
-                _check(pods, asyncio.run(bound(cluster)), told)
+                asyncio.run(_check(cluster, pods, told))
             found[f"{count}-nodes"] = told
-            verdicts += judged({f"{count} Nodes:": allowed[count]}, {f"{count} Nodes:": told})
+            verdicts += judged(allowed[count], told, f"{count} Nodes: ")
         run.conclude(found, verdicts)
 
 
@@ -125,15 +121,13 @@ def load(
 def _cluster(nodes: int, slurm: Slurm, directory: Path) -> Iterator[Cluster]:
     """Locust is its kube-scheduler. Pods wait for it: none is given back meanwhile."""
     closed = f"PartitionName={CLOSED_PARTITION} Nodes=external-1 State=DOWN"
-    settings = (("UNBOUND_DEADLINE_S", "3600"),)
-    variant = Variant(Placer(slurm), nodes, size=_SIZE, settings=settings, slurm_conf=(closed,))
-    with variant.up(directory) as running:
+    like = replace(_SIZE, extender_settings=(("UNBOUND_DEADLINE_S", "3600"),), slurm_conf=(closed,))
+    with Variant(Placer(slurm), nodes, like).up(directory) as running:
         cluster = running.cluster
         cluster.stop("kube-scheduler")
         if slurm == "real":
-            everywhere, features = hostlist.compress(cluster.spec.external_names), ",".join(FEATURES)
-            changes = (f"AvailableFeatures={features}", f"ActiveFeatures={features}")
-            cluster.run_slurm("scontrol", "update", f"NodeName={everywhere}", *changes)
+            changes = (f"{kind}Features={','.join(FEATURES)}" for kind in ("Available", "Active"))
+            cluster.run_slurm("scontrol", "update", f"NodeName=external-[1-{nodes}]", *changes)
         yield cluster
 
 
@@ -141,61 +135,48 @@ def _locust(cluster: Cluster, pods: Path, options: Sequence[str], results: Path)
     """Its figures. Raises Broken where it leaves none."""
     figures = Path(f"{results}.json")
     figures.unlink(missing_ok=True)
-    ended = subprocess.run(
-        (
-            *(sys.executable, "-m", "locust", "-f", str(_LOCUSTFILE), "--headless", "--only-summary"),
-            *("-H", f"http://127.0.0.1:{cluster.ports['extender-scheduler']}", "-r", "100"),
-            *("--csv", str(results), "--csv-full-history", "--html", f"{results}.html"),
-            *("--metrics", cluster.probes["extender"][1]),
-            *("--pods", str(pods), "--figures", str(figures), *options),
-        ),
-        cwd=CHECKOUT,
-        check=False,
+    command = (
+        *(sys.executable, "-m", "locust", "-f", str(_LOCUSTFILE), "--headless", "--only-summary"),
+        *("-H", f"http://127.0.0.1:{cluster.ports['extender-scheduler']}", "-r", "100"),
+        *("--csv", str(results), "--csv-full-history", "--html", f"{results}.html"),
+        *("--metrics", cluster.probes["extender"][1]),
+        *("--pods", str(pods), "--figures", str(figures), *options),
     )
+    ended = subprocess.run(command, cwd=CHECKOUT, check=False)
     if not figures.exists():
         raise Broken(f"locust ended with {ended.returncode}, and left no figures")
-    told: dict[str, Any] = json.loads(figures.read_text())
-    return told
+    return dict(json.loads(figures.read_text()))
 
 
-def _check(pods: PreparedPods, nodes: dict[str, str], told: dict[str, Any]) -> None:
+async def _check(cluster: Cluster, prepared: PreparedPods, told: dict[str, Any]) -> None:
     """What was said to be bound is, and where Slurm granted it. Raises Broken."""
     binds = [told[kind] for kind in ("bind", "bind unmanaged") if kind in told]
     said = sum(each["calls"] - each["failed"] for each in binds)
-    if len(nodes) < said:
-        raise Broken(f"{said} Pods were said to be bound, and {len(nodes)} are")
-    for pod in pods.pods:
-        node = nodes.get(pod.manifest["metadata"]["uid"])
-        if node and pod.kind is not LoadKind.UNMANAGED and node != pod.node:
-            name = pod.manifest["metadata"]["name"]
-            raise Broken(f"{name} is bound to {node}; Slurm granted {pod.node or 'nothing'}")
+    async with api_session(cluster) as session:
+        bound = [pod for pod in await _pods(session) if pod["spec"].get("nodeName")]
+    if len(bound) < said:
+        raise Broken(f"{said} Pods were said to be bound, and {len(bound)} are")
+    known = {pod.manifest["metadata"]["uid"]: pod for pod in prepared.pods}
+    for pod in bound:
+        node, granted = pod["spec"]["nodeName"], known[pod["metadata"]["uid"]]
+        if granted.kind is not LoadKind.UNMANAGED and node != granted.node:
+            name, where = pod["metadata"]["name"], granted.node or "nothing"
+            raise Broken(f"{name} is bound to {node}; Slurm granted {where}")
 
 
-async def prepare(cluster: Cluster, count: int, within_s: float) -> PreparedPods:
-    """Creates the Pods of a cluster whose kube-scheduler does not run, and waits until each that can has
-    its allocation. Raises Broken."""
+async def _prepared(cluster: Cluster, count: int) -> PreparedPods:
+    """Creates the Pods, and waits until each that can has its allocation. Raises Broken."""
     async with api_session(cluster) as session:
 
-        async def create(manifest: Manifest) -> None:
-            await ask(session, "POST", PODS, body=manifest)
+        async def granted() -> Sequence[PreparedPod]:
+            """Nothing while one that is to be granted is not."""
+            pods = [_known(pod) for pod in await _pods(session)]
+            wait = any(pod.kind is LoadKind.GRANTED and not pod.node for pod in pods)
+            return [] if wait else pods
 
-        async def prepared() -> PreparedPods | None:
-            """None while one that is to be granted is not."""
-            pods = [_prepared(pod) for pod in await _pods(session)]
-            if any(pod.kind is LoadKind.GRANTED and not pod.node for pod in pods):
-                return None
-            return PreparedPods([*cluster.spec.node_names, *cluster.spec.external_names], pods)
-
-        await for_each(_manifests(count), create)
-        return await until(prepared, "all Pods have their allocations", within_s, _LOOK_S)
-
-
-async def bound(cluster: Cluster) -> dict[str, str]:
-    """The Nodes of the Pods that are bound now, by their uids."""
-    async with api_session(cluster) as session:
-        pods = await _pods(session)
-    nodes = {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "") for pod in pods}
-    return {uid: node for uid, node in nodes.items() if node}
+        await for_each(_manifests(count), lambda pod: ask(session, "POST", PODS, pod))
+        pods = await until(granted, "all Pods have their allocations", _PREPARED_WITHIN_S, _LOOK_S)
+        return PreparedPods(cluster.spec.kubernetes_node_names, pods)
 
 
 def _manifests(count: int) -> Iterator[Manifest]:
@@ -207,20 +188,19 @@ def _manifests(count: int) -> Iterator[Manifest]:
             cpus, gpus, asks, scheduler = 1, 0, {}, "default-scheduler"
         elif kind is LoadKind.WAITING:
             asks = {"partition": CLOSED_PARTITION}
-        annotations = {_PREFIX + key: value for key, value in asks.items()}
+        annotations = {DEFAULT_PREFIX + key: value for key, value in asks.items()}
         more = {"labels": {"app": "chat"}, "annotations": annotations}
         yield pod_manifest(f"pod-{number}", cpus, gpus, scheduler=scheduler, **more)
 
 
 async def _pods(session: aiohttp.ClientSession) -> list[Manifest]:
-    found: list[Manifest] = (await ask(session, "GET", PODS))["items"]
-    return sorted(found, key=_number)
+    return sorted((await ask(session, "GET", PODS))["items"], key=_number)
 
 
-def _prepared(pod: Manifest) -> PreparedPod:
+def _known(pod: Manifest) -> PreparedPod:
     metadata, gated = pod["metadata"], pod["spec"].get("schedulingGates")
     metadata.pop("managedFields", None)  # kube-scheduler keeps none
-    node = "" if gated else metadata.get("annotations", {}).get(_NODE, "")
+    node = "" if gated else metadata.get("annotations", {}).get(NODE, "")
     return PreparedPod(LoadKind.of(_number(pod)), pod, node)
 
 

@@ -51,7 +51,8 @@ async def _record(running: Running, pods: int, into: Path, report: Report) -> li
     async with Bench.of(running) as bench:
         await bench.burst(WARM_UP)
         rates = []
-        with _recording("py-spy", *_PY_SPY, extender, svg), _recording("perf", *_PERF, apiserver, data):
+        spying = _recording("py-spy", *_PY_SPY, "--pid", extender, "--output", svg)
+        with spying, _recording("perf", *_PERF, "--pid", apiserver, "--output", data):
             for _ in range(_BURSTS):
                 rates.append((await bench.burst(pods)).pods_per_s)
                 report(f"{pods} Pods at once, {rates[-1]:.0f}/s")
@@ -59,13 +60,10 @@ async def _record(running: Running, pods: int, into: Path, report: Report) -> li
 
 
 @contextmanager
-def _recording(tool: str, *given: str | Path) -> Iterator[None]:
-    """As long as the block lasts; `given` ends with the process and the file."""
-    *options, process, output = given
-    nowhere = subprocess.DEVNULL
-    with subprocess.Popen(
-        (tool, "record", *options, "--pid", process, "--output", output), stdout=nowhere, stderr=nowhere
-    ) as recorder:
+def _recording(tool: str, *options: str | Path) -> Iterator[None]:
+    """As long as the block lasts."""
+    command, nowhere = (tool, "record", *options), subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=nowhere, stderr=nowhere) as recorder:
         try:
             yield
         finally:

@@ -3,12 +3,11 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, TypeVar
 
 import typer
 
@@ -20,41 +19,38 @@ from loadtest.harness.command import BUILD, Broken, command
 from loadtest.harness.concurrently import at_pace, beside
 from loadtest.harness.meters import Meters, cpu_s, peak_rss_mb
 from loadtest.harness.pods import Pods, api_session
-from loadtest.harness.variants import NodeSize, Placer, Variant
-from loadtest.report.figures import spread
+from loadtest.harness.variants import Placer, Variant
+from loadtest.report.figures import Json, rounded, spread
 from loadtest.scenarios.scale_pods import Asked, Stream, asking_filter, create_first, create_others
 from loadtest.scenarios.scale_probe import read_ticks
 
-_CPUS: Final = 100
+_SIZE: Final = ClusterSpec(cpus_per_node=100, memory_mb=110_000, gpus_per_node=0)
+"""A Node takes 110 Pods."""
 _PACE: Final = 5.0
 """Streamed Pods a second; /filter is asked twice as often."""
-_STEADY_S: Final = 45.0
-_RELIST_S: Final = 45.0
+_PHASE_S: Final = 45.0
 _SETTLES_S: Final = 20.0
-_LIFTED_WITHIN_S: Final = 120.0
 _FLAPS: Final = 8
 _AWAY_S: Final = 1.5
 _LEASE_S: Final = 60
 """Longer than kube-apiserver is away: what is to be seen is the list, not another leader."""
 _LISTED_AGAIN: Final = "watch expired, listing again"
 _MERGE: Final = {"Content-Type": "application/strategic-merge-patch+json"}
+_READY: Final = {"type": "Ready", "reason": "Flapping"}
 _ABOUT_NODES: Final = ("GET nodes", "GET node", "POST node")
 
-_RESTART_SIZE: Final = NodeSize(cpus=100, memory_mb=110_000, gpus=0)  # a Node takes 110 Pods
 _BATCH: Final = 1000
 _BATCH_WITHIN_S: Final = 300.0
 _PLACED_WITHIN_S: Final = 120.0
 
-Json = dict[str, Any]
+_Came = TypeVar("_Came")
 
 
 def bench_scale(
     *,
     nodes: Annotated[int, typer.Option(min=10, help="Nodes.")] = 5000,
     pods: Annotated[int, typer.Option(min=200, help="Pods that wait.")] = 50_000,
-    restarted: Annotated[
-        int, typer.Option(min=0, help="Placeholders of a restart, as `bench-restart`; 0: none.")
-    ] = 10_000,
+    restarted: Annotated[int, typer.Option(min=0, help="As of `bench-restart`; 0: none.")] = 10_000,
     figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "scale.json",
 ) -> None:
     """50,000 Pods that wait on 5,000 Nodes, and a stream of others being placed. All is real but for the
@@ -63,10 +59,11 @@ def bench_scale(
         ticks = run.directory / "ticks.jsonl"
         with Cluster.up(_spec(nodes, ticks), run.directory / "cluster") as cluster:
             run.report(f"{nodes} Nodes are up")
-            found = asyncio.run(Subject(cluster, ticks, run.report).measured(pods))
-        again = restart(restarted, run.directory / "restart", run.report) if restarted else None
-        verdicts = judged(budgets("bench-scale"), found)
-        verdicts += judged(budgets("bench-restart"), again) if again else []
+            found = asyncio.run(_measured(cluster, ticks, pods, run.report))
+        verdicts, again = judged(budgets("bench-scale"), found), None
+        if restarted:
+            again = asyncio.run(restart(restarted, run.directory / "restart", run.report))
+            verdicts += judged(budgets("bench-restart"), again)
         size = {"nodes": nodes, "pods": pods, f"rss_mb_{nodes}x{pods}": found["rss_mb"]}
         run.conclude({**size, **found, "restart": again}, verdicts)
 
@@ -79,177 +76,158 @@ def bench_restart(
     """How soon an extender that was killed acts again, with 10,000 placeholders to find. Some five
     minutes, most of which the Pods take to be placed."""
     with command(figures) as run:
-        found = restart(pods, run.directory, run.report)
+        found = asyncio.run(restart(pods, run.directory, run.report))
         run.report(f"{found}")
         run.conclude(found, judged(budgets("bench-restart"), found))
 
 
-def restart(pods: int, directory: Path, report: Report) -> dict[str, Any]:
-    """On a cluster of its own. Seconds are from the start of the process: `ready_s` until /readyz says
-    that both systems have been read, `placed_s` until a Pod that is created then is bound; `cpu_s` is
-    what the process has used by then, `rss_mb` the most that it had. Raises Broken, ClusterError."""
-    variant = Variant(
-        *(Placer.REAL, -(-pods // _RESTART_SIZE.cpus) + 1),
-        size=_RESTART_SIZE,
-        slurm_conf=(f"MaxJobCount={2 * pods + 1000}",),
-    )
-    with variant.up(directory) as running:
-        return asyncio.run(_restarted(running.cluster, pods, report))
+async def restart(count: int, directory: Path, report: Report) -> Json:
+    """On a cluster of its own. `placed_s` is from the start of the process until a Pod that is created
+    once it is ready is bound; the other figures are those of `_started`. Raises Broken, ClusterError."""
+    like = replace(_SIZE, slurm_conf=(f"MaxJobCount={2 * count + 1000}",))
+    with Variant(Placer.REAL, -(-count // _SIZE.cpus_per_node) + 1, like).up(directory) as running:
+        async with api_session(running.cluster) as session, Pods.of(session) as pods:
+            for first in range(0, count, _BATCH):
+                numbers = range(first, min(first + _BATCH, count))
+                await pods.create((f"pod-{number}", 1, 0) for number in numbers)
+                await pods.all_bound(_BATCH_WITHIN_S)
+                report(f"{numbers.stop} Pods run")
+            running.cluster.kill("extender")
+            began = time.monotonic()
+            ready = await _started(running.cluster)
+            report(f"ready again: {ready}")
+            await pods.create([("after", 1, 0)])
+            await pods.all_bound(_PLACED_WITHIN_S)
+            placed_s = round(time.monotonic() - began, 2)
+        return {**ready, "pods": count, "placed_s": placed_s, **_used(running.cluster)}
 
 
-async def _restarted(cluster: Cluster, count: int, report: Report) -> Json:
-    async with Pods.of(cluster) as pods:
-        for first in range(0, count, _BATCH):
-            numbers = range(first, min(first + _BATCH, count))
-            await pods.create((f"pod-{number}", 1, 0) for number in numbers)
-            await pods.all_bound(_BATCH_WITHIN_S)
-            report(f"{numbers.stop} Pods run")
-        cluster.kill("extender")
-        began = time.monotonic()
-        ready_s = await start_extender(cluster)
-        report(f"ready {ready_s} s after its start")
-        await pods.create([("after", 1, 0)])
-        await pods.all_bound(_PLACED_WITHIN_S)
-        placed_s = round(time.monotonic() - began, 2)
-    return {"pods": count, "ready_s": ready_s, "placed_s": placed_s, **_used(cluster)}
-
-
-async def start_extender(cluster: Cluster) -> float:
-    """Starts the extender that was killed; returns how long it takes until it says that both systems
-    have been read. Raises ClusterError."""
+async def _started(cluster: Cluster) -> Json:
+    """Starts the extender that was killed. `ready_s` is how long it takes until /readyz says that both
+    systems have been read. Raises ClusterError."""
     began = time.monotonic()
     await asyncio.to_thread(cluster.start, "extender")
-    return round(time.monotonic() - began, 2)
+    return {"ready_s": round(time.monotonic() - began, 2), **_used(cluster)}
 
 
 def _used(cluster: Cluster) -> Json:
-    """What the extender's process has used so far, and the most memory that it had."""
     return {"cpu_s": round(cpu_s(cluster.pid("extender")), 2), "rss_mb": peak_rss_mb(cluster)}
 
 
 def _spec(nodes: int, ticks: Path) -> ClusterSpec:
     """One node has a partition of its own, which the first Pods of the backlog fill. Slurm starts no job
     at once on nodes that others, of whatever partition, wait for: the stream has the other nodes."""
-    return ClusterSpec(
+    return replace(
+        _SIZE,
         nodes=1,
         external_nodes=nodes - 1,
-        cpus_per_node=_CPUS,
-        memory_mb=1100 * _CPUS,
-        gpus_per_node=0,
         extender_settings=(("LEASE_DURATION_S", str(_LEASE_S)),),
         extender_argv=(sys.executable, "-m", "loadtest.scenarios.scale_probe", str(ticks)),
     )
 
 
+async def _measured(cluster: Cluster, ticks: Path, pods: int, report: Report) -> Json:
+    """`start` is of an extender that finds all Pods there; `relist_s` is from kube-apiserver serving
+    again to the first new Pod's gate lifted, `rss_mb` the most memory that the extender had at any
+    time. The phases are `steady`, and `relist` while kube-apiserver comes back."""
+    async with api_session(cluster) as session:
+        meters = Meters(cluster, session, extender_counts=True)
+        like, stream = await create_first(session), Stream(session)
+        cluster.kill("extender")
+        await create_others(session, like, pods)
+        report(f"{pods} Pods wait")
+        start = await _started(cluster)
+        report(f"the extender has read them: {start}")
+        await asyncio.sleep(_SETTLES_S)
+        flowing = beside(stream.watch(), at_pace(_PACE, stream.create))
+        async with flowing, asking_filter(cluster, 2 * _PACE) as asked:
+            subject = _Subject(cluster, ticks, meters, stream, asked)
+            steady, _ = await subject.phase(asyncio.sleep(_PHASE_S))
+            report(f"steady: {steady}")
+            relist, relist_s = await subject.phase(subject.list_again())
+        report(f"while it lists again ({relist_s:.1f} s): {relist}")
+        flaps = await _flaps(meters)
+        report(f"a Node flaps: {flaps}")
+    found = {"phases": {"steady": steady, "relist": relist}, "relist_s": relist_s, "flaps": flaps}
+    return {"start": start, **found, "rss_mb": peak_rss_mb(cluster)}
+
+
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """The cluster, and the file in which its extender's event loop is told of."""
+class _Subject:
+    """`ticks` is the file in which the extender's event loop is told of; `asked` grows."""
 
     cluster: Cluster
     ticks: Path
-    report: Report
+    meters: Meters
+    stream: Stream
+    asked: Sequence[Asked]
 
-    async def measured(self, pods: int) -> Json:
-        """`start` is of an extender that finds all Pods there; `relist_s` is from kube-apiserver serving
-        again to the first new Pod's gate lifted, `rss_mb` the most memory that the extender had at any
-        time. The phases are `steady`, and `relist` while kube-apiserver comes back."""
-        async with api_session(self.cluster) as session:
-            meters = Meters(self.cluster, session, extender_counts=True)
-            like, stream = await create_first(session), Stream(session)
-            self.cluster.kill("extender")
-            await create_others(session, like, pods)
-            self.report(f"{pods} Pods wait")
-            start = {"ready_s": await start_extender(self.cluster), **_used(self.cluster)}
-            self.report(f"the extender has read them: {start}")
-            await asyncio.sleep(_SETTLES_S)
-            steady, relist = Json(), Json()
-            flowing = beside(stream.watch(), at_pace(_PACE, stream.create))
-            async with flowing, asking_filter(self.cluster, 2 * _PACE) as asked:
-                async with self._phase(steady, meters, stream, asked):
-                    await asyncio.sleep(_STEADY_S)
-                self.report(f"steady: {steady}")
-                async with self._phase(relist, meters, stream, asked):
-                    relist_s = await self._list_again(stream)
-                    await asyncio.sleep(_RELIST_S)
-            self.report(f"while it lists again ({relist_s:.1f} s): {relist}")
-            flaps = await self._flaps(meters)
-            self.report(f"a Node flaps: {flaps}")
-        phases = {"steady": steady, "relist": relist}
-        found = {"start": start, "phases": phases, "relist_s": relist_s, "flaps": flaps}
-        return found | {"rss_mb": peak_rss_mb(self.cluster)}
-
-    @asynccontextmanager
-    async def _phase(
-        self, found: Json, meters: Meters, stream: Stream, asked: Sequence[Asked]
-    ) -> AsyncIterator[None]:
-        """A stretch of the run, of which `found` tells when it is over; `asked` grows meanwhile. How
-        late the event loop came to a timer is `late_ms`, whatever held it up, and `held_ms` what of that
-        it worked; `event_lag_ms` is from a Pod's create call to its gate seen lifted; /filter is timed
-        by the extender's own histogram, and from the call to the answer, with all that it waits for."""
-        before, began = await meters.before(), time.monotonic()
-        yield
-        ended, spent = time.monotonic(), (await meters.after()).since(before)
-        lags = await stream.lags_ms(began, ended, _LIFTED_WITHIN_S)
-        p99 = spent.filter_s.percentile_ms(99)
+    async def phase(self, work: Awaitable[_Came]) -> tuple[Json, _Came]:
+        """Figures of the time that `work` takes, and what came of it. How late the event loop came to a
+        timer is `late_ms`, whatever held it up, and `held_ms` what of that it worked; `event_lag_ms` is
+        from a Pod's create call to its gate seen lifted; /filter is timed by the extender's own
+        histogram, and from the call to the answer, with all that it waits for."""
+        before, began = await self.meters.before(), time.monotonic()
+        came = await work
+        ended, spent = time.monotonic(), (await self.meters.after()).since(before)
+        lags = await self.stream.lags_ms(began, ended, _PLACED_WITHIN_S)
         late, held = read_ticks(self.ticks, began, ended)
         if not late:
             raise Broken("the extender has not told of its event loop")
-        found |= {
+        found = {
             "seconds": round(ended - began, 1),
             "late_ms": spread(late),
             "held_ms": spread(held),
             "event_lag_ms": spread(lags),
             "filter_calls": spent.filter_s.count,
-            "filter_ms_p99": None if p99 is None else round(p99, 2),
-            "filter_caller_ms": spread([ms for at, ms in asked if began <= at <= ended]),
+            "filter_ms_p99": rounded(spent.filter_s.percentile_ms(99)),
+            "filter_caller_ms": spread([ms for at, ms in self.asked if began <= at <= ended]),
             "extender_cpu_percent": round(spent.cpu_s["extender"] / (ended - began) * 100, 1),
             "rss_mb": peak_rss_mb(self.cluster),
         }
+        return found, came
 
-    async def _list_again(self, stream: Stream) -> float:
+    async def list_again(self) -> float:
         """A kube-apiserver that was restarted has lost what it would have told: every watch expires.
-        Returns how long after its return the first Pod is placed."""
-        before = self._lists_again()
+        Returns how long after its return the first Pod is placed, some time later."""
+        log = self.cluster.logs / "extender.log"
+        before = log.read_text(errors="replace").count(_LISTED_AGAIN)
         self.cluster.kill("kube-apiserver")
         await asyncio.to_thread(self.cluster.start, "kube-apiserver")
         serves = time.monotonic()
-        placed = await stream.first_since(serves, _LIFTED_WITHIN_S)
-        if self._lists_again() == before:
+        placed = await self.stream.first_since(serves, _PLACED_WITHIN_S)
+        if log.read_text(errors="replace").count(_LISTED_AGAIN) == before:
             raise Broken("no watch has expired: nothing was listed again")
+        await asyncio.sleep(_PHASE_S)
         return round(placed - serves, 1)
 
-    def _lists_again(self) -> int:
-        """How often a watch of the extender has expired so far."""
-        return (self.cluster.logs / "extender.log").read_text(errors="replace").count(_LISTED_AGAIN)
 
-    async def _flaps(self, meters: Meters) -> Mapping[str, Json]:
-        """What one Node costs that becomes not ready, or is cordoned, and comes back; less what the same
-        time costs without, before and after, and less our own writes on the Node."""
-        before, found = await _spent(meters, "", ()), {}
-        cordoned = [{"spec": {"unschedulable": value}} for value in (True, None)]
-        for name, path, patches in (
-            ("not ready", "/status", [_ready("False"), _ready("True")]),
-            ("cordoned", "", cordoned),
-        ):
-            flapping, after = await _spent(meters, path, patches), await _spent(meters, "", ())
-            cpu, calls, writes = (
-                (spent - mean(quiet)) / _FLAPS
-                for spent, *quiet in zip(flapping, before, after, strict=True)
-            )
-            before = after
-            costs = {"extender_cpu_ms": round(cpu * 1000, 1), "rest_calls": round(calls, 2)}
-            found[name] = {"flaps": _FLAPS, **costs, "api_writes": round(writes - len(patches), 2)}
-        return found
+async def _flaps(meters: Meters) -> Mapping[str, Json]:
+    """What one Node costs that becomes not ready, or is cordoned, and comes back; less what the same
+    time costs without, before and after, and less our own writes on the Node."""
+    before, found = await _spent(meters), {}
+    not_ready = [{"status": {"conditions": [_READY | {"status": ready}]}} for ready in ("False", "True")]
+    cordoned = [{"spec": {"unschedulable": value}} for value in (True, None)]
+    for name, path, patches in (("not ready", "/status", not_ready), ("cordoned", "", cordoned)):
+        flapping, after = await _spent(meters, path, patches), await _spent(meters)
+        cpu, calls, writes = (
+            (spent - mean(quiet)) / _FLAPS for spent, *quiet in zip(flapping, before, after, strict=True)
+        )
+        before = after
+        costs = {"extender_cpu_ms": round(cpu * 1000, 1), "rest_calls": round(calls, 2)}
+        found[name] = {"flaps": _FLAPS, **costs, "api_writes": round(writes - len(patches), 2)}
+    return found
 
 
-async def _spent(meters: Meters, path: str, patches: Sequence[Json]) -> tuple[float, float, float]:
+async def _spent(
+    meters: Meters, path: str = "", patches: Sequence[Json] = ({}, {})
+) -> tuple[float, float, float]:
     """The extender's CPU seconds, its calls of slurmrestd about nodes and all writes on Nodes, during as
     many flaps, or during the same time without any."""
-    before = await meters.before()
+    before, node = await meters.before(), f"/api/v1/nodes/external-1{path}"
     for _ in range(_FLAPS):
-        for patch in patches or (None, None):
-            if patch is not None:
-                node = f"/api/v1/nodes/external-1{path}"
+        for patch in patches:
+            if patch:
                 async with meters.api.patch(node, json=patch, headers=_MERGE) as answer:
                     answer.raise_for_status()
             await asyncio.sleep(_AWAY_S)
@@ -257,7 +235,3 @@ async def _spent(meters: Meters, path: str, patches: Sequence[Json]) -> tuple[fl
     calls = sum(spent.rest_calls.get(call, 0) for call in _ABOUT_NODES)
     writes = sum(count for kind, count in spent.api_writes.items() if kind.startswith("PATCH nodes"))
     return spent.cpu_s["extender"], calls, writes
-
-
-def _ready(status: str) -> Json:
-    return {"status": {"conditions": [{"type": "Ready", "status": status, "reason": "Flapping"}]}}

@@ -18,13 +18,11 @@ from loadtest.harness.pods import PODS, Manifest, ask, pod_manifest, watch
 from wellknown.allocation import Allocation
 
 _FULL: Final = "main"
-"""The partition whose one Node the first of the backlog fill."""
 _OPEN: Final = "ext"
-"""That of all the others."""
+"""The partition whose one Node the first of the backlog fill, and that of all the others."""
 
 _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _PARTITION: Final = "sunk.coreweave.com/partition"
-_CONNECTIONS: Final = 24
 _LEAST_MIB: Final = 64
 _SIZES: Final = 50
 """So many amounts of memory, and so many classes of requests that wait for a place in the queue."""
@@ -35,12 +33,10 @@ _GIVEN_BY_SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "gener
 
 
 async def create_first(session: aiohttp.ClientSession) -> Manifest:
-    """Creates the first Pod of the backlog while the extender answers /mutate; returns what the others
-    are made like. All are in one partition that is full, and as /mutate made this one but for the
-    memory they ask for: asking about each would take three times as long."""
+    """The first Pod of the backlog, as /mutate made it. The others are made like it, in one partition
+    that is full, and differ in memory alone: asking about each would take three times as long."""
     first = pod_manifest("backlog-0", 1, labels={"app": "backlog"}, annotations={_PARTITION: _FULL})
-    like = _as_written(await ask(session, "POST", PODS, body=first))
-    return {name: part for name, part in like.items() if name != "status"}
+    return _as_written(await ask(session, "POST", PODS, first))
 
 
 async def create_others(session: aiohttp.ClientSession, like: Manifest, count: int) -> None:
@@ -51,25 +47,24 @@ async def create_others(session: aiohttp.ClientSession, like: Manifest, count: i
         pod["metadata"]["name"] = f"backlog-{number}"
         requests = pod["spec"]["containers"][0]["resources"]["requests"]
         requests["memory"] = f"{_LEAST_MIB + number % _SIZES}Mi"
-        await ask(session, "POST", PODS, body=pod)
+        await ask(session, "POST", PODS, pod)
 
     listed = await ask(session, "GET", _WEBHOOKS)
     await ask(session, "DELETE", _WEBHOOKS)
-    await for_each(range(1, count), create, _CONNECTIONS)
+    await for_each(range(1, count), create)
     for webhooks in listed["items"]:
-        await ask(session, "POST", _WEBHOOKS, body=_as_written(webhooks))
+        await ask(session, "POST", _WEBHOOKS, _as_written(webhooks))
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
     """Pods in a partition that has room; they stay. kube-apiserver may go away meanwhile, and is waited
-    for. Times are of `time.monotonic`."""
+    for. Of each, by name, there is `time.monotonic` just before the create call that succeeded, and when
+    it was first seen without its gate."""
 
     session: aiohttp.ClientSession
     _created: dict[str, float] = field(default_factory=dict)
-    """Just before the create call that succeeded, by name."""
     _lifted: dict[str, float] = field(default_factory=dict)
-    """When each was first seen without its gate, by name."""
 
     async def create(self, number: int) -> None:
         name = f"stream-{number}"
@@ -86,7 +81,6 @@ class Stream:
             await asyncio.sleep(_AGAIN_S)
 
     async def watch(self) -> None:
-        """Goes on for ever."""
         while True:
             with suppress(aiohttp.ClientError, TimeoutError, Broken):
                 await watch(self.session, {"labelSelector": "app=stream"}, self._see)
@@ -146,18 +140,15 @@ async def asking_filter(cluster: Cluster, pace: float) -> AsyncIterator[Sequence
 
 
 def _filter_body(number: int, names: Sequence[str]) -> bytes:
-    ours = number % _UNMANAGED_IN > 0
-    manifest = pod_manifest(
-        *(f"asked-{number}", 1),
-        scheduler="slurm-scheduler" if ours else "default-scheduler",
-        uid=f"asked-{number}",
-        namespace="default",
-        annotations=Allocation(1, names[0]).annotations() if ours else {},
-    )
+    name, ours = f"asked-{number}", number % _UNMANAGED_IN > 0
+    scheduler = "slurm-scheduler" if ours else "default-scheduler"
+    annotations = Allocation(1, names[0]).annotations() if ours else {}
+    who = {"uid": name, "namespace": "default"}
+    manifest = pod_manifest(name, 1, 0, scheduler=scheduler, annotations=annotations, **who)
     return orjson.dumps({"Pod": manifest, "Nodes": None, "NodeNames": names})
 
 
 def _as_written(manifest: Manifest) -> Manifest:
     """Without what kube-apiserver gives to it."""
     metadata = {key: value for key, value in manifest["metadata"].items() if key not in _GIVEN_BY_SERVER}
-    return manifest | {"metadata": metadata}
+    return {key: value for key, value in manifest.items() if key != "status"} | {"metadata": metadata}

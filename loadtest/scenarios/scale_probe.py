@@ -2,8 +2,7 @@
 
 How long its event loop was held cannot be told from outside on a machine that others keep busy. So one
 task of it does nothing but sleep, and notes how late it woke, and how much of that the loop's own thread
-had spent: being late is whatever made it late, CPU is its own. Everything else is the extender's.
-"""
+had spent on a CPU."""
 
 import asyncio
 import json
@@ -22,9 +21,8 @@ _PAGE_S: Final = 0.5
 
 
 def read_ticks(path: Path, begin: float, end: float) -> tuple[list[float], list[float]]:
-    """Of a span of time, by `time.monotonic`, of all processes: the milliseconds between the moments
-    when the task was to wake and when it did, and what of these the loop's thread spent on a CPU. A last
-    line that is not whole yet is left."""
+    """Of a span of time, by `time.monotonic`: the milliseconds that the task woke late, each time, and
+    what of these the loop's thread spent on a CPU. A last line that is not whole yet is left."""
     late, held = list[float](), list[float]()
     for line in path.read_text().splitlines():
         with suppress(json.JSONDecodeError):
@@ -52,7 +50,6 @@ async def watch(path: Path) -> None:
 
 
 def main(path: Path) -> None:
-    """Runs the extender, and beside it what watches it."""
     serve = app.serve
 
     async def watched(settings: Settings, policy: CurrentPolicy) -> None:

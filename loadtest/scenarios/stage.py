@@ -10,23 +10,27 @@ from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
+from typing import Final
 
 from deploy.local.errors import MissingPrerequisitesError
 from deploy.local.progress import Report
 from loadtest.harness.bursts import WARM_UP, Bench, Burst, SlurmAlone
 from loadtest.harness.command import WENT_WRONG, first
+from loadtest.harness.concurrently import for_each
 from loadtest.harness.meters import peak_rss_mb
-from loadtest.harness.slurm import submit
 from loadtest.harness.variants import Placer, Running
 from loadtest.report.figures import Outcome
-from loadtest.scenarios.table import Flow, Scenario
-from loadtest.scenarios.table import Path as Way
+from loadtest.scenarios.table import Flow, Scenario, Way
+from slurm_client.rest import SlurmRest
+
+_FIRST_NATIVE: Final = 100
+"""The id of the first job that no Pod asks for."""
 
 
 @dataclass(slots=True)
 class Sizes:
-    """How many Pods are in a burst, and in all steady loads together; how fast the latter come. A round
-    of bursts that would probably end later than so many seconds from now is not begun."""
+    """`pods` are those of a burst, and of all steady loads together. A round of bursts that would
+    probably end later than so many seconds from now is not begun."""
 
     pods: int
     steady_pods_per_s: float
@@ -97,7 +101,7 @@ class _Worker:
     async def _pods(self, turn: asyncio.Lock) -> None:
         scenario, outcome, sizes = self.outcome.scenario, self.outcome, self.sizes
         async with turn:
-            await self._prepare(scenario)
+            await self._prepare()
         async with Bench.of(self.running) as bench:
             async with turn:
                 await bench.burst(WARM_UP)
@@ -127,13 +131,15 @@ class _Worker:
                 burst = await load.burst(self.sizes.pods)
             self.outcome.bursts.append(self._told("at once", burst))
 
-    async def _prepare(self, scenario: Scenario) -> None:
-        cluster = self.running.cluster
+    async def _prepare(self) -> None:
+        cluster, scenario = self.running.cluster, self.outcome.scenario
         if scenario.flow is Flow.FILTER_FIRST:
             webhooks = ("delete", "mutatingwebhookconfiguration", "slurm-extender")
             await asyncio.to_thread(cluster.kubectl, *webhooks)
         if scenario.native or scenario.before:
-            await submit(cluster, scenario.native_jobs())
+            async with aclosing(SlurmRest(cluster.slurmrestd_url, cluster.token_file)) as slurm:
+                jobs = enumerate(scenario.native_jobs(), _FIRST_NATIVE)
+                await for_each(jobs, lambda each: slurm.submit(each[1], each[0]))
 
     def _told(self, how: str, burst: Burst) -> Burst:
         name, count = self.outcome.scenario.name, len(burst.bound_ms)

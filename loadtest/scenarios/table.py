@@ -2,24 +2,23 @@
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import repeat
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter
 
 from deploy.local.spec import DEFAULT_RELEASE
-from loadtest.harness.variants import NodeSize, Placer, Variant
+from loadtest.harness.variants import ROOMY, Placer, Variant
 from slurm_client.model import JobSpec
 
-_NATIVE_NODES: Final = "native-[1-50]"
 _NATIVE_PARTITION: Final = "native"
-_NATIVE_SIZE: Final = f"CPUs={NodeSize().cpus} RealMemory={NodeSize().memory_mb}"
+_NATIVE_SIZE: Final = f"CPUs={ROOMY.cpus_per_node} RealMemory={ROOMY.memory_mb}"
 NATIVE_CONF: Final = (
-    f"NodeName={_NATIVE_NODES} NodeAddr=127.0.0.1 {_NATIVE_SIZE} State=EXTERNAL",
-    f"PartitionName={_NATIVE_PARTITION} Nodes={_NATIVE_NODES} MaxTime=INFINITE State=UP",
+    f"NodeName=native-[1-50] NodeAddr=127.0.0.1 {_NATIVE_SIZE} State=EXTERNAL",
+    f"PartitionName={_NATIVE_PARTITION} Nodes=native-[1-50] MaxTime=INFINITE State=UP",
 )
 """Nodes that Kubernetes knows nothing of, in a partition of their own."""
 
@@ -31,7 +30,7 @@ class Flow(StrEnum):
     FILTER_FIRST = "filter first"
 
 
-class Path(StrEnum):
+class Way(StrEnum):
     """How Slurm is asked: by job/allocate only where it can be."""
 
     FAST = "job/allocate"
@@ -54,7 +53,7 @@ class Scenario:
     placer: Placer
     nodes: int
     flow: Flow = Flow.GATE_FIRST
-    path: Path = Path.FAST
+    path: Way = Way.FAST
     release: str = DEFAULT_RELEASE
     native: int | None = None
     before: int = 0
@@ -66,21 +65,22 @@ class Scenario:
 
     @property
     def variant(self) -> Variant:
-        slow = self.path is Path.SUBMIT and self.placer in {Placer.STUB, Placer.REAL}
-        return Variant(
-            *(self.placer, self.nodes, self.release),
-            settings=(("FAST_PATH", "false"),) if slow else (),
+        slow = self.path is Way.SUBMIT and self.placer in {Placer.STUB, Placer.REAL}
+        like = replace(
+            ROOMY,
+            release=self.release,
+            extender_settings=(("FAST_PATH", "false"),) if slow else (),
             slurm_conf=() if self.native is None else NATIVE_CONF,
-            scheduler=self.scheduler,
-            percent_scored=self.percent_scored,
+            scheduler_parameters=self.scheduler,
+            percentage_of_nodes_to_score=self.percent_scored,
         )
+        return Variant(self.placer, self.nodes, like)
 
     def native_jobs(self) -> Iterator[JobSpec]:
-        """Those `native`, of one CPU each: 800 of them find room, others wait for it. And one that fills
-        a node of the Pods' partition, with those that wait for it `before`: whatever comes after them is
-        for the backfill scheduler to place."""
+        """The `native` ones, of one CPU each: 800 find room. And one that fills a node of the Pods, with
+        those that wait for it `before`: what comes after them is for the backfill scheduler to place."""
         elsewhere = JobSpec("native", cpus=1, memory_mb=100, partition=_NATIVE_PARTITION)
-        whole = JobSpec("native", NodeSize().cpus, 1000, required_nodes=("external-1",))
+        whole = JobSpec("native", ROOMY.cpus_per_node, 1000, required_nodes=("external-1",))
         yield from repeat(elsewhere, self.native or 0)
         yield from repeat(whole, 1 + self.before if self.before else 0)
 
@@ -92,7 +92,7 @@ STEADY_PODS_PER_S: Final = 25.0
 ONE_AT_A_TIME: Final = "one at a time, 1,000 Nodes"
 
 
-_TABLES: Final = tomllib.loads(FilePath(__file__).with_suffix(".toml").read_text())
+_TABLES: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 SCENARIOS: Final = tuple(
     TypeAdapter(Scenario).validate_python({"stage": stage, "name": name, **row})
     for stage, rows in _TABLES.items()
@@ -102,7 +102,7 @@ SCENARIOS: Final = tuple(
 
 def one(placer: str, nodes: int, native: int | None = None) -> Scenario:
     """The first that goes the usual way."""
-    usual = (placer, nodes, native, Flow.GATE_FIRST, Path.FAST)
+    usual = (placer, nodes, native, Flow.GATE_FIRST, Way.FAST)
     those = ((each, (each.placer, each.nodes, each.native, each.flow, each.path)) for each in SCENARIOS)
     return next(each for each, way in those if way == usual)
 

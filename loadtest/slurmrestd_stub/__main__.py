@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -26,34 +27,26 @@ def main(
     cpus: Annotated[int, typer.Option(min=1, help="Of each node.")] = 8,
     memory_mb: Annotated[int, typer.Option(min=1, help="Of each node.")] = 16_000,
     gpus: Annotated[int, typer.Option(min=0, help="Of each node.")] = 4,
-    tick_s: Annotated[float, typer.Option(help="Between two turns of Slurm's scheduler.")] = 0.5,
     slowness: Annotated[float, typer.Option(help="Times the measured latencies; 0: at once.")] = 1.0,
 ) -> None:
-    slurm, delays = _slurm(nodes, cpus, memory_mb, gpus, tick_s), Delays(nodes, slowness)
-
-    async def serve() -> None:
-        async with serving(slurm, delays, port=port) as url:
-            typer.echo(f"slurmrestd's stub serves at {url}")
-            await asyncio.Event().wait()
-
-    uvloop.run(serve())
-
-
-def _slurm(nodes: int, cpus: int, memory_mb: int, gpus: int, tick_s: float) -> InMemorySlurm:
-    """Node after node has one feature more, or one less; all have the first."""
     names = [f"external-{number}" for number in range(1, nodes + 1)]
-    gres = f"gpu:h100:{gpus}" if gpus else ""
-    return InMemorySlurm(
-        [
-            node(name, cpus=cpus, memory_mb=memory_mb, gres=gres, features=FEATURES[: 1 + at % 2])
-            for at, name in enumerate(names)
-        ],
+    sized = partial(node, cpus=cpus, memory_mb=memory_mb, gres=f"gpu:h100:{gpus}" if gpus else "")
+    slurm = InMemorySlurm(
+        # Node after node has one feature more, or one less; all have the first.
+        [sized(name, features=FEATURES[: 1 + at % 2]) for at, name in enumerate(names)],
         [partition("main", names, default=True), partition(CLOSED_PARTITION, names[:1], up=False)],
-        tick_s=tick_s,
+        tick_s=0.5,
         configuration=replace(
             DEFAULTS, cluster_name="local", max_job_count=200_000, kill_wait_s=40, min_job_age_s=300
         ),
     )
+
+    async def serve() -> None:
+        async with serving(slurm, Delays(nodes, slowness), port=port) as url:
+            typer.echo(f"slurmrestd's stub serves at {url}")
+            await asyncio.Event().wait()
+
+    uvloop.run(serve())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""Documents of v0.0.45: replies from the model's values, and the model's values from requests. It is the
-other side of `slurm_client.responses` and `slurm_client.requests`; no other client asks the stub.
+"""Documents of v0.0.45: the other side of `slurm_client.responses` and `slurm_client.requests`.
 
 A reply is a template of the folder `replies`, in which "$KIND FIELD" stands for a field of the value. A
 job and a node have all the fields of 26.05.5's, so that they are as long and take as long to read; those
@@ -13,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from slurm_client import hostlist, model
+from slurm_client import gres, hostlist, model
 from slurm_client.errors import SlurmError
 from slurm_client.requests import TEXTS
 from slurm_client.responses import number
@@ -21,9 +20,7 @@ from slurm_client.responses import number
 Document = dict[str, Any]
 
 _REPLIES: Final = Path(__file__).parent / "replies"
-_DEVICES: Final = re.compile(
-    r"(?P<name>\w+)(?::(?P<type>\w+))?:(?P<count>\d+)\(IDX:(?P<index>[\d,-]+)\)"
-)
+_INDICES: Final = re.compile(r"\(IDX:([\d,-]+)\)")
 
 
 # Replies
@@ -56,8 +53,7 @@ _KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def _constant(name: str) -> Document:
-    found: Document = json.loads((_REPLIES / f"{name}.json").read_text())
-    return found
+    return dict(json.loads((_REPLIES / f"{name}.json").read_text()))
 
 
 def _template(name: str) -> Callable[[object], Document]:
@@ -78,14 +74,12 @@ def _filled(value: Any, known: object) -> Any:
 meta: Final[Callable[[model.Capabilities], Document]] = _template("meta")
 """What every reply says of its server."""
 configuration: Final[Callable[[model.Configuration], Document]] = _template("configuration")
-"""What slurm.conf is run with."""
 job: Final[Callable[[model.Job], Document]] = _template("job")
 node: Final[Callable[[model.Node], Document]] = _template("node")
 """Each CPU is a core of its own."""
 partition: Final[Callable[[model.Partition], Document]] = _template("partition")
 PING: Final = _constant("ping")
-UNSPECIFIED: Final = _constant("unspecified")
-"""Of SLURM_ERROR, which says nothing."""
+_UNSPECIFIED: Final = _constant("unspecified")
 _OPENAPI: Final = (_REPLIES / "openapi.json").read_text()
 
 
@@ -100,27 +94,30 @@ def states(known: Mapping[int, model.JobState]) -> Document:
     return {"jobs": [{"job_id": str(job_id), "state": _state(one)} for job_id, one in known.items()]}
 
 
-def cancelled(job_id: int, number: int, words: str) -> Document:
-    """HTTP 200 whatever happened; `number` is 0 for success."""
-    error = {"string": words, "code": number, "message": words}
+def cancelled(job_id: int, error: SlurmError | None) -> Document:
+    """HTTP 200 whatever happened."""
+    code, words = (error.number, error.words) if error else (0, "")
+    told = {"error": {"string": words, "code": code, "message": words}, "federation": {}}
     step = {"job_id": _number(job_id), "step_id": "entire"}
-    return {"status": [{"error": error, "step_id": step, "job_id": _number(job_id), "federation": {}}]}
+    return {"status": [told | {"step_id": step, "job_id": _number(job_id)}]}
 
 
 def resources(known: model.Job) -> Document:
     """Nodes and devices; which cores is not known here."""
     told = {"mem_alloc": known.memory_mb, "core_bitmap": ""}
-    devices = [[_device(one) for one in _DEVICES.finditer(gres)] for gres in known.gres]
-    found = zip_longest(known.nodes, devices, fillvalue=())
-    return {"nodes": [told | {"node": node, "gres": gres} for node, gres in found]}
+    found = zip_longest(known.nodes, known.gres, fillvalue="")
+    return {"nodes": [told | {"node": node, "gres": _devices(text)} for node, text in found]}
 
 
-def _device(found: re.Match[str]) -> Document:
-    return found.groupdict("") | {"count": int(found["count"])}
+def _devices(text: str) -> list[Document]:
+    found = zip(gres.parse(text), _INDICES.findall(text), strict=True)
+    return [{"name": of[0], "type": of[1], "count": of[2], "index": index} for of, index in found]
 
 
 def errors(error: SlurmError) -> Document:
-    """Of an error that Slurm has a number for."""
+    """SLURM_ERROR, which has no number here, says nothing."""
+    if error.number is None:
+        return _UNSPECIFIED
     told = {"description": error.words, "error_number": error.number, "error": error.words}
     return {"errors": [told | {"source": "slurmctld"}]}
 
@@ -129,29 +126,28 @@ def errors(error: SlurmError) -> Document:
 
 
 def spec(told: Document) -> model.JobSpec:
-    """A new job's."""
     asked = told["tres_per_node"].split(",") if "tres_per_node" in told else []
-    gres = (one.removeprefix("gres/").rpartition(":") for one in asked)
+    wanted = (one.removeprefix("gres/").rpartition(":") for one in asked)
+    owner: Document = {name: int(told[name]) for name in ("user_id", "group_id") if name in told}
     return model.JobSpec(
         name=told["name"],
         cpus=told["cpus_per_task"],
         memory_mb=number(told["memory_per_node"]) or 0,
-        gres=tuple((name, int(count)) for name, _, count in gres),
+        gres=tuple((name, int(count)) for name, _, count in wanted),
         nodes=told["minimum_nodes"],
         priority=number(told.get("priority")),
         shared=next(iter(told.get("shared", ())), None),
         required_nodes=tuple(told.get("required_nodes", ())),
         excluded_nodes=tuple(told.get("excluded_nodes", ())),
-        user_id=_id(told.get("user_id")),
-        group_id=_id(told.get("group_id")),
         time_limit_minutes=number(told.get("time_limit")),
         admin_comment=told.get("admin_comment", ""),
         **{name: told.get(name) for name in TEXTS},
+        **owner,
     )
 
 
 def changes(told: Document) -> model.JobChanges:
-    """Of a job that exists. Slurm takes [""] for a list that is to be empty."""
+    """Slurm takes [""] for a list that is to be empty."""
     excluded = told.get("excluded_nodes")
     return model.JobChanges(
         excluded_nodes=None if excluded is None else tuple(filter(None, excluded)),
@@ -160,7 +156,3 @@ def changes(told: Document) -> model.JobChanges:
         comment=told.get("comment"),
         admin_comment=told.get("admin_comment"),
     )
-
-
-def _id(text: str | None) -> int | None:
-    return None if text is None else int(text)

@@ -17,14 +17,11 @@ from loadtest.slurmrestd_stub.delays import Delays
 from loadtest.slurmrestd_stub.documents import Document
 from slurm_client.errors import OtherJob, SlurmError
 from slurm_client.in_memory import InMemorySlurm
+from slurm_client.in_memory.rejections import missing_job
 from slurm_client.model import Job, Node
 
 _NO_UTF8: Final = "\ufffd".encode()
 """What `slurm_client.in_memory` tells for a byte that is no UTF-8. slurmrestd repeats the byte."""
-_NO_SUCH_JOB: Final = (2017, "Invalid job id specified")
-_ALREADY_DONE: Final = (2021, "Job/step already completing or completed")
-_NOT_RUNNING: Final = (2085, "Job is not running")
-_NO_TRANSITION: Final = (2180, "Node state transition is not possible")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +58,6 @@ async def serving(
 
 
 class Routes:
-    """One slurmrestd."""
-
     def __init__(self, slurm: InMemorySlurm, delays: Delays) -> None:
         self._slurm = slurm
         self._delays = delays
@@ -84,7 +79,7 @@ class Routes:
             ("job", "GET", "job/{name}", self._job),
             ("update", "POST", "job/{name}", self._update),
             ("cancel", "DELETE", "job/{name}", self._cancel),
-            ("cancel", "DELETE", "jobs", self._cancel_named),
+            ("cancel", "DELETE", "jobs", self._cancel),
             ("resources", "GET", "resources/{name}", self._resources),
             ("books", "GET", "/slurmdb/v0.0.45/job/{name}", self._in_the_books),
         )
@@ -112,9 +107,7 @@ class Routes:
             known = "X-SLURM-USER-TOKEN" in request.headers
             told = await act(name, asked) if known else _UNAUTHENTICATED
         except SlurmError as error:
-            unspecified = error.number is None
-            document = documents.UNSPECIFIED if unspecified else documents.errors(error)
-            told = self._says(document, error.http_status or 422)
+            told = self._says(documents.errors(error), error.http_status or 422)
         answer = told if isinstance(told, Answer) else self._says(told)
         late_s = self._delays.answers_at(began, answer.call or call, answer.entries) - loop.time()
         if late_s > 0:
@@ -147,10 +140,8 @@ class Routes:
         # is not known here: it is everything, as far as that goes.
         if int(asked.get("update_time", 0)) > time.time():
             return Answer(304, b"", "nodes unchanged")
-        told = b",".join(map(self._told, nodes))
-        return Answer(
-            200, b'{"nodes":[' + told + b"]," + orjson.dumps(self._frame)[1:], entries=len(nodes)
-        )
+        told = b'{"nodes":[' + b",".join(map(self._told, nodes)) + b"]," + orjson.dumps(self._frame)[1:]
+        return Answer(200, told, entries=len(nodes))
 
     def _told(self, node: Node) -> bytes:
         """A node that has not changed is the same object."""
@@ -176,7 +167,7 @@ class Routes:
         elif node is None or "DRAIN" in node.states:
             await self._slurm.undrain_node(name)
         else:
-            raise _numbered(_NO_TRANSITION)
+            raise SlurmError("Node state transition is not possible", number=2180)
         return {}
 
     async def _states(self, _: str, asked: Any) -> Answer:
@@ -192,11 +183,10 @@ class Routes:
 
     async def _allocate(self, speaker: str, asked: Any) -> Document:
         """Always `immediate`, and always the speaker's, whoever is named."""
-        job = asked["job"]
+        job, owner = asked["job"], int(speaker) if speaker else None
+        spec = replace(documents.spec(job), user_id=owner, group_id=None)
         if speaker:
-            owned = replace(documents.spec(job), user_id=int(speaker), group_id=None)
-            return _created(await self._slurm.allocate_as_owner(owned))
-        spec = replace(documents.spec(job), user_id=None, group_id=None)
+            return _created(await self._slurm.allocate_as_owner(spec))
         return _created(await self._slurm.allocate(spec, job["job_id"]))
 
     async def _job(self, name: str, _: Any) -> Document:
@@ -204,11 +194,10 @@ class Routes:
 
     async def _in_the_books(self, name: str, _: Any) -> Document:
         """Of what slurmdbd has written down, what a client looks for."""
-        job_id = int(name)
-        job = await self._slurm.job(job_id)
+        job = await self._slurm.job(int(name))
         if job is None:
             return {"jobs": []}
-        who = await self._slurm.canceller(job_id) or ""
+        who = await self._slurm.canceller(job.id) or ""
         told = {"cluster": self._slurm.capabilities.cluster, "kill_request_user": who}
         state, times = {"current": [job.state.base]}, {"submission": job.submit_time}
         return {"jobs": [told | {"state": state, "time": times}]}
@@ -216,33 +205,30 @@ class Routes:
     async def _resources(self, name: str, _: Any) -> Document:
         job = await self._known(name)
         if not job.state.running:
-            raise _numbered(_NOT_RUNNING)
+            raise SlurmError("Job is not running", number=2085)
         return documents.resources(job)
 
     async def _update(self, name: str, asked: Any) -> Document:
         await self._slurm.update(int(name), documents.changes(asked))
         return {"results": []}
 
-    async def _cancel(self, name: str, _: Any) -> Document:
-        return await self._cancelled(int(name), None)
-
-    async def _cancel_named(self, _: str, asked: Any) -> Document:
-        """One job, which is all that is ever asked for at a time."""
-        return await self._cancelled(int(asked["jobs"][0]), asked["job_name"])
-
-    async def _cancelled(self, job_id: int, name: str | None) -> Document:
+    async def _cancel(self, name: str, asked: Any) -> Document:
+        """DELETE jobs is about one job too: more are never asked for at a time."""
+        job_id = int(asked.get("jobs", [name])[0])
         job = await self._slurm.job(job_id)
-        said = (0, "") if job else _NO_SUCH_JOB
+        error: SlurmError | None = None if job else missing_job()
         try:
-            await self._slurm.cancel(job_id, name)
-        except OtherJob as error:
-            said = error.number or 0, error.words
-        return documents.cancelled(job_id, *(_ALREADY_DONE if job and job.state.ended else said))
+            await self._slurm.cancel(job_id, asked.get("job_name"))
+        except OtherJob as other:
+            error = other
+        if job and job.state.ended:
+            error = SlurmError("Job/step already completing or completed", number=2021)
+        return documents.cancelled(job_id, error)
 
     async def _known(self, name: str) -> Job:
         job = await self._slurm.job(int(name))
         if job is None:
-            raise _numbered(_NO_SUCH_JOB, http_status=404)
+            raise missing_job()
         return job
 
 
@@ -260,8 +246,3 @@ def _written(request: web.Request, answer: Answer) -> web.Response:
         transport.close()
     reason = "OK" if answer.status == 200 else "NOT MODIFIED"
     return web.Response(status=answer.status, reason=reason, body=answer.content, content_type=kind)
-
-
-def _numbered(numbered: tuple[int, str], http_status: int = 422) -> SlurmError:
-    number, words = numbered
-    return SlurmError(words, number=number, http_status=http_status)

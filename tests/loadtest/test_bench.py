@@ -17,8 +17,7 @@ from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome, key_figures
 from loadtest.report.pages import KEPT, PAGE, README, plots, renewed
 from loadtest.scenarios.bench import chosen, just_measured
-from loadtest.scenarios.table import NATIVE_CONF, ONE_AT_A_TIME, SCENARIOS, Flow, Scenario
-from loadtest.scenarios.table import Path as Way
+from loadtest.scenarios.table import NATIVE_CONF, ONE_AT_A_TIME, SCENARIOS, Flow, Scenario, Way
 
 OURS = "ours, Slurm 26.05"
 

@@ -1,7 +1,7 @@
 """A stage of `make bench` on real components: what works is measured beside what breaks."""
 
 from dataclasses import replace
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +9,7 @@ from deploy.local.progress import silent
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome
 from loadtest.scenarios.stage import Sizes, run_stage
-from loadtest.scenarios.table import Flow, Path, Scenario
+from loadtest.scenarios.table import Flow, Scenario, Way
 
 NODES = 10
 PODS = 20
@@ -21,7 +21,7 @@ def scenario(
     name: str,
     placer: Placer,
     flow: Flow = Flow.GATE_FIRST,
-    path: Path = Path.FAST,
+    path: Way = Way.FAST,
     *,
     native: int | None = None,
     release: str = "26.05",
@@ -59,14 +59,14 @@ def test_a_round_begins_for_all_or_for_none(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.real
 @pytest.mark.timeout(400)
-def test_one_that_breaks_does_not_take_the_others_along(tmp_path: FilePath) -> None:
+def test_one_that_breaks_does_not_take_the_others_along(tmp_path: Path) -> None:
     scenarios = [
         scenario("no node is called so there", Placer.REAL, release="24.11", before=1),
         scenario("stub", Placer.STUB),
         scenario(
-            "queued, filter first", Placer.REAL, Flow.FILTER_FIRST, Path.SUBMIT, native=500, times=4
+            "queued, filter first", Placer.REAL, Flow.FILTER_FIRST, Way.SUBMIT, native=500, times=4
         ),
-        scenario("Slurm alone", Placer.REST, path=Path.SUBMIT),
+        scenario("Slurm alone", Placer.REST, path=Way.SUBMIT),
     ]
     broken, stub, filtered, slurm = run_stage(scenarios, Sizes(PODS, 50.0), tmp_path, silent)
     assert "external-1" in broken.broken or "node" in broken.broken

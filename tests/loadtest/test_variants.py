@@ -10,7 +10,7 @@ from deploy.local.spec import EXTENDER_VERBS
 from loadtest.harness import bursts
 from loadtest.harness.bursts import Bench, Burst
 from loadtest.harness.command import Broken
-from loadtest.harness.variants import Placer, Running, Variant
+from loadtest.harness.variants import ROOMY, Placer, Running, Variant
 
 NODES = 10
 PODS = 20
@@ -42,7 +42,7 @@ def test_the_stub_stands_for_the_slurmrestd_of_ours_and_for_nothing_else() -> No
 
 
 def test_each_node_of_slurm_24_11_has_a_slurmd() -> None:
-    spec = replace(OURS, release="24.11").spec()
+    spec = replace(OURS, like=replace(ROOMY, release="24.11")).spec()
     assert (len(spec.node_names), spec.external_names) == (NODES, [])
     assert (spec.slurm_size, spec.slurm_conf) == (OURS.spec().slurm_size, OURS.spec().slurm_conf)
 
