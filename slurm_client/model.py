@@ -412,7 +412,8 @@ class Configuration:
     message_timeout_s: int | None = None
     next_job_id: int | None = None
     boot_time: int | None = None
-    """UNIX seconds when slurmctld started: it changes when slurmctld was restarted."""
+    """UNIX seconds when slurmctld started: it changes when slurmctld was restarted. Before v0.0.45 also
+    at midnight (UTC), and by `sdiag -r`."""
 
 
 @dataclass(frozen=True, slots=True)

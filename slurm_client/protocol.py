@@ -36,7 +36,8 @@ class Slurm(Protocol):
         """
 
     async def configuration(self) -> Configuration:
-        """slurm.conf as slurmctld has it; fields are None where the server does not tell."""
+        """slurm.conf as slurmctld has it; fields are None where the server does not tell. Before v0.0.45
+        it tells the boot time alone."""
 
     async def ping(self) -> None:
         """Return when slurmctld answers and takes the token, raise otherwise."""

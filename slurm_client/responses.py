@@ -172,6 +172,14 @@ def partition(entry: Mapping[str, Any]) -> Partition:
     )
 
 
+def boot_time(document: Mapping[str, Any]) -> Configuration:
+    """Of GET diag: slurmctld begins its statistics a moment after it has started (0 until then), at
+    midnight, and with `sdiag -r`."""
+    statistics = document.get("statistics") or {}
+    begun, told = number(statistics.get("req_time_start")), number(statistics.get("req_time"))
+    return Configuration(boot_time=begun or told)
+
+
 def configuration(document: Mapping[str, Any]) -> Configuration:
     """Of GET conf (v0.0.45)."""
     conf = document.get("slurm_conf") or {}

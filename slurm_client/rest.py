@@ -108,7 +108,8 @@ class SlurmRest:
 
     async def configuration(self) -> Configuration:
         if not (await self.connect()).configuration:
-            return Configuration()
+            diag = Request("GET", "diag/")
+            return self._one(diag, responses.boot_time, await self._send(diag))
         request = Request("GET", "conf")
         return self._one(request, responses.configuration, await self._send(request))
 

@@ -52,6 +52,7 @@ _AT_A_TIME = 8
 _MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
 _TRUSTED = 2  # readings after an outage: the ledger is to learn first which jobs Slurm has lost
 _STEADY = 3
+_CLOCKS_S = 5.0  # the clocks of two machines differ by less
 _FAILS_S = 5.0  # a gate drains first and then fails, and Slurm drains again what is not drained then
 _PATIENCE_S = 300.0  # of nodes resumed for lost jobs: the longest pause, and how long proves them calm
 _ACTING, _TOO_MANY = "nodes", "nodes out of service"
@@ -98,6 +99,8 @@ class NodeController:
         self._nodes: dict[str, SlurmNode] = {}
         """The nodes as last read, by Slurm's names."""
         self._lingering_pods: Mapping[str, tuple[LingeringPod, ...]] = {}
+        self._drain_seen: dict[str, float] = {}
+        """When each node was last seen with a drain of the extender's, in UNIX seconds."""
         self._prolog_refused: dict[str, float] = {}
         """The time since which each node is drained by its gate."""
         self._pauses: dict[str, tuple[float, float]] = {}
@@ -154,7 +157,7 @@ class NodeController:
             if observed is not None:
                 nodes.append(await self._with_gate(observed))
         steady = self._readings >= _STEADY
-        at = DrainContext.of(nodes, datetime.now(UTC).timestamp(), self._drain_settings, steady=steady)
+        at = DrainContext.of(nodes, _unix_now(), self._drain_settings, steady=steady)
         self.tally = Tally.of(nodes, at)
         self._health.says(_TOO_MANY, alarm(nodes, at))
         wrong = [each async for each in yielding(nodes) if _is_wrong(each, at)]
@@ -171,6 +174,8 @@ class NodeController:
 
     async def _with_gate(self, observed: ObservedNode) -> ObservedNode:
         """Returns a node with its gate's state."""
+        if observed.drained_by_us:
+            self._drain_seen[observed.slurm.name] = _unix_now()
         if observed.drained_by_its_gate:
             return replace(observed, blocked=await self._is_blocked(observed))
         self._note_resumed(observed)
@@ -236,6 +241,8 @@ class NodeController:
         seen = await self._look(observed)
         if seen is None:
             return
+        if seen.told_of_our_drain and not seen.out:  # a person took the drain back, or Slurm lost it
+            at = replace(at, steady=at.steady and not await self._may_be_lost(seen))
         todo, name = order(seen, at), seen.slurm.name
         if isinstance(todo, Drain):
             await self._slurm.drain_node(name, todo.reason)
@@ -245,6 +252,14 @@ class NodeController:
         seen = await self._look(observed) if todo is not None else seen
         if seen is not None:
             await self._tell(seen, at)
+
+    async def _may_be_lost(self, observed: ObservedNode) -> bool:
+        """Tells whether slurmctld has started since a drain was last seen, which it may have lost with
+        its state. It may be back before anybody missed it."""
+        told = observed.node_status.condition
+        seen = self._drain_seen.get(observed.slurm.name, told.since if told else 0.0)
+        booted = (await self._slurm.configuration()).boot_time
+        return booted is not None and seen <= booted + _CLOCKS_S
 
     async def _take_back(self, observed: ObservedNode, at: DrainContext) -> None:
         """Drains a node, unless Slurm has drained it meanwhile with a reason of its own."""
@@ -302,3 +317,7 @@ def _patch(told: NodeCondition, before: NodeCondition | None, at: DrainContext) 
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _unix_now() -> float:
+    return datetime.now(UTC).timestamp()

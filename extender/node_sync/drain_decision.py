@@ -132,7 +132,8 @@ class DrainContext:
     """UNIX seconds."""
     drain_settings: DrainSettings = DrainSettings()
     steady: bool = True
-    """Slurm has answered without a break. If not, a drain that is missing may be lost."""
+    """Slurm has answered without a break, and has not started anew. If not, a drain that is missing may
+    be lost."""
     many_not_ready: bool = False
     many_down: bool = False
 

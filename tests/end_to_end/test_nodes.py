@@ -12,6 +12,7 @@ import pytest
 from deploy.local.errors import ClusterError
 from tests.end_to_end.actors import Actors, Manifest, eventually
 from tests.end_to_end.test_crashes import restart_if_dead, start_doomed
+from tests.end_to_end.test_state_loss import lose_all_state
 
 pytestmark = pytest.mark.real
 
@@ -211,6 +212,21 @@ def test_what_a_person_did_in_slurm_stays(actors: Actors) -> None:
     told(actors, "node-3", "InService")
     actors.cluster.kubectl("cordon", "node-3")  # another cordon is another cause
     drained(actors, "node-3")
+
+
+def test_a_drain_that_slurm_lost_with_its_state_is_no_persons_doing(actors: Actors) -> None:
+    """Nobody saw the outage: the extender began after it."""
+    actors.cluster.kubectl("cordon", "node-1")
+    drained(actors, "node-1")
+    told(actors, "node-1", "DrainedForKubernetes")
+    since = (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    set_condition(actors, "node-1", type=CONDITION, lastTransitionTime=since)
+    actors.cluster.kill("extender")
+    lose_all_state(actors)
+    actors.cluster.start("extender")
+    drained(actors, "node-1")
+    actors.cluster.kubectl("uncordon", "node-1")
+    resumed(actors, "node-1")
 
 
 @pytest.fixture

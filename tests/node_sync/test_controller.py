@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 from structlog.testing import capture_logs
@@ -43,7 +46,8 @@ class Site:
     def __init__(self, drain_settings: DrainSettings) -> None:
         self.kubernetes = InMemoryKubernetes()
         self.kubernetes.put("nodes", *map(node_manifest, NAMES))
-        self.slurm = InMemorySlurm([node(name) for name in NAMES], [partition("main", NAMES)])
+        nodes, hour_ago = [node(name) for name in NAMES], time.time() - 3600
+        self.slurm = InMemorySlurm(nodes, [partition("main", NAMES)], clock=lambda: hour_ago)
         self.world = World()
         self.health = Health()
         self.nodes_changed = asyncio.Event()
@@ -228,6 +232,22 @@ async def test_a_drain_that_slurm_lost_in_an_outage_is_made_again(site: Site, ou
         await site.controller.turn()
     assert await site.reason() == (CORDONED if outage else None)
     assert site.says() == ("DrainedForKubernetes" if outage else "ResumedByHand")
+
+
+@pytest.mark.parametrize(("started_s_ago", "taken_back"), [(0, False), (3600, True)])
+async def test_a_drain_that_is_missing_since_slurmctld_started_is_made_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch, started_s_ago: int, taken_back: bool
+) -> None:
+    """slurmctld was back before anybody missed it."""
+    site.cordon()
+    await site.controller.turn()
+    site.says_of(SLURM_OUT_OF_SERVICE, "n1", lastTransitionTime="2026-11-21T00:00:00Z")
+    site.slurm.resume_node("n1")
+    started = replace(await site.slurm.configuration(), boot_time=int(time.time()) - started_s_ago)
+    monkeypatch.setattr(site.slurm, "configuration", AsyncMock(return_value=started))
+    await site.controller.turn()
+    assert await site.reason() == (None if taken_back else CORDONED)
+    assert site.says() == ("ResumedByHand" if taken_back else "DrainedForKubernetes")
 
 
 async def test_a_node_is_not_drained_while_slurm_has_to_start_a_lost_job_there_again(site: Site) -> None:

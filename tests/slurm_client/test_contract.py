@@ -38,7 +38,8 @@ async def test_a_healthy_slurm_answers_a_ping(bench: Bench) -> None:
 async def test_the_configuration_names_the_limits_that_job_ids_need(bench: Bench) -> None:
     configuration = await bench.slurm.configuration()
     if not bench.slurm.capabilities.configuration:
-        assert configuration == Configuration()
+        assert configuration == Configuration(boot_time=configuration.boot_time)
+        assert configuration.boot_time
         return
     assert configuration.first_job_id == 1
     assert configuration.max_job_id == 33_554_432
