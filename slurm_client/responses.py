@@ -172,12 +172,12 @@ def partition(entry: Mapping[str, Any]) -> Partition:
     )
 
 
-def boot_time(document: Mapping[str, Any]) -> Configuration:
-    """Of GET diag: slurmctld begins its statistics a moment after it has started (0 until then), at
-    midnight, and with `sdiag -r`."""
+def boot_time(document: Mapping[str, Any]) -> int | None:
+    """Of GET diag, in UNIX seconds: slurmctld begins its statistics a moment after it has started (0
+    until then), at midnight, and with `sdiag -r`."""
     statistics = document.get("statistics") or {}
     begun, told = number(statistics.get("req_time_start")), number(statistics.get("req_time"))
-    return Configuration(boot_time=begun or told)
+    return begun or told
 
 
 def configuration(document: Mapping[str, Any]) -> Configuration:

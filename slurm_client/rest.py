@@ -109,7 +109,8 @@ class SlurmRest:
     async def configuration(self) -> Configuration:
         if not (await self.connect()).configuration:
             diag = Request("GET", "diag/")
-            return self._one(diag, responses.boot_time, await self._send(diag))
+            boot_time = self._one(diag, responses.boot_time, await self._send(diag))
+            return Configuration(boot_time=boot_time)
         request = Request("GET", "conf")
         return self._one(request, responses.configuration, await self._send(request))
 

@@ -132,9 +132,9 @@ def recovered(
 def _numbered_by_their_jobs(pods: Sequence[Pod], found: tuple[_Found, ...]) -> Sequence[Pod]:
     """Returns the Pods, the bound ones with the attempt of the job that they name: their own number may
     be forged."""
-    attempts = {each.job.id: each.key.attempt for each in found}
+    attempts: dict[int | None, int] = {each.job.id: each.key.attempt for each in found}
     return [
-        pod._replace(attempt=attempts.get(pod.job_id or 0, pod.attempt)) if pod.node is not None else pod
+        pod if pod.node is None else pod._replace(attempt=attempts.get(pod.job_id, pod.attempt))
         for pod in pods
     ]
 

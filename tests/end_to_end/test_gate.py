@@ -266,30 +266,19 @@ def test_while_a_pod_has_its_jobs_grace_time_what_gets_other_cores_starts(actors
     assert started < watched.seen - 1
 
 
-@contextmanager
-def epilog_slurmctld_takes(seconds: int, cluster: Cluster) -> Iterator[None]:
-    """A job is COMPLETING until that program is over. Its node is free long before."""
-    configuration = cluster.directory / "slurm/etc/slurm-extender-hook.conf"
-    before = configuration.read_text()
-    configuration.write_text(f"{before}sleep {seconds}\n")
-    try:
-        yield
-    finally:
-        configuration.write_text(before)
-
-
 @pytest.mark.parametrize("epilog_s", [0, 3])
 def test_a_pod_that_gets_a_leaving_pods_cores_waits_for_it_beside_a_native_job(
     actors: Actors, epilog_s: int
 ) -> None:
-    """kube-scheduler counts both Pods and not the native job: 8 of 8 CPUs, of which 4 are taken."""
+    """kube-scheduler counts both Pods and not the native job: 8 of 8 CPUs, of which 4 are taken. A job
+    is COMPLETING until EpilogSlurmctld is over; its node is free long before."""
     sbatch = ("sbatch", "-J", "native", "-n1", "-c4", "--mem=100", "-o", "/dev/null")
     actors.cluster.run_slurm(*sbatch, "--wrap", "sleep 60", user="alice")
     actors.create("first", cpu="4", own_annotations=SLOW)
     actors.bound("first")
     actors.create("second", cpu="4")
     actors.queued("second")
-    with epilog_slurmctld_takes(epilog_s, actors.cluster):
+    with configured(actors.cluster, f"sleep {epilog_s}"):
         actors.scancel("first")
         first, second = actors.full("first"), actors.full("second")
         while first in (there := actors.pods()):
@@ -355,7 +344,7 @@ def test_a_replica_that_is_gone_holds_up_no_pods_job(actors: Actors) -> None:
 @contextmanager
 def gate_asks(cluster: Cluster, url: str) -> Iterator[None]:
     """Before the extender that is there, the Prolog asks another."""
-    with gate_set(cluster, f'SLURM_EXTENDER_HOOKS_URLS="{url} $SLURM_EXTENDER_HOOKS_URLS"'):
+    with configured(cluster, f'SLURM_EXTENDER_HOOKS_URLS="{url} $SLURM_EXTENDER_HOOKS_URLS"'):
         yield
 
 
@@ -382,13 +371,13 @@ def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(actors: Ac
 @contextmanager
 def gate_tries(cluster: Cluster, seconds: int) -> Iterator[None]:
     """How long the Prolog tries to let a job through."""
-    with gate_set(cluster, f"SLURM_EXTENDER_GATE_S={seconds}"):
+    with configured(cluster, f"SLURM_EXTENDER_GATE_S={seconds}"):
         yield
 
 
 @contextmanager
-def gate_set(cluster: Cluster, line: str) -> Iterator[None]:
-    """A line of the Prolog's configuration."""
+def configured(cluster: Cluster, line: str) -> Iterator[None]:
+    """One line more in the configuration that the hook and the gate share; both run it as bash."""
     configuration = cluster.directory / "slurm/etc/slurm-extender-hook.conf"
     before = configuration.read_text()
     configuration.write_text(f"{before}{line}\n")
