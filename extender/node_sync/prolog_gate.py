@@ -19,7 +19,9 @@ from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
+from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes
+from slurm_client.errors import SlurmError
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 
@@ -74,12 +76,18 @@ class Gate:
 
     async def wait(self, node: str, seconds: float) -> tuple[str, ...]:
         """Returns the Pods (namespace/name) that are still in the way of a job on a Slurm node, at the
-        latest after so many seconds; as soon as there are none. Raises NotOurs, NotLeading, SlurmError,
-        KubernetesError."""
+        latest after so many seconds; as soon as there are none. Where a system stops to answer, those
+        that were there a moment ago count. Raises NotOurs, NotLeading, SlurmError, KubernetesError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
+        there: tuple[str, ...] = ()
         while True:
-            there = await self.in_the_way(node)
+            try:
+                there = await self.in_the_way(node)
+            except (SlurmError, KubernetesError):
+                if not there:
+                    raise
+                return there
             if not there or loop.time() >= deadline:
                 return there
             await asyncio.sleep(_LOOK_AGAIN_S - loop.time() % _LOOK_AGAIN_S)  # all at once

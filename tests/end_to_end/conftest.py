@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from deploy.local.cluster import Cluster
+from deploy.local.layout import Layout
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from tests.end_to_end.actors import Actors
+from tests.end_to_end.state_loss import PARTITION, open_partition
 
 
 @pytest.fixture(scope="session", params=list(DEBIAN_SUITES))
@@ -71,3 +73,16 @@ def pytest_runtest_makereport(
         if log.exists():  # the cluster may be gone already
             report.sections.append(("extender.log", log.read_text()[-6000:]))
     return report
+
+
+@pytest.fixture
+def closed(actors: Actors) -> Iterator[Actors]:
+    """What an administrator does: slurm.conf closes the partition before slurmctld starts. Both are as
+    they were after the test."""
+    conf = Layout(actors.cluster.directory).slurm / "etc/slurm.conf"
+    before = conf.read_text()
+    line = next(line for line in before.splitlines() if line.startswith(PARTITION))
+    conf.write_text(before.replace(line, line.replace("State=UP", "") + " State=DOWN"))
+    yield actors
+    conf.write_text(before)
+    open_partition(actors)

@@ -16,7 +16,7 @@ from deploy.local.errors import ClusterError
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from tests.deploy_slurm.test_gate_script import gone
 from tests.end_to_end.actors import Actors, eventually
-from tests.end_to_end.test_state_loss import lose_all_state
+from tests.end_to_end.state_loss import lose_all_state, waits_pinned
 
 pytestmark = pytest.mark.real
 
@@ -329,6 +329,26 @@ def test_without_placeholders_native_jobs_start_while_no_extender_runs(gated: Cl
         gated.start("extender")
         actors.clean_up()
         actors.close()
+
+
+def test_a_pod_whose_job_slurm_lost_is_in_the_way_while_no_extender_runs(closed: Actors) -> None:
+    """Its job waits for the node where the Pod runs on: its partition is closed."""
+    actors = closed
+    actors.create("p", cpu="8")
+    node = actors.bound("p")
+    eventually(lambda: actors.scontrol("p")["Reason"] != "Prolog", "its own Prolog has ended")
+    lose_all_state(actors)
+    eventually(lambda: waits_pinned(actors, "p", node), "asked for again", 60)
+    time.sleep(30)  # after that, slurmctld is believed in what it does not know
+    actors.cluster.kill("extender")
+    try:
+        native = Native(actors, partition="first")
+        eventually(lambda: "native" in actors.squeue(), "native job queued")
+        eventually(lambda: actors.squeue()["native"].state == "RUNNING", "its Prolog runs")
+        time.sleep(5)
+        assert native.started() is None
+    finally:
+        actors.cluster.start("extender")
 
 
 def test_a_replica_that_is_gone_holds_up_no_pods_job(actors: Actors) -> None:

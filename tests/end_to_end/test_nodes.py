@@ -11,8 +11,8 @@ import pytest
 
 from deploy.local.errors import ClusterError
 from tests.end_to_end.actors import Actors, Manifest, eventually
+from tests.end_to_end.state_loss import lose_all_state
 from tests.end_to_end.test_crashes import restart_if_dead, start_doomed
-from tests.end_to_end.test_state_loss import lose_all_state
 
 pytestmark = pytest.mark.real
 

@@ -2,52 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-
 import pytest
 
-from deploy.local.layout import Layout
 from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.state_loss import lose_all_state, open_partition, waits_pinned
 from tests.end_to_end.test_audit import audit, metrics
 
 pytestmark = pytest.mark.real
-
-PARTITION = "PartitionName=main"
-
-
-@pytest.fixture
-def closed(actors: Actors) -> Iterator[Actors]:
-    """What an administrator does: slurm.conf closes the partition before slurmctld starts. Both are as
-    they were after the test."""
-    conf = Layout(actors.cluster.directory).slurm / "etc/slurm.conf"
-    before = conf.read_text()
-    line = next(line for line in before.splitlines() if line.startswith(PARTITION))
-    conf.write_text(before.replace(line, line.replace("State=UP", "") + " State=DOWN"))
-    yield actors
-    conf.write_text(before)
-    open_partition(actors)
-
-
-def lose_all_state(actors: Actors) -> None:
-    cluster = actors.cluster
-    cluster.stop("slurmctld")
-    state = Layout(cluster.directory).slurm / "var/state"
-    for entry in state.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-    cluster.start("slurmctld")
-
-
-def open_partition(actors: Actors) -> None:
-    actors.cluster.run_slurm("scontrol", "update", PARTITION, "State=UP")
-
-
-def waits_pinned(actors: Actors, name: str, node: str) -> bool:
-    job = actors.job_of(name)
-    return job is not None and actors.scontrol(name).get("ReqNodeList") == node
 
 
 def test_pods_run_on_and_get_their_nodes_back_before_native_jobs(closed: Actors) -> None:

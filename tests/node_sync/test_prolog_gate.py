@@ -16,6 +16,7 @@ from extender.placement.events import PodVanished
 from extender.placement.ledger import Ledger
 from extender.placement.states import State
 from extender.request.translation import TranslationConfig
+from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import Unreachable
 from slurm_client.model import Job, JobState
@@ -394,6 +395,18 @@ async def test_while_slurm_does_not_answer_nobody_knows(site: Site) -> None:
     site.outage = Unreachable("slurmctld is down")
     with pytest.raises(Unreachable):
         await site.gate.wait("n1", 5)
+
+
+@pytest.mark.parametrize("system", [Unreachable("slurmctld is down"), Unavailable(503, "no etcd")])
+async def test_when_a_system_stops_to_answer_those_that_were_there_last_count(
+    site: Site, system: Exception
+) -> None:
+    uid = bound_pod(site.world)
+    site.world.disturb(job_id_of(site.world, uid), "PREEMPTED")
+    waits = asyncio.ensure_future(site.gate.wait("n1", 5))
+    await site.hears_a_question()
+    site.outage = system
+    assert await waits == ("default/p1",)
 
 
 async def test_containers_that_outlive_their_pod_and_a_leader_are_in_no_running_jobs_way(
