@@ -183,9 +183,8 @@ class Guarded(WholeReplies):
         amid_another = answering and not self._taken
         if not amid_another and not (self._taken and cycle.response_started):
             self._say(status)
-        if (
-            answering and self._taken
-        ):  # for the part that waits for the rest of the body: as if the client had gone
+        if answering and self._taken:
+            # For the part that waits for the rest of the body: as if the client had gone.
             cycle.disconnected, cycle.body = True, bytearray()
             cycle.message_event.set()
         self._linger()
