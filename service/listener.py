@@ -324,14 +324,10 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         clock = asyncio.get_running_loop().time
         connections = self._connections = Connections(self._limits, clock, self._rejected)
-        self._listener = Listener(*self._address, connections, self._tls)
+        self._listener = Listener(self.config.host, self.config.port, connections, self._tls)
         self._listener.start(lambda p: Guarded(self.config, self.server_state, connections, p))
         self.servers = [cast("asyncio.base_events.Server", self._listener)]
         self.started = True
-
-    @property
-    def _address(self) -> tuple[str, int]:
-        return self.config.host, self.config.port
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""
