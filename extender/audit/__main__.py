@@ -58,8 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
     """Returns the differences that two readings in a row have found."""
-    kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
-    kubernetes = await KubernetesRest.connect(kubeconfig)
+    kubernetes = await KubernetesRest.connect(settings.kubeconfig)
     unreadable = Seldom("an entry of Slurm's answer cannot be read, and is passed over")
     slurm = SlurmRest(
         settings.slurmrestd_url,
