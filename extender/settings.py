@@ -50,7 +50,6 @@ Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
-
 _CLASS = re.compile(r"([a-z0-9.-]+)=(partition|qos):([^,:=\s]+)", re.ASCII)
 
 

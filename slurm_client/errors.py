@@ -251,7 +251,6 @@ CAUSES: Final = {
 }
 """The meaning of each of Slurm's error numbers."""
 
-
 _OUTAGES: Final = frozenset({2027, 2131})
 """Outside of the numbers of communication: another controller takes over, or has."""
 

@@ -28,7 +28,6 @@ _AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}
 _NO_NAMES: Final = frozenset({"state", "allocate", "submit"})
 """The second parts of paths that name no job or node."""
 
-
 Document = dict[str, Any]
 """The JSON of a reply that is no error."""
 

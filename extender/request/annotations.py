@@ -33,7 +33,6 @@ _SHARED = {
     "topo": Sharing.TOPO,
 }
 
-
 LARGEST = 0xFFFF_FFFD
 """Slurm's numbers have 32 bits, and the two largest mean "infinite" and "not set"."""
 LONGEST_MINUTES = 365 * 24 * 60
