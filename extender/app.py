@@ -94,8 +94,7 @@ def _certificate_source(settings: Settings, kubernetes: Kubernetes) -> Source | 
 
 async def serve(settings: Settings, policy: CurrentPolicy) -> None:
     """Runs until SIGTERM or SIGINT. Any part that ends by itself ends the program."""
-    kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
-    kubernetes = await KubernetesRest.connect(kubeconfig)
+    kubernetes = await KubernetesRest.connect(settings.kubeconfig)
     telemetry = Telemetry()
     slurm = SlurmRest(
         settings.slurmrestd_url,

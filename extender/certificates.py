@@ -155,49 +155,42 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class Files:
     """A certificate and a key in files, as a mounted Secret has them."""
 
-    def __init__(self, certificate: Path, key: Path) -> None:
-        self._certificate = certificate
-        self._key = key
+    certificate: Path
+    key: Path
 
     async def read(self) -> KeyPair:
-        return KeyPair(self._certificate.read_bytes(), self._key.read_bytes())
+        return KeyPair(self.certificate.read_bytes(), self.key.read_bytes())
 
 
+@dataclass(frozen=True, slots=True)
 class SelfSigned:
     """The certificate that the replicas keep in a Secret; its authority is written into the webhook
     configurations of a name."""
 
-    def __init__(
-        self,
-        kubernetes: Kubernetes,
-        namespace: str,
-        secret: str,
-        names: Sequence[str],
-        configuration: str,
-    ) -> None:
-        self._kubernetes = kubernetes
-        self._namespace = namespace
-        self._secret = secret
-        self._names = names
-        self._configuration = configuration
+    kubernetes: Kubernetes
+    namespace: str
+    secret: str
+    names: Sequence[str]
+    configuration: str
 
     async def read(self) -> KeyPair:
         now = datetime.now(UTC)
-        kept = await self._kubernetes.read_secret(self._namespace, self._secret)
+        kept = await self.kubernetes.read_secret(self.namespace, self.secret)
         authority, pair = self._parsed(kept)
         if authority is None:
             authority = KeyPair.authority(now)
-        if pair is None or not pair.serves(self._names, now):
-            pair = authority.signs(self._names, now)
+        if pair is None or not pair.serves(self.names, now):
+            pair = authority.signs(self.names, now)
             try:
                 await self._keep(kept, authority, pair)
             except Conflict:  # another replica was faster: its certificate counts
                 return await self.read()
-            log.info("a webhook certificate was made", secret=self._secret, names=list(self._names))
-        await self._kubernetes.trust(self._configuration, authority.certificate)
+            log.info("a webhook certificate was made", secret=self.secret, names=list(self.names))
+        await self.kubernetes.trust(self.configuration, authority.certificate)
         return pair
 
     def _parsed(self, secret: Manifest | None) -> tuple[KeyPair | None, KeyPair | None]:
@@ -217,7 +210,7 @@ class SelfSigned:
             "tls.crt": pair.certificate,
             "tls.key": pair.key,
         }
-        metadata: dict[str, Any] = {"name": self._secret, "namespace": self._namespace}
+        metadata: dict[str, Any] = {"name": self.secret, "namespace": self.namespace}
         if kept is not None:
             metadata["resourceVersion"] = kept["metadata"]["resourceVersion"]
         secret = {
@@ -227,7 +220,7 @@ class SelfSigned:
             "metadata": metadata,
             "data": {name: b64encode(content).decode() for name, content in files.items()},
         }
-        await self._kubernetes.write_secret(secret)
+        await self.kubernetes.write_secret(secret)
 
 
 class ListenerTls:

@@ -50,6 +50,33 @@ Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
+_CLASS = re.compile(r"([a-z0-9.-]+)=(partition|qos):([^,:=\s]+)", re.ASCII)
+
+
+def _listed(given: object) -> object:
+    """Returns the items of a text with commas as a tuple."""
+    if not isinstance(given, str):
+        return given
+    return tuple(part.strip() for part in given.split(",") if part.strip())
+
+
+def _mapped(given: object) -> object:
+    """Returns the requests of PriorityClasses by class and field."""
+    if not isinstance(given, str):
+        return given
+    mapped: dict[str, dict[str, str]] = {}
+    for one in filter(None, (part.strip() for part in given.split(","))):
+        found = _CLASS.fullmatch(one)
+        if found is None:
+            raise ValueError(f"{one!r} is not like urgent=partition:high or urgent=qos:fast")
+        name, field, value = found.groups()
+        if mapped.setdefault(name, {}).setdefault(field, value) != value:
+            raise ValueError(f"{name} has two values for its {field}")
+    return mapped
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
+
 
 def _own_namespace() -> str:
     return _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else "kube-system"
@@ -64,10 +91,10 @@ class Settings(BaseSettings):
     """Absent: the Pod's own service account."""
     namespace: Namespace = Field(default_factory=_own_namespace)
     """The extender's own namespace, with its Lease and its Secret. Outside of a Pod: kube-system."""
-    scope: Annotated[tuple[Namespace, ...], NoDecode] = ("cluster",)
+    scope: Annotated[tuple[Namespace, ...], NoDecode, BeforeValidator(_listed)] = ("cluster",)
     """Whose Pods it looks at (docs/scope.md): everybody's, or those of namespaces, with commas between
     them; blank: its own namespace."""
-    pod_selector: str = ""
+    pod_selector: Annotated[str, AfterValidator(lambda text: Selector.parse(text).text)] = ""
     """Which of them: a label selector as for `kubectl get -l`; blank: all."""
     scheduler_name: str = Field(default="slurm-scheduler", min_length=1)
     """The `schedulerName` of Pods: the profile in the KubeSchedulerConfiguration."""
@@ -103,13 +130,13 @@ class Settings(BaseSettings):
     """Slurm's MaxJobCount, likewise: at most half as many placeholders wait, in all partitions."""
     max_job_id: int | None = Field(default=None, ge=1)
     """Slurm's MaxJobId, likewise: it tells whether native jobs can get placeholders' ids."""
-    qos_grace: Annotated[tuple[str, ...], NoDecode] = ()
+    qos_grace: Names = ()
     """The QOS that have a GraceTime, with commas between them: Slurm tells only which partitions have
     one."""
     default_grace: DefaultGrace = "lower"
     """The rule for Kubernetes' default grace of 30 s where KillWait is too short for it: `lower` it,
     with a warning to the Pod's author, or `refuse` the Pod."""
-    priority_classes: Annotated[dict[str, dict[str, str]], NoDecode] = {}
+    priority_classes: Annotated[dict[str, dict[str, str]], NoDecode, BeforeValidator(_mapped)] = {}
     """The requests that PriorityClasses make where no annotation does (docs/endings.md), with commas
     between them: "urgent=partition:high,urgent=qos:fast,spare=qos:scavenger"."""
     job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
@@ -140,7 +167,7 @@ class Settings(BaseSettings):
     drain_nodes: bool = True
     """Drain in Slurm, with a reason of the extender's, the nodes of Nodes that are cordoned, tainted or
     not ready, or where a Pod outstays its job. Off: the extender's drains are taken back."""
-    drain_taints: Annotated[tuple[str, ...], NoDecode] = ()
+    drain_taints: Names = ()
     """Keys of taints that drain, with commas between them."""
     taint_nodes: bool = False
     """Put the taint slurm-extender.io/out-of-service on Nodes that Slurm has drained or down."""
@@ -176,7 +203,7 @@ class Settings(BaseSettings):
     tls_secret: str | None = None
     """Instead of files: the Secret, beside the Lease, in which the replicas keep a certificate of their
     own. Neither: no webhooks."""
-    tls_names: Annotated[tuple[str, ...], NoDecode] = ()
+    tls_names: Names = ()
     """The names and addresses by which kube-apiserver calls the webhooks, with commas between them;
     blank: the Service slurm-extender in the namespace."""
     admission_client_ca_file: Path | None = None
@@ -232,27 +259,12 @@ class Settings(BaseSettings):
             raise ValueError(f"{TAINT.key} says what Slurm did: it cannot be why")
         return keys
 
-    @field_validator("scope", "tls_names", "drain_taints", "qos_grace", mode="before")
-    @classmethod
-    def _names_have_commas_between_them(cls, given: object) -> object:
-        return _listed(given)
-
-    @field_validator("priority_classes", mode="before")
-    @classmethod
-    def _classes_ask_for_a_partition_or_a_qos(cls, given: object) -> object:
-        return _mapped(given) if isinstance(given, str) else given
-
     @field_validator("scope")
     @classmethod
     def _all_or_some(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if "cluster" in names and len(names) > 1:
             raise ValueError("`cluster` is every namespace, and stands alone")
         return names
-
-    @field_validator("pod_selector")
-    @classmethod
-    def _is_a_selector(cls, text: str) -> str:
-        return Selector.parse(text).text
 
     @field_validator("scheduler_name")
     @classmethod
@@ -355,30 +367,8 @@ def from_environment() -> Settings:
     raise SystemExit(2)
 
 
-_CLASS = re.compile(r"([a-z0-9.-]+)=(partition|qos):([^,:=\s]+)", re.ASCII)
-
-
-def _mapped(text: str) -> dict[str, dict[str, str]]:
-    mapped: dict[str, dict[str, str]] = {}
-    for one in filter(None, (part.strip() for part in text.split(","))):
-        found = _CLASS.fullmatch(one)
-        if found is None:
-            raise ValueError(f"{one!r} is not like urgent=partition:high or urgent=qos:fast")
-        name, field, value = found.groups()
-        if mapped.setdefault(name, {}).setdefault(field, value) != value:
-            raise ValueError(f"{name} has two values for its {field}")
-    return mapped
-
-
 def _is_of_this_host(address: str) -> bool:
     try:
         return ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"
-
-
-def _listed(given: object) -> object:
-    """Returns the items of a text with commas as a tuple."""
-    if not isinstance(given, str):
-        return given
-    return tuple(part.strip() for part in given.split(",") if part.strip())

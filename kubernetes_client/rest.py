@@ -10,6 +10,7 @@ becomes a `KubernetesError`.
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import quote
 
@@ -17,14 +18,7 @@ import aiohttp
 import orjson
 from kubernetes.aio import client, config
 
-from kubernetes_client.errors import (
-    Conflict,
-    NoCredentials,
-    NotFound,
-    Unavailable,
-    error_of,
-    message_of,
-)
+from kubernetes_client.errors import Conflict, NoCredentials, NotFound, Unavailable, error_of, message_of
 from kubernetes_client.protocol import Manifest
 from kubernetes_client.trust import trusting
 from service.http_pool import Busy, Endpoint, Lost, NoConnection, Pool, Silent
@@ -79,7 +73,7 @@ class KubernetesRest:
         """For what must not wait behind a burst: watches, which hold their connection, and the Lease."""
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None) -> Self:
+    async def connect(cls, kubeconfig: Path | str | None) -> Self:
         """Reads the kubeconfig, or the service account where there is none.
 
         Raises NoCredentials where neither can be read.
@@ -90,7 +84,7 @@ class KubernetesRest:
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             else:
                 await config.load_kube_config(  # type: ignore[no-untyped-call]
-                    kubeconfig, client_configuration=configuration
+                    str(kubeconfig), client_configuration=configuration
                 )
         except (config.ConfigException, OSError) as error:
             raise NoCredentials(f"{kubeconfig or 'service account'}: {error}") from error

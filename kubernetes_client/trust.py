@@ -15,12 +15,11 @@ def trusting(webhooks: Iterable[Manifest], authority: bytes) -> dict[str, Any] |
     bundles = {one["name"]: b64decode(one["clientConfig"].get("caBundle") or "") for one in webhooks}
     if all(authority in bundle for bundle in bundles.values()):
         return None
-    return {
-        "webhooks": [
-            {"name": name, "clientConfig": {"caBundle": _bundle(authority, before)}}
-            for name, before in bundles.items()
-        ]
-    }
+    patched = [
+        {"name": name, "clientConfig": {"caBundle": _bundle(authority, before)}}
+        for name, before in bundles.items()
+    ]
+    return {"webhooks": patched}
 
 
 def _bundle(authority: bytes, before: bytes) -> str:

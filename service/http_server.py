@@ -73,13 +73,12 @@ class Verbs:
             status, content = _error(HTTPStatus.METHOD_NOT_ALLOWED, "this takes POST only")
             headers.append((b"allow", b"POST"))
         else:
+            answering = partial(_answer, *found, body, path)
             if self._is_large(body):
-                answer = await self._large.answer(
-                    partial(_answer, *found, body, path), len(body), receive
-                )
+                answer = await self._large.answer(answering, len(body), receive)
             else:
                 await self._small.may_begin()
-                answer = await _answer(*found, body, path)
+                answer = await answering()
             if answer is None:
                 return
             status, content = answer

@@ -183,9 +183,8 @@ class Guarded(WholeReplies):
         amid_another = answering and not self._taken
         if not amid_another and not (self._taken and cycle.response_started):
             self._say(status)
-        if (
-            answering and self._taken
-        ):  # for the part that waits for the rest of the body: as if the client had gone
+        if answering and self._taken:
+            # For the part that waits for the rest of the body: as if the client had gone.
             cycle.disconnected, cycle.body = True, bytearray()
             cycle.message_event.set()
         self._linger()
@@ -325,14 +324,10 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         clock = asyncio.get_running_loop().time
         connections = self._connections = Connections(self._limits, clock, self._rejected)
-        self._listener = Listener(*self._address, connections, self._tls)
+        self._listener = Listener(self.config.host, self.config.port, connections, self._tls)
         self._listener.start(lambda p: Guarded(self.config, self.server_state, connections, p))
         self.servers = [cast("asyncio.base_events.Server", self._listener)]
         self.started = True
-
-    @property
-    def _address(self) -> tuple[str, int]:
-        return self.config.host, self.config.port
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""

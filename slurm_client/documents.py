@@ -20,7 +20,6 @@ _LIST: Final = re.compile(r'\s*\{\s*"(\w+)"\s*:\s*\[\s*')
 _COMMA: Final = re.compile(r"\s*,\s*")
 _entry: Final = json.JSONDecoder().raw_decode
 
-
 Each = tuple[str, Callable[[Mapping[str, Any]], Any]]
 """The name of a field that is a list, and the function that reads each of its entries."""
 

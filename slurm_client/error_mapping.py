@@ -70,11 +70,7 @@ def not_responding(statuses: Sequence[str]) -> SlurmError:
 
 
 def make(
-    kind: type[SlurmError],
-    words: str,
-    number: int | None,
-    status: int | None,
-    parsed: Mapping[str, Any],
+    kind: type[SlurmError], words: str, number: int | None, status: int | None, parsed: Mapping[str, Any]
 ) -> SlurmError:
     job_id = parsed.get("job_id")
     told = job_id if isinstance(job_id, int) and job_id > 0 else None

@@ -201,13 +201,9 @@ _MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
         2118: ("ESLURM_RESERVATION_MAINT", "the nodes are in maintenance"),
         2125: ("ESLURM_DEFER", "SchedulerParameters=defer: nothing starts at once"),
     },
-    JobIdTaken: {
-        2011: ("ESLURM_DUPLICATE_JOB_ID", "Slurm remembers a job of that id"),
-    },
+    JobIdTaken: {2011: ("ESLURM_DUPLICATE_JOB_ID", "Slurm remembers a job of that id")},
     # Of a cancel that names the job, and of nothing else that is asked here.
-    OtherJob: {
-        2172: ("ESLURM_JOB_SIGNAL_FAILED", "the job of that id has another name"),
-    },
+    OtherJob: {2172: ("ESLURM_JOB_SIGNAL_FAILED", "the job of that id has another name")},
     InvalidRequest: {
         2000: ("ESLURM_INVALID_PARTITION_NAME", "no such partition"),
         2001: ("ESLURM_DEFAULT_PARTITION_NOT_SET", "no partition is the default"),
@@ -255,7 +251,6 @@ CAUSES: Final = {
 }
 """The meaning of each of Slurm's error numbers."""
 
-
 _OUTAGES: Final = frozenset({2027, 2131})
 """Outside of the numbers of communication: another controller takes over, or has."""
 
@@ -286,8 +281,4 @@ def classify(number: int) -> type[SlurmError]:
         return CAUSES[number].error
     if _is_of_communication(number):
         return OutcomeUnknown
-    match number // 1000:
-        case 2 | 9:
-            return InvalidRequest
-        case _:
-            return NeedsOperator
+    return InvalidRequest if number // 1000 in {2, 9} else NeedsOperator

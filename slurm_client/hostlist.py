@@ -19,7 +19,6 @@ _LONGEST_NUMBER = 18
 _RANGE = re.compile(rf"([0-9]{{1,{_LONGEST_NUMBER}}}+)(?:-([0-9]{{1,{_LONGEST_NUMBER}}}+))?", re.ASCII)
 _DIGITS = "0123456789"
 
-
 MAX_NAMES = 100_000
 LONGEST_NAME = 255
 _TOO_LONG = f"a node name of more than {LONGEST_NAME} characters"

@@ -28,7 +28,6 @@ _AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}
 _NO_NAMES: Final = frozenset({"state", "allocate", "submit"})
 """The second parts of paths that name no job or node."""
 
-
 Document = dict[str, Any]
 """The JSON of a reply that is no error."""
 
@@ -123,7 +122,7 @@ class Connections:
 
     async def _exchange(self, request: Request, token: str) -> Document:
         try:
-            return await _reply(*await self._carry(request, token), request.each)
+            return await self._carry(request, token)
         except Lost:
             # Perhaps only a kept-alive connection that the server had closed: at once, again.
             return await self._exchange_again(request, token)
@@ -133,7 +132,7 @@ class Connections:
         are conclusive then: any other reply to the second try leaves the outcome of the first one
         unknown, where the request changes something."""
         try:
-            return await _reply(*await self._carry(request, token), request.each)
+            return await self._carry(request, token)
         except (Unreachable, RetryLater, Lost) as error:
             lost = f"{request.text}: the connection was lost: {error}"
             raise OutcomeUnknown(lost) from error
@@ -144,8 +143,8 @@ class Connections:
             lost = f"{request.text}: the connection was lost, then: {error.words}"
             raise OutcomeUnknown(lost) from error
 
-    async def _carry(self, request: Request, token: str) -> tuple[int, bytes]:
-        """Returns the status and the body of the reply."""
+    async def _carry(self, request: Request, token: str) -> Document:
+        """Returns the reply, or raises the error that it stands for."""
         headers = {"X-SLURM-USER-TOKEN": token}
         if request.user_id is not None:
             headers["X-SLURM-USER-NAME"] = str(request.user_id)
@@ -165,7 +164,10 @@ class Connections:
             raise RetryLater(f"slurmrestd at {self._url}: {error}") from error
         finally:
             self._heard(request.call, len(sent), len(body))
-        return status, body
+        document = await documents.read(body, request.each)
+        if problem := error_mapping.problem(status, body, document):
+            raise problem
+        return document
 
     def _token_rejected(self, error: SlurmError) -> BadToken:
         return BadToken(
@@ -173,13 +175,6 @@ class Connections:
             number=error.number,
             http_status=error.http_status,
         )
-
-
-async def _reply(status: int, content: bytes, each: documents.Each | None) -> Document:
-    parsed = await documents.read(content, each)
-    if error := error_mapping.problem(status, content, parsed):
-        raise error
-    return parsed
 
 
 def _about_the_token(error: SlurmError) -> bool:

@@ -10,11 +10,16 @@ from slurm_client import hostlist, ownership
 from slurm_client.errors import InvalidRequest
 from slurm_client.model import MOST_CPUS, MOST_MINUTES, JobChanges, JobSpec, Sharing
 
-_SLEEPS: Final = "#!/bin/sh\nexec sleep infinity\n"
-"""A batch placeholder's script, where there is no EXTERNAL_JOB: it holds the allocation."""
-
 _SOMEWHERE: Final = {"current_working_directory": "/"}
 """Slurm wants a working directory of every job that is not an EXTERNAL_JOB (2063)."""
+
+_SCRIPT: Final = {
+    "environment": ["PATH=/usr/bin:/bin"],
+    "standard_output": "/dev/null",
+    "standard_error": "/dev/null",
+    "script": "#!/bin/sh\nexec sleep infinity\n",
+}
+"""Of a batch placeholder, where there is no EXTERNAL_JOB: it holds the allocation."""
 
 TEXTS: Final = (
     *("partition", "account", "qos", "reservation", "comment", "constraints", "prefer"),
@@ -26,9 +31,7 @@ TEXTS: Final = (
 def submission(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
     """POST job/submit: a placeholder that Slurm may queue."""
     job = _numbered(spec, job_id)
-    if external:
-        return {"job": job | {"flags": ["EXTERNAL_JOB"]}}
-    return {"job": _with_script(job)}
+    return {"job": job | {"flags": ["EXTERNAL_JOB"]} if external else _SOMEWHERE | _SCRIPT | job}
 
 
 def allocation(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
@@ -133,19 +136,6 @@ def _owner(spec: JobSpec) -> dict[str, Any]:
     """
     owner = {"user_id": spec.user_id, "group_id": ownership.group_of(spec)}
     return {field: str(number) for field, number in owner.items() if number is not None}
-
-
-def _with_script(job: dict[str, Any]) -> dict[str, Any]:
-    return (
-        _SOMEWHERE
-        | {
-            "environment": ["PATH=/usr/bin:/bin"],
-            "standard_output": "/dev/null",
-            "standard_error": "/dev/null",
-            "script": _SLEEPS,
-        }
-        | job
-    )
 
 
 def _node_list(names: Iterable[str]) -> list[str]:

@@ -233,12 +233,7 @@ def resources(document: Mapping[str, Any]) -> tuple[Resources, ...]:
             memory_mb=int(entry.get("mem_alloc") or 0),
             core_bitmap=_text(entry, "core_bitmap"),
             gres=tuple(
-                (
-                    _text(one, "name"),
-                    _text(one, "type"),
-                    int(one.get("count") or 0),
-                    _text(one, "index"),
-                )
+                (_text(one, "name"), _text(one, "type"), int(one.get("count") or 0), _text(one, "index"))
                 for one in entry.get("gres") or ()
             ),
         )

@@ -397,9 +397,8 @@ def _check_cancelled(status: Mapping[str, Any]) -> None:
     number = error.get("code") if isinstance(error, dict) else None
     if not isinstance(number, int) or not number or number in {_NO_SUCH_JOB, _ALREADY_DONE}:
         return
-    raise error_mapping.make(
-        classify(number), str(status["error"].get("message") or ""), number, 200, {}
-    )
+    words = str(status["error"].get("message") or "")
+    raise error_mapping.make(classify(number), words, number, 200, {})
 
 
 def _as(kind: type[SlurmError], error: SlurmError) -> SlurmError:

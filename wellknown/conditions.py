@@ -8,12 +8,7 @@ def condition(
 ) -> dict[str, str]:
     """Returns a condition. Where its status is not `changed` it keeps the time of its last transition,
     which the patch leaves as it is."""
-    told = {
-        "type": kind,
-        "status": "True" if holds else "False",
-        "reason": reason,
-        "message": message,
-    }
+    told = {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": message}
     return told | {"lastTransitionTime": timestamp(now)} if changed else told
 
 

@@ -220,10 +220,7 @@ def parsed(body: bytes) -> dict[str, Any]:
 
 
 def allowed(
-    request: AdmissionRequest,
-    *,
-    warnings: Iterable[str] = (),
-    patch: Sequence[Mapping[str, Any]] = (),
+    request: AdmissionRequest, *, warnings: Iterable[str] = (), patch: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
     """Returns the review that lets an object pass, changed by a JSON Patch (RFC 6902) where there is
     one."""

@@ -88,9 +88,8 @@ def _told_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> I
     asked = asked_of(pod, translation, policy)
     yield from (f"Pods would be refused: {problem}" for problem in asked.problems)
     yield from asked.warnings
-    yield from translation.see(
-        "grace", translation.grace.warning(pod["spec"])
-    )  # lowered by /mutate, of each Pod
+    # /mutate lowers it, of each Pod.
+    yield from translation.see("grace", translation.grace.warning(pod["spec"]))
 
 
 def verb(

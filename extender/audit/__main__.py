@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         findings = asyncio.run(_audit(settings, given.settle))
     except (SlurmError, KubernetesError, NoCredentials) as error:
-        print(f"could not be read: {error}", file=sys.stderr)  # noqa: T201
+        print(f"could not be read: {error}", file=sys.stderr)
         return 2
     _OUTPUTS[given.output](findings)
     return 1 if any(finding.kind.differs for finding in findings) else 0
@@ -58,8 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
     """Returns the differences that two readings in a row have found."""
-    kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
-    kubernetes = await KubernetesRest.connect(kubeconfig)
+    kubernetes = await KubernetesRest.connect(settings.kubeconfig)
     unreadable = Seldom("an entry of Slurm's answer cannot be read, and is passed over")
     slurm = SlurmRest(
         settings.slurmrestd_url,
@@ -97,15 +96,15 @@ async def _pods(settings: Settings, kubernetes: Kubernetes) -> tuple[Pod, ...]:
 
 def _tell_people(findings: Sequence[Finding]) -> None:
     if not findings:
-        _say("both systems agree")
+        print("both systems agree")
         return
     rows = [_COLUMNS, *(_row(finding) for finding in findings)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row, finding in zip(rows, (None, *findings), strict=True):
-        _say("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
         if finding is not None:
-            _say(f"  cause: {finding.cause}")
-            _say(f"  cure:  {finding.cure}")
+            print(f"  cause: {finding.cause}")
+            print(f"  cure:  {finding.cure}")
 
 
 def _row(finding: Finding) -> tuple[str, ...]:
@@ -128,17 +127,13 @@ def _tell_programs(findings: Sequence[Finding]) -> None:
         }
         for finding in findings
     ]
-    _say(json.dumps({"findings": told}, indent=2))
+    print(json.dumps({"findings": told}, indent=2))
 
 
 _OUTPUTS: dict[str, Callable[[Sequence[Finding]], None]] = {
     "table": _tell_people,
     "json": _tell_programs,
 }
-
-
-def _say(line: str) -> None:
-    print(line)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def amounts(job: JobSpec) -> str:
     """Returns what a job asks for on its node: "8 CPUs, 8 GiB, 2 GPUs (h100)"."""
     whole = "a whole node with " if job.shared is Sharing.NONE else ""
     devices = (_devices(name, count) for name, count in job.gres)
-    return whole + ", ".join([_cpus(job.cpus), _memory(job.memory_mb), *devices])
+    return whole + ", ".join([_count(job.cpus, "CPU"), _memory(job.memory_mb), *devices])
 
 
 def exceeded(job: JobSpec, has: Equipment) -> str:
@@ -64,16 +64,12 @@ def exceeded(job: JobSpec, has: Equipment) -> str:
 
 def _exceeded(job: JobSpec, has: Equipment) -> Iterator[str]:
     if job.cpus > has.cpus:
-        yield _cpus(has.cpus)
+        yield _count(has.cpus, "CPU")
     if job.memory_mb > has.memory_mb:
         yield _memory(has.memory_mb)
     for name, count in job.gres:
         if count > (most := has.gres.get(name, 0)):
             yield _devices(name, most)
-
-
-def _cpus(count: int) -> str:
-    return _count(count, "CPU")
 
 
 def _memory(mebibytes: int) -> str:

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
+from functools import reduce
 from itertools import accumulate
 from operator import or_
 from typing import Any
@@ -98,10 +99,7 @@ class Nodes(dict[str, Node]):
 
     def named(self, names: Iterable[str]) -> int:
         """Returns the set of the Nodes of these names."""
-        found = 0
-        for name in names:
-            found |= self._bits.get(name, 0)
-        return found
+        return _union(self._bits.get(name, 0) for name in names)
 
     def standing_for(self, slurm_name: str) -> int:
         """Returns the set of the Node that stands for a Slurm node; an empty one where none does."""
@@ -172,10 +170,7 @@ class Nodes(dict[str, Node]):
 
 
 def _union(sets: Iterable[int]) -> int:
-    found = 0
-    for each in sets:
-        found |= each
-    return found
+    return reduce(or_, sets, 0)
 
 
 def _named(node: Node | None) -> str | None:

@@ -223,10 +223,8 @@ class ClusterView:
             yield in_kubernetes_words(closing), closed
         yield "are excluded for a while", nodes.named(wish.avoid)
         if wish.feasible_nodes is not None:
-            yield (
-                "are not among those that kube-scheduler found",
-                ~nodes.named(hostlist.names(wish.feasible_nodes)),
-            )
+            found = nodes.named(hostlist.names(wish.feasible_nodes))
+            yield "are not among those that kube-scheduler found", ~found
 
     def _standing_for(self, slurm_nodes: Iterable[str]) -> int:
         return reduce(or_, map(self._indexed.standing_for, slurm_nodes), 0)

@@ -127,7 +127,9 @@ class ClusterViewUpdater:
             after = None if change.gone else node
             if after != self.view.nodes.get(node.name):  # mostly it is its status that has changed
                 before = self.view.names
-                self._publish(self.view.with_node(node.name, after))
+                self.view = self.view.with_node(node.name, after)
+                self._tell(self.view)
+                self.nodes_changed.set()
                 if self.view.names is not before:
                     self._judge_names()
             self._note(node.name, None if change.gone else node_status)
@@ -160,11 +162,6 @@ class ClusterViewUpdater:
                 )
             partitions[default] = replace(partitions[default], default=True)
         self.view = replace(self.view, partitions=partitions)
-
-    def _publish(self, view: ClusterView) -> None:
-        self.view = view
-        self._tell(view)
-        self.nodes_changed.set()
 
     def _judge_names(self) -> None:
         self._health.says(NAMES, trouble(self.view.names, self._label))

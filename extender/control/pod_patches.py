@@ -71,10 +71,8 @@ def waiting(pod: Pod, cause: ConditionReason, job_id: int | None, now: datetime)
     metadata = _as_seen(pod)
     if job_id is not None:
         metadata["annotations"] = {JOB_ID: str(job_id)}
-    return {
-        "metadata": metadata,
-        "status": {"conditions": [_condition(CONDITION, cause, now, holds=False)]},
-    }
+    conditions = [_condition(CONDITION, cause, now, holds=False)]
+    return {"metadata": metadata, "status": {"conditions": conditions}}
 
 
 def dated(cause: ConditionReason, now: datetime, clock: float) -> ConditionReason:
@@ -89,15 +87,12 @@ def disruption(
     pod: Pod, cause: ConditionReason, now: datetime, *, in_any_version: bool = False
 ) -> dict[str, Any]:
     """Returns the status patch that says why a Pod is about to be deleted (KEP-3329)."""
-    return {
-        "metadata": {"uid": pod.uid} if in_any_version else _as_seen(pod),
-        "status": {
-            "conditions": [
-                _condition("DisruptionTarget", cause, now, holds=True),
-                _condition(CONDITION, cause, now, holds=False),
-            ]
-        },
-    }
+    metadata = {"uid": pod.uid} if in_any_version else _as_seen(pod)
+    conditions = [
+        _condition("DisruptionTarget", cause, now, holds=True),
+        _condition(CONDITION, cause, now, holds=False),
+    ]
+    return {"metadata": metadata, "status": {"conditions": conditions}}
 
 
 def event(pod: Pod, cause: ConditionReason, now: datetime, *, action: str) -> dict[str, Any]:
@@ -107,20 +102,13 @@ def event(pod: Pod, cause: ConditionReason, now: datetime, *, action: str) -> di
     said = f"{pod.uid}{cause.reason}{cause.words}{half_hour}"
     digest = blake2b(said.encode(), digest_size=8).hexdigest()
     stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    name = f"{pod.name[:_LONGEST_NAME].rstrip('.-')}.{digest}"
+    named = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {
-            "name": f"{pod.name[:_LONGEST_NAME].rstrip('.-')}.{digest}",
-            "namespace": pod.namespace,
-        },
-        "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": pod.namespace,
-            "name": pod.name,
-            "uid": pod.uid,
-        },
+        "metadata": {"name": name, "namespace": pod.namespace},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", **named},
         "type": "Normal" if cause.normal else "Warning",
         "reason": cause.reason,
         "message": cause.words,

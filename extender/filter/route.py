@@ -35,10 +35,7 @@ class FilterArgs(BaseModel):
 
 
 def verdict(
-    pod: Manifest,
-    node_names: Sequence[str],
-    translation: TranslationConfig,
-    capacity: FreeCapacity,
+    pod: Manifest, node_names: Sequence[str], translation: TranslationConfig, capacity: FreeCapacity
 ) -> dict[str, Any]:
     """Returns the ExtenderFilterResult: one Node, none, or (for an unmanaged Pod) the Nodes with
     room."""

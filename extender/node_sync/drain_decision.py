@@ -268,25 +268,21 @@ def order(observed: ObservedNode, at: DrainContext) -> Order | None:
 
 def condition_of(observed: ObservedNode, at: DrainContext) -> NodeCondition | None:
     """Returns the Node's condition; None for a node that has never been out of service."""
-    cause, reason = (
-        drain_reason(observed, at.drain_settings),
-        observed.slurm.reason or "no reason is given",
-    )
+    cause = drain_reason(observed, at.drain_settings)
+    reason = observed.slurm.reason or "no reason is given"
     if observed.drained_by_us and cause is None:
         # Written before the drain is taken back: from then on a missing drain is no person's decision.
         when = "taken back when no job is ending there" if observed.job_ends else "being taken back"
         return NodeCondition(True, NodeReason.RESUMING, f"its drain in Slurm is {when}")
     if observed.drained_by_us:
         return NodeCondition(True, NodeReason.DRAINED_FOR_KUBERNETES, _told("drained", reason))
+    if observed.down:
+        return NodeCondition(True, NodeReason.DOWN_IN_SLURM, _told("down", reason))
     if observed.out:
-        known, state = NodeReason.DRAINED_IN_SLURM, "drained"
-        if observed.down:
-            known, state = NodeReason.DOWN_IN_SLURM, "down"
-        return NodeCondition(True, known, _told(state, reason))
+        return NodeCondition(True, NodeReason.DRAINED_IN_SLURM, _told("drained", reason))
     if cause is not None and _overruled(observed, cause, at):
-        return NodeCondition(
-            False, NodeReason.RESUMED_BY_HAND, f"resumed in Slurm in spite of: {cause.reason}"
-        )
+        message = f"resumed in Slurm in spite of: {cause.reason}"
+        return NodeCondition(False, NodeReason.RESUMED_BY_HAND, message)
     if observed.node_status.condition is None:
         return None
     return NodeCondition(False, NodeReason.IN_SERVICE, "takes new jobs in Slurm")

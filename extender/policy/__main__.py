@@ -13,15 +13,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 1 where the policy is wrong."""
     given = _parser().parse_args(arguments)
     if given.command == "schema":
-        _say(json.dumps(schema(), indent=2))
+        print(json.dumps(schema(), indent=2))
         return 0
     try:
         policy = read(given.file)
     except WrongPolicy as wrong:
-        print(*wrong.lines, sep="\n", file=sys.stderr)  # noqa: T201
+        print(*wrong.lines, sep="\n", file=sys.stderr)
         return 1
     if given.command == "check":
-        _say(f"{given.file}: {len(policy.rules)} rules, {_preset(policy)} to all others")
+        print(f"{given.file}: {len(policy.rules)} rules, {policy.preset} to all others")
     else:
         _tell(policy, given.namespace, given.service_account)
     return 0
@@ -40,22 +40,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _preset(policy: Policy) -> str:
-    return "open" if policy.open else "restricted"
-
-
 def _tell(policy: Policy, namespace: str, service_account: str) -> None:
     rule = policy.rule_for(namespace, service_account)
     if rule is None:
-        _say(f"no rule: {'anything goes' if policy.open else 'forbidden'} (preset: {_preset(policy)})")
+        print(f"no rule: {'anything goes' if policy.open else 'forbidden'} (preset: {policy.preset})")
         return
-    _say(f"rule {rule.name!r}")
+    print(f"rule {rule.name!r}")
     for line in described(rule):
-        _say(f"  {line}")
-
-
-def _say(line: str) -> None:
-    print(line)  # noqa: T201
+        print(f"  {line}")
 
 
 if __name__ == "__main__":

@@ -82,13 +82,8 @@ class CurrentPolicy:
             changed.set()
 
     def _announce(self) -> None:
-        preset = "open" if self.policy.open else "restricted"
-        log.info(
-            "policy",
-            file=str(self._file or ""),
-            preset=preset,
-            rules=[r.name for r in self.policy.rules],
-        )
+        rules = [rule.name for rule in self.policy.rules]
+        log.info("policy", file=str(self._file or ""), preset=self.policy.preset, rules=rules)
         if not (self.policy.open or self.policy.rules):
             log.warning("the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)")
 

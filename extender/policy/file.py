@@ -86,7 +86,6 @@ _NamePattern = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.*?-]+$")]
 """Patterns of namespaces and ServiceAccounts, whose names are in lower case."""
 _Name = Annotated[str, StringConstraints(pattern=r"^[^\s*?]+$")]
 
-
 _Seconds = Annotated[int, Field(ge=1, le=60 * LONGEST_MINUTES)]
 
 

@@ -85,6 +85,11 @@ class Policy:
     pod_users: frozenset[int | None] = frozenset()
     """Users that only Pods have: no native job belongs to them. None is the token's own user."""
 
+    @property
+    def preset(self) -> str:
+        """Returns the setting's word for `open`."""
+        return "open" if self.open else "restricted"
+
     def rule_for(self, namespace: str, service_account: str) -> Rule | None:
         """Returns the rule that applies to such Pods, None where there is none."""
         return next((r for r in self.rules if r.matches(namespace, service_account)), None)

@@ -7,10 +7,10 @@ The page for authors is made from the same table: docs/annotations.md (`extender
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 from extender.request.limits import MOST_BRACKETS, MOST_NAMES, BeyondLimitError, beyond
 from slurm_client import hostlist
@@ -32,7 +32,6 @@ _SHARED = {
     "mcs": Sharing.MCS,
     "topo": Sharing.TOPO,
 }
-
 
 LARGEST = 0xFFFF_FFFD
 """Slurm's numbers have 32 bits, and the two largest mean "infinite" and "not set"."""
@@ -160,106 +159,55 @@ class Annotation:
     warning: str = ""
     """A warning for every author that uses it."""
 
+    def noted(self, note: str, warning: str = "") -> Self:
+        """Returns the row with a note and a warning."""
+        return replace(self, note=note, warning=warning)
+
 
 ANNOTATIONS: tuple[Annotation, ...] = (
-    Annotation(
-        "account",
-        "account",
-        _A_TEXT,
-        "--account",
-        "physics",
+    Annotation("account", "account", _A_TEXT, "--account", "physics").noted(
         "Absent: the user's default. In lower case, as all of Slurm's accounts are, whatever is written"
-        " here.",
+        " here."
     ),
-    Annotation(
-        "comment",
-        "comment",
-        _A_TEXT,
-        "--comment",
-        "nightly run",
+    Annotation("comment", "comment", _A_TEXT, "--comment", "nightly run").noted(
         "sacct has it once the job has ended, with how the Pod ended after it, if AccountingStoreFlags"
-        " has `job_comment`.",
+        " has `job_comment`."
     ),
-    Annotation(
-        "constraints",
-        "constraints",
-        _A_TEXT,
-        "--constraint",
-        "a100&nvme",
-        "A Pod has one node: a count (`nvme*2`) is invalid.",
+    Annotation("constraints", "constraints", _A_TEXT, "--constraint", "a100&nvme").noted(
+        "A Pod has one node: a count (`nvme*2`) is invalid."
     ),
-    Annotation(
-        "current-working-dir",
-        "current_working_directory",
-        _PATH,
-        "--chdir",
-        "/home/ana",
-        "Of the job; the containers' own is `workingDir`.",
+    Annotation("current-working-dir", "current_working_directory", _PATH, "--chdir", "/home/ana").noted(
+        "Of the job; the containers' own is `workingDir`."
     ),
-    Annotation(
-        "excluded-nodes",
-        "excluded_nodes",
-        _NODES,
-        "--exclude",
-        "gpu[01-04],x5",
-        "Nodes that Kubernetes closes to the Pod are added.",
+    Annotation("excluded-nodes", "excluded_nodes", _NODES, "--exclude", "gpu[01-04],x5").noted(
+        "Nodes that Kubernetes closes to the Pod are added."
     ),
-    Annotation(
-        "exclusive",
-        "shared",
-        _SHARING,
-        "--exclusive, --oversubscribe",
-        "user",
+    Annotation("exclusive", "shared", _SHARING, "--exclusive, --oversubscribe", "user").noted(
         "Whom the job shares its node with: see [Sharing a node](#sharing-a-node). `true` is `none` and"
         " `false` is `ok`. Absent: what the partition says. For a Pod with GPUs `none`, or `user` with a"
-        " user that only Pods have, unless another value is allowed: see [Shared GPUs](#shared-gpus).",
+        " user that only Pods have, unless another value is allowed: see [Shared GPUs](#shared-gpus)."
     ),
-    Annotation(
-        "group-id", "group_id", _AN_OWNER, "--gid", "1000", "Absent: the same number as `user-id`."
+    Annotation("group-id", "group_id", _AN_OWNER, "--gid", "1000").noted(
+        "Absent: the same number as `user-id`."
     ),
-    Annotation(
-        "partition",
-        "partition",
-        _A_LIST,
-        "--partition",
-        "main",
-        "Of a list (`main,spare`) the one that has room first. Absent: Slurm's default.",
+    Annotation("partition", "partition", _A_LIST, "--partition", "main").noted(
+        "Of a list (`main,spare`) the one that has room first. Absent: Slurm's default."
     ),
-    Annotation(
-        "prefer",
-        "prefer",
-        _A_TEXT,
-        "--prefer",
-        "h100",
+    Annotation("prefer", "prefer", _A_TEXT, "--prefer", "h100").noted(
         "Tried first, and then **instead of** `constraints`: repeat in it what must be. Where no node of"
-        " the kind is free, `constraints` count.",
+        " the kind is free, `constraints` count."
     ),
-    Annotation(
-        "priority",
-        "priority",
-        _A_NUMBER,
-        "--priority",
-        "1000",
-        "0 holds the job until an admin lets it go.",
+    Annotation("priority", "priority", _A_NUMBER, "--priority", "1000").noted(
+        "0 holds the job until an admin lets it go."
     ),
-    Annotation("qos", "qos", _A_LIST, "--qos", "high", "Absent: the user's default."),
-    Annotation(
-        "required-nodes",
-        "required_nodes",
-        _NODES,
-        "--nodelist",
-        "gpu07",
+    Annotation("qos", "qos", _A_LIST, "--qos", "high").noted("Absent: the user's default."),
+    Annotation("required-nodes", "required_nodes", _NODES, "--nodelist", "gpu07").noted(
         "Of several names any one. Read the [warning](#nodes-by-name).",
         "a node deleted from Slurm later fails the job",
     ),
     Annotation("reservation", "reservation", _A_LIST, "--reservation", "maintenance"),
-    Annotation(
-        "timeout",
-        "time_limit_minutes",
-        _SECONDS,
-        "--time",
-        "3600",
-        "Rounded up to minutes. Absent: see [Time limits](#time-limits).",
+    Annotation("timeout", "time_limit_minutes", _SECONDS, "--time", "3600").noted(
+        "Rounded up to minutes. Absent: see [Time limits](#time-limits)."
     ),
     Annotation("user-id", "user_id", _AN_OWNER, "--uid", "1000"),
 )

@@ -61,9 +61,8 @@ class Request:
 def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
     """Returns what a Pod asks Slurm for, with every problem that makes it impossible."""
     metadata, spec = manifest["metadata"], manifest["spec"]
-    asked = read_annotations(
-        metadata.get("annotations") or {}, translation.annotation_prefix, translation.page
-    )
+    annotations = metadata.get("annotations") or {}
+    asked = read_annotations(annotations, translation.annotation_prefix, translation.page)
     too_much = too_much_asked(spec)
     amounts, wrong = ({}, ()) if too_much else _amounts(spec)
     gres = gres_of(amounts, translation)
@@ -175,9 +174,8 @@ def _unreserved(spec: Manifest, amounts: Mapping[str, Decimal]) -> str | None:
     """Returns a warning about memory that a Pod may use though it is not reserved for the Pod."""
     if not amounts:
         return None
-    requested, most = (
-        mebibytes(each.get("memory", Decimal(0))) for each in (amounts, effective_limits(spec))
-    )
+    most = mebibytes(effective_limits(spec).get("memory", Decimal(0)))
+    requested = mebibytes(amounts.get("memory", Decimal(0)))
     if most <= requested:
         return None
     return (

@@ -120,14 +120,8 @@ class PlacementTelemetry:
         cause."""
         outcome, name = failure.remedy.name.lower(), type(effect).__name__
         child(self._effects, name, outcome).observe(seconds)
-        tell = self.health.news(failure.trouble, log.info)
-        tell(
-            "effect failed",
-            effect=name,
-            **about_it,
-            outcome=outcome,
-            error=failure.inner or failure.message,
-        )
+        tell, error = self.health.news(failure.trouble, log.info), failure.inner or failure.message
+        tell("effect failed", effect=name, **about_it, outcome=outcome, error=error)
 
     def event_failed(self, event: Mapping[str, Any], failure: Failure) -> None:
         """Logs an Event about a Pod that could not be made."""

@@ -8,6 +8,7 @@ have outcomes before the next round begins.
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from extender.cluster.view import ClusterView
@@ -29,24 +30,16 @@ _TOGETHER_S = 0.1  # adopted Pods that come within this time share a round
 _WORKERS = 8
 
 
+@dataclass(frozen=True, slots=True)
 class Adopter:
     """Requests, watches and ends the jobs of adopted Pods."""
 
-    def __init__(
-        self,
-        adoptions: Adoptions,
-        capacity: FreeCapacity,
-        slurm: Slurm,
-        health: Health,
-        config: PlacementConfig,
-        view: Callable[[], ClusterView],
-    ) -> None:
-        self._adoptions = adoptions
-        self._capacity = capacity
-        self._slurm = slurm
-        self._health = health
-        self._config = config
-        self._view = view
+    adoptions: Adoptions
+    capacity: FreeCapacity
+    slurm: Slurm
+    health: Health
+    config: PlacementConfig
+    view: Callable[[], ClusterView]
 
     async def run(self, dispatcher: Dispatcher) -> None:
         """Runs rounds for ever."""
@@ -54,7 +47,7 @@ class Adopter:
 
         async def go_round() -> None:
             nonlocal began
-            self._capacity.adopted_pods_changed.clear()
+            self.capacity.adopted_pods_changed.clear()
             began = dispatcher.now()
             await self._go_round(dispatcher)
 
@@ -63,23 +56,23 @@ class Adopter:
             await asyncio.sleep(_TOGETHER_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._capacity.adopted_pods_changed.wait()
+                    await self.capacity.adopted_pods_changed.wait()
 
-        report = partial(self._health.says, PART)
+        report = partial(self.health.says, PART)
         await periodically(go_round, pause, outlives=SlurmError, report=report)
 
     async def _go_round(self, dispatcher: Dispatcher) -> None:
-        adoptions, view = self._adoptions, self._view()
-        adoptions.see(self._capacity.adopted_pods, view)
+        adoptions, view = self.adoptions, self.view()
+        adoptions.see(self.capacity.adopted_pods, view)
         asked = adoptions.job_ids
         if not asked:
             return
-        states = await self._slurm.states(asked)
-        effects = adoptions.round(states, Context(dispatcher.now(), self._config, view))
+        states = await self.slurm.states(asked)
+        effects = adoptions.round(states, Context(dispatcher.now(), self.config, view))
         left = iter(effects)
         await asyncio.gather(*(self._work(left, dispatcher) for _ in range(_WORKERS)))
 
     async def _work(self, left: Iterator[Effect], dispatcher: Dispatcher) -> None:
         for effect in left:
-            outcome = await dispatcher.outcome_of(effect, self._adoptions.whose(effect))
-            self._adoptions.apply(outcome, dispatcher.now())
+            outcome = await dispatcher.outcome_of(effect, self.adoptions.whose(effect))
+            self.adoptions.apply(outcome, dispatcher.now())

@@ -42,7 +42,7 @@ _OVER = ("Succeeded", "Failed")
 _ENDED_PAUSE_S = 10.0  # Slurm may have preempted it, and would again
 _REJECTED_PAUSE_S = (10.0, 600.0)
 _NOTE_PAUSE_S = 10.0
-_GONE = "Pod is gone"
+_GONE = with_words(COMMENT, "Pod is gone")
 
 
 class Stage(StrEnum):
@@ -79,13 +79,9 @@ def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod 
     (Slurm sets resources apart for such Pods), or requests nothing that Slurm counts."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     node, phase = spec.get("nodeName"), (manifest.get("status") or {}).get("phase")
-    if (
-        not translation.adopts
-        or not node
-        or phase in _OVER
-        or translation.manages(manifest)
-        or exempt(manifest)
-    ):
+    if not translation.adopts or not node or phase in _OVER:
+        return None
+    if translation.manages(manifest) or exempt(manifest):
         return None
     try:
         amounts = effective_requests(spec)
@@ -235,9 +231,8 @@ class Adoptions:
         """Returns a new record, with the job that the Pod has, or else with the first try."""
         ids, found = self._config.ids, self._found.pop(adopted_pod.uid, [])
         for second in found[1:]:
-            self._ending[second.job_id(ids)] = Adopted(
-                adopted_pod, second, second.job_id(ids), owned=True
-            )
+            job_id = second.job_id(ids)
+            self._ending[job_id] = Adopted(adopted_pod, second, job_id, owned=True)
         own = adopted_pod.namespace, adopted_pod.name, adopted_pod.uid
         first = PlaceholderKey(self._config.cluster, *own, ADOPTED_ATTEMPT)
         key = found[0] if found else first
@@ -261,9 +256,7 @@ class Adoptions:
             elif not record.owned:
                 yield ReadJob(record.adopted_pod.uid, job_id)
             elif now >= record.not_before:
-                yield CancelJob(
-                    record.adopted_pod.uid, job_id, record.called, with_words(COMMENT, _GONE)
-                )
+                yield CancelJob(record.adopted_pod.uid, job_id, record.called, _GONE)
 
     def _apply_to_ending(self, job_id: int, effect: Effect, result: Any, now: float) -> None:
         record = self._ending[job_id]

@@ -30,7 +30,6 @@ _NEVER_FITS = 2**63
 _SYSTEM_CRITICAL = 2_000_000_000
 """The priority of system-cluster-critical; no user's own class may reach it."""
 
-
 _counts = lru_cache(4096)(gres.counts)  # thousands of nodes have a handful of texts
 
 

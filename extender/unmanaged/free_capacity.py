@@ -204,7 +204,10 @@ class FreeCapacity:
         self.pods_listed(await self._list_until_answered())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_pods())
-            tasks.create_task(self._follow_slurm())
+            follow_slurm = periodically(
+                self._read_and_wake, self._pause, outlives=SlurmError, retry=_INTERVAL_S
+            )
+            tasks.create_task(follow_slurm)
 
     async def _follow_pods(self) -> None:
         async for change in self._watch.changes():
@@ -258,9 +261,6 @@ class FreeCapacity:
             del self.adopted_pods[uid]
         else:
             self.adopted_pods[uid] = adopted_pod
-
-    async def _follow_slurm(self) -> None:
-        await periodically(self._read_and_wake, self._pause, outlives=SlurmError, retry=_INTERVAL_S)
 
     async def _read_and_wake(self) -> None:
         await self._asked.wait()

@@ -69,8 +69,9 @@ class InMemoryKubernetes(Controls):
                 pod["metadata"]["annotations"] = pod["metadata"].get("annotations", {}) | annotations
             pod["spec"]["nodeName"] = node
             scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._stamp()}
-            others = [each for each in _conditions(pod) if each["type"] != "PodScheduled"]
-            pod["status"] = pod.get("status", {}) | {"conditions": [*others, scheduled]}
+            status = pod.get("status") or {}
+            others = [each for each in status.get("conditions") or () if each["type"] != "PodScheduled"]
+            pod["status"] = status | {"conditions": [*others, scheduled]}
             self._store.update("pods", pod)
 
     async def create_event(self, namespace: str, event: Manifest) -> None:
@@ -250,10 +251,6 @@ def _check_spec(before: Manifest, after: Manifest) -> None:
     gates = old.pop("schedulingGates", ()), new.pop("schedulingGates", ())
     if old != new or any(gate not in gates[0] for gate in gates[1]):
         raise Rejected(422, "spec: Forbidden: pod updates may not change fields other than ...")
-
-
-def _conditions(pod: Manifest) -> list[Any]:
-    return list((pod.get("status") or {}).get("conditions") or ())
 
 
 def _item(found: Manifest) -> dict[str, Any]:

@@ -119,14 +119,8 @@ class Enforcement:
         return None
 
     def _association(self, user_id: int, account: str | None) -> Association | None:
-        return next(
-            (
-                one
-                for one in self._associations
-                if one.user_id == user_id and account in {None, one.account}
-            ),
-            None,
-        )
+        own = (one for one in self._associations if one.user_id == user_id)
+        return next((one for one in own if account in {None, one.account}), None)
 
     def _limiting(self, record: Record) -> tuple[Qos, Association]:
         association = self._association(record.user_id, record.account)

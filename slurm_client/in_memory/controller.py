@@ -148,9 +148,8 @@ class Controller:
         if record.has_nodes:
             self._give_back(record)
         started = record.started if record.started is not None else now
-        self.jobs.put(
-            replace(record, state=JobState(base), reason=reason, started=started, ended=now), now
-        )
+        ended = replace(record, state=JobState(base), reason=reason, started=started, ended=now)
+        self.jobs.put(ended, now)
         self.changed(now)
 
     def changed(self, now: float) -> None:
@@ -236,10 +235,8 @@ class Controller:
         spec = rejections.checked(spec, self.machines)
         partition = rejections.partition_of(spec, self.partitions)
         user_id = spec.user_id or 0
-        if (
-            job_id is None and user_id in self.unknown_users
-        ):  # who speaks is resolved, who is named is not
-            user_id = ownership.NOBODY
+        if job_id is None and user_id in self.unknown_users:
+            user_id = ownership.NOBODY  # who speaks is resolved, who is named is not
         account, qos = self._enforcement.charged(spec, user_id)
         rejections.check_reservation(spec, user_id, self.reservations)
         self._arrivals += 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from slurm_client.errors import OutcomeUnknown, SlurmError
 from slurm_client.in_memory.controller import Controller, Plugin
@@ -48,11 +49,12 @@ class Controls:
 
     def preempt(self, job_id: int) -> None:
         """Slurm takes the job's resources for a better one. Requeue is off: PREEMPTED."""
-        self._end(job_id, "PREEMPTED")
+        self.end(job_id, "PREEMPTED")
 
     def end(self, job_id: int, base: str = "COMPLETED") -> None:
         """The job ends in that terminal state."""
-        self._end(job_id, base)
+        now = self._now()
+        self._controller.end(self._record(job_id), base, now)
 
     def suspend(self, job_id: int) -> None:
         """scontrol suspend: it keeps its nodes and does not run."""
@@ -113,10 +115,6 @@ class Controls:
             self._lose_reply_of.remove(method)
             raise OutcomeUnknown(f"{method}: the reply was lost")
 
-    def _end(self, job_id: int, base: str) -> None:
-        now = self._now()
-        self._controller.end(self._record(job_id), base, now)
-
     def _set_state(self, job_id: int, expected: str, state: JobState) -> None:
         now = self._now()
         record = self._record(job_id)
@@ -138,11 +136,6 @@ class Controls:
 
     def _flag(self, name: str, flags: set[str], reason: str, now: float) -> None:
         machine = self._controller.machines[name]
-        before = machine.flags, machine.reason
-
-        def undo() -> None:
-            machine.mark(*before)
-
-        self._controller.journal.add(now, undo)
+        self._controller.journal.add(now, partial(machine.mark, machine.flags, machine.reason))
         machine.mark(frozenset(flags), reason)
         self._controller.changed(now)

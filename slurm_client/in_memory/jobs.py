@@ -3,6 +3,7 @@
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 from slurm_client.in_memory.history import Journal
 from slurm_client.in_memory.record import Record
@@ -43,13 +44,12 @@ class Jobs:
     def put(self, record: Record, now: float) -> None:
         """Add it, or replace what is there."""
         before = self._records.get(record.id)
-        self._journal.add(now, lambda: self._restore(record.id, before))
+        self._journal.add(now, partial(self._restore, record.id, before))
         self._index(record)
 
     def take_id(self, now: float) -> int:
         """Returns the next id, which is used up."""
-        before = self.next_id
-        self._journal.add(now, lambda: self._count_from(before))
+        self._journal.add(now, partial(setattr, self, "next_id", self.next_id))
         while self.next_id in self._records:
             self.next_id += 1
         self.next_id += 1
@@ -72,9 +72,6 @@ class Jobs:
             record = self._records.get(job_id)
             if record and record.ended is not None and self._forget_at(record.ended) <= now:
                 del self._records[job_id]
-
-    def _count_from(self, next_id: int) -> None:
-        self.next_id = next_id
 
     def _restore(self, job_id: int, before: Record | None) -> None:
         if now := self._records.pop(job_id, None):

@@ -106,16 +106,12 @@ def standing_reason(record: Record, partition: Partition, machines: Mapping[str,
         return HELD
     if not partition.up:
         return PARTITION_DOWN
-    if over_time_limit(spec.time_limit_minutes, partition.max_time_minutes):
+    limit, most = spec.time_limit_minutes, partition.max_time_minutes
+    if limit is not None and most is not None and limit > most:
         return TIME_LIMIT
     if _over_the_partition(record, partition, machines):
         return PARTITION_CONFIG
     return None if _enough_are_up(record, partition, machines) else NODE_NOT_AVAILABLE
-
-
-def over_time_limit(limit: int | None, maximum: int | None) -> bool:
-    """Both in minutes, None is without limit."""
-    return maximum is not None and limit is not None and limit > maximum
 
 
 def _over_the_partition(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> bool:
