@@ -97,6 +97,17 @@ class PlaceholderKey:
         return ids.first + number % (ids.end - ids.first)
 
     @property
+    def job_name(self) -> str:
+        """Returns the name of a job that has an id of Slurm's own choice: no other job of the same user
+        has it, and Slurm makes no second one while one runs."""
+        seed = f"{self.cluster}/{self.uid}/{self.attempt}/{self.attempt_try}".encode()
+        return f"{job_name(self.namespace, self.name)}#{blake2b(seed, digest_size=5).hexdigest()}"
+
+    def proof(self, job_id: int, secret: bytes) -> str:
+        """Returns the code by which somebody who knows the secret says that this job is the key's."""
+        return blake2b(f"{self}/{job_id}".encode(), key=secret, digest_size=16).hexdigest()
+
+    @property
     def adopted(self) -> bool:
         """Tells whether the job stands for a Pod that another scheduler bound."""
         return self.attempt == ADOPTED_ATTEMPT

@@ -173,7 +173,7 @@ class Gate:
     async def _runs_on(self, node: str, held: Placeholder) -> bool:
         """Tells whether a job is the placeholder's own and runs on a node, by Slurm's answer alone."""
         job = await self._slurm.job(held.job.known_id)
-        claim = claim_of_record(held, self._leading().rules.cluster, self._view())
+        claim = claim_of_record(held, self._leading().rules, self._view())
         return job is not None and is_own(job, claim) and _is_on(job, node)
 
     async def _own_job(self, pod: Pod, job_id: int) -> Job | None:

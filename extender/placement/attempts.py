@@ -15,6 +15,7 @@ from extender.placement.on_pod import invalid, now_bound
 from extender.placement.placeholder import Placeholder, Waits
 from extender.placement.states import State
 from extender.placement.table import after_pod
+from slurm_client.model import JobSpec
 from wellknown.names import Reason
 
 
@@ -67,7 +68,8 @@ def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record, in line again, of a Pod whose allocation was given back. Its Pods may be
     refused by now, or placed by another replica."""
     seen = record.move(State.SEEN, at.now)._replace(attempt=record.attempt + 1)
-    record = seen.with_job(attempt_try=0, id=None, immediate=False, over=False).with_members(slot=None)
+    blank = seen.with_job(attempt_try=0, id=None, id_pending=False, immediate=False, over=False)
+    record = blank.with_members(slot=None)
     for member in record.members:
         record = after_pod(record, member.pod, at)
     return record
@@ -127,20 +129,30 @@ def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Pl
     asked for at once."""
     immediate = fast and _may_be_immediate(record, at, partition)
     if record.state is State.SUBMITTING:  # it was refused for now
+        immediate &= record.job.id_pending is not is_own(record.request.job)
         return record.with_job(immediate=immediate).with_retry(not_before=0.0)
     found, not_before = as_found(record, at), max(_pause(record, at), record.asks_from)
     rejections = found.rejections._replace(asks_first=False, rests_until=0.0)
     begun = found._replace(rejections=rejections).move(State.SUBMITTING, at.now)
     submitted = begun.submitted_as(record.job.attempt_try, at.rules, immediate=immediate)
+    if immediate and not is_own(record.request.job):
+        submitted = submitted.with_job(id=None, id_pending=True)
     return submitted.with_retry(not_before=not_before)
 
 
+def is_own(job: JobSpec) -> bool:
+    """Tells whether a job is the token's own user's: job/allocate takes its id."""
+    return job.user_id is None and job.group_id is None
+
+
 def _may_be_immediate(record: Placeholder, at: Context, partition: str) -> bool:
-    """Tells whether job/allocate can do it: the job is the token's own user's, and preempts nobody."""
+    """Tells whether job/allocate can do it: Slurm lets the owner ask for all of it (a user may not name
+    a group, nor a priority), and it preempts nobody."""
     job = record.request.job
-    own = job.user_id is None and job.group_id is None
+    of_user = job.user_id is not None and job.group_id is None and job.priority is None
+    may_ask = is_own(job) or (at.rules.fast_path_of_users and of_user)
     first = at.rules.fast_path and record.job.attempt_try == 0
-    return first and own and not at.view.may_preempt(partition)
+    return first and may_ask and not at.view.may_preempt(partition)
 
 
 def _pause(record: Placeholder, at: Context) -> float:

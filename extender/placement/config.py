@@ -16,10 +16,14 @@ class PlacementConfig:
     cluster: str = "kubernetes"
     """Names this Kubernetes cluster in every job's key: two clusters may share a Slurm."""
     ids: JobIdRange = field(default_factory=JobIdRange)
+    secret: bytes = b""
+    """What all replicas know, and nobody else: with it a Pod proves an id that Slurm chose."""
     window: int = 1000
     """Placeholders of ours that may compete for one partition's nodes at a time."""
     fast_path: bool = True
     """Whether a job may be asked for at once (job/allocate) where nothing of ours waits."""
+    fast_path_of_users: bool = False
+    """Whether that goes for the jobs of users whom Pods are mapped to, too."""
     fast_path_rest: float = 1.0
     """How long a partition that had no room is left in peace; at first also what is refused for now."""
     settle: float = 1.0

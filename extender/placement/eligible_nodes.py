@@ -3,10 +3,11 @@
 import re
 from dataclasses import replace
 
-from extender.cluster.view import Exclusion, Wish
+from extender.cluster.view import ClusterView, Exclusion, Wish
 from extender.placement.condition_reason import ConditionReason, Due
 from extender.placement.config import Context
 from extender.placement.placeholder import Placeholder
+from extender.request.node_constraints import gains
 from wellknown.names import ELSEWHERE, Reason
 
 _NAMED = 3
@@ -42,6 +43,12 @@ def has_no_node(record: Placeholder, at: Context) -> bool:
     pointless, and Slurm would call it a mistake of the Pod's author. Of several required nodes Slurm
     gives a job of one node any that it can (24.11, 26.05)."""
     return excluded_nodes_of(record, at).leaves_none
+
+
+def regained(name: str, before: ClusterView, view: ClusterView) -> bool:
+    """Tells whether a Node that was refused may not be any more."""
+    old, new = before.nodes.get(name), view.nodes.get(name)
+    return old is not None and new is not None and old is not new and gains(old, new)
 
 
 def no_node(record: Placeholder, at: Context) -> ConditionReason:

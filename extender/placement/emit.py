@@ -60,8 +60,7 @@ class Emitter:
         if record.state is State.SUBMITTING and not record.job.must_read:
             if has_no_node(record, at):
                 return not_now(record, no_node(record, at))
-            if record.job.immediate and not self._queues[queue_of(record, at.view)].fast(at.now):
-                record = record.with_job(immediate=False)  # it is asked again, and others wait by now
+            record = self._to_be_asked(record, at)
         effect = next_effect(record, at)
         if effect is None:
             return record
@@ -76,6 +75,13 @@ class Emitter:
             return record
         effects.append(effect)
         return record.with_retry(in_flight=True)
+
+    def _to_be_asked(self, record: Placeholder, at: Context) -> Placeholder:
+        """Others may wait by now. What is queued has an id of ours."""
+        fast = record.job.immediate and self._queues[queue_of(record, at.view)].fast(at.now)
+        if record.job.id not in at.rules.ids and not (fast and record.job.id_pending):
+            record = record.next_try(at.rules)
+        return record if fast or not record.job.immediate else record.with_job(immediate=False)
 
     def _must_wait(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:
         """Returns the record where its effect must wait: for the limiter, or for containers."""

@@ -24,6 +24,8 @@ class JobTracking(NamedTuple):
 
     id: int | None = None
     """None before there was one."""
+    id_pending: bool = False
+    """The job is asked for by its name, as its owner's: Slurm's choice of its id is not known yet."""
     attempt_try: int = 0
     excluded: tuple[str, ...] = ()
     """The nodes that the job was told not to use, or would have been (`cluster.Exclusion.nodes`)."""

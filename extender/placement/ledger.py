@@ -14,7 +14,7 @@ from extender.placement import eviction_limiter, on_pod, signatures
 from extender.placement.attempts import asked_all_the_same, begin, follow, is_replaced
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context, PlacementConfig
-from extender.placement.eligible_nodes import is_outdated
+from extender.placement.eligible_nodes import is_outdated, regained
 from extender.placement.emit import Emitter, reports_again
 from extender.placement.events import (
     ClusterObserved,
@@ -30,13 +30,14 @@ from extender.placement.events import (
     Recovered,
     Remedy,
     ReportWaiting,
-    Submit,
+    SlurmRestarted,
     Tick,
 )
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.index import LedgerReader
 from extender.placement.kept_back import InVain, awake, kept_back
 from extender.placement.lingering import still_held
+from extender.placement.on_job import in_doubt
 from extender.placement.on_outcome import after_outcome
 from extender.placement.placeholder import NO_OFFER, Placeholder, orphan_uid
 from extender.placement.recovery import recovered
@@ -46,7 +47,6 @@ from extender.placement.states import WATCHED, State
 from extender.placement.submit_queues import SubmitQueues, queue_of
 from extender.placement.table import TABLE, after_pod, after_poll
 from extender.placement.wakes import ToTell, Wakes
-from extender.request.node_constraints import gains
 from extender.request.workload import Workload
 from slurm_client.model import Grant
 from wellknown.names import Reason
@@ -100,6 +100,7 @@ class Ledger(LedgerReader):
             PodVanished: self._pod_vanished,
             JobsPolled: self._jobs_polled,
             GraceStarted: self._grace_started,
+            SlurmRestarted: self._slurm_restarted,
             ClusterObserved: self._cluster_observed,
             Tick: self._tick,
         }
@@ -144,10 +145,10 @@ class Ledger(LedgerReader):
         if record is None:
             return
         queue = queue_of(record, self._view)
-        match event.effect, event.result:
-            case Submit(), Failure(remedy=Remedy.NO_ROOM):
+        match event.result:
+            case Failure(remedy=Remedy.NO_ROOM):
                 self._windows[queue].had_no_room(self._now)
-            case Submit(), Grant() if not self._signatures.trusted(queue):
+            case Grant() if not self._signatures.trusted(queue):
                 event = Outcome(event.effect, None)  # it is read, whatever it was given
         after = after_outcome(record, event, self._context())
         if isinstance(event.effect, ReportWaiting):
@@ -165,9 +166,10 @@ class Ledger(LedgerReader):
             if late and (record is None or record.member(pod.uid) is None):
                 self._pod_observed(PodObserved(pod))
         ended = next((ConditionReason(Reason.POD_ENDED, pod.end) for pod in event.pods if pod.end), None)
-        for job in orphans:
+        for job, attempt in orphans:
             orphan = Placeholder.of_orphan(event.pods[0].workload, job.id, self._now)
-            orphan = orphan._replace(request=event.pods[0].request, cause=ended).with_job(owned=True)
+            orphan = orphan._replace(request=event.pods[0].request, cause=ended, attempt=attempt)
+            orphan = orphan.with_job(owned=True)
             self._settle(still_held(orphan, job, self._context()))
 
     def _orphan(self, event: OrphanFound) -> None:
@@ -180,10 +182,11 @@ class Ledger(LedgerReader):
             if record.state is State.INVALID or is_kept_back:
                 self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._now))
                 return
-            if record.state is State.SEEN or record.job.id == event.job_id:
-                return  # it has that job, or will find it under the id that it asks for
+            if record.state is State.SEEN or record.job.id_pending or record.job.id == event.job_id:
+                return  # it has that job, or will find it under the id, or name, that it asks for
         workload = Workload(key.uid, key.namespace, key.name)
-        orphan = Placeholder.of_orphan(workload, event.job_id, self._now)._replace(unseen=True)
+        orphan = Placeholder.of_orphan(workload, event.job_id, self._now)
+        orphan = orphan._replace(unseen=True, attempt=key.attempt)
         # It may end before it is read again: until then nobody else would know of its Pod's containers.
         self._settle(still_held(orphan, event.job, self._context()) if event.job else orphan)
 
@@ -235,11 +238,17 @@ class Ledger(LedgerReader):
         if record is not None:
             self._settle(TABLE[record.state].grace(record, event.job, self._context()))
 
+    def _slurm_restarted(self, _event: SlurmRestarted) -> None:
+        for record in self._records.of(State.ALLOCATED, State.BOUND):
+            if record.job.id not in self.rules.ids:
+                self._settle(in_doubt(record, self._context()))
+
     def _cluster_observed(self, event: ClusterObserved) -> None:
         mended = event.view.partitions != self._view.partitions
-        regained, self._view = self._regained(event.view), event.view
-        for node in regained:
-            self._reopen(node)
+        before, self._view = self._view, event.view
+        for node in {name for uid in self._avoiding for name, _ in self._records[uid].rejections.nodes}:
+            if regained(node, before, self._view):  # kube-scheduler looks at those Pods again by itself
+                self._reopen(node)
         self._windows.wake(self._view.max_job_count)
         refused = self._retries.one_of_each()
         for uid in refused if mended else ():
@@ -247,13 +256,6 @@ class Ledger(LedgerReader):
         self._to_review |= dict.fromkeys(refused)
         waiting = self._records.of(State.QUEUED)
         self._to_review |= dict.fromkeys(record.uid for record in waiting)
-
-    def _regained(self, view: ClusterView) -> set[str]:
-        """Returns the Nodes that were refused of late, and may not be any more. kube-scheduler looks at
-        those Pods again by itself."""
-        avoided = {name for uid in self._avoiding for name, _ in self._records[uid].rejections.nodes}
-        nodes = ((name, self._view.nodes.get(name), view.nodes.get(name)) for name in avoided)
-        return {name for name, old, new in nodes if old and new and old is not new and gains(old, new)}
 
     def _tick(self, _event: Tick) -> None:
         for uid in self._some(self._wakes.due(self._now)):
@@ -319,9 +321,6 @@ class Ledger(LedgerReader):
         for each in self._retries.alike(uid):
             self._to_tell.when.setdefault(each, self._now + self.rules.settle)
 
-    def _tell_soon(self, uid: str) -> None:
-        self._to_tell.in_line.setdefault(uid, self._now + self.rules.settle)
-
     # What follows from a record
 
     def _settle(self, record: Placeholder) -> None:
@@ -362,7 +361,7 @@ class Ledger(LedgerReader):
         if record.rejected_by_slurm:
             record = self._retries.follow(record, self._records.get(record.uid), self._context())
         if record.state is State.SEEN and record.cause is None and had_cause:
-            self._tell_soon(record.uid)
+            self._to_tell.in_line.setdefault(record.uid, self._now + self.rules.settle)
         return record
 
     def _note(self, before: Placeholder | None, record: Placeholder) -> None:
@@ -406,7 +405,7 @@ class Ledger(LedgerReader):
         if before is not None and before.state is State.SUBMITTING:
             self._to_review |= dict.fromkeys(self._retries.take(record))
         if record.state is State.SEEN:
-            self._tell_soon(uid)
+            self._to_tell.in_line.setdefault(uid, self._now + self.rules.settle)
         if self._observer is not None:
             self._observer(before, record)
 

@@ -10,11 +10,13 @@ from dataclasses import replace
 from extender.placement.config import Context
 from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated, why_rejected
 from extender.placement.events import (
+    Allocate,
     CancelJob,
     CheckDepartures,
     Effect,
     EvictPod,
     ExcludeNodes,
+    FindJob,
     ReadJob,
     RecordJobId,
     Submit,
@@ -23,8 +25,10 @@ from extender.placement.events import (
 )
 from extender.placement.lingering import hold
 from extender.placement.member import Member
+from extender.placement.ownership import proof
 from extender.placement.placeholder import REPEATEDLY, Placeholder
 from extender.request.pod_end import replaced_in_words, with_words
+from slurm_client.model import JobSpec
 from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
@@ -36,15 +40,22 @@ BEFORE_ALL = 0xFFFFFF00
 
 def ask(record: Placeholder, at: Context) -> Effect | None:
     """SUBMITTING: Slurm is asked for the job, or for what became of it."""
+    if record.job.id_pending:
+        job = _named(record, at)
+        return FindJob(record.uid, job) if record.job.must_read else Allocate(record.uid, job)
     job_id = record.job.known_id
     if record.job.must_read:
         return ReadJob(record.uid, job_id)
-    job = replace(
-        record.request.job,
-        admin_comment=str(record.key(at.rules.cluster)),
-        excluded_nodes=excluded_nodes_of(record, at).nodes,
-    )
-    return Submit(record.uid, job_id, job, record.job.immediate)
+    return Submit(record.uid, job_id, _asked(record, at), record.job.immediate)
+
+
+def _asked(record: Placeholder, at: Context) -> JobSpec:
+    comment, nodes = str(record.key(at.rules.cluster)), excluded_nodes_of(record, at).nodes
+    return replace(record.request.job, admin_comment=comment, excluded_nodes=nodes)
+
+
+def _named(record: Placeholder, at: Context) -> JobSpec:
+    return replace(_asked(record, at), name=record.key(at.rules.cluster).job_name)
 
 
 def ask_why(record: Placeholder, at: Context) -> Effect | None:
@@ -81,7 +92,7 @@ def keep(record: Placeholder, at: Context) -> Effect | None:
         each for each in record.members if each.pod.job_id not in named or each.pod.attempt != attempt
     )
     member = _first(of_others)
-    return member and RecordJobId(record.uid, member.pod, job_id, attempt)
+    return member and RecordJobId(record.uid, member.pod, job_id, attempt, _proof(record, at))
 
 
 def replace_job(record: Placeholder, at: Context) -> Effect | None:
@@ -98,7 +109,11 @@ def replace_job(record: Placeholder, at: Context) -> Effect | None:
 def release(record: Placeholder, at: Context) -> Effect | None:
     """RELEASING: the job is ended. What is ended by mistake cannot be given back (invariant I5)."""
     job_id = record.job.id
-    return None if job_id is None or record.job.over else _end(record, job_id, at)
+    if record.job.over:
+        return None
+    if record.job.id_pending:
+        return FindJob(record.uid, _named(record, at))
+    return None if job_id is None else _end(record, job_id, at)
 
 
 def evict(record: Placeholder, _at: Context) -> Effect | None:
@@ -179,4 +194,8 @@ def _write_allocation(
     told = member.shown is not None or pod.told_to_wait
     nominate = told or pod.looked_at or len(at.view.nodes) >= at.rules.nominate_from
     heard_at = record.since if told and pod.allocation != slot else None
-    return WriteAllocation(record.uid, pod, slot, nominate, heard_at)
+    return WriteAllocation(record.uid, pod, slot, nominate, _proof(record, at), heard_at)
+
+
+def _proof(record: Placeholder, at: Context) -> str:
+    return proof(record.key(at.rules.cluster), record.job.known_id, at.rules)

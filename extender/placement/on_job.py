@@ -131,10 +131,10 @@ def allocated_lost(record: Placeholder, at: Context) -> Placeholder:
     return record.unclaimed().replaced(at.now, cause).with_job(over=True, lost=True)
 
 
-def bound_lost(record: Placeholder, _at: Context) -> Placeholder:
+def bound_lost(record: Placeholder, at: Context) -> Placeholder:
     """BOUND: the Pod runs on, and another job is asked for where it runs."""
     unclaimed = record.unclaimed()
-    return unclaimed if record.leaving or record.job.lost else to_ask_again(unclaimed)
+    return unclaimed if record.leaving or record.job.lost else to_ask_again(unclaimed, at)
 
 
 def replacing_lost(record: Placeholder, at: Context) -> Placeholder:
@@ -147,8 +147,10 @@ def released_lost(record: Placeholder, at: Context) -> Placeholder:
     return over(record.unclaimed(), at)
 
 
-def to_ask_again(record: Placeholder) -> Placeholder:
+def to_ask_again(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record of a Pod that runs (invariant I5) though Slurm does not know its job."""
     words = f"Slurm job {record.job.id} {LOST.message}: another is asked for where the Pod runs"
+    if record.job.id not in at.rules.ids:  # Slurm chose it, and may give it to another job
+        record = record.next_try(at.rules)
     told = record._replace(cause=ConditionReason(LOST.reason, words)).with_retry(not_before=0.0)
     return told.with_job(lost=True, node_check=NodeCheck.VERIFIED)

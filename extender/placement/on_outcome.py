@@ -9,12 +9,14 @@ from extender.placement.attempts import give_back, not_now, trouble
 from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.events import (
+    Allocate,
     CancelJob,
     CheckDepartures,
     Effect,
     EvictPod,
     ExcludeNodes,
     Failure,
+    FindJob,
     HoldJob,
     Outcome,
     ReadJob,
@@ -28,6 +30,7 @@ from extender.placement.events import (
 from extender.placement.fit import covers, owner_of
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.member import CONFLICTS
+from extender.placement.on_job import over
 from extender.placement.on_pod import invalid
 from extender.placement.on_read import granted
 from extender.placement.placeholder import REPEATEDLY, Placeholder
@@ -66,6 +69,8 @@ def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeho
     record = record.with_retry(in_flight=False)
     if isinstance(result, Failure):
         return _after_failure(record, effect, result, at)
+    if isinstance(effect, Allocate | FindJob):
+        return _named(record, result, at)
     return record if _stale(record, effect) else _after_success(record, effect, result, at)
 
 
@@ -113,6 +118,23 @@ def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context
         case WriteAllocation() | WriteAttempt() | EvictPod() | RecordJobId():
             return _written(record.with_retry(failures=0), effect, result, at)
     return record
+
+
+def _named(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
+    """What became of a job that was asked for by its name. One that comes when another has taken its
+    place is found by the next sweep."""
+    if not record.job.id_pending:
+        return record
+    record = record.with_retry(failures=0)
+    if job is not None:
+        known = record.with_job(id=job.id, id_pending=False, owned=True, must_read=False, denials=())
+        return after_read(known, job, at)
+    if record.state is not State.SUBMITTING:
+        return over(record, at).with_job(id_pending=False)
+    if record.job.denials:  # Slurm has answered, and made none
+        return record.next_try(at.rules).with_job(immediate=False, denials=())
+    later = at.now + at.rules.delay(Remedy.AGAIN, 0)
+    return record.with_job(must_read=False).with_retry(not_before=later)
 
 
 def _written(record: Placeholder, effect: _OnPod, result: Any, at: Context) -> Placeholder:
@@ -202,12 +224,13 @@ def _asked_again(record: Placeholder, at: Context) -> Placeholder:
 
 
 def _after_failure(record: Placeholder, effect: Effect, failure: Failure, at: Context) -> Placeholder:
-    if isinstance(effect, Submit) and record.state is State.SUBMITTING:
+    if isinstance(effect, Submit | Allocate) and record.state is State.SUBMITTING:
         record = record.with_job(excluded=effect.job.excluded_nodes)
         if failure.remedy in _LEAVE_OPEN:
             return _left_open(record, failure)
         if failure.remedy in _ANSWERS:
             return _not_taken(record, failure, at)
+        record = record.with_job(must_read=record.job.id_pending)
     if record.job.lost and failure.remedy is Remedy.ID_TAKEN:  # it has come back
         return _asked_again(record, at)
     if failure.remedy is Remedy.OTHER_JOB:

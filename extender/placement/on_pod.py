@@ -31,7 +31,7 @@ MISSED = "Pod is not among all Pods any more"
 def with_carried(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record with the allocations that its Pods carry, where it has none for them and those
     are of its attempt. It may know nothing of them: another replica that believed to lead wrote them, or
-    the record is new. They are believed where the id that they name follows from the Pod's uid, which
+    the record is new. They are believed where the id that they name is the Pod's own (`own_key`), which
     nobody can forge; what has become of the job is then for Slurm to say, like of any other."""
     for member in record.members:
         carried = member.pod.allocation
@@ -47,7 +47,7 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
             return record
         if record.state is State.EVICTING:  # it may be bound there; its job is over all the same
             return record.with_member(pod, slot=carried)
-        record = record.submitted_as(key.attempt_try, at.rules)
+        record = record.submitted_as(key.attempt_try, at.rules).with_job(id=carried.job_id)
     if record.state in WITHOUT_JOB | ASKED:
         record = record.move(State.ALLOCATED, at.now)
         if record.lacking:  # the others are heard of next, if they are there
@@ -87,7 +87,7 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record after the last of its Pods was bound."""
     if record.job.lost:
         bound = record.move(State.BOUND, at.now).with_job(over=False)
-        return bound if bound.leaving else to_ask_again(bound)
+        return bound if bound.leaving else to_ask_again(bound, at)
     if record.job.over:
         return _evicted(record, at)
     bound = record.move(State.BOUND, at.now)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from extender.cluster.view import ClusterView, excluding
 from extender.placement.condition_reason import ConditionReason, WhyInvalid
-from extender.placement.config import Context
+from extender.placement.config import Context, PlacementConfig
 from extender.placement.fit import ends_earlier, misfit
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.lingering import still_held
@@ -88,7 +88,7 @@ def released_read(record: Placeholder, job: Job | None, at: Context) -> Placehol
 
 def recognised(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Returns the record after it was found out whose its job is."""
-    match owner_of(job, claim_of_record(record, at.rules.cluster, at.view)):
+    match owner_of(job, claim_of_record(record, at.rules, at.view)):
         case OwnedBy.OURS:
             known = record.with_job(identity=identity_of(job), unsigned=False)
         case OwnedBy.UNSIGNED:
@@ -98,11 +98,12 @@ def recognised(record: Placeholder, job: Job, at: Context) -> Placeholder:
     return known.with_job(owned=True, name=job.name)
 
 
-def claim_of_record(record: Placeholder, cluster: str, view: ClusterView) -> Claim:
+def claim_of_record(record: Placeholder, rules: PlacementConfig, view: ClusterView) -> Claim:
     """Returns the claim of a workload, or of a job without Pods, to the job of its record."""
     ids = () if record.job.id is None else (record.job.id,)
-    claim = claim_for(record.workload, record.pods, cluster, ids, view)
-    return replace(claim, taken=record.job.owned, known=record.job.identity)
+    claim = claim_for(record.workload, record.pods, rules.cluster, ids, view)
+    claim = replace(claim, taken=record.job.owned, known=record.job.identity)
+    return claim if record.job.id in rules.ids else replace(claim, exact=True, attempt=record.attempt)
 
 
 def unusable(record: Placeholder, job: Job, at: Context, *, made_so: bool) -> Placeholder | None:
@@ -230,7 +231,7 @@ def _under_another_id(record: Placeholder, at: Context) -> Placeholder:
         return allocated_lost(record, at)
     again = record.next_try(at.rules)
     if record.state is State.BOUND:
-        return to_ask_again(again)
+        return to_ask_again(again, at)
     return again.move(State.SUBMITTING, at.now).with_job(immediate=False)
 
 

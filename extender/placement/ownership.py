@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
+from hmac import compare_digest
 from typing import NamedTuple
 
 from extender.cluster.view import ClusterView
@@ -43,17 +44,35 @@ class Identity(NamedTuple):
 
 
 def own_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:
-    """Returns the ids that follow from a Pod's uid: the first tries of this attempt and the last."""
-    return tuple(key.job_id(rules.ids) for key in _own_keys(pod, rules))
+    """Returns the ids that follow from a Pod's uid (the first tries of this attempt and the last), and
+    the one that it names with proof."""
+    proven = () if pod.job_id is None or _proven(pod.job_id, pod, rules) is None else (pod.job_id,)
+    return (*(key.job_id(rules.ids) for key in own_keys(pod, rules)), *proven)
 
 
 def own_key(job_id: int, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
     """Returns the key of the one of a Pod's own ids that this is, None where it is none."""
-    return next((key for key in _own_keys(pod, rules) if key.job_id(rules.ids) == job_id), None)
+    computed = (key for key in own_keys(pod, rules) if key.job_id(rules.ids) == job_id)
+    return next(computed, None) or _proven(job_id, pod, rules)
 
 
-def _own_keys(pod: Pod, rules: PlacementConfig) -> Iterator[PlaceholderKey]:
-    """The likeliest first, which mostly is the only one that is asked for."""
+def proof(key: PlaceholderKey, job_id: int, rules: PlacementConfig) -> str:
+    """Returns what nobody can write onto a Pod who does not know the extender's secret: that a job whose
+    id Slurm chose is the Pod's own. Empty where the id follows from the key."""
+    return "" if job_id in rules.ids else key.proof(job_id, rules.secret)
+
+
+def _proven(job_id: int, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
+    if not (rules.secret and pod.proof) or job_id != pod.job_id or job_id in rules.ids:
+        return None
+    given = pod.proof.encode()
+    proven = (k for k in own_keys(pod, rules) if compare_digest(proof(k, job_id, rules).encode(), given))
+    return next(proven, None)
+
+
+def own_keys(pod: Pod, rules: PlacementConfig) -> Iterator[PlaceholderKey]:
+    """Yields the keys that a Pod's jobs can have: the likeliest first, mostly the only one that is asked
+    for."""
     uid, namespace, name, *_ = pod.workload
     return (
         PlaceholderKey(rules.cluster, namespace, name, uid, attempt, attempt_try)
@@ -85,6 +104,8 @@ class Claim:
     """Slurm has accepted a submission under the id (HTTP 200), and has not been heard to lose it."""
     known: Identity | None = None
     """The workload's job, as it was when it was first read."""
+    exact: bool = False
+    """Slurm chose the id, and may have given it to another job since, of the same workload even."""
 
 
 def claim_of(pod: Pod, cluster: str, ids: Container[int], view: ClusterView) -> Claim:
@@ -121,6 +142,8 @@ def identity_of(job: Job) -> Identity:
 def owner_of(job: Job, claim: Claim) -> OwnedBy:
     """Returns the owner of a job."""
     key = key_of(job)
+    if claim.exact and claim.known not in (None, identity_of(job)):
+        return OwnedBy.FOREIGN
     if key is not None:
         same = (key.cluster, key.uid) == (claim.cluster, claim.uid)
         return OwnedBy.OURS if same and claim.attempt in (None, key.attempt) else OwnedBy.FOREIGN

@@ -23,7 +23,7 @@ from extender.placement.on_pod import (
     with_carried,
 )
 from extender.placement.on_read import waits_for_its_pods_nodes
-from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key
+from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key, own_keys
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.placement.table import after_poll, after_read
@@ -61,7 +61,7 @@ def to_read(
         else:
             possible.update(ids)
     for job_id, state in states.items():
-        if job_id in rules.ids and (job_id in possible or not (state.ended or job_id in spared)):
+        if job_id in possible or (job_id in rules.ids and not (state.ended or job_id in spared)):
             yield job_id
 
 
@@ -81,6 +81,18 @@ def with_their_pods(
     if jobs:
         uids = {job_id: pod.workload.uid for pod in pods for job_id in own_ids(pod, rules)}
         yield from ((uids[job.id], job) for job in jobs if job.id in uids)
+
+
+def named_by_their_pods(
+    jobs: Iterable[Job], pods: Iterable[Pod], rules: PlacementConfig
+) -> Iterator[tuple[Job, PlaceholderKey]]:
+    """Yields the jobs whose ids Slurm chose and that have no key yet, each with that of the Pod that has
+    asked for it by its name."""
+    keys = {(key.job_name, pod.request.job.user_id): key for pod in pods for key in own_keys(pod, rules)}
+    for job in jobs:
+        key = keys.get((job.name, job.user_id))
+        if key is not None and job.id not in rules.ids and key_of(job) is None:
+            yield job, key
 
 
 def _is_vouched_for(
@@ -105,10 +117,10 @@ class _Found(NamedTuple):
 
 def recovered(
     pods: Sequence[Pod], jobs: tuple[Job, ...], at: Context
-) -> tuple[Placeholder | None, tuple[Job, ...]]:
+) -> tuple[Placeholder | None, tuple[tuple[Job, int], ...]]:
     """Returns the record of a workload's Pods found at the start (None where it needs none) and its live
-    jobs that are no longer wanted. What a Pod's annotations say of its job is believed only where the
-    job itself, or the id that follows from the workload's uid, bears it out."""
+    jobs that are no longer wanted, with their attempts. What a Pod's annotations say of its job is
+    believed only where the job itself, or `own_key`, bears it out."""
     found = _ours(max(pods, key=lambda pod: pod.attempt), jobs, at)
     as_read = {pod.uid: pod for pod in pods}
     pods = _numbered_by_their_jobs(pods, found)
@@ -126,7 +138,7 @@ def recovered(
     if record is not None:
         members = (each._replace(pod=as_read[each.pod.uid]) for each in record.members)
         record = record._replace(members=tuple(members))
-    return record, tuple(f.job for f in found if f.live and f.job.id != kept)
+    return record, tuple((f.job, f.key.attempt) for f in found if f.live and f.job.id != kept)
 
 
 def _numbered_by_their_jobs(pods: Sequence[Pod], found: tuple[_Found, ...]) -> Sequence[Pod]:

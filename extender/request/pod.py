@@ -37,6 +37,8 @@ class Pod(NamedTuple):
     attempt: int = 1
     job_id: int | None = None
     allocation: Allocation | None = None
+    proof: str = ""
+    """Proof that the job which it names is its own, where that does not follow from its uid."""
     deleting: bool = False
     deletion_grace: int = 0
     """The grace that it is being deleted with, in seconds; the deletion sets it."""

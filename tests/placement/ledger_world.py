@@ -18,6 +18,7 @@ from extender.cluster.view import ClusterView
 from extender.filter.route import to_tell
 from extender.placement.config import PlacementConfig
 from extender.placement.events import (
+    Allocate,
     CancelJob,
     CheckDepartures,
     ClusterObserved,
@@ -26,6 +27,7 @@ from extender.placement.events import (
     EvictPod,
     ExcludeNodes,
     Failure,
+    FindJob,
     GraceStarted,
     HoldJob,
     JobsPolled,
@@ -37,6 +39,7 @@ from extender.placement.events import (
     RecordJobId,
     Recovered,
     Remedy,
+    SlurmRestarted,
     Submit,
     Tick,
     WriteAllocation,
@@ -44,12 +47,13 @@ from extender.placement.events import (
 )
 from extender.placement.ledger import Ledger
 from extender.placement.ownership import key_of
-from extender.placement.recovery import to_read, with_their_pods
+from extender.placement.recovery import named_by_their_pods, to_read, with_their_pods
 from extender.placement.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE, Node
 from extender.request.pod import Pod, lacks_room
+from extender.request.pod_end import replaced_in_words
 from extender.request.workload import Workload
 from extender.unmanaged.free_capacity import TAKEN
 from slurm_client import hostlist
@@ -59,7 +63,9 @@ from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey, job_name
 from wellknown.names import GATE
 
+OnSlurm = Submit | Allocate | FindJob | ReadJob | ExcludeNodes | HoldJob | CancelJob
 NODES = ("n1", "n2")
+NATIVE = "native"
 
 
 def view_of(nodes: tuple[str, ...]) -> ClusterView:
@@ -115,6 +121,12 @@ class World:
     jobs: dict[int, Job] = field(default_factory=dict)
     saved: dict[int, Job] | None = None
     saved_at: float = 0.0
+    next_id: int = 1
+    """The next id that Slurm gives a job by itself: it is saved with the jobs. Where it is forgotten,
+    another job gets it."""
+    next_saved: int = 1
+    under_way: list[Allocate] = field(default_factory=list)
+    """What was asked for and not answered in time: it may yet arrive."""
     revived: set[int] = field(default_factory=set)
     late: set[int] = field(default_factory=set)
     """Jobs that one of two replicas asked for when the Pod might not be placed any more, and it had not
@@ -241,9 +253,11 @@ class World:
         self.acting, self.saved = Replica(Ledger(self.rules, unsigned=self._hear_of_keys)), None
         self.forget_containers()
         self.tell(ClusterObserved(self.view))
+        self.sign()
         keys = {job.id: key_of(job) for job in self.jobs.values()}
         states = {job_id: self._told_state(job_id) for job_id in self.jobs}
         wanted = set(to_read(self.pods.values(), states, self.rules))
+        wanted |= {job_id for job_id in self.jobs if job_id not in self.rules.ids}
         read = [job for job in self.jobs.values() if job.id in wanted - self.garbled]
         without = [job for job in read if keys[job.id] is None]
         lost = {job.id: uid for uid, job in with_their_pods(without, self.pods.values(), self.rules)}
@@ -257,6 +271,25 @@ class World:
                 self.tell(OrphanFound(key, job.id, job))
         self.tell(ClusterObserved(self.view))
 
+    def sign(self) -> None:
+        """What was asked for by its name and has no key gets that of its Pod, or is given back. What the
+        leader knows, or is asking for just now, is its own to sign."""
+        records = tuple(self.ledger.placeholders)
+        asked = [each.key(self.rules.cluster).job_name for each in records if each.job.id_pending]
+        known = {each.job.id for each in records}
+        nameless = [
+            job
+            for job in self.jobs.values()
+            if "#" in job.name and key_of(job) is None and not job.state.ended
+            if job.name not in asked and job.id not in known
+        ]
+        for job, key in named_by_their_pods(tuple(nameless), self.pods.values(), self.rules):
+            self.jobs[job.id] = replace(job, admin_comment=str(key))
+            nameless.remove(job)
+        for job in nameless:
+            self.jobs[job.id] = replace(job, comment=replaced_in_words("nobody needs it", None))
+            self.end_job(job.id, "CANCELLED")
+
     def _hear_of_keys(self, words: str | None) -> None:
         self.lost_keys = words
 
@@ -269,6 +302,7 @@ class World:
 
     def sweep(self) -> None:
         """Live jobs that the ledger does not know, of Pods that are gone or have moved on, are ended."""
+        self.sign()
         known = {p.job.id for p in self.ledger.placeholders}
         for job in tuple(self.jobs.values()):
             key = key_of(job)
@@ -276,7 +310,8 @@ class World:
                 continue
             pods = self.pods_of(key.uid)
             later = any(pod.attempt > key.attempt for pod in pods)
-            if not pods or later or may_have_no_job(pods):
+            twice = any(each.id in known for each in self.live_jobs(key.uid))
+            if not pods or later or twice or may_have_no_job(pods):
                 self.tell(OrphanFound(key, job.id))
 
     def pass_time(self, seconds: float) -> None:
@@ -432,7 +467,8 @@ class World:
             return
         job, known = self.jobs.get(pod.allocation.job_id), self.ledger.allocated(uid)
         as_seen = known is not None and known[1].pod.resource_version == pod.resource_version
-        if known is not None and as_seen and known[0].job.immediate:
+        trusted = known is not None and known[0].job.immediate and known[0].job.id in self.rules.ids
+        if as_seen and trusted:
             # The leader asks no more of what was granted at once (Binder._still_granted).
             if job is not None and job.state.running:
                 self.bindings[uid] = pod.resource_version, pod.allocation.node
@@ -601,7 +637,8 @@ class World:
     def workload_of(self, job: Job) -> str:
         """The uid of the Pod that a job was asked for, empty where that was somebody else."""
         key = key_of(job)
-        return key.uid if key else self.submitted.get(job.id, "").partition("#")[0]
+        submitted = "" if job.name == NATIVE else self.submitted.get(job.id, "")
+        return key.uid if key else submitted.partition("#")[0]
 
     def overwrite_key(self, job_id: int, text: str = "") -> None:
         """An administrator's `scontrol update JobId=... AdminComment=...`."""
@@ -621,8 +658,16 @@ class World:
     def running(self) -> list[int]:
         return sorted(job.id for job in self.jobs.values() if job.state.running)
 
+    def start_native_job(self) -> None:
+        """A user's own job, which gets a node if there is one."""
+        job = Job(self.next_id, job_state("PENDING"), name=NATIVE, submit_time=self.version)
+        self.next_id += 1
+        free = self.free_nodes(job)
+        if free:
+            self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=tuple(free[:1]))
+
     def save(self) -> None:
-        self.saved, self.saved_at = dict(self.jobs), self.now
+        self.saved, self.saved_at, self.next_saved = dict(self.jobs), self.now, self.next_id
 
     def may_be_killed(self) -> bool:
         """slurmctld forgets up to 5 s; a tombstone that a restart of ours lost is another matter."""
@@ -639,7 +684,8 @@ class World:
         for job_id, job in self.saved.items():
             if not job.state.ended and job_id in self.jobs and self.jobs[job_id].state.ended:
                 self.revived.add(job_id)
-        self.jobs = dict(self.saved)
+        self.jobs, self.next_id = dict(self.saved), self.next_saved
+        self._announce(SlurmRestarted(), "")
 
     def ask(self) -> None:
         """A poll reads the states; they are told later."""
@@ -660,12 +706,17 @@ class World:
     def do(self, effect: Effect) -> object:
         """Carries an effect out and returns its result, as the dispatcher would."""
         match effect:
-            case Submit() | ReadJob() | ExcludeNodes() | HoldJob() | CancelJob():
+            case (
+                Submit() | Allocate() | FindJob() | ReadJob() | ExcludeNodes() | HoldJob() | CancelJob()
+            ):
                 return self._on_slurm(effect)
             case WriteAllocation():
-                return self._patch(effect.pod, self._granted(effect.pod, effect.allocation))
+                granted = self._granted(effect.pod, effect.allocation)
+                return self._patch(effect.pod, granted._replace(proof=effect.proof))
             case WriteAttempt():
-                anew = effect.pod._replace(attempt=effect.attempt, allocation=None, job_id=None)
+                anew = effect.pod._replace(
+                    attempt=effect.attempt, allocation=None, job_id=None, proof=""
+                )
                 return self._patch(effect.pod, anew._replace(feasible_nodes=None))
             case RecordJobId():
                 self.note_job(effect)
@@ -680,7 +731,8 @@ class World:
         pod = self.pods.get(effect.pod.uid)
         if pod is not None:
             named = pod.allocation and replace(pod.allocation, job_id=effect.job_id)
-            self.write(pod._replace(job_id=effect.job_id, attempt=effect.attempt, allocation=named))
+            numbered = pod._replace(job_id=effect.job_id, attempt=effect.attempt, allocation=named)
+            self.write(numbered._replace(proof=effect.proof))
 
     def _evict(self, effect: EvictPod) -> object:
         uid = effect.pod.uid
@@ -699,10 +751,10 @@ class World:
             self.remove_pod(uid)
         return None
 
-    def _on_slurm(self, effect: Submit | ReadJob | ExcludeNodes | HoldJob | CancelJob) -> object:
+    def _on_slurm(self, effect: OnSlurm) -> object:
         match effect:
-            case Submit():
-                return self._submit(effect)
+            case Submit() | Allocate() | FindJob():
+                return self._ask_for(effect)
             case ReadJob():
                 if effect.job_id in self.garbled:
                     return Failure(Remedy.AGAIN, "a reply that cannot be read")
@@ -713,6 +765,15 @@ class World:
                 return self._comment(effect)
             case CancelJob():
                 return self._cancel(effect)
+
+    def _ask_for(self, effect: Submit | Allocate | FindJob) -> object:
+        match effect:
+            case Submit():
+                return self._submit(effect)
+            case Allocate():
+                return self.allocate(effect)
+            case FindJob():
+                return self._find(effect)
 
     def _comment(self, effect: HoldJob) -> object:
         job = self.jobs.get(effect.job_id)
@@ -750,9 +811,60 @@ class World:
         if effect.job_id in self.jobs:
             return Failure(Remedy.ID_TAKEN, "duplicate job id")
         self.submitted[effect.job_id] = effect.uid
-        asked = effect.job
+        job = self._made(effect.uid, effect.job_id, effect.job)
+        if self.shared and any(each.id not in self.rules.ids for each in self.live_jobs(effect.uid)):
+            self.late.add(job.id)
+        if not effect.immediate:
+            self.jobs[job.id] = job
+            return None
+        return self._start_at_once(job, effect.job)
+
+    def allocate(self, effect: Allocate, *, signed: bool = True) -> object:
+        """Under the next id of Slurm's own; perhaps its key is not written any more."""
+        asked, mine = effect.job, self._owner(effect.job)[0]
+        if effect.uid in self.denied:
+            return Failure(Remedy.UNEXPLAINED, "Unspecified error")
+        if self.max_jobs is not None and len(self.running()) >= self.max_jobs:
+            return Failure(Remedy.LATER, "MaxJobCount limit reached")
+        if any(
+            job.name == asked.name and job.user_id == mine and job.state.running
+            for job in self.jobs.values()
+        ):
+            return Failure(Remedy.ID_TAKEN, "Job dependency problem")
+        twice = self.live_jobs(effect.uid)
+        job = self._made(effect.uid, self.next_id, asked)
+        self.next_id += 1
+        self.submitted[job.id] = effect.uid
+        if twice:
+            self.late.add(job.id)
+        result = self._start_at_once(replace(job, admin_comment=""), asked)
+        if isinstance(result, Failure) or not signed:
+            return result
+        if not self.overwrites_keys:
+            self.jobs[job.id] = replace(self.jobs[job.id], admin_comment=asked.admin_comment)
+        return self.jobs[job.id]
+
+    def _find(self, effect: FindJob) -> Job | None:
+        mine = self._owner(effect.job)[0]
+        named = [
+            job
+            for job in self.jobs.values()
+            if (job.name == effect.job.name and job.user_id == mine and not key_of(job))
+            or job.admin_comment == effect.job.admin_comment
+        ]
+        own = [
+            job for job in named if job.id not in self.rules.ids and (job.nodes or not job.state.ended)
+        ]
+        found = min(own, key=lambda job: (job.state.ended, job.id), default=None)
+        if found is None:
+            return None
+        if not found.state.ended and not self.overwrites_keys:
+            self.jobs[found.id] = replace(found, admin_comment=effect.job.admin_comment)
+        return self.jobs[found.id]
+
+    def _made(self, uid: str, job_id: int, asked: JobSpec) -> Job:
         job = Job(
-            effect.job_id,
+            job_id,
             job_state("PENDING"),
             name=asked.name,
             partition=asked.partition or "main",
@@ -762,23 +874,23 @@ class World:
             tres_per_node=",".join(f"gres/{name}:{count}" for name, count in asked.gres),
             node_count=asked.nodes,
             time_limit_minutes=asked.time_limit_minutes,
-            user_id=self._owner(effect.job)[0],
-            group_id=self._owner(effect.job)[1],
-            comment=effect.job.comment or "",
-            admin_comment="" if self.overwrites_keys else effect.job.admin_comment,
-            required_nodes=hostlist.names(effect.job.required_nodes),
-            excluded_nodes=hostlist.names(effect.job.excluded_nodes),
+            user_id=self._owner(asked)[0],
+            group_id=self._owner(asked)[1],
+            comment=asked.comment or "",
+            admin_comment="" if self.overwrites_keys else asked.admin_comment,
+            required_nodes=hostlist.names(asked.required_nodes),
+            excluded_nodes=hostlist.names(asked.excluded_nodes),
             reason="Resources",
             submit_time=self.version,
         )
         job = replace(job, **self.rewrites)
         self.version += 1
-        forbidden = any(pod.request.problems for pod in self.pods_of(effect.uid))
+        forbidden = any(pod.request.problems for pod in self.pods_of(uid))
         if self.other is not None and forbidden:
             self.late.add(job.id)
-        if not effect.immediate:
-            self.jobs[job.id] = job
-            return None
+        return job
+
+    def _start_at_once(self, job: Job, asked: JobSpec) -> Grant | Failure | None:
         free = self.free_nodes(job)
         if len(free) < asked.nodes or any(j.state.pending for j in self.jobs.values()):
             self.jobs[job.id] = replace(job, state=job_state("FAILED"))
@@ -888,6 +1000,8 @@ def calm_down(world: World, rounds: int = 120) -> None:
     world.max_jobs = None
     world.may_run.clear()
     world.overwrites_keys, world.rewrites = False, {}
+    for job in [job for job in world.jobs.values() if job.name == NATIVE]:
+        world.end_job(job.id, "COMPLETED")
     for number in range(rounds):
         if number % 30 == 0:
             world.sweep()
@@ -927,6 +1041,8 @@ def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
     workload = pod.workload
     live = world.live_jobs(workload.uid)
     if pod.node is None and len(together) < workload.size:
+        if world.shared:  # of another replica's job that has lost its key nobody can tell whose it is
+            live = [job for job in live if key_of(job) is not None]
         assert not live, f"{pod.name} waits for the others of its group, and has a job"
         return
     problems = workload.request([each.request for each in together]).problems

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from extender.placement.config import PlacementConfig
-from extender.placement.events import Event, Submit
+from extender.placement.events import Allocate, Event, Submit
 from extender.placement.ownership import key_of
 from slurm_client.model import Grant
 from tests.placement.ledger_world import LOST, World, calm_down, ends_well, of_user
 
-_FATES = ("done", "done", "done", "reply lost", "lost", "undeliverable")
+_RULES = PlacementConfig(
+    avoid=20.0, offer=10.0, unbindable=(5.0, 20.0), window=4, mend=20.0, secret=b"secret"
+)
+_FATES = ("done", "done", "done", "reply lost", "lost", "undeliverable", "late")
 _INDEX = st.integers(0, 7)
 _OWNER = st.sampled_from([None, 2001, 2002])
 
@@ -22,12 +27,17 @@ class Interleavings(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        rules = PlacementConfig(avoid=20.0, offer=10.0, unbindable=(5.0, 20.0), window=4, mend=20.0)
-        self.world = World(rules)
+        self.world = World(_RULES)
         self.leader = self.world.acting
         self.last_of_the_deposed: Event | None = None
         """The leader has heard what a deposed one did when it has heard this."""
         self.forged, self.keys_are_whole = False, True
+
+    @initialize(by_name=st.booleans())
+    def begin(self, by_name: bool) -> None:
+        """The jobs of mapped users are asked for at once by their names, or not."""
+        self.world = World(replace(_RULES, fast_path_of_users=by_name))
+        self.leader = self.world.acting
 
     # Users and kube-scheduler
 
@@ -151,10 +161,28 @@ class Interleavings(RuleBasedStateMachine):
     def carry_out(self, index: int, fate: str) -> None:
         world = self.world
         effect = world.effects.pop(index % len(world.effects))
-        result = LOST if fate == "lost" else world.do(effect)
+        if isinstance(effect, Allocate) and fate in ("late", "undeliverable"):
+            if fate == "late":  # it arrives after all that follows from that
+                world.under_way.append(effect)
+            else:  # its key was not written any more
+                world.allocate(effect, signed=False)
+            world.finish(effect, LOST)
+            return
+        result = LOST if fate in ("lost", "late") else world.do(effect)
         if fate == "undeliverable" and isinstance(effect, Submit) and isinstance(result, Grant):
             world.fail_unanswered(effect)
         world.finish(effect, result if fate == "done" else LOST)
+
+    @precondition(lambda self: self.world.under_way)
+    @rule(index=_INDEX)
+    def arrive(self, index: int) -> None:
+        """An allocation that nobody waits for any more; its key is not written."""
+        late = self.world.under_way
+        self.world.allocate(late.pop(index % len(late)), signed=False)
+
+    @rule()
+    def start_native_job(self) -> None:
+        self.world.start_native_job()
 
     @rule(times=st.integers(1, 5))
     def somebody_else_is_faster(self, times: int) -> None:

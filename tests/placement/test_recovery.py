@@ -26,7 +26,8 @@ SECOND = pod(uid="u1", annotations={ATTEMPT: "2"})
 
 
 def find(of: Pod, *jobs: Job) -> tuple[Placeholder | None, tuple[Job, ...]]:
-    return recovered((of,), jobs, AT)
+    record, stray = recovered((of,), jobs, AT)
+    return record, tuple(job for job, _ in stray)
 
 
 def record_of(of: Pod, *jobs: Job) -> Placeholder:

@@ -1,0 +1,184 @@
+"""The jobs of mapped users, asked for at once by their names: under ids of Slurm's own choice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.placement.config import PlacementConfig
+from extender.placement.events import Allocate, FindJob, SlurmRestarted, Submit
+from extender.placement.ownership import own_key, proof
+from extender.placement.states import State
+from slurm_client.model import Job
+from tests.placement.ledger_steps import job_id_of, state_of
+from tests.placement.ledger_world import LOST, NATIVE, World, job_state, of_user
+from wellknown.job_key import PlaceholderKey
+
+RULES = PlacementConfig(fast_path_of_users=True, secret=b"known to the replicas")
+ALICE = 2001
+
+
+@pytest.fixture
+def world() -> World:
+    return World(RULES)
+
+
+def asks(world: World, uid: str) -> Allocate:
+    """The Pod was seen, and its allocation is under way."""
+    while world.news:
+        world.hear()
+    (effect,) = [each for each in world.effects if isinstance(each, Allocate) and each.uid == uid]
+    world.effects.remove(effect)
+    return effect
+
+
+def created(world: World) -> str:
+    return world.create_pod(request=of_user(ALICE))
+
+
+def job_of(world: World, uid: str) -> Job:
+    return world.jobs[job_id_of(world, uid)]
+
+
+def test_a_pod_is_placed_by_a_job_whose_id_slurm_chose(world: World) -> None:
+    uid = created(world)
+    done = world.settle()
+    assert not any(isinstance(each, Submit) for each in done)
+    job, pod = job_of(world, uid), world.pods[uid]
+    assert job.id not in RULES.ids
+    assert (job.user_id, pod.job_id) == (ALICE, job.id)
+    assert own_key(job.id, pod, RULES) == PlaceholderKey.parse(job.admin_comment)
+    world.bind(uid)
+    world.settle()
+    assert state_of(world, uid) is State.BOUND
+
+
+def test_the_name_is_readable_and_of_one_attempt_of_one_pod() -> None:
+    key = PlaceholderKey("c", "ml", "train", "u1", 1)
+    assert key.job_name.startswith("train@ml#")
+    others = {key.job_name, replace(key, attempt=2).job_name, replace(key, uid="u2").job_name}
+    assert len(others) == 3
+
+
+def test_without_room_it_queues_under_an_id_of_ours(world: World) -> None:
+    for _ in range(2):
+        created(world)
+    world.settle()
+    uid = created(world)
+    world.settle()
+    assert state_of(world, uid) is State.QUEUED
+    assert job_id_of(world, uid) in RULES.ids
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_reply_that_is_lost_makes_no_second_job(world: World, signed: bool) -> None:
+    uid = created(world)
+    effect = asks(world, uid)
+    world.allocate(effect, signed=signed)
+    world.finish(effect, LOST)
+    world.pass_time(1.0)
+    done = world.settle()
+    assert any(isinstance(each, FindJob) for each in done)
+    assert not any(isinstance(each, Allocate | Submit) for each in done)
+    assert state_of(world, uid) is State.ALLOCATED
+    assert [job.admin_comment for job in world.live_jobs(uid)] == [effect.job.admin_comment]
+
+
+def test_one_that_arrives_after_all_is_the_one_that_is_used(world: World) -> None:
+    uid = created(world)
+    effect = asks(world, uid)
+    world.finish(effect, LOST)
+    world.pass_time(1.0)
+    (find,) = [each for each in world.effects if isinstance(each, FindJob)]
+    world.effects.remove(find)
+    world.finish(find, None)
+    world.allocate(effect, signed=False)
+    world.pass_time(1.0)
+    world.settle()
+    assert state_of(world, uid) is State.ALLOCATED
+    assert len(world.live_jobs(uid)) == 1
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_the_next_leader_finds_it(world: World, signed: bool) -> None:
+    uid = created(world)
+    world.allocate(asks(world, uid), signed=signed)
+    world.restart()
+    world.settle()
+    assert state_of(world, uid) is State.ALLOCATED
+    assert len(world.live_jobs(uid)) == 1
+
+
+def test_the_next_leader_believes_the_proof_on_a_pod_that_runs(world: World) -> None:
+    uid = created(world)
+    world.settle()
+    world.bind(uid)
+    world.settle()
+    job_id = job_id_of(world, uid)
+    world.restart()
+    assert (state_of(world, uid), job_id_of(world, uid)) == (State.BOUND, job_id)
+
+
+def test_nobody_proves_an_id_without_the_secret(world: World) -> None:
+    uid = created(world)
+    world.settle()
+    pod = world.pods[uid]
+    key = own_key(pod.job_id or 0, pod, RULES)
+    assert key is not None
+    guessed = proof(key, 77, replace(RULES, secret=b""))
+    assert own_key(77, pod._replace(job_id=77, proof=guessed), RULES) is None
+    assert own_key(77, pod._replace(job_id=77), RULES) is None
+    assert own_key(77, pod._replace(job_id=77, proof="\u00fc"), RULES) is None
+    nobody = replace(RULES, secret=b"")
+    assert own_key(77, pod._replace(job_id=77, proof=guessed), nobody) is None
+
+
+def test_a_pod_that_is_deleted_before_slurm_answers_leaves_no_job(world: World) -> None:
+    uid = created(world)
+    effect = asks(world, uid)
+    world.remove_pod(uid)
+    world.hear()
+    world.allocate(effect, signed=False)
+    world.finish(effect, LOST)
+    world.pass_time(1.0)
+    world.settle()
+    assert world.live_jobs(uid) == []
+
+
+def test_what_has_its_id_after_slurm_forgot_it_is_left_alone(world: World) -> None:
+    world.save()
+    uid = created(world)
+    world.settle()
+    world.bind(uid)
+    world.settle()
+    node, job_id = world.pods[uid].node, job_id_of(world, uid)
+    world.kill_slurmctld()
+    other = Job(job_id, job_state("RUNNING"), name=NATIVE, nodes=("n1",), user_id=ALICE)
+    world.jobs[job_id] = other
+    world.settle()
+    assert world.jobs[job_id] == other
+    assert world.pods[uid].node == node
+    assert job_id_of(world, uid) in RULES.ids
+
+
+def test_slurms_restart_puts_the_jobs_in_doubt_whose_ids_it_chose(world: World) -> None:
+    uid = created(world)
+    world.settle()
+    world.bind(uid)
+    world.settle()
+    world.tell(SlurmRestarted())
+    record = world.ledger.record_of(uid)
+    assert record is not None
+    assert record.job.unverified
+    world.settle()
+    assert state_of(world, uid) is State.BOUND
+
+
+@pytest.mark.parametrize("what", [{"group_id": 100}, {"priority": 5}])
+def test_what_a_user_may_not_ask_is_asked_for_him(world: World, what: dict[str, Any]) -> None:
+    request = of_user(ALICE)
+    uid = world.create_pod(request=replace(request, job=replace(request.job, **what)))
+    world.hear()
+    assert [type(each) for each in world.effects if each.uid == uid] == [Submit]
