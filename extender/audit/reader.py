@@ -11,9 +11,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from extender.audit.compare import Finding, FindingKind, Snapshot, compare, unclear
+from extender.cluster.read_jobs import read_all
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
-from extender.control.startup import is_over, read_all
+from extender.control.startup import is_over
 from extender.placement.config import PlacementConfig
 from extender.placement.ownership import key_of
 from extender.request.pod import Pod

@@ -20,8 +20,10 @@ from extender.cluster.pods_on_node import vacated_in
 from extender.cluster.slurm_nodes import NodeEquipment, SlurmNodes
 from extender.control import pod_patches
 from extender.control.failures import failure_of
+from extender.control.named_jobs import NamedJobs
 from extender.placement.asked import needs_equipment
 from extender.placement.events import (
+    Allocate,
     CancelJob,
     CheckDepartures,
     Effect,
@@ -29,6 +31,7 @@ from extender.placement.events import (
     EvictPod,
     ExcludeNodes,
     Failure,
+    FindJob,
     HoldJob,
     Outcome,
     ReadJob,
@@ -95,11 +98,11 @@ class Dispatcher:
         """`slurm_nodes` is what other parts read Slurm's nodes by. `allowed` returns while effects may
         be carried out, and waits otherwise."""
         self._ledger = ledger
-        self._slurm = slurm
-        self._kubernetes = kubernetes
+        self._slurm, self._kubernetes = slurm, kubernetes
         self._observer = observer
         self._workers = workers
         self._equipment = NodeEquipment(slurm_nodes or SlurmNodes(slurm))
+        self._named = NamedJobs(slurm, ledger.rules.ids, ledger.job_ids)
         self._allowed = allowed
         self._events_after_s = events_after_s
         self._submissions: asyncio.Queue[Effect] = asyncio.Queue()
@@ -111,12 +114,13 @@ class Dispatcher:
         self._events: asyncio.Queue[_Told] = asyncio.Queue(_UNTOLD)
         self._drops_events = False
         """Whether it was logged that too many Events wait; until none waits."""
-        self._speechless_until = -inf
-        self._books_closed_until = -inf
+        self._speechless_until = self._books_closed_until = -inf
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_due = inf
         self._carry: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Submit: self._submit,
+            Allocate: lambda effect: self._named.allocate(effect.job),
+            FindJob: lambda effect: self._named.find(effect.job),
             ReadJob: self._read_job,
             ExcludeNodes: self._exclude_nodes,
             HoldJob: self._hold_job,
@@ -206,7 +210,7 @@ class Dispatcher:
                 return self._evictions
             case ReadJob(for_words=True) | ReportWaiting():
                 return self._words
-            case Submit() | ReadJob() | ExcludeNodes():
+            case Submit() | Allocate() | FindJob() | ReadJob() | ExcludeNodes():
                 return self._submissions
         return self._writes
 

@@ -8,11 +8,11 @@ for a running Pod. A live job whose Pod is proven gone is an orphan, and is ende
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 
 import structlog
 
+from extender.cluster.read_jobs import read_all
 from extender.control import pod_patches
 from extender.control.dispatcher import Dispatcher
 from extender.control.pod_watch import PodWatch
@@ -25,13 +25,11 @@ from extender.request.pod import Pod
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.health import Health, common_trouble
-from slurm_client.errors import Unreadable
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 from wellknown.job_key import PlaceholderKey, whole_number
 from wellknown.names import ATTEMPT
 
-_READERS = 16
 log = structlog.get_logger()
 
 
@@ -104,22 +102,6 @@ async def _jobs_that_matter(
     read = [(key_of(job), job) for job in await read_all(wanted, slurm)]
     keyed = [(key, job) for key, job in read if key is not None and key.cluster == rules.cluster]
     return keyed, [job for key, job in read if key is None]
-
-
-async def read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:
-    """Returns the jobs that Slurm knows under some ids, without jobs whose entry cannot be read:
-    nothing is concluded about these, and none is ended. Raises SlurmError."""
-    left, jobs = iter(job_ids), list[Job]()
-
-    async def read() -> None:
-        for job_id in left:
-            with suppress(Unreadable):
-                job = await slurm.job(job_id)
-                if job is not None:
-                    jobs.append(job)
-
-    await asyncio.gather(*(read() for _ in range(_READERS)))
-    return jobs
 
 
 async def is_over(

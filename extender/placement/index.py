@@ -131,6 +131,10 @@ class LedgerReader:
         """Returns the records whose Pods are on a Node, or may yet be bound there."""
         return self._records.holding(node)
 
+    def job_ids(self) -> frozenset[int]:
+        """Returns the ids of the jobs that records have."""
+        return frozenset(record.job.id for record in self._records if record.job.id is not None)
+
     def has_job(self, job_id: int) -> bool:
         """Tells whether a job is known to be a placeholder of ours, whatever it has for a key."""
         return any(record.job.id == job_id and record.job.owned for record in self._records)

@@ -17,6 +17,7 @@ from extender.control import dispatcher
 from extender.control.dispatcher import Dispatcher
 from extender.control.failures import failure_of
 from extender.placement.condition_reason import ConditionReason, Due
+from extender.placement.config import PlacementConfig
 from extender.placement.events import (
     CancelJob,
     Effect,
@@ -151,6 +152,7 @@ class FakeLedger:
         self.effects: list[Effect] = []
         self.wake = inf
         self.records: dict[str, Placeholder] = {}
+        self.rules = PlacementConfig()
 
     def apply(self, event: Event, _now: float) -> tuple[Effect, ...]:
         self.heard.put_nowait(event)
@@ -162,6 +164,9 @@ class FakeLedger:
 
     def record_of(self, uid: str) -> Placeholder | None:
         return self.records.get(uid)
+
+    def job_ids(self) -> frozenset[int]:
+        return frozenset()
 
 
 class Works:

@@ -1,0 +1,27 @@
+"""Very many jobs, read one by one: Slurm tells only their states all at once."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+
+from slurm_client.errors import Unreadable
+from slurm_client.model import Job
+from slurm_client.protocol import Slurm
+
+_READERS = 16
+
+
+async def read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:
+    """Returns the jobs that Slurm knows under some ids, without jobs whose entry cannot be read:
+    nothing is concluded about these, and none is ended. Raises SlurmError."""
+    left, jobs = iter(job_ids), list[Job]()
+
+    async def read() -> None:
+        for job_id in left:
+            with suppress(Unreadable):
+                job = await slurm.job(job_id)
+                if job is not None:
+                    jobs.append(job)
+
+    await asyncio.gather(*(read() for _ in range(_READERS)))
+    return jobs
