@@ -13,12 +13,15 @@ from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread, Timer
+from typing import Any
 
 import pytest
 
 from deploy.local.layout import CHECKOUT
 from extender.node_sync.drain_decision import PREFIX
+from extender.placement.next_effect import BEFORE_ALL
 from tests.node_sync.test_drain_decision import observed, slurm_node
+from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
 
 SCRIPT = CHECKOUT / "deploy/slurm/slurm-extender-gate"
 PLACEHOLDER = 40_000_000
@@ -101,17 +104,24 @@ class Slurmd:
         says = f"printf '{job}' >&{2 if job_status else 1}; exit {job_status}"
         own = f"*--jobs=7\\ --nodelist=node-1*) {says}"
         key = f"*--jobs=*\\ --Format=admin_comment:16*) cat {self._folder}/key; exit"
+        adopted = f"*--jobs=*\\ --Format=admin_comment:1000*) cat {self._folder}/waiting-key; exit"
         waits = f"*--states=PENDING*) cat {self._folder}/waits; exit {status}"
-        script = f'echo >>{self._folder}/asked; case "$*" in {own} ;; {key} ;; {waits} ;; esac'
+        script = (
+            f'echo >>{self._folder}/asked; case "$*" in {own} ;; {adopted} ;; {key} ;; {waits} ;; esac'
+        )
         self._command("squeue", f"{script}; printf '{text}'; exit {status}")
 
     def signed(self, admin_comment: str) -> None:
         """What the job that is to start has as its AdminComment."""
         (self._folder / "key").write_text(f"{admin_comment:.16}\n")
 
-    def waits_for(self, nodes: str, job: int = PLACEHOLDER) -> None:
+    def waits_for(
+        self, nodes: str, job: int = PLACEHOLDER, priority: int = BEFORE_ALL, attempt: int = 1
+    ) -> None:
         """A job waits, and can start on these nodes alone."""
-        (self._folder / "waits").write_text(f"{job} {nodes}\n")
+        (self._folder / "waits").write_text(f"1 1 node-1\n{job} {priority} {nodes}\n")
+        key = PlaceholderKey("kubernetes", "default", "p", "u", attempt)
+        (self._folder / "waiting-key").write_text(f"{key} \n")
 
     def slurmctld_hangs(self) -> None:
         self._command("squeue", "sleep 60")
@@ -467,23 +477,25 @@ def test_while_nobody_answers_a_node_without_ended_placeholders_is_clear(
 
 
 @pytest.mark.parametrize(
-    ("nodes", "job", "status"),
+    ("waits", "status"),
     [
-        ("node-1", PLACEHOLDER, 1),
-        ("node-[1-2]", PLACEHOLDER, 1),
-        ("other,node-1", PLACEHOLDER, 1),
-        ("node-1", 12, 0),
-        ("node-11", PLACEHOLDER, 0),
-        ("node-[11-12]", PLACEHOLDER, 0),
-        ("", PLACEHOLDER, 0),
+        ({"nodes": "node-1"}, 1),
+        ({"nodes": "node-[1-2]"}, 1),
+        ({"nodes": "other,node-1"}, 1),
+        ({"nodes": "node-1", "job": 12}, 0),
+        ({"nodes": "node-1", "priority": 1}, 0),  # its author wants that node
+        ({"nodes": "node-1", "attempt": ADOPTED_ATTEMPT}, 0),  # like an unmanaged Pod
+        ({"nodes": "node-11"}, 0),
+        ({"nodes": "node-[11-12]"}, 0),
+        ({"nodes": ""}, 0),
     ],
 )
-def test_while_nobody_answers_a_node_that_a_placeholder_waits_for_is_not_clear(
-    slurmd: Slurmd, nodes: str, job: int, status: int
+def test_while_nobody_answers_a_node_is_not_clear_that_the_job_of_a_pod_there_waits_for(
+    slurmd: Slurmd, waits: dict[str, Any], status: int
 ) -> None:
-    """Slurm had lost its job, and its Pod runs on there."""
+    """Slurm had lost that job."""
     slurmd.extenders(DOWN)
-    slurmd.waits_for(nodes, job)
+    slurmd.waits_for(**waits)
     assert slurmd.run().returncode == status
 
 
