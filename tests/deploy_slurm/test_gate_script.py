@@ -258,7 +258,7 @@ def test_a_job_that_has_waited_waits_for_a_slurmctld_that_is_away_and_does_not_f
     slurmd: Slurmd,
 ) -> None:
     slurmd.extenders(Extender(409, *WAITING, 204))
-    slurmd.patience(4)
+    slurmd.patience(8)
     slurmd.remembers("", status=1)
     assert slurmd.run().returncode == 0
     assert slurmd.times_asked() >= 1

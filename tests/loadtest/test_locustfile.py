@@ -19,7 +19,7 @@ from loadtest.scenarios.load import LoadKind, PreparedPod, PreparedPods
 pytestmark = pytest.mark.alone  # locust has so many seconds, its start included
 
 LOCUSTFILE = CHECKOUT / "loadtest/locustfile.py"
-_HANGS_S = 12
+_HANGS_S = 20  # locust waits for calls when its time is up
 NODES = [f"node-{number}" for number in range(50)]
 
 
@@ -78,7 +78,7 @@ def run(extender: Extender, folder: Path, *, longest: str = "30s") -> Mapping[st
     """The figures."""
 
     async def load() -> None:
-        runner = web.AppRunner(application(extender))
+        runner = web.AppRunner(application(extender), shutdown_timeout=0)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
@@ -137,6 +137,6 @@ def test_a_wrong_answer_is_a_failure_although_it_is_quick(tmp_path: Path) -> Non
 
 def test_calls_that_never_end_are_not_forgotten(tmp_path: Path) -> None:
     """Only ended calls are timed: those before are quick."""
-    figures = run(Extender(PREPARED, answers=50), tmp_path, longest="8s")
-    assert figures["filter"]["p99_ms"] < 8000
+    figures = run(Extender(PREPARED, answers=50), tmp_path, longest="15s")
+    assert figures["filter"]["p99_ms"] < 10_000
     assert figures["overdue_pods"] == 10
