@@ -9,10 +9,13 @@ found again after a crash, without a record of it anywhere. Two workloads may ha
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from hmac import compare_digest
 from typing import Self
 
 _KEY_PREFIX = "slurm-extender"
 _LONGEST_NUMBER = 10
+_TAG = 8
+"""How many characters of a job's own name tell it from the others of its Pod."""
 ADOPTED_ATTEMPT = 0
 """The attempt in the key of an adopted Pod's job (`adoption`): another scheduler placed that Pod."""
 TRIES_AT_RECOVERY = 4
@@ -75,6 +78,18 @@ def encroaching(latest: int | None, max_job_id: int | None, ids: JobIdRange) -> 
     )
 
 
+def is_own_name(name: str, cluster: str, secret: bytes) -> bool:
+    """Tells whether a job has the name that the extender gave to one with an id of Slurm's own choice
+    (`PlaceholderKey.own_name`), whatever has become of its Pod."""
+    tagged = name[: name.rfind("#") + 1 + _TAG]
+    own = secret and "#" in name and name.isascii()
+    return bool(own) and compare_digest(name, tagged + _seal(tagged, cluster, secret))
+
+
+def _seal(name: str, cluster: str, secret: bytes) -> str:
+    return blake2b(f"{cluster}/{name}".encode(), key=secret, digest_size=4).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class PlaceholderKey:
     """The name of one submission: the workload, the attempt to place it, and the try of that attempt.
@@ -96,12 +111,14 @@ class PlaceholderKey:
         number = int.from_bytes(blake2b(seed, digest_size=8).digest(), "big")
         return ids.first + number % (ids.end - ids.first)
 
-    @property
-    def job_name(self) -> str:
+    def own_name(self, secret: bytes) -> str:
         """Returns the name of a job that has an id of Slurm's own choice: no other job of the same user
-        has it, and Slurm makes no second one while one runs."""
+        has it, and Slurm makes no second one while one runs. Whoever knows the secret can tell that the
+        extender gave it (`is_own_name`)."""
         seed = f"{self.cluster}/{self.uid}/{self.attempt}/{self.attempt_try}".encode()
-        return f"{job_name(self.namespace, self.name)}#{blake2b(seed, digest_size=5).hexdigest()}"
+        tag = blake2b(seed, digest_size=4).hexdigest()
+        name = f"{job_name(self.namespace, self.name)}#{tag}"
+        return name + _seal(name, self.cluster, secret)
 
     def proof(self, job_id: int, secret: bytes) -> str:
         """Returns the code by which somebody who knows the secret says that this job is the key's."""

@@ -16,6 +16,7 @@ from extender.audit.reader import Reader
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.cluster.view import ClusterView
 from extender.cluster.view_updater import ClusterViewUpdater
+from extender.control.shared_secret import known_secret
 from extender.request.pod import Pod, parse_pod
 from extender.settings import Settings, from_environment
 from kubernetes_client.errors import KubernetesError, NoCredentials
@@ -68,7 +69,8 @@ async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
     )
     try:
         view = await _view(settings, kubernetes, slurm)
-        config, nodes = settings.placement_config(view.cluster), SlurmNodes(slurm)
+        secret = await known_secret(kubernetes, settings.namespace)
+        config, nodes = settings.placement_config(view.cluster, secret=secret), SlurmNodes(slurm)
         reader = Reader(slurm, nodes, kubernetes, config, settings.translation)
         first = await reader.look(await _pods(settings, kubernetes), view)
         if not first:

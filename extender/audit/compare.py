@@ -112,13 +112,14 @@ def unclear(
     config: PlacementConfig,
     known: Container[int] = (),
 ) -> Iterator[int]:
-    """Yields the ids of the live jobs in the placeholders' range that have to be read: not the jobs
-    that the right Pod names, nor the `known` ones; of the jobs that wait though that Pod runs, a few."""
+    """Yields the ids of the live jobs that have to be read, of those that are in the placeholders' range
+    or that Pods name: not the jobs that the right Pod names, nor the `known` ones; of the jobs that wait
+    though that Pod runs, a few."""
     naming = {pod.job_id: pod for pod in pods if pod.job_id is not None}
     waiting = 0
     for job_id, state in states.items():
-        if job_id in config.ids and not state.ended:
-            pod = naming.get(job_id)
+        pod = naming.get(job_id)
+        if (job_id in config.ids or pod is not None) and not state.ended:
             if not _fits(pod, config) if pod is not None else job_id not in known:
                 yield job_id
             elif pod is not None and pod.node is not None and state.pending and waiting < _MOST_READ:
@@ -187,6 +188,8 @@ def _orphan(
     config: PlacementConfig,
 ) -> Finding | None:
     """Returns the finding about a job by itself; None where it is a Pod's own."""
+    if key is None and job.id not in config.ids:
+        return None  # it is somebody's whose id a Pod names
     if key is None:
         cause = f"job {job.id} ({job.name}) has an id of the placeholders' range, and no key of ours"
         cure = (

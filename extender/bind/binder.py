@@ -17,6 +17,7 @@ from extender.bind.node_reservation import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
 from extender.cluster.view import ClusterView
 from extender.control.failures import failure_of
+from extender.control.named_jobs import RESTARTS_IN_S
 from extender.placement.fit import misfit
 from extender.placement.ledger import Ledger
 from extender.placement.member import Member, slot_on
@@ -170,9 +171,11 @@ class Binder:
 
     async def _still_granted(self, record: Placeholder, member: Member, node: str) -> Allocation:
         """Returns the allocation if it still holds. A job that was granted at once runs on that node or
-        not at all: its state is enough. Any other job may have been started anew: it is read."""
-        slot = member.slot
-        if slot is None or slot.node != node or not record.job.immediate:
+        not at all: its state is enough. Any other job may have been started anew, and an id that Slurm
+        chose be another job's by now: it is read."""
+        slot, now = member.slot, asyncio.get_running_loop().time()
+        lasts = slot is not None and (slot.job_id in self._ids or now < record.since + RESTARTS_IN_S)
+        if slot is None or slot.node != node or not (record.job.immediate and lasts):
             return await self._granted(member.pod, node)
         if not await self._running.runs(slot.job_id):
             raise NotBound(f"Slurm job {slot.job_id} is not running")

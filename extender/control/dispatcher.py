@@ -53,7 +53,7 @@ from slurm_client.errors import InvalidRequest, SlurmError
 from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
 from wellknown.log_fields import Named, PodName, about
-from wellknown.names import ADOPTED, ATTEMPT, JOB_ID, Reason
+from wellknown.names import ADOPTED, ATTEMPT, JOB_ID, JOB_PROOF, Reason
 
 log = structlog.get_logger()
 
@@ -102,7 +102,8 @@ class Dispatcher:
         self._observer = observer
         self._workers = workers
         self._equipment = NodeEquipment(slurm_nodes or SlurmNodes(slurm))
-        self._named = NamedJobs(slurm, ledger.rules.ids, ledger.job_ids)
+        self.named = NamedJobs(slurm, ledger, self.feed)
+        """The jobs whose ids Slurm chooses."""
         self._allowed = allowed
         self._events_after_s = events_after_s
         self._submissions: asyncio.Queue[Effect] = asyncio.Queue()
@@ -119,8 +120,8 @@ class Dispatcher:
         self._alarm_due = inf
         self._carry: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Submit: self._submit,
-            Allocate: lambda effect: self._named.allocate(effect.job),
-            FindJob: lambda effect: self._named.find(effect.job),
+            Allocate: lambda effect: self.named.allocate(effect.job),
+            FindJob: lambda effect: self.named.find(effect.job),
             ReadJob: self._read_job,
             ExcludeNodes: self._exclude_nodes,
             HoldJob: self._hold_job,
@@ -279,7 +280,7 @@ class Dispatcher:
             nomination = pod_patches.nomination(pod, allocation, _wall_clock())
             nominated = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, nomination)
             version = nominated["metadata"]["resourceVersion"]
-        patch = pod_patches.grant(pod, allocation, version)
+        patch = pod_patches.grant(pod, allocation, version, effect.proof)
         written = await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
         if effect.heard_at is not None:
             now, ours = _wall_clock(), self.now() - effect.heard_at
@@ -312,7 +313,8 @@ class Dispatcher:
 
     async def _note_job(self, effect: RecordJobId) -> None:
         numbers = {JOB_ID: str(effect.job_id), ATTEMPT: str(effect.attempt)}
-        patch = pod_patches.annotated(effect.pod.uid, numbers)
+        proven = {JOB_PROOF: effect.proof or None}
+        patch = pod_patches.annotated(effect.pod.uid, numbers | proven)
         await self._kubernetes.patch_pod(effect.pod.namespace, effect.pod.name, patch)
 
     async def _note_adopted(self, effect: RecordAdoption) -> None:

@@ -13,12 +13,23 @@ from extender.placement.condition_reason import ConditionReason
 from extender.request.pod import Pod
 from wellknown.allocation import Allocation
 from wellknown.conditions import condition, timestamp
-from wellknown.names import ATTEMPT, CONDITION, FEASIBLE_NODES, GATE, GRES, JOB_ID, NODE, Reason
+from wellknown.names import (
+    ATTEMPT,
+    CONDITION,
+    FEASIBLE_NODES,
+    GATE,
+    GRES,
+    JOB_ID,
+    JOB_PROOF,
+    NODE,
+    Reason,
+)
 
 _COMPONENT = "slurm-extender"
 _TIME = "%H:%M:%S UTC"
 _LONGEST_NAME = 200  # of the 253 that an Event's name may have
 _ONCE_IN_S = 1800
+_OF_ONE_ATTEMPT = (JOB_ID, JOB_PROOF, NODE, GRES, FEASIBLE_NODES)
 
 
 def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:
@@ -34,13 +45,15 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
     }
 
 
-def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, Any]:
-    """Returns the patch that puts the allocation on the Pod and removes the extender's gate, both or
-    neither."""
+def grant(pod: Pod, allocation: Allocation, resource_version: str, proof: str = "") -> dict[str, Any]:
+    """Returns the patch that puts the allocation on the Pod, with the proof that it is the Pod's, and
+    removes the extender's gate: all or nothing."""
     metadata = {"uid": pod.uid, "resourceVersion": resource_version}
     granted: dict[str, str | None] = dict(allocation.annotations())
     if pod.feasible_nodes is not None:
         granted[FEASIBLE_NODES] = None
+    if proof or pod.proof:
+        granted[JOB_PROOF] = proof or None
     patch: dict[str, Any] = {"metadata": metadata | {"annotations": granted}}
     if pod.gated:
         patch["spec"] = {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}
@@ -54,7 +67,7 @@ def annotated(uid: str, annotations: Mapping[str, str | None]) -> dict[str, Any]
 
 def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:
     """Returns the patch that numbers the next attempt and takes the allocation off the Pod."""
-    annotations = {ATTEMPT: str(attempt), **dict.fromkeys((JOB_ID, NODE, GRES, FEASIBLE_NODES))}
+    annotations = {ATTEMPT: str(attempt), **dict.fromkeys(_OF_ONE_ATTEMPT)}
     return {"metadata": _as_seen(pod) | {"annotations": annotations}}
 
 

@@ -1,8 +1,10 @@
 """The recovery of the ledger from both systems at the start; `placement.recovery` decides.
 
-It lists every managed Pod and every job state in the placeholders' range, and reads the jobs that may
-matter: jobs under an id that a Pod could have used, and live jobs, except jobs that are known to run
-for a running Pod. A live job whose Pod is proven gone is an orphan, and is ended.
+It lists every managed Pod and the states of all jobs, and reads the jobs that may matter: jobs under an
+id that a Pod could have used, and live jobs (those in the placeholders' range, and those that are newer
+than the mark of the leader before), except jobs that are known to run for a running Pod. A job without
+a key gets that of the Pod that has asked for it by its name. A live job whose Pod is proven gone is an
+orphan, and is ended.
 """
 
 import asyncio
@@ -15,12 +17,18 @@ import structlog
 from extender.cluster.read_jobs import read_all
 from extender.control import pod_patches
 from extender.control.dispatcher import Dispatcher
+from extender.control.named_jobs import NamedJobs
 from extender.control.pod_watch import PodWatch
 from extender.placement.attempts import trouble
 from extender.placement.config import PlacementConfig
 from extender.placement.events import Failure, OrphanFound, Recovered
 from extender.placement.ownership import key_of
-from extender.placement.recovery import not_among, to_read, with_their_pods
+from extender.placement.recovery import (
+    named_by_their_pods,
+    not_among,
+    to_read,
+    with_their_pods,
+)
 from extender.request.pod import Pod
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
@@ -37,7 +45,7 @@ async def recover(
     pods: Iterable[Pod],
     slurm: Slurm,
     kubernetes: Kubernetes,
-    rules: PlacementConfig,
+    named: NamedJobs,
     dispatcher: Dispatcher,
     *,
     adoptable: Callable[[Manifest], bool],
@@ -48,7 +56,10 @@ async def recover(
     errors; may be repeated only before anything else was fed."""
     pods = tuple(pods)
     log.info("Pods listed", pods=len(pods))
-    jobs, unsigned = await _jobs_that_matter(pods, slurm, rules)
+    rules, newer = named.rules, await named.begin()
+    jobs, unsigned = await _jobs_that_matter(pods, slurm, rules, newer)
+    for job, key in await asyncio.to_thread(list, named_by_their_pods(unsigned, pods, rules)):
+        jobs.append((key, await named.sign(job, key)))
     by_uid: dict[str, list[Job]] = defaultdict(list)
     for key, job in jobs:
         by_uid[key.uid].append(job)
@@ -91,14 +102,14 @@ async def tell_those_who_wait(
 
 
 async def _jobs_that_matter(
-    pods: tuple[Pod, ...], slurm: Slurm, rules: PlacementConfig
+    pods: tuple[Pod, ...], slurm: Slurm, rules: PlacementConfig, newer: Container[int]
 ) -> tuple[list[tuple[PlaceholderKey, Job]], list[Job]]:
     """Returns the jobs with a key of this cluster, and the jobs without any key."""
     states = await slurm.all_states()
     if states.nameless:  # each may be any job that the answer lacks
         lacking = await asyncio.to_thread(list, not_among(pods, states, rules))
         states.update(await slurm.states(lacking))
-    wanted = await asyncio.to_thread(list, to_read(pods, states, rules))
+    wanted = await asyncio.to_thread(list, to_read(pods, states, rules, newer))
     read = [(key_of(job), job) for job in await read_all(wanted, slurm)]
     keyed = [(key, job) for key, job in read if key is not None and key.cluster == rules.cluster]
     return keyed, [job for key, job in read if key is None]

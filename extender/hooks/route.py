@@ -28,6 +28,7 @@ NodeName = Annotated[str, Path(max_length=255)]
 Seconds = Annotated[float, Query(ge=0, le=30)]
 AskingJob = Annotated[int | None, Query(ge=1, lt=1 << 32)]
 _PLACEHOLDER = {"Slurm-Extender-Job": "placeholder"}
+_NOT_YET_S = 0.1  # a job whose id Slurm chose may start before the extender has heard of it
 
 
 class Bearer:
@@ -94,5 +95,8 @@ def router(tokens: TokenSource, poll_now: Callable[[int], None], gate: Gate) -> 
 async def _lets_in(gate: Gate, node: str, seconds: float, job_id: int | None) -> Response:
     if job_id is not None and await gate.is_placeholder(node, job_id):
         return Response(status_code=204, headers=_PLACEHOLDER)
-    there = await gate.wait(node, seconds)
+    there = await gate.wait(node, min(seconds, _NOT_YET_S))
+    if there and job_id is not None and await gate.is_placeholder(node, job_id):
+        return Response(status_code=204, headers=_PLACEHOLDER)
+    there = await gate.wait(node, seconds) if there else there
     return reply({"Pods": there}, 409) if there else Response(status_code=204)

@@ -20,6 +20,7 @@ import structlog
 from kubernetes_client.errors import Conflict, KubernetesError, Unavailable
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
+from wellknown.names import JOBS_FROM
 
 NAME = "slurm-extender"
 _TURNS = 5  # how often a Lease is looked at while it lasts
@@ -45,6 +46,10 @@ class Lease:
         self._held_until = -inf
         self._renewed = asyncio.Event()
         self._leading: asyncio.Future[None] | None = None
+        self.mark: Callable[[], str | None] = lambda: None
+        """Gives the leader's mark for the next one (JOBS_FROM), None while it has none of its own."""
+        self.left: str | None = None
+        """The mark that is on the Lease."""
 
     async def lead(self, work: Callable[[], Awaitable[None]], stand_by: Callable[[], None]) -> None:
         """Runs `work` whenever this replica leads, for ever; cancels it once another does, and calls
@@ -159,8 +164,12 @@ class Lease:
         holder = self._identity if holder is None else holder
         same = spec.get("holderIdentity") == holder
         changed = bool(before and holder and not same)
-        metadata = {"name": NAME, "namespace": self._namespace}
+        metadata: dict[str, Any] = {"name": NAME, "namespace": self._namespace}
         if before:
+            annotations = before["metadata"].get("annotations") or {}
+            self.left = self.mark() or annotations.get(JOBS_FROM)
+            marked = {} if self.left is None else {JOBS_FROM: self.left}
+            metadata["annotations"] = annotations | marked
             metadata["resourceVersion"] = before["metadata"]["resourceVersion"]
         return {
             "apiVersion": "coordination.k8s.io/v1",

@@ -150,7 +150,7 @@ def _may_be_immediate(record: Placeholder, at: Context, partition: str) -> bool:
     a group, nor a priority), and it preempts nobody."""
     job = record.request.job
     of_user = job.user_id is not None and job.group_id is None and job.priority is None
-    may_ask = is_own(job) or (at.rules.fast_path_of_users and of_user)
+    may_ask = is_own(job) or (of_user and bool(at.rules.secret))
     first = at.rules.fast_path and record.job.attempt_try == 0
     return first and may_ask and not at.view.may_preempt(partition)
 

@@ -16,14 +16,16 @@ class PlacementConfig:
     cluster: str = "kubernetes"
     """Names this Kubernetes cluster in every job's key: two clusters may share a Slurm."""
     ids: JobIdRange = field(default_factory=JobIdRange)
+    max_job_id: int | None = None
+    """Slurm's MaxJobId, where that is known without asking: the ids that it chooses end there, and
+    before `ids`."""
     secret: bytes = b""
-    """What all replicas know, and nobody else: with it a Pod proves an id that Slurm chose."""
+    """What all replicas know, and nobody else: with it a job of Slurm's own id is named, and its Pod
+    proves the id. Without it none is asked for."""
     window: int = 1000
     """Placeholders of ours that may compete for one partition's nodes at a time."""
     fast_path: bool = True
     """Whether a job may be asked for at once (job/allocate) where nothing of ours waits."""
-    fast_path_of_users: bool = False
-    """Whether that goes for the jobs of users whom Pods are mapped to, too."""
     fast_path_rest: float = 1.0
     """How long a partition that had no room is left in peace; at first also what is refused for now."""
     settle: float = 1.0

@@ -135,6 +135,14 @@ class LedgerReader:
         """Returns the ids of the jobs that records have."""
         return frozenset(record.job.id for record in self._records if record.job.id is not None)
 
+    def unrecorded_ids(self) -> Iterator[int]:
+        """Yields the ids of the jobs that are not over and that not all of their Pods name."""
+        for record in self._records.of(*WATCHED):
+            job_id = record.job.id
+            named = bool(record.members) and all(each.pod.job_id == job_id for each in record.members)
+            if job_id is not None and not (record.job.over or named):
+                yield job_id
+
     def has_job(self, job_id: int) -> bool:
         """Tells whether a job is known to be a placeholder of ours, whatever it has for a key."""
         return any(record.job.id == job_id and record.job.owned for record in self._records)

@@ -55,7 +55,7 @@ def _asked(record: Placeholder, at: Context) -> JobSpec:
 
 
 def _named(record: Placeholder, at: Context) -> JobSpec:
-    return replace(_asked(record, at), name=record.key(at.rules.cluster).job_name)
+    return replace(_asked(record, at), name=record.key(at.rules.cluster).own_name(at.rules.secret))
 
 
 def ask_why(record: Placeholder, at: Context) -> Effect | None:

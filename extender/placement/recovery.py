@@ -4,7 +4,7 @@ Nothing is remembered across a restart: a Pod's attempt number and the jobs that
 ids that can be computed from it are the whole truth.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.cluster.view import ClusterView
@@ -45,10 +45,14 @@ def possible_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:
 
 
 def to_read(
-    pods: Iterable[Pod], states: Mapping[int, JobState], rules: PlacementConfig
+    pods: Iterable[Pod],
+    states: Mapping[int, JobState],
+    rules: PlacementConfig,
+    newer: Container[int] = (),
 ) -> Iterator[int]:
     """Yields the ids of the jobs that have to be read before it is known where the Pods stand, of all
-    the `states` in Slurm: those that live, and those that a Pod may have had.
+    the `states` in Slurm: those that live in the placeholders' range or have a `newer` id of Slurm's own
+    choice, and those that a Pod may have had.
 
     Not that of a Pod that runs, where the Pod names it, it runs, and no other of the Pod's lives: there
     may be 10,000 of those. It is read a little later (`recovered`).
@@ -61,7 +65,8 @@ def to_read(
         else:
             possible.update(ids)
     for job_id, state in states.items():
-        if job_id in possible or (job_id in rules.ids and not (state.ended or job_id in spared)):
+        may_be_ours = job_id in rules.ids or job_id in newer
+        if job_id in possible or (may_be_ours and not (state.ended or job_id in spared)):
             yield job_id
 
 
@@ -88,7 +93,11 @@ def named_by_their_pods(
 ) -> Iterator[tuple[Job, PlaceholderKey]]:
     """Yields the jobs whose ids Slurm chose and that have no key yet, each with that of the Pod that has
     asked for it by its name."""
-    keys = {(key.job_name, pod.request.job.user_id): key for pod in pods for key in own_keys(pod, rules)}
+    keys = {
+        (key.own_name(rules.secret), pod.request.job.user_id): key
+        for pod in pods
+        for key in own_keys(pod, rules)
+    }
     for job in jobs:
         key = keys.get((job.name, job.user_id))
         if key is not None and job.id not in rules.ids and key_of(job) is None:

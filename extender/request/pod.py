@@ -13,7 +13,7 @@ from extender.request.workload import Workload
 from kubernetes_client.protocol import Manifest
 from wellknown.allocation import Allocation
 from wellknown.job_key import whole_number
-from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, WAITING, Reason
+from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, JOB_PROOF, WAITING, Reason
 
 _MOST_GATES = 4  # of other gates, which are only shown
 _MOST_ATTEMPTS = 1_000_000
@@ -139,6 +139,7 @@ def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Reque
         attempt=attempt_of(annotations),
         job_id=whole_number(annotations.get(JOB_ID, "")),
         allocation=Allocation.parse(annotations),
+        proof=annotations.get(JOB_PROOF, ""),
         deleting="deletionTimestamp" in metadata,
         deletion_grace=metadata.get("deletionGracePeriodSeconds") or 0,
         grace=grace,

@@ -15,6 +15,7 @@ class Controls:
 
     _controller: Controller
     _clock: Callable[[], float]
+    _boot_time: int
 
     def __init__(self) -> None:
         self._outage: SlurmError | None = None
@@ -101,6 +102,7 @@ class Controls:
     def forget_since(self, time: float) -> None:
         """As after kill -9 of slurmctld: all that happened after `time` did not happen."""
         now = self._now()
+        self._boot_time = max(int(now), self._boot_time + 1)
         self._controller.journal.back_to(time)
         self._controller.rebuild_usage(now)
 

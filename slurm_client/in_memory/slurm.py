@@ -82,7 +82,7 @@ class InMemorySlurm(Controls):
             default_partition=True,
             books=accounting is not None,
         )
-        self._configuration = replace(configuration, boot_time=int(now))
+        self._configuration, self._boot_time = configuration, int(now)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -94,7 +94,8 @@ class InMemorySlurm(Controls):
 
     async def configuration(self) -> Configuration:
         self._begin()
-        return replace(self._configuration, next_job_id=self._controller.jobs.next_id)
+        next_id = self._controller.jobs.next_id
+        return replace(self._configuration, next_job_id=next_id, boot_time=self._boot_time)
 
     async def ping(self) -> None:
         self._begin()

@@ -12,6 +12,7 @@ import pytest
 
 from extender.bind.binder import NotBound, verified
 from extender.control.dispatcher import Dispatcher
+from extender.control.named_jobs import NamedJobs
 from extender.control.startup import recover
 from extender.placement.config import PlacementConfig
 from extender.placement.events import (
@@ -96,7 +97,7 @@ class Cluster:
             pods,
             self.slurm,
             self.kubernetes,
-            self.rules,
+            NamedJobs(self.slurm, self.ledger, self.feed),
             cast(Dispatcher, self),
             adoptable=lambda _: False,
         )

@@ -10,14 +10,31 @@ from dataclasses import replace
 import pytest
 
 from extender.control.named_jobs import NamedJobs
+from extender.placement.config import PlacementConfig
+from extender.placement.events import Event, OrphanFound, SlurmRestarted
+from extender.placement.ledger import Ledger
+from extender.request.pod_end import is_replaced
 from slurm_client.errors import NameTaken, NoRoomNow, OutcomeUnknown, Unreachable
 from slurm_client.in_memory import InMemorySlurm
-from slurm_client.model import AllStates, JobChanges
+from slurm_client.model import AllStates, Job, JobChanges, JobSpec
 from tests.slurm_client.bench import ALICE, BOB, GPUS, InMemoryBench, spec
-from wellknown.job_key import JobIdRange
+from wellknown.job_key import JobIdRange, PlaceholderKey
 
-KEY = "slurm-extender/c/default/p/u1/1.0"
-ASKED = spec(name="p@default#1", user_id=ALICE, admin_comment=KEY)
+RULES = PlacementConfig(cluster="c", ids=JobIdRange(first=20_000_000), secret=b"known to the replicas")
+OWN = PlaceholderKey("c", "default", "p", "u1", 1)
+KEY = str(OWN)
+ASKED = spec(name=OWN.own_name(RULES.secret), user_id=ALICE, admin_comment=KEY)
+
+
+class KnownJobs(Ledger):
+    """Knows some jobs."""
+
+    def __init__(self) -> None:
+        super().__init__(RULES)
+        self.known = set[int]()
+
+    def job_ids(self) -> frozenset[int]:
+        return frozenset(self.known)
 
 
 class Site(InMemoryBench):
@@ -25,8 +42,30 @@ class Site(InMemoryBench):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known = set[int]()
-        self.jobs = NamedJobs(self.slurm, JobIdRange(first=20_000_000), lambda: self.known)
+        self.ledger, self.told = KnownJobs(), list[Event]()
+        self.left: str | None = None
+        self.over = set[str]()
+        self.jobs = self.next_leader()
+
+    def next_leader(self) -> NamedJobs:
+        self.jobs = NamedJobs(self.slurm, self.ledger, self.told.append)
+        self.jobs.left = self.left
+        return self.jobs
+
+    async def job_named(self, name: str) -> Job:
+        (job,) = [
+            job for one in await self.slurm.all_states() if (job := await self.read(one)).name == name
+        ]
+        return job
+
+    async def is_over(self, key: PlaceholderKey) -> bool:
+        return key.uid in self.over
+
+    async def ends(self, job: JobSpec) -> bool:
+        """Whether a late job of somebody's is ended."""
+        job_id = await self.slurm.allocate_as_owner(replace(job, admin_comment=""))
+        await self.jobs.sweep(self.is_over)
+        return (await self.read(job_id)).state.ended
 
 
 @pytest.fixture
@@ -66,7 +105,7 @@ async def test_a_job_of_another_user_name_or_workload_is_another(site: Site) -> 
     await site.slurm.allocate_as_owner(replace(ASKED, user_id=BOB, admin_comment=""))
     await site.slurm.allocate_as_owner(replace(ASKED, name="p@default", admin_comment=""))
     known = await site.slurm.allocate_as_owner(replace(ASKED, admin_comment=""))
-    site.known.add(known)
+    site.ledger.known.add(known)
     assert await site.jobs.find(ASKED) is None
 
 
@@ -121,3 +160,104 @@ async def test_when_slurm_does_not_answer_the_next_asks_anew(site: Site) -> None
         await site.jobs.find(ASKED)
     site.controls.outage(None)
     assert await site.jobs.find(ASKED) is None
+
+
+async def test_a_plugin_that_sets_the_comment_of_every_job_hides_none(site: Site) -> None:
+    site.controls.lose_reply_of_next("allocate_as_owner")
+    with pytest.raises(OutcomeUnknown):
+        await site.jobs.allocate(ASKED)
+    (job_id,) = await site.slurm.all_states()
+    await site.slurm.update(job_id, JobChanges(admin_comment="billed to alice"))
+    found = await site.jobs.find(ASKED)
+    assert found is not None
+    assert found.admin_comment == KEY
+
+
+async def test_a_job_that_comes_late_is_ended(site: Site) -> None:
+    """Its Pod has another by then: nobody asks for this one any more."""
+    assert await site.ends(ASKED)
+    assert is_replaced((await site.job_named(ASKED.name)).comment or "")
+
+
+async def test_a_job_that_is_being_asked_for_is_not_ended(site: Site) -> None:
+    site.controls.lose_reply_of_next("allocate_as_owner")
+    with pytest.raises(OutcomeUnknown):
+        await site.jobs.allocate(ASKED)
+    await site.jobs.sweep(site.is_over)
+    assert (await site.job_named(ASKED.name)).state.running
+
+
+async def test_a_job_that_is_known_is_not_ended(site: Site) -> None:
+    job = await site.jobs.allocate(ASKED)
+    site.ledger.known.add(job.id)
+    await site.jobs.sweep(site.is_over)
+    assert (await site.read(job.id)).state.running
+    assert site.told == []
+
+
+@pytest.mark.parametrize("name", ["native", "p@default", "p@default#0123456789abcdef", ASKED.name + "x"])
+async def test_a_job_that_the_extender_has_not_named_is_nobodys_to_end(site: Site, name: str) -> None:
+    assert not await site.ends(replace(ASKED, name=name))
+
+
+async def test_of_a_job_with_a_key_the_ledger_is_told_once_its_pod_is_gone(site: Site) -> None:
+    job = await site.jobs.allocate(ASKED)
+    await site.jobs.sweep(site.is_over)
+    assert site.told == []
+    site.over.add(OWN.uid)
+    await site.jobs.sweep(site.is_over)
+    assert site.told == [OrphanFound(OWN, job.id, job)]
+
+
+async def test_another_clusters_job_is_nobodys_to_end(site: Site) -> None:
+    other = replace(OWN, cluster="d")
+    site.over.add(OWN.uid)
+    job_id = await site.slurm.allocate_as_owner(replace(ASKED, admin_comment=""))
+    await site.slurm.update(job_id, JobChanges(admin_comment=str(other)))
+    await site.jobs.sweep(site.is_over)
+    assert site.told == []
+    assert not await site.ends(replace(ASKED, name=other.own_name(b"theirs")))
+
+
+async def test_jobs_of_others_are_read_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        await site.slurm.allocate_as_owner(spec(name=f"native-{number}", user_id=BOB))
+    read, job = Counter[int](), InMemorySlurm.job
+
+    async def counted(slurm: InMemorySlurm, job_id: int) -> Job | None:
+        read[job_id] += 1
+        return await job(slurm, job_id)
+
+    monkeypatch.setattr(InMemorySlurm, "job", counted)
+    for _ in range(3):
+        await site.jobs.sweep(site.is_over)
+    assert list(read.values()) == [1] * 5
+
+
+async def test_a_restarted_slurmctld_is_told_of_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("extender.control.named_jobs.RESTARTS_IN_S", 0.0)
+    await site.jobs.begin()
+    await site.jobs.look()
+    assert site.told == []
+    site.controls.forget_since(time.time())
+    for _ in range(2):
+        await site.jobs.look()
+    assert site.told == [SlurmRestarted()]
+
+
+async def test_the_next_leader_reads_only_newer_jobs(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.jobs.begin()
+    old = await site.slurm.allocate_as_owner(spec(name="native", user_id=BOB))
+    job = await site.jobs.allocate(ASKED)
+    site.ledger.known.add(job.id)
+    monkeypatch.setattr("extender.control.job_mark.LATE_S", 0.0)
+    site.left = site.jobs.mark
+    newer = await site.next_leader().begin()
+    assert old not in newer
+    assert job.id + 1 in newer
+    site.controls.forget_since(time.time())
+    assert old in await site.next_leader().begin()

@@ -11,9 +11,11 @@ from structlog.testing import capture_logs
 
 from extender.control.dispatcher import Dispatcher
 from extender.control.failures import failure_of
+from extender.control.named_jobs import NamedJobs
 from extender.control.pod_watch import PodWatch
 from extender.control.startup import recover, tell_those_who_wait
 from extender.placement.events import Event, OrphanFound, Recovered
+from extender.placement.ledger import Ledger
 from extender.request.pod import Pod
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.adoption import adoptable
@@ -22,7 +24,7 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
 from slurm_client.errors import Unreachable, Unreadable
-from slurm_client.model import UNREAD, AllStates, Job, JobState
+from slurm_client.model import UNREAD, AllStates, Configuration, Job, JobState
 from slurm_client.protocol import Slurm
 from tests.builders import RULES, TRANSLATION, Manifest, placeholder_job, pod, pod_manifest
 from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
@@ -42,6 +44,9 @@ class FakeSlurm:
         self.error: Exception | None = None
         self.garbled: dict[int, Job] = {}
         """Jobs whose entries do not even tell which job they are about."""
+
+    async def configuration(self) -> Configuration:
+        return Configuration()
 
     async def all_states(self) -> AllStates:
         states = AllStates({job.id: job.state for job in self.jobs.values()})
@@ -94,7 +99,7 @@ async def told_and_adopted(
         pods,
         cast(Slurm, slurm),
         kubernetes or InMemoryKubernetes(),
-        RULES,
+        NamedJobs(cast(Slurm, slurm), Ledger(RULES), heard.feed),
         cast(Dispatcher, heard),
         adoptable=lambda manifest: adoptable(manifest, translation) is not None,
         adopted=adopted_pods,

@@ -333,10 +333,10 @@ def test_whether_a_job_is_a_placeholder_is_the_extenders_to_say(
         (PLACEHOLDER, "slurm-extender/c/default/p/u/1.0", 0),
         (PLACEHOLDER, "", 1),
         (PLACEHOLDER, "slurm-extender", 1),
-        (67_043_328, "slurm-extender/c/default/p/u/1.0", 1),
+        (4711, "slurm-extender/c/default/p/u/1.0", 0),
     ],
 )
-def test_while_nobody_answers_a_placeholder_is_known_by_its_id_and_its_key(
+def test_while_nobody_answers_a_placeholder_is_known_by_its_key(
     slurmd: Slurmd, job: int, admin_comment: str, status: int
 ) -> None:
     slurmd.extenders(DOWN)
@@ -441,6 +441,15 @@ def test_a_placeholder_waits_for_no_other_extender_than_its_own(
         assert time.monotonic() - began < 1
 
 
+@pytest.mark.parametrize(("key", "status"), [("", 0), ("slurm-extender/c/d", 1)])
+def test_a_placeholder_with_an_id_of_slurms_choice_that_ended_on_the_node_is_remembered_by_its_key(
+    slurmd: Slurmd, key: str, status: int
+) -> None:
+    slurmd.extenders(DOWN)
+    slurmd.remembers(f"4711 CANCELLED {key}\\n")
+    assert slurmd.run().returncode == status
+
+
 @pytest.mark.parametrize("other", [421, 503, 204])
 def test_a_placeholder_of_a_cluster_that_answers_starts(slurmd: Slurmd, other: int) -> None:
     slurmd.extenders(Extender(other), Extender(OWN))
@@ -540,7 +549,7 @@ def test_while_nobody_answers_slurmctld_is_asked_now_and_then(slurmd: Slurmd) ->
     slurmd.slurmctld_started(5)
     slurmd.patience(4)
     assert slurmd.run().returncode == 1
-    assert slurmd.times_asked() in (4, 6)  # twice every two seconds, and as long as it takes
+    assert slurmd.times_asked() in (6, 9)  # three times every two seconds, and as long as it takes
 
 
 def test_a_slurmctld_that_hangs_is_not_waited_for(slurmd: Slurmd) -> None:

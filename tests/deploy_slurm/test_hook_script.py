@@ -75,9 +75,15 @@ class Slurmctld:
             f"SLURM_EXTENDER_HOOKS_TOKEN_FILE={self.token_file}\n{more}\n"
         )
 
-    def run(self, *arguments: str, job: object = JOB) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, job: object = JOB, name: str = "wrap"
+    ) -> subprocess.CompletedProcess[str]:
         """Until it has ended and nothing holds its output open, which is what slurmctld waits for."""
-        environment = {"SLURM_EXTENDER_HOOK_CONF": str(self.config), "SLURM_JOB_ID": str(job)}
+        environment = {
+            "SLURM_EXTENDER_HOOK_CONF": str(self.config),
+            "SLURM_JOB_ID": str(job),
+            "SLURM_JOB_NAME": name,
+        }
         return subprocess.run(
             [SCRIPT, *arguments],
             env=environment,
@@ -117,6 +123,15 @@ def test_a_job_that_is_not_ours_is_not_pushed(
     assert extenders[0].pushed() == f"/hooks/v1/jobs/{JOB}"  # and none before it
     with pytest.raises(Empty):
         extenders[0].pushes.get(timeout=0.1)
+
+
+def test_a_job_that_has_a_name_of_the_extenders_is_pushed_whatever_its_id(
+    slurmctld: Slurmctld, extenders: list[Extender]
+) -> None:
+    slurmctld.configure(extenders[0].url)
+    for job, name in ((1, "chat@default"), (2, "a#b@c"), (3, "chat@default#0123456789abcdef")):
+        slurmctld.run(job=job, name=name)
+    assert extenders[0].pushed() == "/hooks/v1/jobs/3"
 
 
 def test_the_range_of_ids_may_be_another(slurmctld: Slurmctld, extenders: list[Extender]) -> None:

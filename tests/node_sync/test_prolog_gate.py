@@ -42,6 +42,7 @@ class Site:
         self.pushed: list[int] = []
         self.asked: list[list[int]] = []
         self.read: list[int] = []
+        self.looked = 0
         self.answers = asyncio.Event()
         self.answers.set()
         self._heard = asyncio.Event()
@@ -53,10 +54,14 @@ class Site:
             lambda: self.view,
             self._ledger,
             self._poll_now,
+            look=self._look,
         )
 
     def _ledger(self) -> Ledger | None:
         return self.world.ledger if self.leads else None
+
+    async def _look(self) -> None:
+        self.looked += 1
 
     def _poll_now(self, job_id: int) -> None:
         self.pushed.append(job_id)

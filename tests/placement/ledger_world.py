@@ -60,7 +60,7 @@ from slurm_client import hostlist
 from slurm_client.model import UNREAD, Grant, Job, JobSpec, JobState, Partition
 from tests.builders import TRANSLATION
 from wellknown.allocation import Allocation
-from wellknown.job_key import PlaceholderKey, job_name
+from wellknown.job_key import PlaceholderKey, is_own_name, job_name
 from wellknown.names import GATE
 
 OnSlurm = Submit | Allocate | FindJob | ReadJob | ExcludeNodes | HoldJob | CancelJob
@@ -256,8 +256,7 @@ class World:
         self.sign()
         keys = {job.id: key_of(job) for job in self.jobs.values()}
         states = {job_id: self._told_state(job_id) for job_id in self.jobs}
-        wanted = set(to_read(self.pods.values(), states, self.rules))
-        wanted |= {job_id for job_id in self.jobs if job_id not in self.rules.ids}
+        wanted = set(to_read(self.pods.values(), states, self.rules, range(self.next_id)))
         read = [job for job in self.jobs.values() if job.id in wanted - self.garbled]
         without = [job for job in read if keys[job.id] is None]
         lost = {job.id: uid for uid, job in with_their_pods(without, self.pods.values(), self.rules)}
@@ -275,12 +274,15 @@ class World:
         """What was asked for by its name and has no key gets that of its Pod, or is given back. What the
         leader knows, or is asking for just now, is its own to sign."""
         records = tuple(self.ledger.placeholders)
-        asked = [each.key(self.rules.cluster).job_name for each in records if each.job.id_pending]
+        keys = [each.key(self.rules.cluster) for each in records if each.job.id_pending]
+        asked = [key.own_name(self.rules.secret) for key in keys]
         known = {each.job.id for each in records}
         nameless = [
             job
             for job in self.jobs.values()
-            if "#" in job.name and key_of(job) is None and not job.state.ended
+            if is_own_name(job.name, self.rules.cluster, self.rules.secret)
+            and key_of(job) is None
+            and not job.state.ended
             if job.name not in asked and job.id not in known
         ]
         for job, key in named_by_their_pods(tuple(nameless), self.pods.values(), self.rules):

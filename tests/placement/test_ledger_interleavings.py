@@ -36,7 +36,7 @@ class Interleavings(RuleBasedStateMachine):
     @initialize(by_name=st.booleans())
     def begin(self, by_name: bool) -> None:
         """The jobs of mapped users are asked for at once by their names, or not."""
-        self.world = World(replace(_RULES, fast_path_of_users=by_name))
+        self.world = World(replace(_RULES, secret=b"known to the replicas" if by_name else b""))
         self.leader = self.world.acting
 
     # Users and kube-scheduler

@@ -16,7 +16,7 @@ from tests.placement.ledger_steps import job_id_of, state_of
 from tests.placement.ledger_world import LOST, NATIVE, World, job_state, of_user
 from wellknown.job_key import PlaceholderKey
 
-RULES = PlacementConfig(fast_path_of_users=True, secret=b"known to the replicas")
+RULES = PlacementConfig(secret=b"known to the replicas")
 ALICE = 2001
 
 
@@ -53,13 +53,6 @@ def test_a_pod_is_placed_by_a_job_whose_id_slurm_chose(world: World) -> None:
     world.bind(uid)
     world.settle()
     assert state_of(world, uid) is State.BOUND
-
-
-def test_the_name_is_readable_and_of_one_attempt_of_one_pod() -> None:
-    key = PlaceholderKey("c", "ml", "train", "u1", 1)
-    assert key.job_name.startswith("train@ml#")
-    others = {key.job_name, replace(key, attempt=2).job_name, replace(key, uid="u2").job_name}
-    assert len(others) == 3
 
 
 def test_without_room_it_queues_under_an_id_of_ours(world: World) -> None:

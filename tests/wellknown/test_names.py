@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from tests.architecture.test_sizes import FILES
 from wellknown import names
 
-OTHERS = {names.GATE, names.CONDITION, names.SLURM_OUT_OF_SERVICE, names.OUT_OF_SERVICE}
-"""What is no annotation."""
+OTHERS = {
+    *(names.GATE, names.CONDITION, names.SLURM_OUT_OF_SERVICE, names.OUT_OF_SERVICE, names.JOBS_FROM)
+}
+"""What is no annotation of a Pod."""
 OWN = {each for each in vars(names).values() if str(each).startswith(names.DOMAIN)} - {names.DOMAIN}
 NOTES = OWN - OTHERS
 """The annotations that the extender alone writes."""
