@@ -99,8 +99,7 @@ class Dispatcher:
         be carried out, and waits otherwise."""
         self._ledger = ledger
         self._slurm, self._kubernetes = slurm, kubernetes
-        self._observer = observer
-        self._workers = workers
+        self._observer, self._workers = observer, workers
         self._equipment = NodeEquipment(slurm_nodes or SlurmNodes(slurm))
         self.named = NamedJobs(slurm, ledger, self.feed)
         """The jobs whose ids Slurm chooses."""

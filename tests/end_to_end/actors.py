@@ -50,6 +50,11 @@ def eventually_not(see: Callable[[], Any], what: str, within: float = 40.0) -> N
         _pause(began)
 
 
+def name_of(job: str) -> str:
+    """The name of a job without what tells it from the others of its Pod."""
+    return job.partition("#")[0] if SIGN in job else job
+
+
 @dataclass(frozen=True)
 class QueuedJob:
     """A line of squeue."""
@@ -161,9 +166,10 @@ class Actors:
         return named
 
     def jobs(self) -> list[QueuedJob]:
-        """All that squeue shows."""
+        """All that squeue shows; of a placeholder's name what it has of its Pod's."""
         lines = self.cluster.run_slurm("squeue", "-h", "-o", "%i|%j|%T|%N|%r|%k").stdout.splitlines()
-        return [QueuedJob(int(part[0]), *part[1:]) for part in (line.split("|", 5) for line in lines)]
+        parts = (line.split("|", 5) for line in lines)
+        return [QueuedJob(int(job_id), name_of(name), *others) for job_id, name, *others in parts]
 
     def job_of(self, name: str) -> QueuedJob | None:
         return self.squeue().get(self.job_name(name))
@@ -178,7 +184,8 @@ class Actors:
         return eventually(see, f"{name} queued")  # type: ignore[return-value]
 
     def scancel(self, name: str) -> None:
-        self.cluster.run_slurm("scancel", "--name", self.job_name(name))
+        ids = [str(job.id) for job in self.jobs() if job.name == self.job_name(name)]
+        self.cluster.run_slurm("scancel", *ids)
 
     def scontrol(self, name: str) -> dict[str, str]:
         """What scontrol shows of a Pod's job, field by field."""

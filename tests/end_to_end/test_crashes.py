@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors, eventually, name_of
 
 pytestmark = pytest.mark.real
 
@@ -23,6 +24,15 @@ CALLS = (
     "KubernetesRest.create_event",
     "KubernetesRest.delete_pod",
 )
+CALLS_FOR_USERS = (
+    "SlurmRest.allocate_as_owner",
+    "SlurmRest.update",
+    "SlurmRest.job",
+    "SlurmRest.cancel",
+    "KubernetesRest.patch_pod",
+)
+"""What is called while a job has an id of Slurm's choice, and nothing else tells whose it is."""
+ALICE = "rules:\n- name: all\n  namespaces: [default]\n  default: {user: 2001}\n"
 
 
 def start_doomed(actors: Actors, point: str) -> None:
@@ -100,10 +110,9 @@ def created(actors: Actors, name: str) -> bool:
 
 def jobs_ever_granted(actors: Actors, name: str) -> int:
     """How many jobs of this Pod ran at all, the ended ones that Slurm still remembers included."""
-    shown = actors.cluster.run_slurm(
-        "squeue", "-h", "-t", "all", "-o", "%j|%T|%N", "--name", name
-    ).stdout
-    return sum(1 for line in shown.splitlines() if line.split("|")[2])
+    shown = actors.cluster.run_slurm("squeue", "-h", "-t", "all", "-o", "%j|%N").stdout
+    granted = (line.split("|") for line in shown.splitlines())
+    return sum(1 for job, nodes in granted if name_of(job) == name and nodes)
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
@@ -111,7 +120,27 @@ def jobs_ever_granted(actors: Actors, name: str) -> int:
 def test_a_crash_makes_no_second_placeholder_and_loses_no_pod(
     quiet: Actors, call: str, side: str
 ) -> None:
-    actors, died = quiet, False
+    nothing_is_lost(quiet, call, side)
+
+
+@pytest.fixture
+def of_alice(quiet: Actors) -> Iterator[Actors]:
+    """Every Pod is alice's: Slurm chooses the ids of the jobs that are asked for at once."""
+    file = quiet.cluster.policy_file
+    before = file.read_text()
+    file.write_text(ALICE)
+    yield quiet
+    file.write_text(before)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("call", CALLS_FOR_USERS)
+def test_neither_does_one_while_a_users_job_is_asked_for(of_alice: Actors, call: str, side: str) -> None:
+    nothing_is_lost(of_alice, call, side)
+
+
+def nothing_is_lost(actors: Actors, call: str, side: str) -> None:
+    died = False
     start_doomed(actors, f"{call}:{side}")
     tag = f"{call.split('.')[1].replace('_', '-')}-{side}"
     names = [f"{tag}-{number}" for number in range(5)]

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from deploy.local.errors import ClusterError
-from tests.end_to_end.actors import PREFIX, Actors, eventually, pod
+from tests.end_to_end.actors import PREFIX, Actors, eventually, name_of, pod
 from tests.end_to_end.test_disagreements import without_webhook
 
 pytestmark = pytest.mark.real
@@ -82,7 +82,8 @@ def is_leaving(actors: Actors, name: str) -> bool:
 def owner(actors: Actors, name: str) -> str | None:
     """Whose job squeue shows for a Pod."""
     lines = actors.cluster.run_slurm("squeue", "-h", "-o", "%j %u").stdout.splitlines()
-    return dict(line.split() for line in lines).get(actors.job_name(name))
+    owners = {name_of(job): user for job, user in map(str.split, lines)}
+    return owners.get(actors.job_name(name))
 
 
 def annotate(actors: Actors, name: str, *annotations: str) -> None:
