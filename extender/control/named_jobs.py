@@ -95,7 +95,7 @@ class NamedJobs:
         """Returns the job that was asked for, with its key; None where Slurm has none. Raises
         SlurmError."""
         self._mark.asked(asked.name)
-        own = [job for job in await self._unknown() if _is_of(job, asked)]
+        own = [job for job in await self._shared_reading() if _is_of(job, asked)]
         job = min(own, key=lambda each: (each.state.ended, each.id), default=None)
         signed = None if job is None else await self._signed(job.id, asked)
         self._mark.answered(asked.name, None)
@@ -131,7 +131,7 @@ class NamedJobs:
 
     async def sweep(self, is_over: Callable[[PlaceholderKey], Awaitable[bool]]) -> None:
         """Ends the late jobs. Raises SlurmError and KubernetesError."""
-        for job in await self._unknown():
+        for job in await self._unknown(ended=False):
             key = key_of(job)
             if job.state.ended or self._is_known(job):
                 continue
@@ -166,21 +166,31 @@ class NamedJobs:
             raise OutcomeUnknown(f"job {job_id} was made, and then: {error}") from error
         raise OutcomeUnknown(f"job {job_id} was made, and is not there any more")
 
-    async def _unknown(self) -> list[Job]:
-        """Reads the jobs that may be ours and that nobody knows of, once for all who ask before it
-        begins."""
+    async def _shared_reading(self) -> list[Job]:
+        """Returns the jobs that may be ours and that nobody knows of, read once for all who ask before
+        the reading begins."""
         asked_at = self._now()
         async with self._reading:
             if self._read_at <= asked_at:
                 self._read_at = self._now()
-                states, known = await self._slurm.all_states(), self._ledger.job_ids()
-                self._foreign.intersection_update(states)
-                newer, passed_over = self._newer, self._foreign | known
-                wanted = [one for one in states if one in newer and one not in passed_over]
-                read = await read_all(wanted, self._slurm)
-                self._others = [job for job in read if self._may_be_ours(job)]
-                self._foreign.update({job.id for job in read}.difference(j.id for j in self._others))
+                self._others = await self._unknown(ended=True)
             return self._others
+
+    async def _unknown(self, *, ended: bool) -> list[Job]:
+        """Reads the jobs that may be ours and that nobody knows of, with or without those that have
+        ended."""
+        states, known = await self._slurm.all_states(), self._ledger.job_ids()
+        self._foreign.intersection_update(states)
+        newer, passed_over = self._newer, self._foreign | known
+        wanted = [
+            job_id
+            for job_id, state in states.items()
+            if job_id in newer and job_id not in passed_over and (ended or not state.ended)
+        ]
+        read = await read_all(wanted, self._slurm)
+        others = [job for job in read if self._may_be_ours(job)]
+        self._foreign.update({job.id for job in read}.difference(job.id for job in others))
+        return others
 
     @property
     def _newer(self) -> range:
