@@ -36,7 +36,7 @@ def write_kubernetes_files(
     _write_users(spec, ports, layout)
     _write_schedulers(spec, ports, layout)
     (folder / "kwok.yaml").write_text(source("kwok.yaml"))
-    layout.policy_file.write_text(source("policy.yaml"))
+    layout.policy_file.write_text(spec.policy or source("policy.yaml"))
     _write_kubectl(layout, kubectl)
 
 

@@ -112,6 +112,8 @@ class ClusterSpec:
     kube-apiserver do then."""
     extender_settings: tuple[tuple[str, str], ...] = ()
     """More settings of the extenders, or others: names without SLURM_EXTENDER_, and values."""
+    policy: str = ""
+    """Who may ask for what at first (docs/policy.md); blank: everybody for anything."""
     extender_argv: tuple[str, ...] = ()
     """What to start instead of the extender of this checkout (tests wrap it)."""
     extender_verbs: tuple[str, ...] = EXTENDER_VERBS

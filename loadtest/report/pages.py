@@ -141,7 +141,7 @@ _TEMPLATES.globals |= {
     "budgets": budgets,
     "measured": _measured,
     "ratios_to_noop": ratios_to_noop,
-    "one": lambda scenarios, *which: found(scenarios, one(*which)),
-    "singly": lambda scenarios, placer: found(scenarios, singly(placer)),
+    "one": lambda scenarios, placer, nodes, owner: found(scenarios, one(placer, nodes, owner=owner)),
+    "singly": lambda scenarios, placer, owner: found(scenarios, singly(placer, owner)),
     "figure": at,
 }

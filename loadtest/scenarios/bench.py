@@ -27,12 +27,17 @@ from loadtest.harness.command import BUILD, Broken, command
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome, at, key_figures
 from loadtest.scenarios.stage import Sizes, run_stage
-from loadtest.scenarios.table import PODS, SCENARIOS, STEADY_PODS_PER_S, Scenario
+from loadtest.scenarios.table import PODS, SCENARIOS, STEADY_PODS_PER_S, Owner, Scenario
 
 _OF_THIS_RUN_S: Final = 600.0
 _LOOKS_S: Final = 5.0
 
-_VARIANTS: Final = {"alone": Placer.ALONE, "noop": Placer.NOOP, "ours": Placer.REAL}
+_VARIANTS: Final = {
+    "alone": (Placer.ALONE, Owner.TOKEN),
+    "noop": (Placer.NOOP, Owner.TOKEN),
+    "mapped": (Placer.REAL, Owner.MAPPED),
+    "ours": (Placer.REAL, Owner.TOKEN),
+}
 _IDLE_PODS: Final = 30
 _COLUMNS: Final = {
     "Pods/s": "burst.pods_per_s.median",
@@ -83,10 +88,10 @@ def bench_quick(
     rounds: Annotated[int, typer.Option(min=1, help="Bursts of each variant, at most.")] = 3,
     figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "bench-quick.json",
 ) -> None:
-    """Whether the extender has lost speed, in less than three minutes: three clusters that work in turn,
-    so that what else the machine does in these minutes falls on all of them."""
+    """Whether the extender has lost speed, in some three minutes: four clusters that work in turn, so
+    that what else the machine does in these minutes falls on all of them."""
     usual = partial(Scenario, "quick", nodes=nodes, bursts=rounds, steadies=0, idle=_IDLE_PODS)
-    scenarios = [usual(name, placer=placer) for name, placer in _VARIANTS.items()]
+    scenarios = [usual(n, placer=placer, owner=owner) for n, (placer, owner) in _VARIANTS.items()]
     with command(figures) as run:
         load = Sizes(pods, 0.0, _LAST_ROUND_ENDS_S)
         outcomes = run_stage(scenarios, load, run.directory, run.report)
@@ -100,14 +105,16 @@ def bench_quick(
 
 
 def summary(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    """What build/bench-quick.json holds, from the outcomes of "alone", "noop" and "ours"."""
+    """What build/bench-quick.json holds, from the outcomes of "alone", "noop", "mapped" and "ours"."""
     variants = {name: outcome.as_json() for name, outcome in outcomes.items()}
     rates = {name: at(each, "burst.pods_per_s.median") or 0.0 for name, each in variants.items()}
     ours = variants["ours"]
     return {
         **{f"pods_per_s_{name}": rate for name, rate in rates.items()},
         "ratio_to_noop": round(rates["ours"] / rates["noop"], 3),
+        "ratio_mapped": round(rates["mapped"] / rates["ours"], 3),
         "idle_bound_ms_p50": at(ours, "idle_bound_ms.p50"),
+        "idle_bound_ms_p50_mapped": at(variants["mapped"], "idle_bound_ms.p50"),
         "extender_cpu_ms_per_pod": at(ours, "burst.extender_cpu_ms_per_pod.median"),
         "variants": variants,
     }

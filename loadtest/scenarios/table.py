@@ -11,6 +11,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from deploy.local.spec import DEFAULT_RELEASE
+from deploy.local.users import JOB_USERS
 from loadtest.harness.variants import ROOMY, Placer, Variant
 from slurm_client.model import JobSpec
 
@@ -28,6 +29,26 @@ class Flow(StrEnum):
 
     GATE_FIRST = "gate first"
     FILTER_FIRST = "filter first"
+
+
+class Owner(StrEnum):
+    """Whose the jobs are: a user's to whom the policy maps each Pod, as in a deployment; or those of the
+    user of the extender's token, by a policy that allows anything."""
+
+    MAPPED = "mapped user"
+    TOKEN = "token's user"  # noqa: S105 -- no token
+
+
+_POLICY: Final = {
+    Owner.MAPPED: f"""\
+preset: restricted
+rules:
+- name: all
+  namespaces: [default]
+  default: {{user: {JOB_USERS["alice"]}}}
+""",
+    Owner.TOKEN: "",
+}
 
 
 class Way(StrEnum):
@@ -62,6 +83,7 @@ class Scenario:
     bursts: int = 3
     steadies: int = 3
     idle: int = 100
+    owner: Owner = Owner.TOKEN
 
     @property
     def variant(self) -> Variant:
@@ -69,6 +91,7 @@ class Scenario:
         like = replace(
             ROOMY,
             release=self.release,
+            policy=_POLICY[self.owner],
             extender_settings=(("FAST_PATH", "false"),) if slow else (),
             slurm_conf=() if self.native is None else NATIVE_CONF,
             scheduler_parameters=self.scheduler,
@@ -100,14 +123,18 @@ SCENARIOS: Final = tuple(
 )
 
 
-def one(placer: str, nodes: int, native: int | None = None) -> Scenario:
+def one(placer: str, nodes: int, native: int | None = None, owner: Owner = Owner.TOKEN) -> Scenario:
     """The first that goes the usual way."""
-    usual = (placer, nodes, native, Flow.GATE_FIRST, Way.FAST)
-    those = ((each, (each.placer, each.nodes, each.native, each.flow, each.path)) for each in SCENARIOS)
-    return next(each for each, way in those if way == usual)
+    usual = (placer, nodes, native, owner, Flow.GATE_FIRST, Way.FAST)
+    return next(each for each in SCENARIOS if _way(each) == usual)
 
 
-def singly(placer: str) -> Scenario:
+def _way(each: Scenario) -> tuple[Placer, int, int | None, Owner, Flow, Way]:
+    return each.placer, each.nodes, each.native, each.owner, each.flow, each.path
+
+
+def singly(placer: str, owner: Owner = Owner.TOKEN) -> Scenario:
     """Its Pods one at a time, on 1,000 Nodes: in a stage of their own where there is one."""
-    own = (each for each in SCENARIOS if (each.stage, each.placer) == (ONE_AT_A_TIME, placer))
-    return next(own, one(placer, 1000))
+    sought = (ONE_AT_A_TIME, placer, owner)
+    own = (each for each in SCENARIOS if (each.stage, each.placer, each.owner) == sought)
+    return next(own, one(placer, 1000, owner=owner))

@@ -54,7 +54,7 @@ _PREEMPTIBLE: Final = f"Nodes=node-[1-{_NODES}] PriorityTier=1 PreemptMode=CANCE
 
 _JOB_SUBMIT_LUA: Final = f"""
 function slurm_job_submit(job, partitions, uid)
-    local ours = string.find(job.name or "", "{job_name("default", "")}$")
+    local ours = string.find((job.name or "") .. "#", "{job_name("default", "")}#")
     if job.comment == "{DENIED}" then slurm.log_info("refuses %s", job.name) end
     if job.comment == "{DENIED}" or (ours and math.random() < 0.03) then return slurm.ERROR end
     if job.comment == "{HELD}" then job.priority = 0 end

@@ -198,11 +198,18 @@ def read_jobs(shown: str, uid_of: Callable[[str], str] = lambda _: "") -> list[S
     return [_read_job(line, uid_of) for line in shown.splitlines() if line.startswith("JobId=")]
 
 
+def pod_of(job: str) -> str:
+    """The name of the Pod that a job's name has; empty where it has none. Where Slurm chose the id of a
+    job, its name tells it from all others, too."""
+    name = job.partition("#")[0]
+    return name.removesuffix(NAMESPACE) if name.endswith(NAMESPACE) else ""
+
+
 def _read_job(line: str, uid_of: Callable[[str], str]) -> SeenJob:
     fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
     key = PlaceholderKey.parse(fields.get("AdminComment", ""))
     node, name = fields.get("NodeList", "(null)"), fields.get("JobName", "")
-    named = uid_of(name.removesuffix(NAMESPACE)) if name.endswith(NAMESPACE) else ""
+    named = uid_of(pod) if (pod := pod_of(name)) else ""
     return SeenJob(
         id=int(fields["JobId"]),
         name=name,

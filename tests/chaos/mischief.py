@@ -12,7 +12,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.errors import ClusterError
 from tests.chaos.checker import Causes
 from tests.chaos.cluster_spec import HIGH, LOW
-from tests.chaos.history import NAMESPACE, SeenJob
+from tests.chaos.history import NAMESPACE, SeenJob, pod_of
 from tests.chaos.observer import Observer
 from tests.chaos.plan import Mischief, MischiefPlan
 
@@ -54,7 +54,7 @@ class Mischiefs:
         if how is Mischief.REWRITE:
             settled = self._observer.placed_before(time.monotonic() - SETTLED_S)
             mine = (job for job in jobs if job.running and job.uid in settled)
-            return [job for job in mine if job.name.endswith(NAMESPACE)]  # else nothing would tell
+            return [job for job in mine if pod_of(job.name)]  # else nothing would tell
         placed = self._observer.placed_before(time.monotonic())
         hers = (job for job in jobs if job.uid and job.user == _OWNER and job.uid not in placed)
         wanted = [job for job in hers if job.state == "PENDING"]

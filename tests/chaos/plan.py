@@ -31,7 +31,7 @@ _JOBS_A_SECOND = 0.4
 _MOST_STAYING = 6  # those would fill the nodes
 _GUESTS = 0.08
 _DRAINS_APART_S = 25.0
-_ALICES = 0.3
+_ALICES = 0.6
 """Of the Pods: their jobs are hers, and she may change them."""
 _MISCHIEF_APART_S = 4.0
 _BURSTS_APART_S = 100.0

@@ -17,9 +17,10 @@ from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome, key_figures
 from loadtest.report.pages import KEPT, PAGE, README, plots, renewed
 from loadtest.scenarios.bench import chosen, just_measured
-from loadtest.scenarios.table import NATIVE_CONF, ONE_AT_A_TIME, SCENARIOS, Flow, Scenario, Way
+from loadtest.scenarios.table import NATIVE_CONF, ONE_AT_A_TIME, SCENARIOS, Flow, Owner, Scenario, Way
 
 OURS = "ours, Slurm 26.05"
+MAPPED = f"{OURS}, mapped user"
 
 
 def burst(
@@ -59,7 +60,7 @@ def words(found: Sequence[Verdict]) -> dict[str, str]:
 
 def everything() -> list[Outcome]:
     noop, ours = of("no-op extender", 1000), of(OURS, 1000)
-    alone = next(each for each in SCENARIOS if (each.stage, each.name) == (ONE_AT_A_TIME, OURS))
+    alone, alone_mapped = (one_at_a_time(name) for name in (OURS, MAPPED))
     few, many = of("no native jobs", 1000, 0), of("10,000 native jobs", 1000, 10_000)
     return [
         Outcome(noop, [burst(8.0)]),
@@ -68,7 +69,13 @@ def everything() -> list[Outcome]:
         Outcome(few, [burst()]),
         Outcome(many, [burst(sent=550_000.0)]),
         Outcome(alone, idle_ms=[20.0] * 99 + [90.0]),
+        Outcome(of(MAPPED, 1000), [burst(10.5)]),
+        Outcome(alone_mapped, idle_ms=[22.0] * 99 + [95.0]),
     ]
+
+
+def one_at_a_time(name: str) -> Scenario:
+    return next(each for each in SCENARIOS if (each.stage, each.name) == (ONE_AT_A_TIME, name))
 
 
 def test_every_scenario_has_a_name_of_its_own_in_its_stage() -> None:
@@ -96,7 +103,8 @@ def test_what_was_asked_for_is_measured() -> None:
     real = [each for each in SCENARIOS if each.placer is Placer.REAL]
     assert {(each.flow, each.path) for each in real} == {(flow, path) for flow in Flow for path in Way}
     assert {each.native or 0 for each in real} == {0, 10_000}
-    assert {each.nodes for each in real if each.release == "24.11"} == {200}
+    assert {each.nodes for each in real if each.release == "24.11"} == {200, 1000}
+    assert {each.nodes for each in real if each.owner is Owner.MAPPED} == {200, 1000, 5000}
     assert all(each.before == 0 for each in real if each.steadies)
 
 
@@ -113,7 +121,7 @@ def test_what_a_scenario_says_of_its_cluster_is_so_whatever_places(placer: Place
 def test_a_part_is_chosen_by_stage_or_name() -> None:
     assert chosen(SCENARIOS, []) == list(SCENARIOS)
     assert {each.stage for each in chosen(SCENARIOS, ["5,000"])} == {"5,000 Nodes"}
-    assert [each.release for each in chosen(SCENARIOS, ["24.11"])] == ["24.11"]
+    assert {each.release for each in chosen(SCENARIOS, ["24.11"])} == {"24.11"}
     assert chosen(SCENARIOS, ["nothing like it"]) == []
 
 
@@ -158,6 +166,9 @@ def test_all_that_is_held_to_is_judged() -> None:
     figures = {each.key: each.value for each in found}
     assert figures == {
         "ratio_to_noop": 0.8,
+        "mapped_idle_bound_ms_p50": 22.0,
+        "mapped_idle_bound_ms_p99": 22.0,
+        "mapped_ratio": 0.952,
         "idle_bound_ms_p50": 20.0,
         "idle_bound_ms_p99": 20.0,
         "extender_cpu_ms_per_pod": 4.0,
@@ -232,7 +243,7 @@ def test_the_page_tells_the_rounds_apart_and_readme_the_rates() -> None:
     outcomes = [Outcome(of("no-op extender", 1000), [burst(8.0), burst(16.0)]), *everything()[1:]]
     assert "own ratios are 0.89, 1.60." in renewed(PAGE, told(outcomes))
     readme = renewed(README, told(outcomes))
-    assert "| ours, Slurm 26.05 | - | 10 | 10 | 20 | 20 |" in readme
+    assert "| ours, of the token's own user | - | 10 | 10 | 20 | 20 |" in readme
 
 
 def test_a_page_without_a_place_for_a_table_is_told() -> None:
