@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from extender.audit.compare import Finding, FindingKind, Snapshot, compare, shared_ids, unclear
+from extender.placement.ownership import own_keys
 from extender.request.node_constraints import Node
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
@@ -91,6 +92,21 @@ def test_native_jobs_and_those_that_their_pods_name_are_not_read() -> None:
     assert list(unclear([bound()], states, RULES)) == []
     assert list(unclear([], states, RULES)) == [JOB.id]
     assert list(unclear([], states, RULES, known={JOB.id})) == []
+
+
+def test_a_job_whose_id_slurm_chose_is_read_where_a_pod_names_it_without_proof() -> None:
+    rules, named = replace(RULES, secret=b"s"), bound(NATIVE)
+    key = next(own_keys(named, rules))
+    states = {NATIVE.id: NATIVE.state, 4712: NATIVE.state}
+    assert list(unclear([named], states, rules)) == [NATIVE.id]
+    proven = named._replace(proof=key.proof(NATIVE.id, rules.secret))
+    assert list(unclear([proven], states, rules)) == []
+
+
+def test_a_pod_that_names_a_native_job_is_told_of_and_the_job_is_left_alone() -> None:
+    found = the_one(*audited([bound(NATIVE)], NATIVE))
+    assert (found.kind, found.pod, found.mended) == (FindingKind.FOREIGN_KEY, "default/p", False)
+    assert audited([bound(replace(JOB, id=4711))], replace(JOB, id=4711)) == ()
 
 
 def test_a_job_of_a_pod_that_was_not_listed_and_is_there_is_no_orphan() -> None:

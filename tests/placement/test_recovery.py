@@ -436,6 +436,12 @@ def read(of: Pod, *jobs: Job) -> set[int]:
     return set(to_read([of], {job.id: job.state for job in (*jobs, NATIVE)}, RULES))
 
 
+def test_of_the_jobs_whose_ids_slurm_chose_those_that_are_newer_and_live_are_read() -> None:
+    states = {4710: JobState("RUNNING"), 4711: JobState("RUNNING"), 4712: JobState("COMPLETED")}
+    assert list(to_read([], states, RULES, range(4711, 5000))) == [4711]
+    assert list(to_read([], states, RULES)) == []
+
+
 def test_of_a_pod_that_runs_by_the_job_that_it_names_nothing_is_read_at_once() -> None:
     job = placeholder_job(GATED, node="n1", attempt_try=1)
     runs = bound(job)

@@ -61,7 +61,12 @@ class Cluster:
         self.health = self._listeners.health
 
     def knows(
-        self, manifest: Manifest, *, immediate: bool = False, holding: Sequence[Placeholder] = ()
+        self,
+        manifest: Manifest,
+        *,
+        immediate: bool = False,
+        since: float = 0.0,
+        holding: Sequence[Placeholder] = (),
     ) -> None:
         """The extender leads, and has seen this version of the Pod, and those on its Node."""
         seen = parse_pod(manifest, TranslationConfig())
@@ -69,7 +74,8 @@ class Cluster:
             seen,
             State.ALLOCATED,
             members=(Member(seen, seen.allocation),),
-            job=JobTracking(id=JOB.id, immediate=immediate),
+            job=JobTracking(id=seen.job_id, immediate=immediate),
+            since=since,
         )
         self._listeners.leads({seen.uid: known}, holding=holding)
 
@@ -198,6 +204,18 @@ async def test_a_job_that_was_granted_at_once_binds_nowhere_else() -> None:
     cluster = Cluster(granted())
     cluster.knows(granted(), immediate=True)
     assert "does not run on n5" in await cluster.bind(Node="n5")
+
+
+@pytest.mark.parametrize(("ago", "asked"), [(0.1, "read states"), (0.6, "read job")])
+async def test_an_id_that_slurm_chose_may_soon_be_another_jobs(ago: float, asked: str) -> None:
+    """A slurmctld that was killed may forget a job that it has granted, and give away its id."""
+    job = replace(JOB, id=4711)
+    notes = {ATTEMPT: "1", JOB_ID: str(job.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
+    cluster = Cluster(granted(annotations=notes), jobs=(job,))
+    now = asyncio.get_running_loop().time()
+    cluster.knows(granted(annotations=notes), immediate=True, since=now - ago)
+    assert await cluster.bind() == ""
+    assert cluster.kubernetes.calls == [asked, "bind_pod"]
 
 
 async def test_a_job_whose_prolog_runs_still_is_waited_for() -> None:
