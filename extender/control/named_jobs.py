@@ -38,6 +38,8 @@ PART = "jobs by name"
 RESTARTS_IN_S = 0.5
 """A slurmctld that is killed does not answer again sooner."""
 _INTERVAL_S = 5.0
+_SWEEPS_S = (5.0, 20.0, 60.0, LATE_S)
+"""When late jobs are looked for, after a request of unknown outcome or a start."""
 _LATE = "its Pod has another job, or needs none"
 
 
@@ -59,7 +61,8 @@ class NamedJobs:
         """The jobs that nobody knew of when they were read last, and that may be ours."""
         self._reading = asyncio.Lock()
         self._read_at = self._looked_at = -inf
-        self._sweeps_until = -inf
+        self._sweeps: list[float] = []
+        """When late jobs are looked for, the latest first."""
 
     async def begin(self) -> range:
         """Takes up the mark of the leader before. Returns the ids, of Slurm's own choice, of the jobs
@@ -67,7 +70,7 @@ class NamedJobs:
         told = await self._slurm.configuration()
         self._mark.begin(self.left, told)
         self._end = min(filter(None, (told.max_job_id, self.rules.max_job_id, self.rules.ids.first)))
-        self._sweeps_until = self._now() + LATE_S
+        self._expect_late_jobs()
         return self._newer
 
     @property
@@ -83,7 +86,7 @@ class NamedJobs:
             job_id = await self._slurm.allocate_as_owner(replace(asked, admin_comment=""))
             job = await self._signed(job_id, asked)
         except (OutcomeUnknown, NameTaken):
-            self._sweeps_until = self._now() + LATE_S
+            self._expect_late_jobs()
             raise
         except SlurmError:
             self._mark.answered(asked.name, None)
@@ -126,8 +129,9 @@ class NamedJobs:
 
     async def _go_round(self, is_over: Callable[[PlaceholderKey], Awaitable[bool]]) -> None:
         await self.look()
-        if self._now() < self._sweeps_until:
+        if self._sweeps and self._sweeps[-1] <= self._now():
             await self.sweep(is_over)
+            self._sweeps.pop()
 
     async def sweep(self, is_over: Callable[[PlaceholderKey], Awaitable[bool]]) -> None:
         """Ends the late jobs. Raises SlurmError and KubernetesError."""
@@ -139,6 +143,10 @@ class NamedJobs:
                 await self._give_back(job)
             elif self._ledger.record_of(key.uid) is not None or await is_over(key):
                 self._feed(OrphanFound(key, job.id, job))
+
+    def _expect_late_jobs(self) -> None:
+        first, *later = (self._now() + seconds for seconds in _SWEEPS_S)
+        self._sweeps = [*reversed(later), min([first, *self._sweeps[-1:]])]
 
     def _is_known(self, job: Job) -> bool:
         return self._mark.is_open(job.name) or job.id in self._ledger.job_ids()
@@ -208,7 +216,7 @@ class NamedJobs:
     def _hear(self, slurm: Configuration) -> None:
         if self._mark.configured(slurm):
             self._foreign.clear()
-            self._sweeps_until = self._now() + LATE_S
+            self._expect_late_jobs()
             self._feed(SlurmRestarted())
 
 

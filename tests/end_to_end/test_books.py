@@ -13,7 +13,7 @@ import pytest
 from deploy.local.accounting import Account, User, declare
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.actors import Actors, eventually, name_of
 
 pytestmark = pytest.mark.real
 
@@ -55,15 +55,16 @@ class Entry(NamedTuple):
     def refused(self) -> bool:
         """Whether it is as the page tells of a request that was refused."""
         what = ("FAILED", "1:0", "00:00:00", "None assigned")
-        return self[:4] == what and self.key.endswith(".0")
+        return self[:4] == what and self.key[-2:] in ("", ".0")
 
 
 def entries(actors: Actors, name: str, command: str = SACCT) -> list[Entry]:
     """What a command shows of the jobs that there were for a Pod."""
-    fields = "--format=state,exitcode,elapsed,nodelist,admincomment"
-    of_it = (f"--name={actors.job_name(name)}", "--starttime=now-1hour", "--noheader", "--parsable2")
-    shown = actors.cluster.run_slurm(*command.split(), *of_it, fields).stdout.splitlines()
-    return [Entry(*line.split("|")) for line in shown]
+    fields = "--format=jobname,state,exitcode,elapsed,nodelist,admincomment"
+    late = ("--starttime=now-1hour", "--noheader", "--parsable2")
+    shown = actors.cluster.run_slurm(*command.split(), *late, fields).stdout.splitlines()
+    rows = (line.split("|") for line in shown)
+    return [Entry(*entry) for job, *entry in rows if name_of(job) == actors.job_name(name)]
 
 
 def states(actors: Actors, name: str) -> list[str]:
@@ -87,14 +88,17 @@ def test_a_pod_that_waits_leaves_an_entry_that_is_told_apart_and_left_out(actors
     assert ended.key.endswith(".1")
 
 
-def test_a_users_pod_that_waits_leaves_none(actors: Actors) -> None:
+def test_a_users_pod_that_waits_leaves_one_without_a_key(actors: Actors) -> None:
     actors.create("first", cpu="8", annotations=ALICE)
     actors.bound("first")
     actors.create("next", cpu="8", annotations=ALICE)
-    eventually(lambda: states(actors, "next") == ["PENDING"], "in the books")
+    eventually(lambda: states(actors, "next") == ["FAILED", "PENDING"], "both in the books")
+    refused = [entry for entry in entries(actors, "next") if entry.state == "FAILED"]
+    assert [(entry.refused, entry.key) for entry in refused] == [(True, "")]
     actors.delete("first")
     actors.bound("next")
-    assert states(actors, "next") == ["RUNNING"]
+    eventually(lambda: states(actors, "next") == ["FAILED", "RUNNING"], "the start in the books")
+    assert [entry.state for entry in entries(actors, "next", WITHOUT_REFUSALS)] == ["RUNNING"]
 
 
 def test_a_size_that_no_node_has_leaves_an_entry_and_an_unknown_value_none(actors: Actors) -> None:

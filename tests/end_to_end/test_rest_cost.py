@@ -128,7 +128,8 @@ def test_what_slurm_is_asked_does_not_grow_with_the_jobs_of_others(quiet: Actors
     print(alone, beside, (jobs, answer), sep="\n")  # noqa: T201 -- shown where it fails
     assert jobs > NATIVE  # our own besides
     assert answer / jobs < BYTES_A_JOB
-    assert beside.bytes[ALL_JOBS] <= max(1.2 * answer, BYTES_A_SECOND * WINDOW_S)
+    # One for the audit, and in the first two minutes perhaps one for jobs that come late.
+    assert beside.bytes[ALL_JOBS] <= max(2.2 * answer, BYTES_A_SECOND * WINDOW_S)
     for now, then in zip(beside.follows_the_pods(), alone.follows_the_pods(), strict=True):
         assert 0 < now <= 1.2 * then
     for call, size in beside.bytes_a_call().items():
