@@ -103,7 +103,7 @@ def test_what_was_asked_for_is_measured() -> None:
     real = [each for each in SCENARIOS if each.placer is Placer.REAL]
     assert {(each.flow, each.path) for each in real} == {(flow, path) for flow in Flow for path in Way}
     assert {each.native or 0 for each in real} == {0, 10_000}
-    assert {each.nodes for each in real if each.release == "24.11"} == {200, 1000}
+    assert {each.nodes for each in real if each.release == "24.11"} == {200}
     assert {each.nodes for each in real if each.owner is Owner.MAPPED} == {200, 1000, 5000}
     assert all(each.before == 0 for each in real if each.steadies)
 
