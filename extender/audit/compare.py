@@ -166,8 +166,8 @@ def _unsigned(reading: Snapshot, config: PlacementConfig) -> Mapping[int, Placeh
     found = {}
     for uid, job in with_their_pods(without, pods.values(), config):
         pod = pods[uid]
-        key, ids = own_key(job.id, pod, config), own_ids(pod, config)
-        if key is not None and is_own(job, claim_of(pod, config.cluster, ids, reading.view)):
+        key = own_key(job.id, pod, config)
+        if key is not None and is_own(job, claim_of(pod, config, reading.view)):
             found[job.id] = key
     return found
 

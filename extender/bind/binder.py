@@ -9,7 +9,7 @@ Pod is bound beside containers that outlive a Pod and its job, as far as the lea
 """
 
 import asyncio
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,10 +18,11 @@ from extender.bind.running import RunningJobs
 from extender.cluster.view import ClusterView
 from extender.control.failures import failure_of
 from extender.control.named_jobs import RESTARTS_IN_S
+from extender.placement.config import PlacementConfig
 from extender.placement.fit import misfit
 from extender.placement.ledger import Ledger
 from extender.placement.member import Member, slot_on
-from extender.placement.ownership import claim_of, is_own
+from extender.placement.ownership import claim_for, is_own
 from extender.placement.placeholder import Placeholder
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
@@ -31,6 +32,7 @@ from slurm_client.errors import SlurmError
 from slurm_client.model import Grant, Job
 from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
+from wellknown.job_key import JobIdRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,14 @@ class NotBound(Exception):
     """The Pod was not bound; the message says why, for kube-scheduler's Event on the Pod."""
 
 
-def verified(pod: Pod, job: Job | None, node: str, view: ClusterView, ids: Container[int]) -> Allocation:
+def verified(pod: Pod, job: Job | None, node: str, view: ClusterView, ids: JobIdRange) -> Allocation:
     """Returns the allocation that Slurm really granted to a Pod on a Node. Raises NotBound where there
     is none. `ids` are the placeholders' ids."""
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.job_id} is not running")
-    if not is_own(job, replace(claim_of(pod, view.cluster, ids, view), attempt=pod.attempt)):
+    rules = PlacementConfig(cluster=view.cluster, ids=ids)
+    claim = claim_for(pod.workload, (pod,), pod.attempt, ids, rules, view)
+    if not is_own(job, replace(claim, attempt=pod.attempt)):
         raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
     lacks = misfit(pod.workload.request([pod.request]).job, job)
     if lacks is not None:
@@ -77,7 +81,7 @@ class Binder:
         reservation: NodeReservation,
         ledger: Callable[[], Ledger | None] = lambda: None,
         *,
-        ids: Container[int],
+        ids: JobIdRange,
     ) -> None:
         """`ids` are the placeholders' ids; `ledger` gives None while this replica does not lead."""
         self._kubernetes = kubernetes

@@ -8,10 +8,10 @@ from slurm_client.errors import Unreadable
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 
-_READERS = 16
+READERS = 16
 
 
-async def read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:
+async def read_all(job_ids: Iterable[int], slurm: Slurm, readers: int = READERS) -> list[Job]:
     """Returns the jobs that Slurm knows under some ids, without jobs whose entry cannot be read:
     nothing is concluded about these, and none is ended. Raises SlurmError."""
     left, jobs = iter(job_ids), list[Job]()
@@ -23,5 +23,5 @@ async def read_all(job_ids: Iterable[int], slurm: Slurm) -> list[Job]:
                 if job is not None:
                     jobs.append(job)
 
-    await asyncio.gather(*(read() for _ in range(_READERS)))
+    await asyncio.gather(*(read() for _ in range(readers)))
     return jobs

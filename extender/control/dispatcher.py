@@ -49,7 +49,7 @@ from extender.request.pod import attempt_of
 from kubernetes_client.errors import Conflict, NotFound
 from kubernetes_client.protocol import Kubernetes
 from service.cooperative import yielding
-from slurm_client.errors import InvalidRequest, SlurmError
+from slurm_client.errors import InvalidRequest, OutcomeUnknown, SlurmError
 from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
 from wellknown.log_fields import Named, PodName, about
@@ -249,9 +249,11 @@ class Dispatcher:
         await self._slurm.update(effect.job_id, JobChanges(excluded_nodes=effect.nodes))
 
     async def _hold_job(self, effect: HoldJob) -> None:
+        await self._same_slurmctld(effect.job_id)
         await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
 
     async def _cancel_job(self, effect: CancelJob) -> None:
+        await self._same_slurmctld(effect.job_id)
         # Words are mostly for people: a job whose comment cannot be written is cancelled all the same.
         if effect.says_first:
             with suppress(InvalidRequest):  # it is over
@@ -259,6 +261,12 @@ class Dispatcher:
         elif self.now() >= self._speechless_until:
             await self._leave_words(effect)
         await self._slurm.cancel(effect.job_id, effect.name)
+
+    async def _same_slurmctld(self, job_id: int) -> None:
+        """Raises OutcomeUnknown where slurmctld was just found to have been restarted: an id of its own
+        choice may be another job's by now, and the ledger has that read first."""
+        if job_id not in self._ledger.rules.ids and await self.named.look():
+            raise OutcomeUnknown("slurmctld was restarted: the job is read first")
 
     async def _leave_words(self, effect: CancelJob) -> None:
         """Writes words into a job's comment, within a short time: a slurmctld that is slow to take them

@@ -7,7 +7,7 @@ after each request of unknown outcome, and given back.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,7 @@ from math import inf
 
 import structlog
 
-from extender.cluster.read_jobs import read_all
+from extender.cluster.read_jobs import READERS, read_all
 from extender.control.job_mark import LATE_S, JobMark
 from extender.placement.events import Event, OrphanFound, SlurmRestarted
 from extender.placement.ledger import Ledger
@@ -25,8 +25,15 @@ from extender.request.pod_end import replaced_in_words
 from kubernetes_client.errors import KubernetesError
 from service.health import Health
 from service.periodic import periodically
-from slurm_client.errors import InvalidRequest, NameTaken, OutcomeUnknown, SlurmError
-from slurm_client.model import Configuration, Job, JobChanges, JobSpec
+from slurm_client.errors import (
+    InvalidRequest,
+    NameTaken,
+    NoRoomNow,
+    OutcomeUnknown,
+    SlurmError,
+    Unexplained,
+)
+from slurm_client.model import Job, JobChanges, JobSpec
 from slurm_client.protocol import Slurm
 from wellknown.job_key import PlaceholderKey, is_own_name
 from wellknown.log_fields import about
@@ -38,8 +45,11 @@ PART = "jobs by name"
 RESTARTS_IN_S = 0.5
 """A slurmctld that is killed does not answer again sooner."""
 _INTERVAL_S = 5.0
+_QUIET_READERS = 2  # where no Pod waits for it
+_NEWS_S = 1.0  # what was decided before is carried out by then
 _SWEEPS_S = (5.0, 20.0, 60.0, LATE_S)
 """When late jobs are looked for, after a request of unknown outcome or a start."""
+_ENCROACHED = "Slurm's own count of job ids has come into the placeholders' range"
 _LATE = "its Pod has another job, or needs none"
 
 
@@ -59,8 +69,14 @@ class NamedJobs:
         """Jobs that were read, and are somebody else's."""
         self._others: list[Job] = []
         """The jobs that nobody knew of when they were read last, and that may be ours."""
-        self._reading = asyncio.Lock()
-        self._read_at = self._looked_at = -inf
+        self._reading, self._looking = asyncio.Lock(), asyncio.Lock()
+        self._read_at = self._looked_at = self._restarted_at = -inf
+        self._encroached = False
+        """Whether Slurm's own count has come into the placeholders' range: `job_id_check` says so."""
+        self._taken = set[str]()
+        """The names of which Slurm says that it has a job."""
+        self._swept = False
+        """Whether all of Slurm's jobs were read once."""
         self._sweeps: list[float] = []
         """When late jobs are looked for, the latest first."""
 
@@ -69,9 +85,9 @@ class NamedJobs:
         that must be read. Raises SlurmError."""
         told = await self._slurm.configuration()
         self._mark.begin(self.left, told)
+        self._encroached = (told.next_job_id or 0) in self.rules.ids
         self._end = min(filter(None, (told.max_job_id, self.rules.max_job_id, self.rules.ids.first)))
-        self._expect_late_jobs()
-        return self._newer
+        return self._ids()
 
     @property
     def mark(self) -> str | None:
@@ -81,11 +97,19 @@ class NamedJobs:
     async def allocate(self, asked: JobSpec) -> Job:
         """Asks for a job, and writes its key. Raises what `Slurm.allocate_as_owner` raises;
         OutcomeUnknown once there is a job."""
+        if self._encroached:
+            raise NoRoomNow(_ENCROACHED)
         self._mark.asked(asked.name)
         try:
             job_id = await self._slurm.allocate_as_owner(replace(asked, admin_comment=""))
-            job = await self._signed(job_id, asked)
-        except (OutcomeUnknown, NameTaken):
+            job = await self._signed(job_id, asked, self._now())
+            if job_id in self.rules.ids:
+                self._encroached = True
+                await self._give_back(job)
+                raise NoRoomNow(_ENCROACHED)
+        except (OutcomeUnknown, NameTaken) as error:
+            if isinstance(error, NameTaken):
+                self._taken.add(asked.name)
             self._expect_late_jobs()
             raise
         except SlurmError:
@@ -98,28 +122,44 @@ class NamedJobs:
         """Returns the job that was asked for, with its key; None where Slurm has none. Raises
         SlurmError."""
         self._mark.asked(asked.name)
-        own = [job for job in await self._shared_reading() if _is_of(job, asked)]
-        job = min(own, key=lambda each: (each.state.ended, each.id), default=None)
+        job = _own(await self._shared_reading(), asked)
+        if job is None and asked.name in self._taken:  # it may be older than is thought
+            job = _own(await self._unknown(self._ids(all_of_them=True), ended=True), asked)
         signed = None if job is None else await self._signed(job.id, asked)
+        self._taken.discard(asked.name)
         self._mark.answered(asked.name, None)
+        if signed is None:  # the request may arrive late
+            self._expect_late_jobs()
         return signed
 
     async def sign(self, job: Job, key: PlaceholderKey) -> Job:
-        """Writes a job's key, and returns the job as it is then. Raises SlurmError."""
+        """Writes a job's key, and returns the job as it is then: without its key where Slurm refuses to
+        write that."""
         asked = JobSpec(job.name, 0, 0, user_id=job.user_id, admin_comment=str(key))
-        return await self._signed(job.id, asked)
+        try:
+            return await self._signed(job.id, asked)
+        except SlurmError as error:
+            log.warning("a job is not signed", **about(key, job.id), error=str(error))
+            return job
 
-    async def look(self) -> None:
-        """Tells the ledger if slurmctld was restarted: it may have forgotten jobs, and have given their
-        ids to others. Raises SlurmError."""
-        if self._now() >= self._looked_at + RESTARTS_IN_S:
-            asked_at, told = self._now(), await self._slurm.configuration()
-            self._hear(told)
-            self._looked_at = asked_at
+    async def look(self) -> bool:
+        """Tells whether slurmctld was found a moment ago to have been restarted, and tells the ledger of
+        that: it may have forgotten jobs, and given their ids to others. Raises SlurmError."""
+        async with self._looking:  # those that ask meanwhile share the answer
+            if self._now() >= self._looked_at + RESTARTS_IN_S:
+                asked_at, told = self._now(), await self._slurm.configuration()
+                self._looked_at = asked_at
+                if self._mark.configured(told):
+                    self._restarted_at = self._now()
+                    self._foreign.clear()
+                    self._expect_late_jobs()
+                    self._feed(SlurmRestarted())
+        return self._now() < self._restarted_at + _NEWS_S
 
     async def run(self, health: Health, is_over: Callable[[PlaceholderKey], Awaitable[bool]]) -> None:
         """Looks for restarts, and for late jobs, for ever. `is_over` tells whether the Pod, or the
         attempt, that a key names is no more."""
+        self._expect_late_jobs()
         await periodically(
             partial(self._go_round, is_over),
             _INTERVAL_S,
@@ -128,51 +168,71 @@ class NamedJobs:
         )
 
     async def _go_round(self, is_over: Callable[[PlaceholderKey], Awaitable[bool]]) -> None:
-        await self.look()
+        try:
+            await self.look()
+        except SlurmError:
+            self._expect_late_jobs()  # what waits in Slurm arrives when it is back
+            raise
         if self._sweeps and self._sweeps[-1] <= self._now():
             await self.sweep(is_over)
             self._sweeps.pop()
 
     async def sweep(self, is_over: Callable[[PlaceholderKey], Awaitable[bool]]) -> None:
-        """Ends the late jobs. Raises SlurmError and KubernetesError."""
-        for job in await self._unknown(ended=False):
+        """Ends the jobs that nobody needs: those that came late, and the first time those too whose Pods
+        have gone while nobody led. Raises SlurmError and KubernetesError."""
+        found = await self._unknown(self._ids(all_of_them=not self._swept), ended=False)
+        for job in found:
             key = key_of(job)
-            if job.state.ended or self._is_known(job):
+            if self._is_known(job):
                 continue
             if key is None:
                 await self._give_back(job)
             elif self._ledger.record_of(key.uid) is not None or await is_over(key):
                 self._feed(OrphanFound(key, job.id, job))
+        self._swept = True
+        if found:  # the ledger may have left some for later
+            self._expect_late_jobs()
 
     def _expect_late_jobs(self) -> None:
         first, *later = (self._now() + seconds for seconds in _SWEEPS_S)
         self._sweeps = [*reversed(later), min([first, *self._sweeps[-1:]])]
 
     def _is_known(self, job: Job) -> bool:
-        return self._mark.is_open(job.name) or job.id in self._ledger.job_ids()
+        return self._mark.is_open(job.name) or job.id in self._ledger.job_ids
 
     async def _give_back(self, job: Job) -> None:
-        """Ends a job without a key: no Pod has been bound by it. Another replica that asked for it, and
-        does not know yet that it leads no more, is told that its Pod is to have another."""
+        """Ends a job that no Pod has been bound by. Another replica that asked for it, and does not know
+        yet that it leads no more, is told that its Pod is to have another."""
         with suppress(InvalidRequest):  # it has ended
             comment = replaced_in_words(_LATE, job.comment)
             await self._slurm.update(job.id, JobChanges(comment=comment))
         await self._slurm.cancel(job.id, job.name)
         log.info("a job that nobody needs is ended", **about(None, job.id), name=job.name)
 
-    async def _signed(self, job_id: int, asked: JobSpec) -> Job:
+    async def _signed(self, job_id: int, asked: JobSpec, granted_at: float = -inf) -> Job:
+        """Returns the job after its key was written, or Slurm has refused to write it."""
         try:
-            with suppress(InvalidRequest):  # it has ended
+            with suppress(InvalidRequest, Unexplained):  # it has ended; or a plugin minds
                 await self._slurm.update(job_id, JobChanges(admin_comment=asked.admin_comment))
             job = await self._slurm.job(job_id)
-            if job is not None and (job.name == asked.name or job.user_id == asked.user_id):
-                return job  # its owner may have renamed it, or Slurm given it to somebody else
+            if job is not None and self._is_still(job, asked, granted_at):
+                return job
             if job is not None and job.admin_comment == asked.admin_comment:
                 # slurmctld was killed since, and the id is another job's, which is nobody's again.
                 await self._slurm.update(job_id, JobChanges(admin_comment=""))
         except SlurmError as error:
             raise OutcomeUnknown(f"job {job_id} was made, and then: {error}") from error
         raise OutcomeUnknown(f"job {job_id} was made, and is not there any more")
+
+    def _is_still(self, job: Job, asked: JobSpec, granted_at: float) -> bool:
+        """Tells whether an id is still that of the job that was asked for. Its owner may have renamed
+        it; but in that time slurmctld may have been killed, and given the id to another of theirs."""
+        if job.name == asked.name:
+            return True
+        renamed = job.user_id == asked.user_id and not is_own_name(
+            job.name, self.rules.cluster, self.rules.secret
+        )
+        return renamed and self._now() < granted_at + RESTARTS_IN_S
 
     async def _shared_reading(self) -> list[Job]:
         """Returns the jobs that may be ours and that nobody knows of, read once for all who ask before
@@ -181,31 +241,30 @@ class NamedJobs:
         async with self._reading:
             if self._read_at <= asked_at:
                 self._read_at = self._now()
-                self._others = await self._unknown(ended=True)
+                self._others = await self._unknown(self._ids(), ended=True)
             return self._others
 
-    async def _unknown(self, *, ended: bool) -> list[Job]:
+    async def _unknown(self, ids: range, *, ended: bool) -> list[Job]:
         """Reads the jobs that may be ours and that nobody knows of, with or without those that have
         ended."""
-        states, known = await self._slurm.all_states(), self._ledger.job_ids()
+        states, known = await self._slurm.all_states(), self._ledger.job_ids
         self._foreign.intersection_update(states)
-        newer, passed_over = self._newer, self._foreign | known
         wanted = [
             job_id
             for job_id, state in states.items()
-            if job_id in newer and job_id not in passed_over and (ended or not state.ended)
+            if job_id in ids and (ended or not state.ended)
+            if job_id not in known and job_id not in self._foreign
         ]
-        read = await read_all(wanted, self._slurm)
+        read = await read_all(wanted, self._slurm, readers=READERS if ended else _QUIET_READERS)
         others = [job for job in read if self._may_be_ours(job)]
         self._foreign.update({job.id for job in read}.difference(job.id for job in others))
         return others
 
-    @property
-    def _newer(self) -> range:
-        return range(self._mark.first, self._end if self.rules.secret else 0)
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
+    def _ids(self, *, all_of_them: bool = False) -> range:
+        """Returns the ids of Slurm's choice under which there may be a job of ours that nobody knows of;
+        none where none is asked for so."""
+        first = 0 if all_of_them else self._mark.first
+        return range(first, self._end if self.rules.secret else 0)
 
     def _may_be_ours(self, job: Job) -> bool:
         key = key_of(job)
@@ -213,11 +272,14 @@ class NamedJobs:
             return is_own_name(job.name, self.rules.cluster, self.rules.secret)
         return key.cluster == self.rules.cluster
 
-    def _hear(self, slurm: Configuration) -> None:
-        if self._mark.configured(slurm):
-            self._foreign.clear()
-            self._expect_late_jobs()
-            self._feed(SlurmRestarted())
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _own(jobs: Iterable[Job], asked: JobSpec) -> Job | None:
+    """Returns the job that was asked for; one that lives before one that has ended."""
+    own = (job for job in jobs if _is_of(job, asked))
+    return min(own, key=lambda each: (each.state.ended, each.id), default=None)
 
 
 def _is_of(job: Job, asked: JobSpec) -> bool:

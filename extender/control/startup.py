@@ -60,6 +60,7 @@ async def recover(
     jobs, unsigned = await _jobs_that_matter(pods, slurm, rules, newer)
     for job, key in await asyncio.to_thread(list, named_by_their_pods(unsigned, pods, rules)):
         jobs.append((key, await named.sign(job, key)))
+        unsigned.remove(job)
     by_uid: dict[str, list[Job]] = defaultdict(list)
     for key, job in jobs:
         by_uid[key.uid].append(job)

@@ -14,7 +14,7 @@ from extender.cluster.pods_on_node import pods_on
 from extender.cluster.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.on_read import claim_of_record
-from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key
+from extender.placement.ownership import claim_of, is_own, key_of, own_key
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.request.pod import Pod, parse_pod
@@ -188,7 +188,7 @@ class Gate:
     async def _own_job(self, pod: Pod, job_id: int) -> Job | None:
         """Reads a job; returns None where it is not the Pod's own."""
         job, config = await self._slurm.job(job_id), self._leading().rules
-        claim = claim_of(pod, config.cluster, own_ids(pod, config), self._view())
+        claim = claim_of(pod, config, self._view())
         return job if job is not None and is_own(job, claim) else None
 
     async def _bound(self, node: str) -> Iterator[Pod]:

@@ -55,6 +55,8 @@ class PlacementConfig:
     """When a slurmctld that is killed remembers what it did: it forgets about 5 s."""
     verified: float = 60.0
     """Within how long after a start the jobs are read that were only seen to run: not all at once."""
+    verified_per_second: float = 200.0
+    """How many such jobs are read after a restart of slurmctld."""
     annotation_prefix: str = DEFAULT_PREFIX
     """What the annotations are called that Pods' authors are told of."""
     mend: float = 600.0

@@ -2,13 +2,16 @@
 `LedgerReader` has what others may ask of them."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 
 from extender.placement.member import Member
 from extender.placement.on_pod import may_begin_again
 from extender.placement.placeholder import NO_NODES, Placeholder
 from extender.placement.states import WATCHED, State
 from extender.request.pod import Pod
+
+_ON_ITS_PODS = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING})
+"""The states in which a record's Pods are there, and keep the id of its job."""
 
 
 class Records:
@@ -28,6 +31,8 @@ class Records:
         """Pod -> the workload that it is a member of, where that is not the Pod by itself."""
         self._lingering: set[str] = set()
         """The uids of those whose containers may outlive them."""
+        self._by_job: dict[int, set[str]] = {}
+        """Job -> the uids of those that have it: one, and its tombstone."""
 
     def __iter__(self) -> Iterator[Placeholder]:
         return iter(self._by_uid.values())
@@ -57,6 +62,15 @@ class Records:
             return ()
         return tuple(each for each in self.holding(node) if each.lingering)
 
+    @property
+    def jobs(self) -> KeysView[int]:
+        """The ids of the jobs that records have: it follows them."""
+        return self._by_job.keys()
+
+    def with_job(self, job_id: int) -> list[Placeholder]:
+        """Returns those that have a job."""
+        return [self._by_uid[uid] for uid in self._by_job.get(job_id, ())]
+
     def next_for(self, record: Placeholder, now: float) -> Pod | None:
         """Returns a Pod that a group can take by now, None where there is none."""
         pods, over = self.kept_out.values(), may_begin_again(record, now)
@@ -68,6 +82,10 @@ class Records:
         uid = record.uid
         before = self._by_uid.get(uid)
         self._by_uid[uid] = record
+        if before is None or before.job.id != record.job.id:
+            self._leave_job(before)
+            if record.job.id is not None:
+                self._by_job.setdefault(record.job.id, set()).add(uid)
         if record.workload.size > 1:
             for each in before.members if before else ():
                 self._of_member.pop(each.pod.uid, None)
@@ -84,10 +102,18 @@ class Records:
         before = self._by_uid.pop(uid, None)
         self._lingering.discard(uid)
         if before is not None:
+            self._leave_job(before)
             for each in before.members:
                 self._of_member.pop(each.pod.uid, None)
             del self._in[before.state][uid]
             self._move(uid, NO_NODES)
+
+    def _leave_job(self, before: Placeholder | None) -> None:
+        job_id = None if before is None else before.job.id
+        if before is not None and job_id is not None:
+            self._by_job[job_id].discard(before.uid)
+            if not self._by_job[job_id]:
+                del self._by_job[job_id]
 
     def _move(self, uid: str, now: frozenset[str]) -> None:
         was = self._held.pop(uid, NO_NODES)
@@ -131,21 +157,23 @@ class LedgerReader:
         """Returns the records whose Pods are on a Node, or may yet be bound there."""
         return self._records.holding(node)
 
-    def job_ids(self) -> frozenset[int]:
-        """Returns the ids of the jobs that records have."""
-        return frozenset(record.job.id for record in self._records if record.job.id is not None)
+    @property
+    def job_ids(self) -> KeysView[int]:
+        """The ids of the jobs that records have: it follows them."""
+        return self._records.jobs
 
     def unrecorded_ids(self) -> Iterator[int]:
         """Yields the ids of the jobs that are not over and that not all of their Pods name."""
         for record in self._records.of(*WATCHED):
             job_id = record.job.id
-            named = bool(record.members) and all(each.pod.job_id == job_id for each in record.members)
+            kept = record.state in _ON_ITS_PODS
+            named = kept and all(each.pod.job_id == job_id for each in record.members)
             if job_id is not None and not (record.job.over or named):
                 yield job_id
 
     def has_job(self, job_id: int) -> bool:
         """Tells whether a job is known to be a placeholder of ours, whatever it has for a key."""
-        return any(record.job.id == job_id and record.job.owned for record in self._records)
+        return any(record.job.owned for record in self._records.with_job(job_id))
 
     @property
     def evicting(self) -> Iterator[Placeholder]:

@@ -37,7 +37,7 @@ from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.index import LedgerReader
 from extender.placement.kept_back import InVain, awake, kept_back
 from extender.placement.lingering import still_held
-from extender.placement.on_job import in_doubt
+from extender.placement.on_job import after_restart
 from extender.placement.on_outcome import after_outcome
 from extender.placement.placeholder import NO_OFFER, Placeholder, orphan_uid
 from extender.placement.recovery import recovered
@@ -239,9 +239,9 @@ class Ledger(LedgerReader):
             self._settle(TABLE[record.state].grace(record, event.job, self._context()))
 
     def _slurm_restarted(self, _event: SlurmRestarted) -> None:
-        for record in self._records.of(State.ALLOCATED, State.BOUND):
-            if record.job.id not in self.rules.ids:
-                self._settle(in_doubt(record, self._context()))
+        chosen = (each for each in self._records.of(*WATCHED) if each.job.id not in self.rules.ids)
+        for number, record in enumerate(chosen):
+            self._settle(after_restart(record, number, self._context()))
 
     def _cluster_observed(self, event: ClusterObserved) -> None:
         mended = event.view.partitions != self._view.partitions

@@ -87,12 +87,16 @@ def keep(record: Placeholder, at: Context) -> Effect | None:
         return _submit_again(record, job_id, at)
     if record.job.unverified:
         return ReadJob(record.uid, job_id)
-    named, attempt = (None, job_id), record.attempt
+    named, proven, attempt = (None, job_id), _proof(record, at), record.attempt
     of_others = (
-        each for each in record.members if each.pod.job_id not in named or each.pod.attempt != attempt
+        each
+        for each in record.members
+        if each.pod.job_id not in named
+        or each.pod.attempt != attempt
+        or (proven and each.pod.proof != proven)
     )
     member = _first(of_others)
-    return member and RecordJobId(record.uid, member.pod, job_id, attempt, _proof(record, at))
+    return member and RecordJobId(record.uid, member.pod, job_id, attempt, proven)
 
 
 def replace_job(record: Placeholder, at: Context) -> Effect | None:
@@ -154,9 +158,14 @@ def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
         return None if record.write_done else hold(record, job_id, at.now)
     # Whoever goes on renaming it does not keep it: it was read each time, with its key.
     proven = job.identity is not None and job.misnamed >= REPEATEDLY
-    name = None if proven else record.called
+    name = None if proven else _called(record, at)
     first = _is_ended_first(record)
     return CancelJob(record.uid, job_id, name, _last_words(record), says_first=first)
+
+
+def _called(record: Placeholder, at: Context) -> str:
+    chosen = record.job.name is None and record.job.id not in at.rules.ids
+    return record.key(at.rules.cluster).own_name(at.rules.secret) if chosen else record.called
 
 
 def _last_words(record: Placeholder) -> str:

@@ -89,6 +89,20 @@ def in_doubt(record: Placeholder, at: Context) -> Placeholder:
     return record._replace(job=record.job.suspect(at.now)).with_retry(not_before=0.0)
 
 
+def after_restart(record: Placeholder, number: int, at: Context) -> Placeholder:
+    """Returns the record of a job whose id Slurm chose, after slurmctld was restarted: the id may be
+    another job's by now. It is read before anything else is done with it; of Pods that run one after
+    the other, by their `number`."""
+    if record.state is State.ALLOCATED:
+        return in_doubt(record, at)
+    if record.state is not State.BOUND:
+        return record.with_job(owned=False)
+    if record.job.unverified or record.job.lost:
+        return record
+    checked = record.with_job(node_check=NodeCheck.ROUTINE)
+    return checked.with_retry(not_before=at.now + number / at.rules.verified_per_second)
+
+
 def ended(record: Placeholder, state: JobState, at: Context) -> Placeholder:
     """Returns the record after its job was found to run no more."""
     cause = end_of(record.job.id, state)

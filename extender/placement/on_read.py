@@ -101,9 +101,9 @@ def recognised(record: Placeholder, job: Job, at: Context) -> Placeholder:
 def claim_of_record(record: Placeholder, rules: PlacementConfig, view: ClusterView) -> Claim:
     """Returns the claim of a workload, or of a job without Pods, to the job of its record."""
     ids = () if record.job.id is None else (record.job.id,)
-    claim = claim_for(record.workload, record.pods, rules.cluster, ids, view)
-    claim = replace(claim, taken=record.job.owned, known=record.job.identity)
-    return claim if record.job.id in rules.ids else replace(claim, exact=True, attempt=record.attempt)
+    claim = claim_for(record.workload, record.pods, record.attempt, ids, rules, view)
+    attempt = None if record.job.id in rules.ids else record.attempt
+    return replace(claim, taken=record.job.owned, known=record.job.identity, attempt=attempt)
 
 
 def unusable(record: Placeholder, job: Job, at: Context, *, made_so: bool) -> Placeholder | None:

@@ -6,7 +6,7 @@ follows from its Pod's uid, which users cannot choose. With its Pod's name, and 
 was created, it is the Pod's, too: asking for another would give the Pod two (invariant I1).
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
@@ -18,7 +18,13 @@ from extender.placement.config import PlacementConfig
 from extender.request.pod import Pod
 from extender.request.workload import Workload
 from slurm_client.model import Job
-from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey, job_name
+from wellknown.job_key import (
+    TRIES_AT_RECOVERY,
+    JobIdRange,
+    PlaceholderKey,
+    is_own_name,
+    job_name,
+)
 
 _CLOCKS_DIFFER_S = 300
 """Slurm's own authentication takes no message that is older: clocks differ by less."""
@@ -58,8 +64,8 @@ def own_key(job_id: int, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | N
 
 def proof(key: PlaceholderKey, job_id: int, rules: PlacementConfig) -> str:
     """Returns what nobody can write onto a Pod who does not know the extender's secret: that a job whose
-    id Slurm chose is the Pod's own. Empty where the id follows from the key."""
-    return "" if job_id in rules.ids else key.proof(job_id, rules.secret)
+    id Slurm chose is the Pod's own. Empty where the id follows from the key, or there is no secret."""
+    return key.proof(job_id, rules.secret) if rules.secret and job_id not in rules.ids else ""
 
 
 def _proven(job_id: int, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
@@ -73,13 +79,35 @@ def _proven(job_id: int, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | N
 def own_keys(pod: Pod, rules: PlacementConfig) -> Iterator[PlaceholderKey]:
     """Yields the keys that a Pod's jobs can have: the likeliest first, mostly the only one that is asked
     for."""
-    uid, namespace, name, *_ = pod.workload
+    return _keys(pod.workload, pod.attempt, rules)
+
+
+def own_key_by_name(job: Job, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
+    """Returns the key by whose name a job was asked for, None where that is none of a Pod's."""
+    return _key_named(job.name, pod.workload, pod.attempt, rules)
+
+
+def _keys(workload: Workload, attempt: int, rules: PlacementConfig) -> Iterator[PlaceholderKey]:
+    uid, namespace, name, *_ = workload
     return (
-        PlaceholderKey(rules.cluster, namespace, name, uid, attempt, attempt_try)
-        for attempt in (pod.attempt, pod.attempt - 1)
+        PlaceholderKey(rules.cluster, namespace, name, uid, each, attempt_try)
+        for each in (attempt, attempt - 1)
         for attempt_try in range(TRIES_AT_RECOVERY)
-        if attempt > 0
+        if each > 0
     )
+
+
+def _key_named(
+    name: str, workload: Workload, attempt: int, rules: PlacementConfig
+) -> PlaceholderKey | None:
+    if not is_own_name(name, rules.cluster, rules.secret):
+        return None
+    keys = _keys(workload, attempt, rules)
+    return next((key for key in keys if key.own_name(rules.secret) == name), None)
+
+
+def _no_name(_: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,22 +132,34 @@ class Claim:
     """Slurm has accepted a submission under the id (HTTP 200), and has not been heard to lose it."""
     known: Identity | None = None
     """The workload's job, as it was when it was first read."""
-    exact: bool = False
-    """Slurm chose the id, and may have given it to another job since, of the same workload even."""
+    computed: Container[int] = JobIdRange()
+    """The ids that the extender chooses. Any other is Slurm's choice, and may be another job's by now,
+    of the same workload even."""
+    own_name: Callable[[str], bool] = _no_name
+    """Tells whether a name is one that the extender gave to a job of the workload's: by it a job is the
+    workload's whatever its id."""
 
 
-def claim_of(pod: Pod, cluster: str, ids: Container[int], view: ClusterView) -> Claim:
-    """Returns the claim of a Pod of this Kubernetes cluster; `ids` are those that its jobs can have."""
-    return claim_for(pod.workload, (pod,), cluster, ids, view)
+def claim_of(pod: Pod, rules: PlacementConfig, view: ClusterView) -> Claim:
+    """Returns the claim of a Pod of this Kubernetes cluster to its own jobs."""
+    return claim_for(pod.workload, (pod,), pod.attempt, own_ids(pod, rules), rules, view)
 
 
 def claim_for(
-    workload: Workload, pods: Iterable[Pod], cluster: str, ids: Container[int], view: ClusterView
+    workload: Workload,
+    pods: Iterable[Pod],
+    attempt: int,
+    ids: Container[int],
+    rules: PlacementConfig,
+    view: ClusterView,
 ) -> Claim:
-    """Returns the claim of a workload, as far as some of its Pods tell where it runs."""
+    """Returns the claim of a workload in an attempt, as far as some of its Pods tell where it runs;
+    `ids` are those that its jobs can have."""
     nodes = (view.nodes.get(pod.node or "") for pod in pods)
     return Claim(
-        cluster=cluster,
+        computed=rules.ids,
+        own_name=lambda name: _key_named(name, workload, attempt, rules) is not None,
+        cluster=rules.cluster,
         uid=workload.uid,
         job_name=job_name(workload.namespace, workload.name),
         ids=ids,
@@ -141,16 +181,18 @@ def identity_of(job: Job) -> Identity:
 
 def owner_of(job: Job, claim: Claim) -> OwnedBy:
     """Returns the owner of a job."""
-    key = key_of(job)
-    if claim.exact and claim.known not in (None, identity_of(job)):
+    key, computed = key_of(job), job.id in claim.computed
+    if not computed and claim.known not in (None, identity_of(job)):
         return OwnedBy.FOREIGN
     if key is not None:
         same = (key.cluster, key.uid) == (claim.cluster, claim.uid)
         return OwnedBy.OURS if same and claim.attempt in (None, key.attempt) else OwnedBy.FOREIGN
-    if job.id not in claim.ids:
-        return OwnedBy.FOREIGN
     taken = claim.taken if claim.known is None else claim.known == identity_of(job)
-    mine = taken or _is_named(job, claim) or _runs_at_its_pod(job, claim)
+    if computed:
+        may_be = job.id in claim.ids
+        mine = may_be and (taken or _is_named(job, claim) or _runs_at_its_pod(job, claim))
+    else:
+        mine = claim.known is not None or claim.own_name(job.name)
     return OwnedBy.UNSIGNED if mine else OwnedBy.FOREIGN
 
 

@@ -23,7 +23,15 @@ from extender.placement.on_pod import (
     with_carried,
 )
 from extender.placement.on_read import waits_for_its_pods_nodes
-from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key, own_keys
+from extender.placement.ownership import (
+    claim_of,
+    is_own,
+    key_of,
+    own_ids,
+    own_key,
+    own_key_by_name,
+    own_keys,
+)
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.placement.table import after_poll, after_read
@@ -40,7 +48,7 @@ _DOOMED = ConditionReason(Reason.SLURM_JOB_ENDED, "its job in Slurm had ended, a
 def possible_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:
     """Returns the ids under which a Pod may have a job: the first tries of this attempt and the last,
     and the one that is written on it."""
-    written = () if pod.job_id is None or pod.job_id not in rules.ids else (pod.job_id,)
+    written = () if pod.job_id is None else (pod.job_id,)
     return tuple(dict.fromkeys((*own_ids(pod, rules), *written)))
 
 
@@ -54,13 +62,13 @@ def to_read(
     the `states` in Slurm: those that live in the placeholders' range or have a `newer` id of Slurm's own
     choice, and those that a Pod may have had.
 
-    Not that of a Pod that runs, where the Pod names it, it runs, and no other of the Pod's lives: there
-    may be 10,000 of those. It is read a little later (`recovered`).
+    Not that of a Pod that runs, where the Pod names it, it runs, it is not `newer`, and no other of the
+    Pod's lives: there may be 10,000 of those. It is read a little later (`recovered`).
     """
     spared, possible = set[int](), set[int]()
     for pod in pods:
         ids = possible_ids(pod, rules)
-        if _is_vouched_for(pod, ids, states, rules):
+        if pod.job_id not in newer and _is_vouched_for(pod, ids, states, rules):
             spared.update(ids)
         else:
             possible.update(ids)
@@ -89,10 +97,12 @@ def with_their_pods(
 
 
 def named_by_their_pods(
-    jobs: Iterable[Job], pods: Iterable[Pod], rules: PlacementConfig
+    jobs: Collection[Job], pods: Iterable[Pod], rules: PlacementConfig
 ) -> Iterator[tuple[Job, PlaceholderKey]]:
     """Yields the jobs whose ids Slurm chose and that have no key yet, each with that of the Pod that has
     asked for it by its name."""
+    if not jobs:
+        return
     keys = {
         (key.own_name(rules.secret), pod.request.job.user_id): key
         for pod in pods
@@ -171,10 +181,14 @@ def _members(pods: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def _ours(pod: Pod, jobs: tuple[Job, ...], at: Context) -> tuple[_Found, ...]:
-    claim = claim_of(pod, at.rules.cluster, own_ids(pod, at.rules), at.view)
-    keyed = ((key_of(job) or own_key(job.id, pod, at.rules), job) for job in jobs if is_own(job, claim))
+    claim = claim_of(pod, at.rules, at.view)
+    keyed = ((_key(job, pod, at.rules), job) for job in jobs if is_own(job, claim))
     ours = (_Found(key, job) for key, job in keyed if key is not None)
     return tuple(sorted(ours, key=lambda f: (f.key.attempt, f.key.attempt_try)))
+
+
+def _key(job: Job, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
+    return key_of(job) or own_key_by_name(job, pod, rules) or own_key(job.id, pod, rules)
 
 
 def _of_bound(pods: Sequence[Pod], found: tuple[_Found, ...], at: Context) -> _Found | None:

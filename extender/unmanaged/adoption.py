@@ -137,6 +137,7 @@ class Adopted:
             uid=adopted_pod.uid,
             job_name=job_name(adopted_pod.namespace, adopted_pod.name),
             ids=(self.job_id,),
+            computed=(self.job_id,),
             attempt=ADOPTED_ATTEMPT,
         )
         return replace(self, owned=True, job_name=job.name) if is_own(job, claim) else None

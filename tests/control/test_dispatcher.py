@@ -24,12 +24,14 @@ from extender.placement.events import (
     Event,
     EvictPod,
     Failure,
+    HoldJob,
     Outcome,
     PodVanished,
     ReadJob,
     RecordJobId,
     Remedy,
     ReportWaiting,
+    SlurmRestarted,
     Submit,
     Tick,
     WriteAllocation,
@@ -57,7 +59,7 @@ from slurm_client.errors import (
     Unexplained,
     Unreachable,
 )
-from slurm_client.model import Grant, JobChanges, JobSpec, Node
+from slurm_client.model import Configuration, Grant, JobChanges, JobSpec, Node
 from slurm_client.protocol import Slurm
 from tests.builders import TRANSLATION, Manifest, placeholder_job, placeholder_of, pod_manifest
 from tests.service.turns import turns_of_others
@@ -96,6 +98,7 @@ class FakeSlurm:
         """Updates, and questions to the books, are never answered."""
         self.who: str | None = None
         """Who has cancelled its job."""
+        self.boot_time = 1
 
     async def _did(self, call: str, job_id: int) -> int:
         await self.open.wait()
@@ -103,6 +106,9 @@ class FakeSlurm:
             raise self.error
         self.calls.append((call, job_id))
         return job_id
+
+    async def configuration(self) -> Configuration:
+        return Configuration(boot_time=self.boot_time)
 
     async def allocate(self, _spec: JobSpec, job_id: int) -> int:
         return await self._did("allocate", job_id)
@@ -164,9 +170,6 @@ class FakeLedger:
 
     def record_of(self, uid: str) -> Placeholder | None:
         return self.records.get(uid)
-
-    def job_ids(self) -> frozenset[int]:
-        return frozenset()
 
 
 class Works:
@@ -401,6 +404,24 @@ async def test_a_job_is_read_and_cancelled_by_its_id() -> None:
     assert await works.do(ReadJob("u1", 7)) == placeholder_job(POD, node="n1")
     await works.do(CancelJob("u1", 7, "p@default", "Pod deleted"))
     assert works.slurm.calls == [("job", 7), ("comment Pod deleted", 7), ("cancel", 7)]
+
+
+@pytest.mark.parametrize(
+    "effect", [CancelJob("u1", 7, "p@default", "Pod deleted"), HoldJob("u1", 7, "held for containers")]
+)
+async def test_nothing_is_written_onto_a_job_whose_id_may_be_anothers_since_slurmctld_was_restarted(
+    monkeypatch: pytest.MonkeyPatch, effect: CancelJob | HoldJob
+) -> None:
+    monkeypatch.setattr("extender.control.named_jobs.RESTARTS_IN_S", 0.0)
+    works = Works()
+    await works.dispatcher.named.look()
+    works.slurm.boot_time += 60
+    with pytest.raises(OutcomeUnknown):
+        await works.do(effect)
+    assert works.slurm.calls == []
+    assert works.ledger.heard.get_nowait() == SlurmRestarted()
+    await works.do(replace(effect, job_id=40_000_000))
+    assert works.slurm.calls != []
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("no such job"), Unreachable("down")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import KeysView
 from dataclasses import replace
 
 import pytest
@@ -14,9 +15,10 @@ from extender.placement.config import PlacementConfig
 from extender.placement.events import Event, OrphanFound, SlurmRestarted
 from extender.placement.ledger import Ledger
 from extender.request.pod_end import is_replaced
+from service.health import Health
 from slurm_client.errors import NameTaken, NoRoomNow, OutcomeUnknown, Unreachable
 from slurm_client.in_memory import InMemorySlurm
-from slurm_client.model import AllStates, Job, JobChanges, JobSpec
+from slurm_client.model import AllStates, Configuration, Job, JobChanges, JobSpec
 from tests.slurm_client.bench import ALICE, BOB, GPUS, InMemoryBench, spec
 from wellknown.job_key import JobIdRange, PlaceholderKey
 
@@ -33,8 +35,9 @@ class KnownJobs(Ledger):
         super().__init__(RULES)
         self.known = set[int]()
 
-    def job_ids(self) -> frozenset[int]:
-        return frozenset(self.known)
+    @property
+    def job_ids(self) -> KeysView[int]:
+        return dict.fromkeys(self.known).keys()
 
 
 class Site(InMemoryBench):
@@ -245,6 +248,148 @@ async def test_a_restarted_slurmctld_is_told_of_once(
     for _ in range(2):
         await site.jobs.look()
     assert site.told == [SlurmRestarted()]
+
+
+async def test_a_job_whose_pod_was_deleted_while_nobody_led_is_found_once(site: Site) -> None:
+    """It is on its Pod since long, so that the mark has passed it: all are read in the background."""
+    job = await site.jobs.allocate(ASKED)
+    site.left = f"{job.id + 1}@{(await site.slurm.configuration()).boot_time}"
+    jobs = site.next_leader()
+    assert job.id not in await jobs.begin()
+    site.over.add(OWN.uid)
+    await jobs.sweep(site.is_over)
+    assert site.told == [OrphanFound(OWN, job.id, job)]
+    await jobs.sweep(site.is_over)
+    assert len(site.told) == 1
+
+
+async def test_a_name_that_is_taken_by_a_job_below_the_mark_is_found_all_the_same(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm has begun to count anew, and does not tell (24.11)."""
+    told = Configuration(boot_time=(await site.slurm.configuration()).boot_time)
+    monkeypatch.setattr(InMemorySlurm, "configuration", lambda _: asyncio.sleep(0, told))
+    site.left = f"19000000@{told.boot_time}"
+    jobs = site.next_leader()
+    await jobs.begin()
+    site.controls.lose_reply_of_next("allocate_as_owner")
+    with pytest.raises(OutcomeUnknown):
+        await jobs.allocate(ASKED)
+    assert await jobs.find(ASKED) is None
+    with pytest.raises(NameTaken):
+        await jobs.allocate(ASKED)
+    found = await jobs.find(ASKED)
+    assert found is not None
+    assert found.admin_comment == KEY
+
+
+@pytest.mark.parametrize("name", ["alices-own", replace(OWN, name="q", uid="u2").own_name(RULES.secret)])
+async def test_another_job_of_the_same_user_that_got_the_id_is_not_taken(
+    site: Site, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """slurmctld is killed between the two calls, and the second waits until it is back."""
+    monkeypatch.setattr("extender.control.named_jobs.RESTARTS_IN_S", 0.0)
+    update, before = InMemorySlurm.update, time.time()
+
+    async def late(slurm: InMemorySlurm, job_id: int, changes: JobChanges) -> None:
+        monkeypatch.setattr(InMemorySlurm, "update", update)
+        slurm.forget_since(before)
+        assert await slurm.allocate_as_owner(spec(name=name, user_id=ALICE)) == job_id
+        await update(slurm, job_id, changes)
+
+    monkeypatch.setattr(InMemorySlurm, "update", late)
+    with pytest.raises(OutcomeUnknown):
+        await site.jobs.allocate(ASKED)
+    assert (await site.job_named(name)).admin_comment == ""
+
+
+async def test_a_job_that_its_owner_renames_at_once_is_the_pods(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = InMemorySlurm.update
+
+    async def renamed(slurm: InMemorySlurm, job_id: int, changes: JobChanges) -> None:
+        site.controls.edit(job_id, name=b"mine", comment=b"")
+        await update(slurm, job_id, changes)
+
+    monkeypatch.setattr(InMemorySlurm, "update", renamed)
+    job = await site.jobs.allocate(ASKED)
+    assert (job.name, job.admin_comment) == ("mine", KEY)
+
+
+async def test_a_job_that_a_plugin_lets_nobody_change_is_the_pods_without_its_key(site: Site) -> None:
+    def minds(_: JobSpec) -> int:
+        return -1
+
+    site.controls.lose_reply_of_next("allocate_as_owner")
+    with pytest.raises(OutcomeUnknown):
+        await site.jobs.allocate(ASKED)
+    site.controls.ask_plugin(minds)
+    found = await site.jobs.find(ASKED)
+    assert found is not None
+    assert (found.name, found.admin_comment) == (ASKED.name, "")
+    assert await site.jobs.sign(found, OWN) == found
+
+
+async def test_no_job_is_asked_for_whose_id_might_be_a_placeholders(site: Site) -> None:
+    site.ledger.rules = replace(RULES, ids=JobIdRange(first=1))
+    jobs = site.next_leader()
+    with pytest.raises(NoRoomNow, match="placeholders' range"):
+        await jobs.allocate(ASKED)
+    (ended,) = (await site.slurm.all_states()).values()
+    assert ended.ended
+    with pytest.raises(NoRoomNow):
+        await jobs.allocate(ASKED)
+    assert len(await site.slurm.all_states()) == 1
+    jobs = site.next_leader()
+    await jobs.begin()
+    with pytest.raises(NoRoomNow):
+        await jobs.allocate(ASKED)
+    assert len(await site.slurm.all_states()) == 1
+
+
+async def test_all_who_look_for_a_restart_at_once_share_the_answer(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, configuration = Counter[str](), InMemorySlurm.configuration
+
+    async def counted(slurm: InMemorySlurm) -> Configuration:
+        asked["configuration"] += 1
+        await asyncio.sleep(0.01)
+        return await configuration(slurm)
+
+    await site.jobs.begin()
+    site.controls.forget_since(time.time())
+    monkeypatch.setattr(InMemorySlurm, "configuration", counted)
+    assert set(await asyncio.gather(*(site.jobs.look() for _ in range(100)))) == {True}
+    assert (asked["configuration"], site.told) == (1, [SlurmRestarted()])
+
+
+async def test_a_late_job_is_looked_for_until_slurm_has_answered_for_a_while(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slurmctld hangs for longer than a request takes, and then makes what it was asked for."""
+    now = [asyncio.get_running_loop().time()]
+    monkeypatch.setattr(NamedJobs, "_now", lambda _: now[0])
+    monkeypatch.setattr("extender.control.named_jobs._INTERVAL_S", 0.0)
+    site.controls.outage(OutcomeUnknown("no answer"))
+    with pytest.raises(OutcomeUnknown):
+        await site.jobs.allocate(ASKED)
+    running = asyncio.ensure_future(site.jobs.run(Health(), site.is_over))
+    await passes(now, 125)
+    site.controls.outage(None)
+    assert await site.jobs.find(ASKED) is None
+    await passes(now, 4)
+    late = await site.slurm.allocate_as_owner(replace(ASKED, admin_comment=""))
+    await passes(now, 30)
+    assert (await site.read(late)).state.ended
+    running.cancel()
+
+
+async def passes(now: list[float], seconds: int) -> None:
+    for _ in range(seconds):
+        now[0] += 1
+        await asyncio.sleep(0.002)
 
 
 async def test_the_next_leader_reads_only_newer_jobs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -14,6 +15,7 @@ from extender.control.failures import failure_of
 from extender.control.named_jobs import NamedJobs
 from extender.control.pod_watch import PodWatch
 from extender.control.startup import recover, tell_those_who_wait
+from extender.placement.config import PlacementConfig
 from extender.placement.events import Event, OrphanFound, Recovered
 from extender.placement.ledger import Ledger
 from extender.request.pod import Pod
@@ -23,8 +25,8 @@ from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
-from slurm_client.errors import Unreachable, Unreadable
-from slurm_client.model import UNREAD, AllStates, Configuration, Job, JobState
+from slurm_client.errors import Unexplained, Unreachable, Unreadable
+from slurm_client.model import UNREAD, AllStates, Configuration, Job, JobChanges, JobState
 from slurm_client.protocol import Slurm
 from tests.builders import RULES, TRANSLATION, Manifest, placeholder_job, pod, pod_manifest
 from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
@@ -47,6 +49,9 @@ class FakeSlurm:
 
     async def configuration(self) -> Configuration:
         return Configuration()
+
+    async def update(self, _job_id: int, _changes: JobChanges) -> None:
+        raise Unexplained("a job_submit plugin minds")
 
     async def all_states(self) -> AllStates:
         states = AllStates({job.id: job.state for job in self.jobs.values()})
@@ -93,13 +98,14 @@ async def told_and_adopted(
     kubernetes: InMemoryKubernetes | None,
     translation: TranslationConfig,
     adopted_pods: Container[str] = (),
+    rules: PlacementConfig = RULES,
 ) -> tuple[list[Event], list[int]]:
     heard = Heard()
     found = await recover(
         pods,
         cast(Slurm, slurm),
         kubernetes or InMemoryKubernetes(),
-        NamedJobs(cast(Slurm, slurm), Ledger(RULES), heard.feed),
+        NamedJobs(cast(Slurm, slurm), Ledger(rules), heard.feed),
         cast(Dispatcher, heard),
         adoptable=lambda manifest: adoptable(manifest, translation) is not None,
         adopted=adopted_pods,
@@ -111,6 +117,14 @@ async def test_every_pod_is_told_with_its_own_jobs() -> None:
     job, other = placeholder_job(POD), placeholder_job(GONE, "PENDING")
     events = await told((POD, GONE), FakeSlurm(job, other))
     assert events == [Recovered((POD,), (job,)), Recovered((GONE,), (other,))]
+
+
+async def test_a_job_that_is_its_pods_by_name_is_told_although_its_key_cannot_be_written() -> None:
+    rules, key = replace(RULES, secret=b"s"), PlaceholderKey(RULES.cluster, "default", "p", "u1", 1)
+    mapped = POD._replace(request=replace(POD.request, job=replace(POD.request.job, user_id=2001)))
+    job = Job(4712, JobState("RUNNING"), name=key.own_name(rules.secret), user_id=2001)
+    events, _ = await told_and_adopted((mapped,), FakeSlurm(job, NATIVE), None, TRANSLATION, rules=rules)
+    assert events == [Recovered((mapped,), (job,))]
 
 
 async def test_an_ended_job_of_a_pod_is_told_too() -> None:

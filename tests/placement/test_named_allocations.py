@@ -7,14 +7,31 @@ from typing import Any
 
 import pytest
 
-from extender.placement.config import PlacementConfig
-from extender.placement.events import Allocate, FindJob, SlurmRestarted, Submit
+from extender.placement.config import Context, PlacementConfig
+from extender.placement.events import (
+    Allocate,
+    CancelJob,
+    ClusterObserved,
+    FindJob,
+    HoldJob,
+    Outcome,
+    PodVanished,
+    ReadJob,
+    Recovered,
+    SlurmRestarted,
+    Submit,
+)
+from extender.placement.ledger import Ledger
 from extender.placement.ownership import own_key, proof
+from extender.placement.recovery import recovered, to_read
 from extender.placement.states import State
+from extender.request.pod import Pod
 from slurm_client.model import Job
+from tests.builders import pod
 from tests.placement.ledger_steps import job_id_of, state_of
-from tests.placement.ledger_world import LOST, NATIVE, World, job_state, of_user
+from tests.placement.ledger_world import LOST, NATIVE, VIEW, World, job_state, of_user
 from wellknown.job_key import PlaceholderKey
+from wellknown.names import ATTEMPT, JOB_ID, JOB_PROOF, NODE
 
 RULES = PlacementConfig(secret=b"known to the replicas")
 ALICE = 2001
@@ -175,3 +192,84 @@ def test_what_a_user_may_not_ask_is_asked_for_him(world: World, what: dict[str, 
     uid = world.create_pod(request=replace(request, job=replace(request.job, **what)))
     world.hear()
     assert [type(each) for each in world.effects if each.uid == uid] == [Submit]
+
+
+def proven(uid: str, job_id: int, **given: Any) -> Pod:
+    """A Pod that is bound by a job of Slurm's own id, as a leader that begins finds it."""
+    key = PlaceholderKey(RULES.cluster, "default", "p", uid, 1)
+    notes = {ATTEMPT: "1", JOB_ID: str(job_id), JOB_PROOF: key.proof(job_id, RULES.secret), NODE: "n1"}
+    return pod(name="p", uid=uid, gates=(), node="n1", annotations=notes, **given)
+
+
+STRANGER = Job(500, job_state("RUNNING"), name="bobs", user_id=2002, nodes=("n1",), submit_time=2**31)
+
+
+@pytest.mark.parametrize("name", ["bobs", "p@default"])
+def test_a_strangers_job_that_got_a_pods_id_and_its_node_is_not_taken_for_the_pods(name: str) -> None:
+    """slurmctld was killed, and forgot the job of a Pod that runs; then another leads."""
+    stranger, at = replace(STRANGER, name=name), Context(1.0, RULES, VIEW)
+    assert recovered((proven("u1", 500),), (stranger,), at)[0] is not None  # its job was lost
+    ledger = Ledger(RULES)
+    ledger.apply(ClusterObserved(VIEW), 0.0)
+    ledger.apply(Recovered((proven("u1", 500),), (stranger,)), 1.0)
+    effects = list(ledger.apply(PodVanished("u1"), 2.0))
+    while effects:
+        effect = effects.pop()
+        assert not isinstance(effect, CancelJob | HoldJob), effect
+        if isinstance(effect, ReadJob):
+            effects += ledger.apply(Outcome(effect, stranger), 3.0)
+
+
+def test_a_job_without_its_key_is_the_pods_by_the_name_that_it_was_given() -> None:
+    key = PlaceholderKey(RULES.cluster, "default", "p", "u1", 1)
+    job = replace(STRANGER, name=key.own_name(RULES.secret), user_id=ALICE)
+    record, orphans = recovered((proven("u1", 500),), (job,), Context(1.0, RULES, VIEW))
+    assert record is not None
+    assert (record.state, record.job.id, record.job.unsigned, orphans) == (State.BOUND, 500, True, ())
+
+
+@pytest.mark.parametrize("proof", ["", "forged"])
+def test_a_proof_that_is_missing_or_wrong_is_written_anew(world: World, proof: str) -> None:
+    uid = created(world)
+    world.settle()
+    world.bind(uid)
+    world.settle()
+    right = world.pods[uid].proof
+    world.write(world.pods[uid]._replace(proof=proof))
+    world.settle()
+    assert world.pods[uid].proof == right != proof
+
+
+def test_a_pod_is_known_by_its_jobs_key_after_the_secret_was_changed() -> None:
+    key = PlaceholderKey(RULES.cluster, "default", "p", "u1", 1)
+    rules, there = replace(RULES, secret=b"another"), proven("u1", 500)
+    job = replace(STRANGER, admin_comment=str(key))
+    assert list(to_read([there], {500: job.state}, rules)) == [500]
+    record, _ = recovered((there,), (job,), Context(1.0, rules, VIEW))
+    assert record is not None
+    assert (record.state, record.job.id) == (State.BOUND, 500)
+
+
+def test_after_a_restart_of_slurm_nothing_vouches_for_an_id_that_it_chose() -> None:
+    there = proven("u1", 500)
+    assert list(to_read([there], {500: job_state("RUNNING")}, RULES, range(501, 900))) == []
+    assert list(to_read([there], {500: job_state("RUNNING")}, RULES, range(900))) == [500]
+
+
+def test_after_a_restart_of_slurm_a_job_is_read_before_it_is_ended(world: World) -> None:
+    uid = created(world)
+    world.settle()
+    world.bind(uid)
+    world.settle()
+    job_id = job_id_of(world, uid)
+    world.remove_pod(uid)
+    world.hear()
+    (effect,) = [each for each in world.effects if isinstance(each, CancelJob)]
+    world.effects.remove(effect)
+    world.tell(SlurmRestarted())
+    world.finish(effect, LOST)
+    world.jobs[job_id] = replace(STRANGER, id=job_id)
+    world.pass_time(1.0)
+    assert [type(each) for each in world.effects] == [ReadJob]
+    world.settle()
+    assert world.jobs[job_id].state.running

@@ -405,16 +405,16 @@ def test_the_id_on_the_pod_is_asked_about_once() -> None:
     assert len(possible_ids(pod(uid="u1", annotations={JOB_ID: str(first)}), RULES)) == TRIES_AT_RECOVERY
 
 
-def test_an_id_outside_our_range_is_not_asked_about() -> None:
-    assert NATIVE.id not in possible_ids(pod(uid="u1", annotations={JOB_ID: str(NATIVE.id)}), RULES)
-
-
-def test_a_pod_whose_job_has_an_id_that_was_in_the_range_before_is_left_alone() -> None:
-    """README has the ids be set before the first Pod has a job."""
+def test_a_job_that_a_pod_names_is_the_pods_where_it_has_the_pods_key_whatever_its_id() -> None:
+    """So where the range of ids, or the secret, was changed, or the proof was taken off the Pod."""
     there = bound(job := placeholder_job(GATED, node="n1"))
-    moved = replace(RULES, ids=JobIdRange(end=job.id))
-    assert list(to_read([there], {job.id: job.state}, moved)) == []
-    assert recovered((there,), (), replace(AT, rules=moved)) == (None, ())
+    moved = replace(AT, rules=replace(RULES, ids=JobIdRange(end=job.id)))
+    assert list(to_read([there], {job.id: job.state}, moved.rules)) == [job.id]
+    record, _ = recovered((there,), (job,), moved)
+    assert record is not None
+    assert (record.state, record.job.id) == (State.BOUND, job.id)
+    stranger = replace(job, admin_comment="")
+    assert recovered((there,), (stranger,), moved) == (None, ())
 
 
 @pytest.mark.parametrize("became", ["CANCELLED", "NODE_FAIL", "PENDING", None])
