@@ -68,7 +68,7 @@ def to_read(
     spared, possible = set[int](), set[int]()
     for pod in pods:
         ids = possible_ids(pod, rules)
-        if pod.job_id not in newer and _is_vouched_for(pod, ids, states, rules):
+        if _is_vouched_for(pod, ids, states, rules) and pod.job_id not in newer:
             spared.update(ids)
         else:
             possible.update(ids)

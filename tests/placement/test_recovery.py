@@ -442,6 +442,13 @@ def test_of_the_jobs_whose_ids_slurm_chose_those_that_are_newer_and_live_are_rea
     assert list(to_read([], states, RULES)) == []
 
 
+def test_pods_without_a_job_are_not_looked_for_among_all_ids_that_slurm_may_choose() -> None:
+    """Whether something that is no number is in a range, Python finds out by going through it."""
+    began = process_time()
+    assert list(to_read([GATED] * 100, {}, RULES, range(1 << 25))) == []
+    assert process_time() - began < 0.3
+
+
 def test_of_a_pod_that_runs_by_the_job_that_it_names_nothing_is_read_at_once() -> None:
     job = placeholder_job(GATED, node="n1", attempt_try=1)
     runs = bound(job)
