@@ -134,7 +134,8 @@ class Ledger(LedgerReader):
             self._catch_up()
         for uid in self._eviction_limiter.turns(now):
             self._settle(self._records[uid].with_retry(not_before=0.0))
-        self._tell()
+        if self._to_tell.next <= now:
+            self._tell()
         effects, self._effects = tuple(self._effects), []
         return effects
 

@@ -38,7 +38,6 @@ from extender.placement.states import State
 from extender.placement.table import after_read
 from extender.request.pod import Pod
 from slurm_client.model import Grant, Job
-from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
 # What Slurm answers to a submission before it looks for a duplicate.
@@ -143,7 +142,7 @@ def _written(record: Placeholder, effect: _OnPod, result: Any, at: Context) -> P
     if member is None:
         return record
     if isinstance(effect, WriteAllocation):
-        pod = _as_written(member.pod, effect.allocation, result)
+        pod = _as_written(member.pod, effect, result)
         shown = None if effect.nominate else member.shown  # the condition says something else now
         written = record.with_member(pod, pod=pod, shown=shown, said="")
         by = at.now + at.rules.unbound_deadline
@@ -163,13 +162,15 @@ def _pause(record: Placeholder, effect: Effect, rules: PlacementConfig) -> float
     return rules.renote if isinstance(effect, RecordJobId) and not waits else 0.0
 
 
-def _as_written(pod: Pod, allocation: Allocation, version: str) -> Pod:
+def _as_written(pod: Pod, effect: WriteAllocation, version: str) -> Pod:
     """kube-scheduler may ask to bind the Pod before the watch shows what was written."""
+    allocation = effect.allocation
     if pod.allocation == allocation:
         return pod
     return pod._replace(
         allocation=allocation,
         job_id=allocation.job_id,
+        proof=effect.proof,
         gates=pod.other_gates,
         resource_version=version,
         feasible_nodes=None,

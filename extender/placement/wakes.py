@@ -65,6 +65,8 @@ class ToTell:
     @property
     def next(self) -> float:
         """When the next is told; infinity where there is none."""
+        if not (self.in_line or self.when or self.again):  # as mostly
+            return inf
         return min(map(self._next_of, (self.in_line, self.when, self.again)))
 
     def due(self, turns: Turns, now: float) -> Iterator[str]:
