@@ -60,6 +60,7 @@ class Listeners:
             NodeReservation(own.kubernetes, own.slurm, translation, own.capacity),
             self._leader.ledger,
             ids=settings.placeholder_ids,
+            look=self._leader.look,
         )
         scheduler = {
             "/scheduler/filter": filter_nodes.verb(translation, own.capacity, self._offered),

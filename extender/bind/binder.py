@@ -9,7 +9,7 @@ Pod is bound beside containers that outlive a Pod and its job, as far as the lea
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from extender.bind.node_reservation import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
 from extender.cluster.view import ClusterView
 from extender.control.failures import failure_of
-from extender.control.named_jobs import RESTARTS_IN_S
 from extender.placement.config import PlacementConfig
 from extender.placement.fit import misfit
 from extender.placement.ledger import Ledger
@@ -72,7 +71,7 @@ def verified(pod: Pod, job: Job | None, node: str, view: ClusterView, ids: JobId
 class Binder:
     """Answers kube-scheduler's bind calls."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- both systems, and what is known of them
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,
@@ -82,14 +81,17 @@ class Binder:
         ledger: Callable[[], Ledger | None] = lambda: None,
         *,
         ids: JobIdRange,
+        look: Callable[[], Awaitable[None]],
     ) -> None:
-        """`ids` are the placeholders' ids; `ledger` gives None while this replica does not lead."""
+        """`ids` are the placeholders' ids; `ledger` gives None while this replica does not lead, and
+        `look` has it hear of it if slurmctld was restarted a moment ago."""
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._translation = translation
         self._view = view
         self._reservation = reservation
         self._ids = ids
+        self._look = look
         self._ledger = ledger
         self._running = RunningJobs(slurm)
 
@@ -177,13 +179,22 @@ class Binder:
         """Returns the allocation if it still holds. A job that was granted at once runs on that node or
         not at all: its state is enough. Any other job may have been started anew, and an id that Slurm
         chose be another job's by now: it is read."""
-        slot, now = member.slot, asyncio.get_running_loop().time()
-        lasts = slot is not None and (slot.job_id in self._ids or now < record.since + RESTARTS_IN_S)
-        if slot is None or slot.node != node or not (record.job.immediate and lasts):
+        slot = member.slot
+        known = slot is not None and slot.node == node and record.job.immediate
+        if slot is None or not known or await self._is_in_doubt(record):
             return await self._granted(member.pod, node)
         if not await self._running.runs(slot.job_id):
             raise NotBound(f"Slurm job {slot.job_id} is not running")
         return slot
+
+    async def _is_in_doubt(self, record: Placeholder) -> bool:
+        """Tells whether slurmctld was restarted since it chose the id of a job: it may be another's."""
+        if record.job.id in self._ids:
+            return False
+        await self._look()
+        ledger = self._ledger()
+        now = None if ledger is None else ledger.record_of(record.uid)
+        return now is None or now.job.id != record.job.id or now.job.unverified
 
     async def _granted(self, pod: Pod, node: str) -> Allocation:
         if pod.job_id is None:

@@ -57,7 +57,7 @@ class Leader:
         self.gate = Gate(
             *(replica.kubernetes, replica.slurm, translation, replica.view),
             *(self.ledger, self.poll_now),
-            look=self._look,
+            look=self.look,
         )
 
     def ledger(self) -> Ledger | None:
@@ -141,7 +141,8 @@ class Leader:
         """Tells whether the Pod, or the attempt, of a job that was asked for by its name is no more."""
         return await startup.is_over(key, self._replica.kubernetes, lambda _: False)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Has the ledger hear of it if slurmctld was restarted a moment ago. Raises SlurmError."""
         if self._named is not None:
             await self._named.look()
 

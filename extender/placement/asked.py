@@ -5,7 +5,7 @@ from typing import Any
 
 from extender.cluster.equipment import amounts, exceeded, together
 from extender.placement.config import Context
-from extender.placement.events import Effect, Failure, ReadJob, Submit
+from extender.placement.events import Allocate, Effect, Failure, ReadJob, Submit
 from extender.placement.waiting import TOO_LARGE as WAITS_TOO_LARGE
 from extender.request.annotations import FIELD_NAMES, shown
 from extender.request.job_request import Request
@@ -36,7 +36,7 @@ _TOO_LARGE = frozenset({2005, 2014, 2044, 2069, 2072, 2119, 2134})
 def needs_equipment(effect: Effect, result: Any) -> bool:
     """Tells whether a Pod's author is to be told what Slurm's nodes have, beside what came of that."""
     match effect, result:
-        case Submit(), Failure(number=number):
+        case Submit() | Allocate(), Failure(number=number):
             return number in _TOO_LARGE | _FEATURES
         case ReadJob(for_words=True), Job(reason=reason):
             return reason in WAITS_TOO_LARGE

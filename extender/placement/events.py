@@ -9,7 +9,7 @@ from extender.cluster.equipment import Equipment
 from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
 from extender.request.pod import Pod
-from slurm_client.model import Job, JobSpec, JobState
+from slurm_client.model import Grant, Job, JobSpec, JobState
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 
@@ -32,12 +32,20 @@ class Submit:
 @dataclass(frozen=True, slots=True)
 class Allocate:
     """Ask Slurm for the job at once, as its owner's, or not at all: under an id of Slurm's own choice.
-    The job's name is the lock, and `job.admin_comment` is written onto it right after.
-
-    Returns the job as it was read then."""
+    The job's name is the lock, and `job.admin_comment` is written onto it right after. Returns what was
+    Allocated."""
 
     uid: str
     job: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """The id of a job that was granted at once, and what it was granted: None where the job is to be
+    read for that."""
+
+    job_id: int
+    grant: Grant | None
 
 
 @dataclass(frozen=True, slots=True)

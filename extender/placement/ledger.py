@@ -7,6 +7,7 @@ when each is to be looked at again.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from extender.cluster.view import ClusterView
@@ -48,7 +49,6 @@ from extender.placement.submit_queues import SubmitQueues, queue_of
 from extender.placement.table import TABLE, after_pod, after_poll
 from extender.placement.wakes import ToTell, Wakes
 from extender.request.workload import Workload
-from slurm_client.model import Grant
 from wellknown.names import Reason
 
 _AT_ONCE = 50  # some milliseconds
@@ -146,11 +146,10 @@ class Ledger(LedgerReader):
         if record is None:
             return
         queue = queue_of(record, self._view)
-        match event.result:
-            case Failure(remedy=Remedy.NO_ROOM):
-                self._windows[queue].had_no_room(self._now)
-            case Grant() if not self._signatures.trusted(queue):
-                event = Outcome(event.effect, None)  # it is read, whatever it was given
+        if isinstance(event.result, Failure) and event.result.remedy is Remedy.NO_ROOM:
+            self._windows[queue].had_no_room(self._now)
+        sifted = self._signatures.sifted(queue, record.request.job.user_id, event.result)
+        event = event if sifted is event.result else replace(event, result=sifted)
         after = after_outcome(record, event, self._context())
         if isinstance(event.effect, ReportWaiting):
             # If the Pod still waits for that later, it is told again.

@@ -10,6 +10,7 @@ from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.events import (
     Allocate,
+    Allocated,
     CancelJob,
     CheckDepartures,
     Effect,
@@ -37,7 +38,7 @@ from extender.placement.placeholder import REPEATEDLY, Placeholder
 from extender.placement.states import State
 from extender.placement.table import after_read
 from extender.request.pod import Pod
-from slurm_client.model import Grant, Job
+from slurm_client.model import Grant, Job, JobSpec
 from wellknown.names import Reason
 
 # What Slurm answers to a submission before it looks for a duplicate.
@@ -69,7 +70,7 @@ def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeho
     if isinstance(result, Failure):
         return _after_failure(record, effect, result, at)
     if isinstance(effect, Allocate | FindJob):
-        return _named(record, result, at)
+        return _named(record, result, effect.job, at)
     return record if _stale(record, effect) else _after_success(record, effect, result, at)
 
 
@@ -119,15 +120,20 @@ def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context
     return record
 
 
-def _named(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
+def _named(
+    record: Placeholder, found: Allocated | Job | None, asked: JobSpec, at: Context
+) -> Placeholder:
     """What became of a job that was asked for by its name. One that comes when another has taken its
     place is found by the next sweep."""
     if not record.job.id_pending:
         return record
     record = record.with_retry(failures=0)
-    if job is not None:
-        known = record.with_job(id=job.id, id_pending=False, owned=True, must_read=False, denials=())
-        return after_read(known, job, at)
+    if found is not None:
+        job_id = found.id if isinstance(found, Job) else found.job_id
+        known = record.with_job(id=job_id, id_pending=False, owned=True, must_read=False, denials=())
+        if isinstance(found, Job):
+            return after_read(known, found, at)
+        return _granted_at_once(known, found.grant, asked, at)
     if record.state is not State.SUBMITTING:
         return over(record, at).with_job(id_pending=False)
     if record.job.denials:  # Slurm has answered, and made none
@@ -209,13 +215,21 @@ def _taken(record: Placeholder, effect: Submit, grant: Grant | None, at: Context
         return _asked_again(record, at)
     if record.state is not State.SUBMITTING:
         return record
-    if effect.immediate and grant is not None and covers(grant, effect.job):
-        return granted(record.move(State.ALLOCATED, at.now), effect.job_id, grant, at)
-    if effect.immediate:  # not known, or (a limit of the partition) queued all the same
-        return record.with_job(must_read=True)
+    if effect.immediate:
+        return _granted_at_once(record, grant, effect.job, at)
     excluded, owner = effect.job.excluded_nodes, owner_of(effect.job)
     queued = record.move(State.QUEUED, at.now).with_job(excluded=excluded, owner=owner)
     return queued.with_retry(not_before=at.now + at.rules.settle)
+
+
+def _granted_at_once(
+    record: Placeholder, grant: Grant | None, asked: JobSpec, at: Context
+) -> Placeholder:
+    """Where it is not known what was granted, or (a limit of the partition) it was queued all the same,
+    the job is read."""
+    if record.state is State.SUBMITTING and grant is not None and covers(grant, asked):
+        return granted(record.move(State.ALLOCATED, at.now), record.job.known_id, grant, at)
+    return record.with_job(must_read=record.state is State.SUBMITTING)
 
 
 def _asked_again(record: Placeholder, at: Context) -> Placeholder:

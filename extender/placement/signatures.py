@@ -2,17 +2,22 @@
 
 A job_submit plugin may overwrite AdminComment and anything else, in one partition or in all. A job
 that was queued is read before its Pod is bound in any case. One that was granted at once is not, to
-save the call: so the first of a partition is read, and the others are trusted until one there is found
-to be otherwise.
+save the call: so the first that a user has in a partition is read, and the others are trusted until one
+in that partition is found to be otherwise.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
+from typing import Any
 
+from extender.placement.events import Allocated
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
+from slurm_client.model import Grant
 
 _USED = frozenset({State.QUEUED, State.ALLOCATED, State.BOUND})
+User = int | None
 Heard = Callable[[str | None], None]
 
 
@@ -21,27 +26,35 @@ class Signatures:
 
     def __init__(self, heard: Heard = lambda _: None) -> None:
         self._heard = heard
-        self._kept: set[str] = set()
-        """The partitions where a key was read back."""
+        self._kept: set[tuple[str, User]] = set()
+        """The partitions, and the users there, where a key was read back."""
         self._lost: dict[str, int | None] = {}
         """The jobs that have lost theirs, or the last ones of Pods that are refused for it, by uid."""
 
-    def trusted(self, partition: str) -> bool:
-        """Tells whether a job of this partition needs no reading to be known for ours."""
-        return partition in self._kept
+    def sifted(self, partition: str, user: User, result: Any) -> Any:
+        """Returns what came of an effect, without what was granted at once where the job must be read to
+        be known for ours: the first that a user has in a partition."""
+        if (partition, user) in self._kept:
+            return result
+        match result:
+            case Grant():
+                return None
+            case Allocated(grant=Grant()):
+                return replace(result, grant=None)
+        return result
 
     def follow(self, partition: str, record: Placeholder) -> None:
         """Takes what a record says of its job's key."""
         uid, why_not = record.uid, record.forbidden_because
         if why_not is not None and why_not.until < inf:  # Slurm's configuration is to be mended
-            self._kept.discard(partition)
+            self._distrust(partition)
         elif record.job.identity is not None and not record.job.unsigned and record.state in _USED:
-            self._kept.add(partition)
+            self._kept.add((partition, record.request.job.user_id))
         lost = record.job.unsigned and record.state is not State.DONE
         if lost is (uid in self._lost):  # as nearly always
             return
         if lost:
-            self._kept.discard(partition)
+            self._distrust(partition)
             self._lost[uid] = record.job.id
             self._tell()
         else:
@@ -51,6 +64,9 @@ class Signatures:
         """Forgets a record, if it is one of those."""
         if self._lost.pop(uid, 0) != 0:
             self._tell()
+
+    def _distrust(self, partition: str) -> None:
+        self._kept = {each for each in self._kept if each[0] != partition}
 
     def _tell(self) -> None:
         job_id = next(iter(self._lost.values()), None)

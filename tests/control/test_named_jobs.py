@@ -18,7 +18,7 @@ from extender.request.pod_end import is_replaced
 from service.health import Health
 from slurm_client.errors import NameTaken, NoRoomNow, OutcomeUnknown, Unreachable
 from slurm_client.in_memory import InMemorySlurm
-from slurm_client.model import AllStates, Configuration, Job, JobChanges, JobSpec
+from slurm_client.model import AllStates, Configuration, Job, JobChanges, JobSpec, grant_of
 from tests.slurm_client.bench import ALICE, BOB, GPUS, InMemoryBench, spec
 from wellknown.job_key import JobIdRange, PlaceholderKey
 
@@ -61,6 +61,12 @@ class Site(InMemoryBench):
         ]
         return job
 
+    async def allocated(self) -> Job:
+        """The job that was asked for, as Slurm has it."""
+        allocated = await self.jobs.allocate(ASKED)
+        assert allocated.grant is not None
+        return await self.read(allocated.job_id)
+
     async def is_over(self, key: PlaceholderKey) -> bool:
         return key.uid in self.over
 
@@ -77,12 +83,25 @@ def site() -> Site:
 
 
 async def test_it_runs_with_its_key(site: Site) -> None:
-    job = await site.jobs.allocate(ASKED)
+    job = await site.allocated()
     assert job.state.running
     assert (job.name, job.user_id, job.admin_comment) == (ASKED.name, ALICE, KEY)
     with pytest.raises(NameTaken):
         await site.jobs.allocate(ASKED)
     assert await site.jobs.find(ASKED) == job
+
+
+async def test_what_was_granted_is_told_and_the_job_is_not_read(site: Site) -> None:
+    allocated = await site.jobs.allocate(replace(ASKED, gres=(("gpu", 2),)))
+    job = await site.read(allocated.job_id)
+    assert allocated.grant == grant_of(job)
+
+
+async def test_where_its_key_cannot_be_written_the_job_is_to_be_read(site: Site) -> None:
+    site.controls.ask_plugin(lambda spec: -1 if spec.admin_comment else 0)
+    allocated = await site.jobs.allocate(ASKED)
+    assert allocated.grant is None
+    assert (await site.read(allocated.job_id)).admin_comment == ""
 
 
 @pytest.mark.parametrize("lost", ["allocate_as_owner", "update"])
@@ -113,7 +132,7 @@ async def test_a_job_of_another_user_name_or_workload_is_another(site: Site) -> 
 
 
 async def test_one_that_has_ended_meanwhile_is_found_as_that(site: Site) -> None:
-    job = await site.jobs.allocate(ASKED)
+    job = await site.allocated()
     site.controls.preempt(job.id)
     found = await site.jobs.find(ASKED)
     assert found is not None
@@ -124,6 +143,7 @@ async def test_a_job_that_got_the_id_of_one_that_slurm_forgot_keeps_nothing_of_o
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """slurmctld is killed between the two calls, and gives the id to a job of bob's."""
+    monkeypatch.setattr("extender.control.named_jobs.RESTARTS_IN_S", 0.0)
     update, before = InMemorySlurm.update, time.time()
 
     async def late(slurm: InMemorySlurm, job_id: int, changes: JobChanges) -> None:
@@ -191,7 +211,7 @@ async def test_a_job_that_is_being_asked_for_is_not_ended(site: Site) -> None:
 
 
 async def test_a_job_that_is_known_is_not_ended(site: Site) -> None:
-    job = await site.jobs.allocate(ASKED)
+    job = await site.allocated()
     site.ledger.known.add(job.id)
     await site.jobs.sweep(site.is_over)
     assert (await site.read(job.id)).state.running
@@ -204,7 +224,7 @@ async def test_a_job_that_the_extender_has_not_named_is_nobodys_to_end(site: Sit
 
 
 async def test_of_a_job_with_a_key_the_ledger_is_told_once_its_pod_is_gone(site: Site) -> None:
-    job = await site.jobs.allocate(ASKED)
+    job = await site.allocated()
     await site.jobs.sweep(site.is_over)
     assert site.told == []
     site.over.add(OWN.uid)
@@ -252,7 +272,7 @@ async def test_a_restarted_slurmctld_is_told_of_once(
 
 async def test_a_job_whose_pod_was_deleted_while_nobody_led_is_found_once(site: Site) -> None:
     """It is on its Pod since long, so that the mark has passed it: all are read in the background."""
-    job = await site.jobs.allocate(ASKED)
+    job = await site.allocated()
     site.left = f"{job.id + 1}@{(await site.slurm.configuration()).boot_time}"
     jobs = site.next_leader()
     assert job.id not in await jobs.begin()
@@ -313,7 +333,7 @@ async def test_a_job_that_its_owner_renames_at_once_is_the_pods(
         await update(slurm, job_id, changes)
 
     monkeypatch.setattr(InMemorySlurm, "update", renamed)
-    job = await site.jobs.allocate(ASKED)
+    job = await site.allocated()
     assert (job.name, job.admin_comment) == ("mine", KEY)
 
 
@@ -397,7 +417,7 @@ async def test_the_next_leader_reads_only_newer_jobs(
 ) -> None:
     await site.jobs.begin()
     old = await site.slurm.allocate_as_owner(spec(name="native", user_id=BOB))
-    job = await site.jobs.allocate(ASKED)
+    job = await site.allocated()
     site.ledger.known.add(job.id)
     monkeypatch.setattr("extender.control.job_mark.LATE_S", 0.0)
     site.left = site.jobs.mark

@@ -19,6 +19,7 @@ from extender.filter.route import to_tell
 from extender.placement.config import PlacementConfig
 from extender.placement.events import (
     Allocate,
+    Allocated,
     CancelJob,
     CheckDepartures,
     ClusterObserved,
@@ -844,7 +845,7 @@ class World:
             return result
         if not self.overwrites_keys:
             self.jobs[job.id] = replace(self.jobs[job.id], admin_comment=asked.admin_comment)
-        return self.jobs[job.id]
+        return Allocated(job.id, result if isinstance(result, Grant) else None)
 
     def _find(self, effect: FindJob) -> Job | None:
         mine = self._owner(effect.job)[0]

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from extender.bind.binder import NotBound, verified
 from extender.bind.running import RunningJobs
-from extender.placement.job_tracking import JobTracking
+from extender.placement.job_tracking import JobTracking, NodeCheck
 from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
@@ -65,7 +65,7 @@ class Cluster:
         manifest: Manifest,
         *,
         immediate: bool = False,
-        since: float = 0.0,
+        check: NodeCheck = NodeCheck.VERIFIED,
         holding: Sequence[Placeholder] = (),
     ) -> None:
         """The extender leads, and has seen this version of the Pod, and those on its Node."""
@@ -74,8 +74,7 @@ class Cluster:
             seen,
             State.ALLOCATED,
             members=(Member(seen, seen.allocation),),
-            job=JobTracking(id=seen.job_id, immediate=immediate),
-            since=since,
+            job=JobTracking(id=seen.job_id, immediate=immediate, node_check=check),
         )
         self._listeners.leads({seen.uid: known}, holding=holding)
 
@@ -206,14 +205,17 @@ async def test_a_job_that_was_granted_at_once_binds_nowhere_else() -> None:
     assert "does not run on n5" in await cluster.bind(Node="n5")
 
 
-@pytest.mark.parametrize(("ago", "asked"), [(0.1, "read states"), (0.6, "read job")])
-async def test_an_id_that_slurm_chose_may_soon_be_another_jobs(ago: float, asked: str) -> None:
-    """A slurmctld that was killed may forget a job that it has granted, and give away its id."""
+@pytest.mark.parametrize(
+    ("check", "asked"), [(NodeCheck.VERIFIED, "read states"), (NodeCheck.SUSPECT, "read job")]
+)
+async def test_an_id_that_slurm_chose_may_be_another_jobs_since_slurmctld_was_restarted(
+    check: NodeCheck, asked: str
+) -> None:
+    """One that was killed may forget a job that it has granted, and give away its id."""
     job = replace(JOB, id=4711)
     notes = {ATTEMPT: "1", JOB_ID: str(job.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
     cluster = Cluster(granted(annotations=notes), jobs=(job,))
-    now = asyncio.get_running_loop().time()
-    cluster.knows(granted(annotations=notes), immediate=True, since=now - ago)
+    cluster.knows(granted(annotations=notes), immediate=True, check=check)
     assert await cluster.bind() == ""
     assert cluster.kubernetes.calls == [asked, "bind_pod"]
 
