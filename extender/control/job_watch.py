@@ -124,7 +124,7 @@ class JobWatch:
 
     async def _look(self, job_ids: Collection[int], dispatcher: Dispatcher) -> Collection[int]:
         """Asks about the watched ones of these jobs. Returns the jobs that need no other look."""
-        asked, asked_at = self._ledger.watched_jobs().intersection(job_ids), dispatcher.now()
+        asked, asked_at = self._ledger.watched_of(job_ids), dispatcher.now()
         if not asked:
             return ()
         try:

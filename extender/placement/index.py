@@ -2,7 +2,7 @@
 `LedgerReader` has what others may ask of them."""
 
 from collections import defaultdict
-from collections.abc import Iterator, KeysView
+from collections.abc import Iterable, Iterator, KeysView
 
 from extender.placement.member import Member
 from extender.placement.on_pod import may_begin_again
@@ -67,9 +67,9 @@ class Records:
         """The ids of the jobs that records have: it follows them."""
         return self._by_job.keys()
 
-    def with_job(self, job_id: int) -> list[Placeholder]:
-        """Returns those that have a job."""
-        return [self._by_uid[uid] for uid in self._by_job.get(job_id, ())]
+    def with_jobs(self, job_ids: Iterable[int]) -> list[Placeholder]:
+        """Returns those that have some jobs."""
+        return [self._by_uid[uid] for each in job_ids for uid in self._by_job.get(each, ())]
 
     def next_for(self, record: Placeholder, now: float) -> Pod | None:
         """Returns a Pod that a group can take by now, None where there is none."""
@@ -173,7 +173,7 @@ class LedgerReader:
 
     def has_job(self, job_id: int) -> bool:
         """Tells whether a job is known to be a placeholder of ours, whatever it has for a key."""
-        return any(record.job.owned for record in self._records.with_job(job_id))
+        return any(record.job.owned for record in self._records.with_jobs((job_id,)))
 
     @property
     def evicting(self) -> Iterator[Placeholder]:
@@ -185,6 +185,11 @@ class LedgerReader:
         return frozenset(
             p.job.id for p in self._records.of(*WATCHED) if p.job.id is not None and p.watched
         )
+
+    def watched_of(self, job_ids: Iterable[int]) -> frozenset[int]:
+        """Returns those of these jobs whose states matter."""
+        records = self._records.with_jobs(job_ids)
+        return frozenset(each.job.known_id for each in records if each.watched)
 
     def waits(self) -> bool:
         """Tells whether a change in Slurm would move a Pod on at once."""

@@ -224,14 +224,14 @@ class Ledger(LedgerReader):
             self._settle(on_pod.after_absence(record, event.uid, self._now))
 
     def _jobs_polled(self, event: JobsPolled) -> None:
-        at = self._context()
-        for record in self._records.of(*WATCHED):
-            known = record.job.id in event.asked and record.since <= event.asked_at
-            if known and record.watched:
-                state = event.states.get(record.job.id or 0)
-                moved = after_poll(record, state, at)
-                if moved is not record:
-                    self._settle(moved)
+        at, moved = self._context(), list[Placeholder]()
+        for record in self._records.with_jobs(event.asked):
+            if record.watched and record.since <= event.asked_at:
+                after = after_poll(record, event.states.get(record.job.known_id), at)
+                if after is not record:
+                    moved.append(after)
+        for record in sorted(moved, key=lambda each: each.first_seen):
+            self._settle(record)
 
     def _grace_started(self, event: GraceStarted) -> None:
         record = self._records.get(event.uid)
