@@ -192,11 +192,7 @@ class Ledger(LedgerReader):
 
     def _pod_observed(self, event: PodObserved) -> None:
         pod, uid = event.pod, event.pod.workload.uid
-        record = self._records.get(uid)
-        if record is not None and record.unlisted:  # here it is
-            self._eviction_limiter.forget(uid)
-            if record.throttled:  # its Pod is to be deleted all the same: it asks anew
-                record = record.with_retry(not_before=0.0)
+        record = self._here_again(self._records.get(uid))
         if record is not None and on_pod.is_back(record, pod):
             self._forget(uid)
             record = Placeholder.of(pod, self._now)._replace(lingering=record.lingering)
@@ -206,12 +202,22 @@ class Ledger(LedgerReader):
             after = after_pod(before, pod, self._context())
             if pod.group is not None:
                 self._records.kept_out |= on_pod.left_out(before, after, pod)
+            elif on_pod.is_only_newer(before, after):
+                self._records.put(after)
+                return
             self._settle(after)
             if pod.uid in self._records.kept_out and not pod.told_to_wait:
                 self._effects.append(ReportWaiting(uid, pod, on_pod.kept_out(self._records[uid]), None))
         member = None if record is None else record.member(pod.uid)
         if member is not None and member.pod.touch != pod.touch:
             self._hasten(uid, self.rules.retry_touched)
+
+    def _here_again(self, record: Placeholder | None) -> Placeholder | None:
+        if record is not None and record.unlisted:
+            self._eviction_limiter.forget(record.uid)
+            if record.throttled:  # its Pod is to be deleted all the same: it asks anew
+                return record.with_retry(not_before=0.0)
+        return record
 
     def _pod_vanished(self, event: PodVanished) -> None:
         self._records.kept_out.pop(event.uid, None)
@@ -224,18 +230,15 @@ class Ledger(LedgerReader):
             self._settle(on_pod.after_absence(record, event.uid, self._now))
 
     def _jobs_polled(self, event: JobsPolled) -> None:
-        at, moved = self._context(), list[Placeholder]()
-        for record in self._records.with_jobs(event.asked):
-            if record.watched and record.since <= event.asked_at:
-                after = after_poll(record, event.states.get(record.job.known_id), at)
-                if after is not record:
-                    moved.append(after)
+        at, known = self._context(), self._records.with_jobs(event.asked)
+        polled = [each for each in known if each.watched and each.since <= event.asked_at]
+        found = [(each, after_poll(each, event.states.get(each.job.known_id), at)) for each in polled]
+        moved = [after for before, after in found if after is not before]
         for record in sorted(moved, key=lambda each: each.first_seen):
             self._settle(record)
 
     def _grace_started(self, event: GraceStarted) -> None:
-        record = self._records.get(event.uid)
-        if record is not None:
+        if (record := self._records.get(event.uid)) is not None:
             self._settle(TABLE[record.state].grace(record, event.job, self._context()))
 
     def _slurm_restarted(self, _event: SlurmRestarted) -> None:
@@ -254,13 +257,11 @@ class Ledger(LedgerReader):
         for uid in refused if mended else ():
             self._hasten(uid, self.rules.retry[0])
         self._to_review |= dict.fromkeys(refused)
-        waiting = self._records.of(State.QUEUED)
-        self._to_review |= dict.fromkeys(record.uid for record in waiting)
+        self._to_review |= dict.fromkeys(each.uid for each in self._records.of(State.QUEUED))
 
     def _tick(self, _event: Tick) -> None:
         for uid in self._some(self._wakes.due(self._now)):
-            record = self._records.get(uid)
-            if record is not None:
+            if (record := self._records.get(uid)) is not None:
                 self._settle(record)
 
     def _context(self) -> Context:

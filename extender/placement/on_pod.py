@@ -147,6 +147,20 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     return record._replace(request=record.workload.request([each.request for each in record.pods]))
 
 
+def is_only_newer(before: Placeholder, after: Placeholder) -> bool:
+    """Tells whether there is only another version of a Pod that runs, of which nothing follows: its
+    kubelet writes several."""
+    if not before.state is after.state is State.BOUND or before.unlisted:
+        return False
+    if not (before.job is after.job and before.retry is after.retry and before.cause is after.cause):
+        return False
+    if before.request is not after.request or before.members[0].pod.request is not after.lead.request:
+        return False
+    was, now = before.members[0], after.members[0]
+    named = (was.slot, was.pod.node, was.pod.job_id, was.pod.attempt, was.pod.proof)
+    return named == (now.slot, now.pod.node, now.pod.job_id, now.pod.attempt, now.pod.proof)
+
+
 def joined(record: Placeholder, pod: Pod) -> Placeholder:
     """A group's next Pod. One that comes when the group has its job already is not one of it, unless it
     is placed by that: then a Pod that is not gives way, which another replica knows nothing of."""

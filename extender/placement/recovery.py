@@ -99,18 +99,17 @@ def with_their_pods(
 def named_by_their_pods(
     jobs: Collection[Job], pods: Iterable[Pod], rules: PlacementConfig
 ) -> Iterator[tuple[Job, PlaceholderKey]]:
-    """Yields the jobs whose ids Slurm chose and that have no key yet, each with that of the Pod that has
-    asked for it by its name."""
+    """Yields the jobs whose ids Slurm chose and that have no key, or none any more, each with that of
+    the Pod that has asked for it by its name. Anybody may give a job of theirs that name: it has to be
+    of the Pod's user, or the one that the Pod names."""
     if not jobs:
         return
-    keys = {
-        (key.own_name(rules.secret), pod.request.job.user_id): key
-        for pod in pods
-        for key in own_keys(pod, rules)
-    }
+    named = {key.own_name(rules.secret): (key, pod) for pod in pods for key in own_keys(pod, rules)}
     for job in jobs:
-        key = keys.get((job.name, job.user_id))
-        if key is not None and job.id not in rules.ids and key_of(job) is None:
+        key, pod = named.get(job.name, (None, None))
+        if key is None or pod is None or job.id in rules.ids or key_of(job) is not None:
+            continue
+        if job.user_id == pod.request.job.user_id or job.id == pod.job_id:
             yield job, key
 
 

@@ -23,7 +23,7 @@ from extender.placement.events import (
 )
 from extender.placement.ledger import Ledger
 from extender.placement.ownership import own_key, proof
-from extender.placement.recovery import recovered, to_read
+from extender.placement.recovery import named_by_their_pods, recovered, to_read
 from extender.placement.states import State
 from extender.request.pod import Pod
 from slurm_client.model import Job
@@ -273,3 +273,17 @@ def test_after_a_restart_of_slurm_a_job_is_read_before_it_is_ended(world: World)
     assert [type(each) for each in world.effects] == [ReadJob]
     world.settle()
     assert world.jobs[job_id].state.running
+
+
+@pytest.mark.parametrize(
+    ("user", "job_id", "own"), [(ALICE, 7, True), (2002, 7, False), (2002, 500, True)]
+)
+def test_a_job_is_signed_for_the_pod_that_has_its_name_and_user_or_names_it(
+    user: int, job_id: int, own: bool
+) -> None:
+    """Anybody may call a job of theirs like a Pod's; and a Pod's user may be another by now."""
+    key, there = PlaceholderKey(RULES.cluster, "default", "p", "u1", 1), proven("u1", 500)
+    asked = replace(there.request, job=replace(there.request.job, user_id=ALICE))
+    job = replace(STRANGER, id=job_id, name=key.own_name(RULES.secret), user_id=user)
+    signed = list(named_by_their_pods([job], [there._replace(request=asked)], RULES))
+    assert signed == ([(job, key)] if own else [])
