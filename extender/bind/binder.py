@@ -178,7 +178,7 @@ class Binder:
     async def _still_granted(self, record: Placeholder, member: Member, node: str) -> Allocation:
         """Returns the allocation if it still holds. A job that was granted at once runs on that node or
         not at all: its state is enough. Any other job may have been started anew, and an id that Slurm
-        chose be another job's by now: it is read."""
+        chose be another job's since slurmctld was restarted: it is read."""
         slot = member.slot
         known = slot is not None and slot.node == node and record.job.immediate
         if slot is None or not known or await self._is_in_doubt(record):
