@@ -3,7 +3,8 @@ work in turn, each round in the other order, under the same load: this checkout'
 
 What counts is the median of the rounds' ratios. On a machine that is shared the same work may take a
 third more CPU time a minute later: CPU is told in units of a yardstick, a small piece of work that each
-side does all the time."""
+side does right before and after each of its bursts. Not during one: its pace beside a burst depends
+on that burst, which is what is compared."""
 
 import asyncio
 import json
@@ -14,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import fmean, median
-from threading import Event
-from time import thread_time
+from time import monotonic, thread_time
 from typing import Annotated, Final
 
 import typer
@@ -28,7 +28,7 @@ from loadtest.harness.command import BUILD, Broken, command
 from loadtest.harness.variants import Placer, Running, Variant
 
 _YARDSTICK: Final = "yardstick_ms"
-_BETWEEN_S: Final = 0.05
+_PACED_S: Final = 1.0
 _CPU: Final = {"extender_cpu_ms_per_pod": "CPU ms/Pod: extender", "cpu_ms_per_pod": "all"}
 _FIGURES: Final = {
     "pods_per_s": "Pods/s",
@@ -116,14 +116,11 @@ async def _serve(running: Running) -> None:
     """Each line that it reads is how many Pods a burst has; it answers with what the burst came to."""
     async with Bench.of(running) as bench:
         while line := await asyncio.to_thread(sys.stdin.readline):
-            over = Event()
-            paces = asyncio.create_task(asyncio.to_thread(_paces, over))
-            try:
-                burst = await bench.burst(int(line))
-            finally:
-                over.set()
+            paces = _paces()
+            burst = await bench.burst(int(line))
+            paces += _paces()
             figures = {
-                _YARDSTICK: fmean(await paces) * 1000,
+                _YARDSTICK: fmean(paces) * 1000,
                 "pods_per_s": burst.pods_per_s,
                 "bound_ms_p50": median(burst.bound_ms),
                 **{name: getattr(burst, name) for name in _CPU},
@@ -131,10 +128,11 @@ async def _serve(running: Running) -> None:
             typer.echo(json.dumps(figures))
 
 
-def _paces(over: Event) -> list[float]:
-    """How much CPU time, in seconds, the same small work takes again and again until it is over."""
+def _paces() -> list[float]:
+    """How much CPU time, in seconds, the same small work takes, again and again for _PACED_S."""
     paces = []
-    while not over.wait(_BETWEEN_S):
+    end = monotonic() + _PACED_S
+    while monotonic() < end:
         began = thread_time()
         # About a millisecond of what Python programs do: texts, maps, and memory for them.
         json.loads(json.dumps({f"name-{number}": [number] for number in range(1500)}))
