@@ -2,9 +2,9 @@
 work in turn, each round in the other order, under the same load: this checkout's.
 
 What counts is the median of the rounds' ratios. On a machine that is shared the same work may take a
-third more CPU time a minute later: CPU is told in units of a yardstick, a small piece of work that each
-side does right before and after each of its bursts. Not during one: its pace beside a burst depends
-on that burst, which is what is compared."""
+third more CPU time a minute later: CPU is told in units of a yardstick, a small piece of work that is
+done right before and after each burst. It is done here, and while both rest: how long it takes depends
+on what else a process has, and on what runs beside it, which is what is compared."""
 
 import asyncio
 import json
@@ -58,7 +58,9 @@ def compare(
             run.report(f"{name}: a cluster of {nodes} Nodes is up")
         for _ in range(rounds):
             for name, side in sides:
-                found[name].append(side(pods))
+                paces, burst = _paces(), side(pods)
+                pace = fmean([*paces, *_paces()]) * 1000
+                found[name].append({**burst, _YARDSTICK: pace})
                 told = (f"{title} {found[name][-1][key]:.2f}" for key, title in _FIGURES.items())
                 run.report(f"{name}: {', '.join(told)}")
             sides.reverse()
@@ -116,11 +118,8 @@ async def _serve(running: Running) -> None:
     """Each line that it reads is how many Pods a burst has; it answers with what the burst came to."""
     async with Bench.of(running) as bench:
         while line := await asyncio.to_thread(sys.stdin.readline):
-            paces = _paces()
             burst = await bench.burst(int(line))
-            paces += _paces()
             figures = {
-                _YARDSTICK: fmean(paces) * 1000,
                 "pods_per_s": burst.pods_per_s,
                 "bound_ms_p50": median(burst.bound_ms),
                 **{name: getattr(burst, name) for name in _CPU},
