@@ -101,11 +101,14 @@ class ClusterView:
     cluster: str = ""
     """The Kubernetes cluster's identity, which is in every job's key; empty until it is known."""
 
+    _default_partition: str = field(default="", init=False, repr=False, compare=False)
     _cached: _Cached = field(default_factory=_Cached, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """All versions of the model share the index of their Nodes."""
         object.__setattr__(self, "nodes", self._indexed)
+        default = next((each.name for each in self.partitions.values() if each.default), "")
+        object.__setattr__(self, "_default_partition", default)
 
     @property
     def _indexed(self) -> Nodes:
@@ -135,8 +138,7 @@ class ClusterView:
 
     def partition_name(self, asked: str | None) -> str:
         """Returns the partition a job goes to: the one it names, else Slurm's default."""
-        default = (p.name for p in self.partitions.values() if p.default)
-        return asked or next(default, "")
+        return asked or self._default_partition
 
     def may_preempt(self, partition: str) -> bool:
         """Tells whether a job of this partition could take another's place.

@@ -52,6 +52,7 @@ from extender.request.workload import Workload
 from wellknown.names import Reason
 
 _AT_ONCE = 50  # some milliseconds
+_IN_QUEUES = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
 _PLACED = frozenset({State.BOUND, State.EVICTING, State.RELEASING, State.DONE})
 
 Observer = Callable[[Placeholder | None, Placeholder], None]
@@ -87,7 +88,7 @@ class Ledger(LedgerReader):
         self._to_tell = ToTell(rules.telling_interval)
         self._wakes = Wakes()
         self._effects: list[Effect] = []
-        self._now = 0.0
+        self._at = Context(0.0, rules, self._view)
         self._to_review: dict[str, None] = {}
         """Who is to be looked at: the Nodes, those that it avoids, or what Slurm takes have changed."""
         self._put_off = False
@@ -120,7 +121,7 @@ class Ledger(LedgerReader):
     def next_wake(self) -> float:
         """Returns when a Tick is due, on the caller's clock; infinity where none is."""
         if self._put_off:
-            return self._now
+            return self._at.now
         opens = min(self._windows.opens, self._retries.opens, self._eviction_limiter.opens)
         return min(self._wakes.next, self._to_tell.next, opens)
 
@@ -128,7 +129,7 @@ class Ledger(LedgerReader):
 
     def apply(self, event: Event, now: float) -> tuple[Effect, ...]:
         """Takes an event in and returns what is to be done. `now` never goes back."""
-        self._now = now
+        self._at = Context(now, self.rules, self._view)
         self._handlers[type(event)](event)
         if not isinstance(event, Recovered):  # who is in Slurm's queue must be known first
             self._catch_up()
@@ -147,18 +148,17 @@ class Ledger(LedgerReader):
             return
         queue = queue_of(record, self._view)
         if isinstance(event.result, Failure) and event.result.remedy is Remedy.NO_ROOM:
-            self._windows[queue].had_no_room(self._now)
+            self._windows[queue].had_no_room(self._at.now)
         sifted = self._signatures.sifted(queue, record.request.job.user_id, event.result)
         event = event if sifted is event.result else replace(event, result=sifted)
-        after = after_outcome(record, event, self._context())
-        if isinstance(event.effect, ReportWaiting):
-            # If the Pod still waits for that later, it is told again.
-            self._to_tell.again[record.uid] = self._now + self.rules.telling_again
-            self._to_tell.again.move_to_end(record.uid)
+        after = after_outcome(record, event, self._at)
+        if isinstance(event.effect, ReportWaiting):  # if the Pod waits for that later, it is told again
+            self._to_tell.again.pop(record.uid, None)
+            self._to_tell.again[record.uid] = self._at.now + self.rules.telling_again
         self._settle(after)
 
     def _recovered(self, event: Recovered) -> None:
-        record, orphans = recovered(event.pods, event.jobs, self._context())
+        record, orphans = recovered(event.pods, event.jobs, self._at)
         if record is not None:
             self._settle(record)
         for pod in event.pods:
@@ -167,10 +167,10 @@ class Ledger(LedgerReader):
                 self._pod_observed(PodObserved(pod))
         ended = next((ConditionReason(Reason.POD_ENDED, pod.end) for pod in event.pods if pod.end), None)
         for job, attempt in orphans:
-            orphan = Placeholder.of_orphan(event.pods[0].workload, job.id, self._now)
+            orphan = Placeholder.of_orphan(event.pods[0].workload, job.id, self._at.now)
             orphan = orphan._replace(request=event.pods[0].request, cause=ended, attempt=attempt)
             orphan = orphan.with_job(owned=True)
-            self._settle(still_held(orphan, job, self._context()))
+            self._settle(still_held(orphan, job, self._at))
 
     def _orphan(self, event: OrphanFound) -> None:
         key = event.key
@@ -178,28 +178,28 @@ class Ledger(LedgerReader):
         if record is not None and record.attempt < key.attempt:
             return  # that another replica has numbered this attempt is news that is on its way
         if record is not None and record.attempt == key.attempt:
-            is_kept_back = record.state is State.SEEN and kept_back(record, self._now) is not None
+            is_kept_back = record.state is State.SEEN and kept_back(record, self._at.now) is not None
             if record.state is State.INVALID or is_kept_back:
-                self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._now))
+                self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._at.now))
                 return
             if record.state is State.SEEN or record.job.id_pending or record.job.id == event.job_id:
                 return  # it has that job, or will find it under the id, or name, that it asks for
         workload = Workload(key.uid, key.namespace, key.name)
-        orphan = Placeholder.of_orphan(workload, event.job_id, self._now)
+        orphan = Placeholder.of_orphan(workload, event.job_id, self._at.now)
         orphan = orphan._replace(unseen=True, attempt=key.attempt)
         # It may end before it is read again: until then nobody else would know of its Pod's containers.
-        self._settle(still_held(orphan, event.job, self._context()) if event.job else orphan)
+        self._settle(still_held(orphan, event.job, self._at) if event.job else orphan)
 
     def _pod_observed(self, event: PodObserved) -> None:
         pod, uid = event.pod, event.pod.workload.uid
         record = self._here_again(self._records.get(uid))
         if record is not None and on_pod.is_back(record, pod):
             self._forget(uid)
-            record = Placeholder.of(pod, self._now)._replace(lingering=record.lingering)
+            record = Placeholder.of(pod, self._at.now)._replace(lingering=record.lingering)
         self._records.kept_out.pop(pod.uid, None)
         if record is not None or not pod.finished:
-            before = record or Placeholder.of(pod, self._now)
-            after = after_pod(before, pod, self._context())
+            before = record or Placeholder.of(pod, self._at.now)
+            after = after_pod(before, pod, self._at)
             if pod.group is not None:
                 self._records.kept_out |= on_pod.left_out(before, after, pod)
             elif on_pod.is_only_newer(before, after):
@@ -225,30 +225,31 @@ class Ledger(LedgerReader):
         if record is None:
             return
         if event.seen:
-            self._settle(on_pod.after_deletion(record, event.uid, event.last, self._now))
+            self._settle(on_pod.after_deletion(record, event.uid, event.last, self._at.now))
         else:
-            self._settle(on_pod.after_absence(record, event.uid, self._now))
+            self._settle(on_pod.after_absence(record, event.uid, self._at.now))
 
     def _jobs_polled(self, event: JobsPolled) -> None:
-        at, known = self._context(), self._records.with_jobs(event.asked)
+        known, states = self._records.with_jobs(event.asked), event.states
         polled = [each for each in known if each.watched and each.since <= event.asked_at]
-        found = [(each, after_poll(each, event.states.get(each.job.known_id), at)) for each in polled]
+        found = [(each, after_poll(each, states.get(each.job.known_id), self._at)) for each in polled]
         moved = [after for before, after in found if after is not before]
         for record in sorted(moved, key=lambda each: each.first_seen):
             self._settle(record)
 
     def _grace_started(self, event: GraceStarted) -> None:
         if (record := self._records.get(event.uid)) is not None:
-            self._settle(TABLE[record.state].grace(record, event.job, self._context()))
+            self._settle(TABLE[record.state].grace(record, event.job, self._at))
 
     def _slurm_restarted(self, _event: SlurmRestarted) -> None:
         chosen = (each for each in self._records.of(*WATCHED) if each.job.id not in self.rules.ids)
         for number, record in enumerate(chosen):
-            self._settle(after_restart(record, number, self._context()))
+            self._settle(after_restart(record, number, self._at))
 
     def _cluster_observed(self, event: ClusterObserved) -> None:
         mended = event.view.partitions != self._view.partitions
         before, self._view = self._view, event.view
+        self._at = replace(self._at, view=event.view)
         for node in {name for uid in self._avoiding for name, _ in self._records[uid].rejections.nodes}:
             if regained(node, before, self._view):  # kube-scheduler looks at those Pods again by itself
                 self._reopen(node)
@@ -260,12 +261,8 @@ class Ledger(LedgerReader):
         self._to_review |= dict.fromkeys(each.uid for each in self._records.of(State.QUEUED))
 
     def _tick(self, _event: Tick) -> None:
-        for uid in self._some(self._wakes.due(self._now)):
-            if (record := self._records.get(uid)) is not None:
-                self._settle(record)
-
-    def _context(self) -> Context:
-        return Context(self._now, self.rules, self._view)
+        for uid in self._some(self._wakes.due(self._at.now, self._records.get)):
+            self._settle(self._records[uid])
 
     # What follows for others
 
@@ -286,14 +283,14 @@ class Ledger(LedgerReader):
             record = self._records.get(uid)
             if record is not None:
                 self._review(record)
-        tries = self._retries.turns(self._now) if self._retries.opens <= self._now else ()
+        tries = self._retries.turns(self._at.now) if self._retries.opens <= self._at.now else ()
         for uid in self._some(tries) if tries else ():
             self._tell_when(uid)
-            self._settle(self._records[uid].move(State.SEEN, self._now))
-        if self._windows.stirred(self._now):
-            for partition, uid in self._some(self._windows.turns(self._now)):
-                record, fast = self._records[uid], self._windows[partition].fast(self._now)
-                self._settle(begin(record, self._context(), partition, fast=fast))
+            self._settle(self._records[uid].move(State.SEEN, self._at.now))
+        if self._windows.stirred(self._at.now):
+            for partition, uid in self._some(self._windows.turns(self._at.now)):
+                record, fast = self._records[uid], self._windows[partition].fast(self._at.now)
+                self._settle(begin(record, self._at, partition, fast=fast))
 
     def _reviews(self) -> Iterator[str]:
         while self._to_review:
@@ -304,23 +301,23 @@ class Ledger(LedgerReader):
     def _review(self, record: Placeholder) -> None:
         match record.state:
             case State.INVALID if record.rejected_by_slurm and self._retries.due(record.uid) is None:
-                self._settle(record.move(State.SEEN, self._now))
-            case State.INVALID if record.rejected_by_slurm and is_outdated(record, self._context()):
+                self._settle(record.move(State.SEEN, self._at.now))
+            case State.INVALID if record.rejected_by_slurm and is_outdated(record, self._at):
                 self._hasten(record.uid, self.rules.retry[0])
-            case State.QUEUED if is_outdated(record, self._context()):
+            case State.QUEUED if is_outdated(record, self._at):
                 self._settle(record.with_retry(not_before=0.0))
             case State.SEEN | State.SUBMITTING:
                 self._settle(record)
 
     def _hasten(self, uid: str, pause: float) -> None:
-        if self._retries.hasten(uid, self._now, pause):
+        if self._retries.hasten(uid, self._at.now, pause):
             self._tell_when(uid)
 
     def _tell_when(self, uid: str) -> None:
         """What a refused Pod asks for is asked for at another time, and so for those that are alike.
         They may be very many, and others have not been told anything yet."""
         for each in self._retries.alike(uid):
-            self._to_tell.when.setdefault(each, self._now + self.rules.settle)
+            self._to_tell.when.setdefault(each, self._at.now + self.rules.settle)
 
     # What follows from a record
 
@@ -330,51 +327,51 @@ class Ledger(LedgerReader):
             self._bury(record)
         record = self._followed(record)
         before = self._records.get(record.uid)
-        if record.state is State.DONE and self._now >= record.retry.not_before:
+        if record.state is State.DONE and self._at.now >= record.retry.not_before:
             self._forget(record.uid)
             self._offer(record)
             return
         if before is None or before.state is not record.state:
             self._note_move(before, record)
-        record = self._emitter.emit(record, self._context(), self._effects)
+        record = self._emitter.emit(record, self._at, self._effects)
         self._records.put(record)
         self._note(before, record)
-        if record.unlisted and (record.job.over or self._eviction_limiter.passes(record, self._now)):
-            self._settle(on_pod.after_missed(record, self._now))
+        if record.unlisted and (record.job.over or self._eviction_limiter.passes(record, self._at.now)):
+            self._settle(on_pod.after_missed(record, self._at.now))
         else:
             self._offer(record)
 
     def _offer(self, record: Placeholder) -> None:
         """A group takes the Pods that it could not take before."""
-        pod = self._records.next_for(record, self._now) if self._records.kept_out else None
+        pod = self._records.next_for(record, self._at.now) if self._records.kept_out else None
         if pod is None:
             return
         if record.state is State.DONE:
             self._bury(record)
             self._forget(record.uid)
-            record = on_pod.begun_again(record, pod, self._now)
+            record = on_pod.begun_again(record, pod, self._at.now)
         del self._records.kept_out[pod.uid]
-        self._settle(after_pod(record, pod, self._context()))
+        self._settle(after_pod(record, pod, self._at))
 
     def _followed(self, record: Placeholder) -> Placeholder:
         had_cause = record.cause is not None
-        record = follow(record, self._context(), self._emitter.clear_at)
+        record = follow(record, self._at, self._emitter.clear_at)
         if record.rejected_by_slurm:
-            record = self._retries.follow(record, self._records.get(record.uid), self._context())
+            record = self._retries.follow(record, self._records.get(record.uid), self._at)
         if record.state is State.SEEN and record.cause is None and had_cause:
-            self._to_tell.in_line.setdefault(record.uid, self._now + self.rules.settle)
+            self._to_tell.in_line.setdefault(record.uid, self._at.now + self.rules.settle)
         return record
 
     def _note(self, before: Placeholder | None, record: Placeholder) -> None:
         """Has everybody who keeps books on the records take note of one."""
         queue = queue_of(record, self._view)
-        why = kept_back(record, self._now) if record.state is State.SEEN else None
+        why = kept_back(record, self._at.now) if record.state is State.SEEN else None
         self._in_vain.note(record, why)
         if why is not None:
             self._windows.forget(record.uid)
-        else:
-            self._windows.follow(queue, record, self._now)
-        self._wakes.note(before, record, self._now)
+        elif before is None or not _IN_QUEUES.isdisjoint((before.state, record.state)):
+            self._windows.follow(queue, record, self._at.now)
+        self._wakes.note(before, record, self._at.now)
         self._signatures.follow(queue, record)
         avoiding = record.rejections.nodes and record.state not in _PLACED
         (self._avoiding.add if avoiding else self._avoiding.discard)(record.uid)
@@ -406,14 +403,14 @@ class Ledger(LedgerReader):
         if before is not None and before.state is State.SUBMITTING:
             self._to_review |= dict.fromkeys(self._retries.take(record))
         if record.state is State.SEEN:
-            self._to_tell.in_line.setdefault(uid, self._now + self.rules.settle)
+            self._to_tell.in_line.setdefault(uid, self._at.now + self.rules.settle)
         if self._observer is not None:
             self._observer(before, record)
 
     def _reopen(self, node: str | None) -> None:
         """A Pod has left a Node, or there is more on it: those that were refused there may ask again."""
         for uid in tuple(self._avoiding) if node is not None else ():
-            record = self._records[uid].current_rejections(self._now)
+            record = self._records[uid].current_rejections(self._at.now)
             avoid = tuple((name, until) for name, until in record.rejections.nodes if name != node)
             if avoid != record.rejections.nodes:
                 self._records.put(awake(record.with_rejections(nodes=avoid, offered=NO_OFFER)))
@@ -426,13 +423,13 @@ class Ledger(LedgerReader):
         if record.job.id is None:  # it had none
             return
         uid = orphan_uid(record.workload, record.job.id)
-        until = self._now + self.rules.tombstone
-        buried = record._replace(uid=uid, members=(), state=State.DONE, since=self._now)
+        until = self._at.now + self.rules.tombstone
+        buried = record._replace(uid=uid, members=(), state=State.DONE, since=self._at.now)
         self._settle(buried.with_retry(not_before=until))
 
     def _tell(self) -> None:
         """Tells some Pods' authors why they wait, or until when they are refused, or that again."""
-        to_tell, now = self._to_tell, self._now
+        to_tell, now = self._to_tell, self._at.now
         for turns in (to_tell.in_line, to_tell.when):
             for uid in to_tell.due(turns, now):
                 record = self._records.get(uid)

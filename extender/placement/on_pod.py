@@ -1,6 +1,7 @@
 """What Kubernetes' news of a Pod means for its placeholder: each function returns the next record."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context
@@ -148,17 +149,23 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
 
 
 def is_only_newer(before: Placeholder, after: Placeholder) -> bool:
-    """Tells whether there is only another version of a Pod that runs, of which nothing follows: its
-    kubelet writes several."""
-    if not before.state is after.state is State.BOUND or before.unlisted:
+    """Tells whether there is only another version of a placed Pod, of which nothing follows: what
+    the extender has written comes back, and its kubelet writes several."""
+    if not before.state is after.state in (State.ALLOCATED, State.BOUND) or before.unlisted:
         return False
     if not (before.job is after.job and before.retry is after.retry and before.cause is after.cause):
         return False
     if before.request is not after.request or before.members[0].pod.request is not after.lead.request:
         return False
-    was, now = before.members[0], after.members[0]
-    named = (was.slot, was.pod.node, was.pod.job_id, was.pod.attempt, was.pod.proof)
-    return named == (now.slot, now.pod.node, now.pod.job_id, now.pod.attempt, now.pod.proof)
+    if after.state is State.ALLOCATED and (after.node_rejected or before.unbound_by != after.unbound_by):
+        return False
+    return _placed(before.members[0]) == _placed(after.members[0])
+
+
+def _placed(member: Member) -> tuple[Any, ...]:
+    pod = member.pod
+    named = pod.node, pod.job_id, pod.attempt, pod.proof, pod.allocation
+    return (member.slot, member.write_done, *named)
 
 
 def joined(record: Placeholder, pod: Pod) -> Placeholder:

@@ -3,7 +3,7 @@ happens."""
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 
 from extender.placement.placeholder import Placeholder
@@ -34,10 +34,13 @@ class Wakes:
             if due not in noted:
                 heapq.heappush(self.noted, (due, record.uid))
 
-    def due(self, now: float) -> Iterator[str]:
-        """Yields the records whose time has come."""
+    def due(self, now: float, record_of: Callable[[str], Placeholder | None]) -> Iterator[str]:
+        """Yields the records whose time has come, and means something to them still."""
         while self.noted and self.noted[0][0] <= now:
-            yield heapq.heappop(self.noted)[1]
+            due, uid = heapq.heappop(self.noted)
+            record = record_of(uid)
+            if record is not None and due in _dues(record):
+                yield uid
 
 
 def _dues(record: Placeholder) -> list[float]:

@@ -47,7 +47,7 @@ from extender.placement.events import (
     WriteAttempt,
 )
 from extender.placement.ledger import Ledger
-from extender.placement.ownership import key_of
+from extender.placement.ownership import claim_of, is_own, key_of, own_key
 from extender.placement.recovery import named_by_their_pods, to_read, with_their_pods
 from extender.placement.states import State
 from extender.request.feasible_nodes import FeasibleNodes
@@ -306,9 +306,9 @@ class World:
     def sweep(self) -> None:
         """Live jobs that the ledger does not know, of Pods that are gone or have moved on, are ended."""
         self.sign()
-        known = {p.job.id for p in self.ledger.placeholders}
+        known, lost = {p.job.id for p in self.ledger.placeholders}, self._missing_keys()
         for job in tuple(self.jobs.values()):
-            key = key_of(job)
+            key = key_of(job) or lost.get(job.id)
             if key is None or job.state.ended or job.id in known:
                 continue
             pods = self.pods_of(key.uid)
@@ -316,6 +316,16 @@ class World:
             twice = any(each.id in known for each in self.live_jobs(key.uid))
             if not pods or later or twice or may_have_no_job(pods):
                 self.tell(OrphanFound(key, job.id))
+
+    def _missing_keys(self) -> dict[int, PlaceholderKey]:
+        """The keys of the jobs that have lost them, as far as their ids and names tell."""
+        without = [job for job in self.jobs.values() if key_of(job) is None and not job.state.ended]
+        pods, found = {pod.workload.uid: pod for pod in self.pods.values()}, {}
+        for uid, job in with_their_pods(without, pods.values(), self.rules):
+            key = own_key(job.id, pods[uid], self.rules)
+            if key is not None and is_own(job, claim_of(pods[uid], self.rules, self.view)):
+                found[job.id] = key
+        return found
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
