@@ -38,6 +38,12 @@ def job_name(namespace: str, name: str) -> str:
     return f"{name}@{namespace}"
 
 
+def pod_named(job_name: str) -> tuple[str, str]:
+    """Returns the namespace and the name of the Pod that a job is called after."""
+    name, _, namespace = job_name.partition("#")[0].partition("@")
+    return namespace, name
+
+
 @dataclass(frozen=True, slots=True)
 class JobIdRange:
     """The ids reserved for placeholders: first <= id < end.
@@ -81,9 +87,15 @@ def encroaching(latest: int | None, max_job_id: int | None, ids: JobIdRange) -> 
 def is_own_name(name: str, cluster: str, secret: bytes) -> bool:
     """Tells whether a job has the name that the extender gave to one with an id of Slurm's own choice
     (`PlaceholderKey.own_name`), whatever has become of its Pod."""
-    tagged = name[: name.rfind("#") + 1 + _TAG]
+    tagged = without_seal(name)
     own = secret and "#" in name and name.isascii()
     return bool(own) and compare_digest(name, tagged + _seal(tagged, cluster, secret))
+
+
+def without_seal(name: str) -> str:
+    """Returns what anybody can tell of such a name: of which Pod, attempt and try it is."""
+    called, sign, numbers = name.rpartition("#")
+    return f"{called}#{numbers[:_TAG]}" if sign else name
 
 
 def _seal(name: str, cluster: str, secret: bytes) -> str:
@@ -120,9 +132,10 @@ class PlaceholderKey:
         name = f"{job_name(self.namespace, self.name)}#{tag}"
         return name + _seal(name, self.cluster, secret)
 
-    def proof(self, job_id: int, secret: bytes) -> str:
-        """Returns the code by which somebody who knows the secret says that this job is the key's."""
-        return blake2b(f"{self}/{job_id}".encode(), key=secret, digest_size=16).hexdigest()
+    def proof(self, job: str, secret: bytes) -> str:
+        """Returns the code by which somebody who knows the secret says that this job is the key's; `job`
+        names it for ever."""
+        return blake2b(f"{self}/{job}".encode(), key=secret, digest_size=16).hexdigest()
 
     @property
     def adopted(self) -> bool:

@@ -146,7 +146,7 @@ def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
         if job.state.ended:
             continue
         key = key_of(job) or unsigned.get(job.id)
-        if job.id in unsigned:
+        if job.id in unsigned and job.id in config.ids:  # others have none
             found.append(_without_key(job))
         orphan = _orphan(job, key, pods, reading, config)
         if orphan is not None:

@@ -9,8 +9,9 @@ Pod is bound beside containers that outlive a Pod and its job, as far as the lea
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from extender.bind.node_reservation import DoesNotFit, NodeReservation
@@ -21,7 +22,7 @@ from extender.placement.config import PlacementConfig
 from extender.placement.fit import misfit
 from extender.placement.ledger import Ledger
 from extender.placement.member import Member, slot_on
-from extender.placement.ownership import claim_for, is_own
+from extender.placement.ownership import claim_for, is_own, own_key_by_name
 from extender.placement.placeholder import Placeholder
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
@@ -55,7 +56,8 @@ def verified(pod: Pod, job: Job | None, node: str, view: ClusterView, ids: JobId
         raise NotBound(f"Slurm job {pod.job_id} is not running")
     rules = PlacementConfig(cluster=view.cluster, ids=ids)
     claim = claim_for(pod.workload, (pod,), pod.attempt, ids, rules, view)
-    if not is_own(job, replace(claim, attempt=pod.attempt)):
+    named = partial(own_key_by_name, pod=pod, rules=rules)
+    if not is_own(job, replace(claim, attempt=pod.attempt, named=named)):
         raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
     lacks = misfit(pod.workload.request([pod.request]).job, job)
     if lacks is not None:
@@ -168,33 +170,42 @@ class Binder:
             names = ", ".join(each.workload.full_name for each in outlive)
             raise NotBound(f"containers of Pods that were deleted by force still end there: {names}")
 
-    async def _have_their_jobs(self, bound: Iterable[Placeholder]) -> bool:
+    async def _have_their_jobs(self, bound: Sequence[Placeholder]) -> bool:
         """Tells whether no Pod outlasts its job. A job's end may be unknown yet: Slurm is asked, in the
         same call as for the Pod's own job."""
         jobs = [None if each.job.over else each.job.id for each in bound]
         known = [job_id for job_id in jobs if job_id is not None]
-        return len(known) == len(jobs) and await self._running.hold_nodes(known)
+        if len(known) < len(jobs) or not await self._running.hold_nodes(known):
+            return False
+        return not await self._are_in_doubt(bound)
 
     async def _still_granted(self, record: Placeholder, member: Member, node: str) -> Allocation:
         """Returns the allocation if it still holds. A job that was granted at once runs on that node or
         not at all: its state is enough. Any other job may have been started anew, and an id that Slurm
         chose be another job's since slurmctld was restarted: it is read."""
         slot = member.slot
-        known = slot is not None and slot.node == node and record.job.immediate
-        if slot is None or not known or await self._is_in_doubt(record):
+        if slot is None or slot.node != node or not record.job.immediate:
             return await self._granted(member.pod, node)
-        if not await self._running.runs(slot.job_id):
+        runs = await self._running.runs(slot.job_id)
+        if await self._are_in_doubt((record,)):
+            return await self._granted(member.pod, node)
+        if not runs:
             raise NotBound(f"Slurm job {slot.job_id} is not running")
         return slot
 
-    async def _is_in_doubt(self, record: Placeholder) -> bool:
-        """Tells whether slurmctld was restarted since it chose the id of a job: it may be another's."""
-        if record.job.id in self._ids:
+    async def _are_in_doubt(self, records: Iterable[Placeholder]) -> bool:
+        """Tells whether what was just said of the records' jobs may have been said of others: slurmctld
+        was restarted since it chose the id of one."""
+        chosen = [each for each in records if each.job.id not in self._ids]
+        if not chosen:
             return False
         await self._look()
         ledger = self._ledger()
-        now = None if ledger is None else ledger.record_of(record.uid)
-        return now is None or now.job.id != record.job.id or now.job.unverified
+        now = [None if ledger is None else ledger.record_of(each.uid) for each in chosen]
+        return any(
+            known is None or known.job.id != each.job.id or known.job.unverified
+            for each, known in zip(chosen, now, strict=True)
+        )
 
     async def _granted(self, pod: Pod, node: str) -> Allocation:
         if pod.job_id is None:

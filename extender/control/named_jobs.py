@@ -1,15 +1,14 @@
 """Jobs that are asked for at once, as their owners', by their names: Slurm chooses their ids.
 
-The name is the lock: Slurm makes no second job of it while one runs. The key, which proves whose a job
-is, can be written only afterwards: what happens between the two is found out by `find`, and by the next
-leader. A request may arrive late, when its Pod has another job, or needs none: such jobs are looked for
-after each request of unknown outcome, and given back.
+The name is the lock, and the proof: Slurm makes no second job of it while one runs, and nobody else can
+make it up. What became of a request without an answer is found out by `find`, and by the next leader. A
+request may arrive late, when its Pod has another job, or needs none: such jobs are looked for after each
+request of unknown outcome, and given back.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from math import inf
 
@@ -17,7 +16,7 @@ import structlog
 
 from extender.cluster.read_jobs import READERS, read_all
 from extender.control.job_mark import LATE_S, JobMark
-from extender.placement.events import Allocated, Event, OrphanFound, SlurmRestarted
+from extender.placement.events import Event, OrphanFound, SlurmRestarted
 from extender.placement.ledger import Ledger
 from extender.placement.on_job import failed_before_start
 from extender.placement.ownership import key_of
@@ -31,7 +30,6 @@ from slurm_client.errors import (
     NoRoomNow,
     OutcomeUnknown,
     SlurmError,
-    Unexplained,
 )
 from slurm_client.model import Job, JobChanges, JobSpec
 from slurm_client.protocol import Slurm
@@ -51,6 +49,10 @@ _NEWS_S = 1.0  # what was decided before is carried out by then
 _SWEEPS_S = (5.0, 20.0, 60.0, LATE_S)
 """When late jobs are looked for, after a request of unknown outcome or a start."""
 _ENCROACHED = "Slurm's own count of job ids has come into the placeholders' range"
+KeyByName = Callable[[str], Awaitable[PlaceholderKey | None]]
+"""Returns the key of the Pod that has asked for a job by its name; None: there is no such Pod."""
+IsOver = Callable[[PlaceholderKey], Awaitable[bool]]
+"""Tells whether the Pod, or the attempt, that a key names is no more."""
 _LATE = "its Pod has another job, or needs none"
 
 
@@ -95,15 +97,15 @@ class NamedJobs:
         """Returns the mark for the next leader (`JobMark`)."""
         return self._mark.text(self._ledger.unrecorded_ids)
 
-    async def allocate(self, asked: JobSpec) -> Allocated:
-        """Asks for a job, and writes its key. Raises what `Slurm.allocate_as_owner` raises;
+    async def allocate(self, asked: JobSpec) -> Job:
+        """Asks for a job, and returns it as it was read. Raises what `Slurm.allocate_as_owner` raises;
         OutcomeUnknown once there is a job."""
         if self._encroached:
             raise NoRoomNow(_ENCROACHED)
         self._mark.asked(asked.name)
         try:
-            job_id = await self._slurm.allocate_as_owner(replace(asked, admin_comment=""))
-            allocated = await self._taken_up(job_id, asked)
+            job_id = await self._slurm.allocate_as_owner(asked)
+            job = await self._made(job_id, asked)
             if job_id in self.rules.ids:
                 self._encroached = True
                 await self._slurm.cancel(job_id, asked.name)
@@ -117,53 +119,38 @@ class NamedJobs:
             self._mark.answered(asked.name, None)
             raise
         self._mark.answered(asked.name, job_id)
-        return allocated
+        return job
 
-    async def _taken_up(self, job_id: int, asked: JobSpec) -> Allocated:
-        """Writes the key of a job that Slurm has just granted. In so short a time slurmctld is not
-        restarted: the id is still this job's. Later the job is read."""
-        granted_at, grant = self._now(), None
+    async def _made(self, job_id: int, asked: JobSpec) -> Job:
+        """Returns the job that Slurm has just granted. Raises OutcomeUnknown where Slurm does not tell,
+        its owner has renamed it, or slurmctld was killed since and the id is another job's."""
         try:
-            with suppress(InvalidRequest, Unexplained):  # it has ended; or a plugin minds: it is read
-                await self._slurm.update(job_id, JobChanges(admin_comment=asked.admin_comment))
-                grant = await self._slurm.grant(job_id)
-            if self._now() < granted_at + RESTARTS_IN_S:
-                return Allocated(job_id, grant)
-            await self._checked(job_id, asked)
+            job = await self._slurm.job(job_id)
         except SlurmError as error:
             raise OutcomeUnknown(f"job {job_id} was made, and then: {error}") from error
-        return Allocated(job_id, None)
+        if job is None or job.name != asked.name:
+            raise OutcomeUnknown(f"job {job_id} was made, and is not there any more")
+        return job
 
     async def find(self, asked: JobSpec) -> Job | None:
-        """Returns the job that was asked for, with its key; None where Slurm has none. Raises
-        SlurmError."""
+        """Returns the job that was asked for; None where Slurm has none. Raises SlurmError."""
         self._mark.asked(asked.name)
         job = _own(await self._shared_reading(), asked)
         if job is None and asked.name in self._taken:  # it may be older than is thought
             job = _own(await self._unknown(self._ids(all_of_them=True), ended=True), asked)
-        signed = None if job is None else await self._signed(job.id, asked)
         self._taken.discard(asked.name)
         self._mark.answered(asked.name, None)
-        if signed is None:  # the request may arrive late
+        if job is None:  # the request may arrive late
             self._expect_late_jobs()
-        return signed
-
-    async def sign(self, job: Job, key: PlaceholderKey) -> Job:
-        """Writes a job's key, and returns the job as it is then: without its key where Slurm refuses to
-        write that."""
-        asked = JobSpec(job.name, 0, 0, user_id=job.user_id, admin_comment=str(key))
-        try:
-            return await self._signed(job.id, asked)
-        except SlurmError as error:
-            log.warning("a job is not signed", **about(key, job.id), error=str(error))
-            return job
+        return job
 
     async def look(self) -> bool:
         """Tells whether slurmctld was found a moment ago to have been restarted, and tells the ledger of
-        that: it may have forgotten jobs, and given their ids to others. Raises SlurmError."""
+        that: it may have forgotten jobs, and given their ids to others. So what it said of a job before
+        this was asked, it said of that very job. Raises SlurmError."""
         asked_at = self._now()
-        async with self._looking:  # who asked before it began shares the answer
-            if self._looked_at <= asked_at:
+        async with self._looking:  # those that ask meanwhile share the answer
+            if self._looked_at < asked_at - RESTARTS_IN_S:
                 self._looked_at = self._now()
                 told = await self._slurm.configuration()
                 if self._mark.configured(told):
@@ -173,35 +160,34 @@ class NamedJobs:
                     self._feed(SlurmRestarted())
         return self._now() < self._restarted_at + _NEWS_S
 
-    async def run(self, health: Health, is_over: Callable[[PlaceholderKey], Awaitable[bool]]) -> None:
-        """Looks for restarts, and for late jobs, for ever. `is_over` tells whether the Pod, or the
-        attempt, that a key names is no more."""
+    async def run(self, health: Health, key_by_name: KeyByName, is_over: IsOver) -> None:
+        """Looks for restarts, and for late jobs, for ever."""
         self._expect_late_jobs()
         await periodically(
-            partial(self._go_round, is_over),
+            partial(self._go_round, key_by_name, is_over),
             _INTERVAL_S,
             outlives=(SlurmError, KubernetesError),
             report=partial(health.says, PART),
         )
 
-    async def _go_round(self, is_over: Callable[[PlaceholderKey], Awaitable[bool]]) -> None:
+    async def _go_round(self, key_by_name: KeyByName, is_over: IsOver) -> None:
         try:
             await self.look()
         except SlurmError:
             self._expect_late_jobs()  # what waits in Slurm arrives when it is back
             raise
         if self._sweeps and self._sweeps[-1] <= self._now():
-            await self.sweep(is_over)
+            await self.sweep(key_by_name, is_over)
             self._sweeps.pop()
 
-    async def sweep(self, is_over: Callable[[PlaceholderKey], Awaitable[bool]]) -> None:
+    async def sweep(self, key_by_name: KeyByName, is_over: IsOver) -> None:
         """Ends the jobs that nobody needs: those that came late, and the first time those too whose Pods
         have gone while nobody led. Raises SlurmError and KubernetesError."""
         found = await self._unknown(self._ids(all_of_them=not self._swept), ended=False)
         for job in found:
-            key = key_of(job)
             if self._is_known(job):
                 continue
+            key = key_of(job) or await key_by_name(job.name)
             if key is None:
                 await self._give_back(job)
             elif self._ledger.record_of(key.uid) is not None or await is_over(key):
@@ -225,24 +211,6 @@ class NamedJobs:
             await self._slurm.update(job.id, JobChanges(comment=comment))
         await self._slurm.cancel(job.id, job.name)
         log.info("a job that nobody needs is ended", **about(None, job.id), name=job.name)
-
-    async def _signed(self, job_id: int, asked: JobSpec) -> Job:
-        """Returns the job after its key was written, or Slurm has refused to write it. Raises
-        SlurmError."""
-        with suppress(InvalidRequest, Unexplained):  # it has ended; or a plugin minds
-            await self._slurm.update(job_id, JobChanges(admin_comment=asked.admin_comment))
-        return await self._checked(job_id, asked)
-
-    async def _checked(self, job_id: int, asked: JobSpec) -> Job:
-        """Returns the job that was asked for. Raises SlurmError: OutcomeUnknown where its owner has
-        renamed it, or slurmctld was killed since, and the id is another job's, which is nobody's
-        again."""
-        job = await self._slurm.job(job_id)
-        if job is not None and job.name == asked.name:
-            return job
-        if job is not None and job.admin_comment == asked.admin_comment:
-            await self._slurm.update(job_id, JobChanges(admin_comment=""))
-        raise OutcomeUnknown(f"job {job_id} was made, and is not there any more")
 
     async def _shared_reading(self) -> list[Job]:
         """Returns the jobs that may be ours and that nobody knows of, read once for all who ask before
@@ -293,5 +261,4 @@ def _own(jobs: Iterable[Job], asked: JobSpec) -> Job | None:
 
 
 def _is_of(job: Job, asked: JobSpec) -> bool:
-    named = (job.name, job.user_id) == (asked.name, asked.user_id) and key_of(job) is None
-    return (named or job.admin_comment == asked.admin_comment) and not failed_before_start(job)
+    return (job.name, job.user_id) == (asked.name, asked.user_id) and not failed_before_start(job)

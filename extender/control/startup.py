@@ -3,8 +3,8 @@
 It lists every managed Pod and the states of all jobs, and reads the jobs that may matter: jobs under an
 id that a Pod could have used, and live jobs (those in the placeholders' range, and those that are newer
 than the mark of the leader before), except jobs that are known to run for a running Pod. A job without
-a key gets that of the Pod that has asked for it by its name. A live job whose Pod is proven gone is an
-orphan, and is ended.
+a key is that Pod's that has asked for it by its name. A live job whose Pod is proven gone is an orphan,
+and is ended.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from extender.control.pod_watch import PodWatch
 from extender.placement.attempts import trouble
 from extender.placement.config import PlacementConfig
 from extender.placement.events import Failure, OrphanFound, Recovered
-from extender.placement.ownership import key_of
+from extender.placement.ownership import key_named, key_of
 from extender.placement.recovery import (
     named_by_their_pods,
     not_among,
@@ -30,12 +30,13 @@ from extender.placement.recovery import (
     with_their_pods,
 )
 from extender.request.pod import Pod
+from extender.request.workload import Workload
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.health import Health, common_trouble
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
-from wellknown.job_key import PlaceholderKey, whole_number
+from wellknown.job_key import PlaceholderKey, pod_named, whole_number
 from wellknown.names import ATTEMPT
 
 log = structlog.get_logger()
@@ -59,7 +60,7 @@ async def recover(
     rules, newer = named.rules, await named.begin()
     jobs, unsigned = await _jobs_that_matter(pods, slurm, rules, newer)
     for job, key in await asyncio.to_thread(list, named_by_their_pods(unsigned, pods, rules)):
-        jobs.append((key, await named.sign(job, key)))
+        jobs.append((key, job))
         unsigned.remove(job)
     by_uid: dict[str, list[Job]] = defaultdict(list)
     for key, job in jobs:
@@ -116,6 +117,19 @@ async def _jobs_that_matter(
     return keyed, [job for key, job in read if key is None]
 
 
+async def key_by_name(
+    job_name: str, kubernetes: Kubernetes, rules: PlacementConfig
+) -> PlaceholderKey | None:
+    """Returns the key of the Pod that has asked for a job by its name; None where there is no such Pod,
+    or its attempt is long over. The Pod is asked for, as in `is_over`."""
+    namespace, name = pod_named(job_name)
+    manifest = await kubernetes.read_pod(namespace, name)
+    if manifest is None:
+        return None
+    workload = Workload(manifest["metadata"]["uid"], namespace, name)
+    return key_named(job_name, workload, _attempt(manifest), rules)
+
+
 async def is_over(
     key: PlaceholderKey, kubernetes: Kubernetes, adoptable: Callable[[Manifest], bool]
 ) -> bool:
@@ -126,5 +140,9 @@ async def is_over(
         return True
     if key.adopted:
         return not adoptable(manifest)
+    return _attempt(manifest) > key.attempt
+
+
+def _attempt(manifest: Manifest) -> int:
     annotations = manifest["metadata"].get("annotations") or {}
-    return (whole_number(annotations.get(ATTEMPT, "")) or 1) > key.attempt
+    return whole_number(annotations.get(ATTEMPT, "")) or 1

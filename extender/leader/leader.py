@@ -103,6 +103,7 @@ class Leader:
         self._jobs, self._ledger = jobs, ledger  # from now on pushes have an effect
         self._named, replica.lease.mark = dispatcher.named, lambda: dispatcher.named.mark
         nodes = self._node_controller(ledger)
+        key_by_name = partial(startup.key_by_name, kubernetes=replica.kubernetes, rules=config)
         with (
             replica.telemetry.placement.leading(
                 lambda: ledger.placeholders, lambda: nodes.tally, lambda: adoptions.tally
@@ -114,7 +115,7 @@ class Leader:
                 tasks.create_task(dispatcher.run())
                 tasks.create_task(pods.run(dispatcher))
                 tasks.create_task(jobs.run(dispatcher))
-                tasks.create_task(dispatcher.named.run(replica.health, self._is_over))
+                tasks.create_task(dispatcher.named.run(replica.health, key_by_name, self._is_over))
                 tasks.create_task(nodes.run())
                 tasks.create_task(self._periodic_audit(ledger, config, adoptions).run(dispatcher))
                 if replica.settings.translation.adopts:

@@ -9,7 +9,7 @@ from extender.cluster.equipment import Equipment
 from extender.cluster.view import ClusterView
 from extender.placement.condition_reason import ConditionReason
 from extender.request.pod import Pod
-from slurm_client.model import Grant, Job, JobSpec, JobState
+from slurm_client.model import Job, JobSpec, JobState
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 
@@ -32,26 +32,16 @@ class Submit:
 @dataclass(frozen=True, slots=True)
 class Allocate:
     """Ask Slurm for the job at once, as its owner's, or not at all: under an id of Slurm's own choice.
-    The job's name is the lock, and `job.admin_comment` is written onto it right after. Returns what was
-    Allocated."""
+    The job's name is the lock. Returns the job."""
 
     uid: str
     job: JobSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Allocated:
-    """The id of a job that was granted at once, and what it was granted: None where the job is to be
-    read for that."""
-
-    job_id: int
-    grant: Grant | None
-
-
-@dataclass(frozen=True, slots=True)
 class FindJob:
-    """Find out what became of an `Allocate` whose outcome is not known, and write the AdminComment onto
-    the job. Returns the job, None where Slurm has none of that name and owner."""
+    """Find out what became of an `Allocate` whose outcome is not known. Returns the job, None where
+    Slurm has none of that name and owner."""
 
     uid: str
     job: JobSpec
@@ -76,11 +66,13 @@ class ExcludeNodes:
 
 @dataclass(frozen=True, slots=True)
 class HoldJob:
-    """Say in the job's comment for how long it is held for containers that outlive their Pod."""
+    """Say in the job's comment for how long it is held for containers that outlive their Pod, and in its
+    AdminComment whose it is, where that is not there yet: the Pod cannot tell the next leader."""
 
     uid: str
     job_id: int
     comment: str
+    admin_comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,8 @@ def _asked(record: Placeholder, at: Context) -> JobSpec:
 
 
 def _named(record: Placeholder, at: Context) -> JobSpec:
-    return replace(_asked(record, at), name=record.key(at.rules.cluster).own_name(at.rules.secret))
+    key, nodes = record.key(at.rules.cluster), excluded_nodes_of(record, at).nodes
+    return replace(record.request.job, name=key.own_name(at.rules.secret), excluded_nodes=nodes)
 
 
 def ask_why(record: Placeholder, at: Context) -> Effect | None:
@@ -155,8 +156,8 @@ def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
     if not job.owned or (job.misnamed and job.name is None):
         return ReadJob(record.uid, job_id)
     if record.lingering:
-        return None if record.write_done else hold(record, job_id, at.now)
-    # Whoever goes on renaming it does not keep it: it was read each time, with its key.
+        return None if record.write_done else hold(record, job_id, at)
+    # Whoever goes on renaming it does not keep it: it was read each time, and is the same.
     proven = job.identity is not None and job.misnamed >= REPEATEDLY
     name = None if proven else _called(record, at)
     first = _is_ended_first(record)
@@ -207,6 +208,7 @@ def _write_allocation(
 
 
 def _proof(record: Placeholder, at: Context) -> str:
-    if record.job.id in at.rules.ids:  # as mostly: no key need be made for it
+    job = record.job.identity
+    if job is None or job.job_id in at.rules.ids:
         return ""
-    return proof(record.key(at.rules.cluster), record.job.known_id, at.rules)
+    return proof(record.key(at.rules.cluster), job, at.rules)

@@ -10,7 +10,6 @@ from extender.placement.condition_reason import ConditionReason, WhyInvalid
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.events import (
     Allocate,
-    Allocated,
     CancelJob,
     CheckDepartures,
     Effect,
@@ -122,20 +121,15 @@ def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context
     return record
 
 
-def _named(
-    record: Placeholder, found: Allocated | Job | None, asked: JobSpec, at: Context
-) -> Placeholder:
+def _named(record: Placeholder, found: Job | None, asked: JobSpec, at: Context) -> Placeholder:
     """What became of a job that was asked for by its name. One that comes when another has taken its
     place is found by the next sweep."""
     if not record.job.id_pending:
         return record
     record = record.with_retry(failures=0)
     if found is not None:
-        job_id = found.id if isinstance(found, Job) else found.job_id
-        known = record.with_job(id=job_id, id_pending=False, owned=True, must_read=False, denials=())
-        if isinstance(found, Job):
-            return after_read(known, found, at)
-        return _granted_at_once(known, found.grant, asked, at)
+        known = record.with_job(id=found.id, id_pending=False, owned=True, owner=owner_of(asked))
+        return after_read(known.with_job(must_read=False, denials=()), found, at)
     if record.state is not State.SUBMITTING:
         return over(record, at).with_job(id_pending=False)
     if record.job.denials:  # Slurm has answered, and made none

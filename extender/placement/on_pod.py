@@ -10,7 +10,7 @@ from extender.placement.kept_back import asking_first
 from extender.placement.lingering import lingering
 from extender.placement.member import Member
 from extender.placement.on_job import to_ask_again
-from extender.placement.ownership import own_key
+from extender.placement.ownership import own_key, proven
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import ASKED, OVER, UNBOUND, WITHOUT_JOB, State
 from extender.request.job_request import Request
@@ -48,7 +48,8 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
             return record
         if record.state is State.EVICTING:  # it may be bound there; its job is over all the same
             return record.with_member(pod, slot=carried)
-        record = record.submitted_as(key.attempt_try, at.rules).with_job(id=carried.job_id)
+        record = record.submitted_as(key.attempt_try, at.rules)
+        record = record.with_job(id=carried.job_id, identity=proven(pod, at.rules))
     if record.state in WITHOUT_JOB | ASKED:
         record = record.move(State.ALLOCATED, at.now)
         if record.lacking:  # the others are heard of next, if they are there

@@ -4,14 +4,19 @@ The key in a job's AdminComment proves it: only root and SlurmUser can write tha
 plugin, or an administrator's `scontrol update`, can overwrite it. Such a job still has the id that
 follows from its Pod's uid, which users cannot choose. With its Pod's name, and submitted after its Pod
 was created, it is the Pod's, too: asking for another would give the Pod two (invariant I1).
+
+A job whose id Slurm chose has no key. Its name proves whose it is: nobody can make it up who does not
+know the extender's secret. Its owner may rename it: once it was read it is known by its `Identity`,
+which is written onto the Pod with a proof.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
+from functools import partial
 from hmac import compare_digest
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from extender.cluster.view import ClusterView
 from extender.placement.config import PlacementConfig
@@ -24,6 +29,8 @@ from wellknown.job_key import (
     PlaceholderKey,
     is_own_name,
     job_name,
+    whole_number,
+    without_seal,
 )
 
 _CLOCKS_DIFFER_S = 300
@@ -34,7 +41,7 @@ class OwnedBy(Enum):
     """The owner of a job, as one workload sees it."""
 
     OURS = auto()
-    """It has the workload's key."""
+    """It has the workload's key; or it is known by its name or `Identity`, since Slurm chose its id."""
     UNSIGNED = auto()
     """It is the workload's, and has lost its key."""
     FOREIGN = auto()
@@ -46,34 +53,55 @@ class Identity(NamedTuple):
 
     job_id: int
     sluid: str
+    """Empty before 25.11."""
     submit_time: int | None
+
+    @property
+    def text(self) -> str:
+        """Returns what is written of it onto a Pod, beside the id."""
+        return f"{self.submit_time or 0}/{self.sluid}"
+
+    @classmethod
+    def parse(cls, job_id: int, text: str) -> Self | None:
+        """Returns the identity of which `text` was written; None where it says nothing."""
+        time, slash, sluid = text.partition("/")
+        submit_time = whole_number(time)
+        return None if not slash or submit_time is None else cls(job_id, sluid, submit_time or None)
 
 
 def own_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:
     """Returns the ids that follow from a Pod's uid (the first tries of this attempt and the last), and
     the one that it names with proof."""
-    proven = () if pod.job_id is None or _proven(pod.job_id, pod, rules) is None else (pod.job_id,)
-    return (*(key.job_id(rules.ids) for key in own_keys(pod, rules)), *proven)
+    ids, named = (key.job_id(rules.ids) for key in own_keys(pod, rules)), proven(pod, rules)
+    return tuple(ids) if named is None else (*ids, named.job_id)
 
 
 def own_key(job_id: int, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
     """Returns the key of the one of a Pod's own ids that this is, None where it is none."""
-    computed = (key for key in own_keys(pod, rules) if key.job_id(rules.ids) == job_id)
-    return next(computed, None) or _proven(job_id, pod, rules)
+    if job_id in rules.ids:
+        return next((key for key in own_keys(pod, rules) if key.job_id(rules.ids) == job_id), None)
+    return _proven(pod, rules)[0] if job_id == pod.job_id else None
 
 
-def proof(key: PlaceholderKey, job_id: int, rules: PlacementConfig) -> str:
-    """Returns what nobody can write onto a Pod who does not know the extender's secret: that a job whose
-    id Slurm chose is the Pod's own. Empty where the id follows from the key, or there is no secret."""
-    return key.proof(job_id, rules.secret) if rules.secret and job_id not in rules.ids else ""
+def proof(key: PlaceholderKey, job: Identity, rules: PlacementConfig) -> str:
+    """Returns what nobody can write onto a Pod who does not know the extender's secret: which job is the
+    Pod's own, where Slurm chose its id. Empty where there is no secret."""
+    return f"{job.text}/{key.proof(f'{job.job_id}/{job.text}', rules.secret)}" if rules.secret else ""
 
 
-def _proven(job_id: int, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
-    if not (rules.secret and pod.proof) or job_id != pod.job_id or job_id in rules.ids:
-        return None
-    given = pod.proof.encode()
-    proven = (k for k in own_keys(pod, rules) if compare_digest(proof(k, job_id, rules).encode(), given))
-    return next(proven, None)
+def proven(pod: Pod, rules: PlacementConfig) -> Identity | None:
+    """Returns the job that a Pod names with proof; None: it names none whose id Slurm chose."""
+    return _proven(pod, rules)[1]
+
+
+def _proven(pod: Pod, rules: PlacementConfig) -> tuple[PlaceholderKey, Identity] | tuple[None, None]:
+    if not (rules.secret and pod.proof) or pod.job_id is None or pod.job_id in rules.ids:
+        return None, None
+    job, given = Identity.parse(pod.job_id, pod.proof.rpartition("/")[0]), pod.proof.encode()
+    for key in own_keys(pod, rules) if job is not None else ():
+        if job is not None and compare_digest(proof(key, job, rules).encode(), given):
+            return key, job
+    return None, None
 
 
 def own_keys(pod: Pod, rules: PlacementConfig) -> Iterator[PlaceholderKey]:
@@ -83,8 +111,16 @@ def own_keys(pod: Pod, rules: PlacementConfig) -> Iterator[PlaceholderKey]:
 
 
 def own_key_by_name(job: Job, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
-    """Returns the key by whose name a job was asked for, None where that is none of a Pod's."""
-    return _key_named(job.name, pod.workload, pod.attempt, rules)
+    """Returns the key by whose name a job was asked for, None where that is none of a Pod's.
+
+    Anybody can make up such a name but for its seal, and another secret makes another seal: of a job
+    that the Pod names, and of its user, the rest is enough."""
+    named = key_named(job.name, pod.workload, pod.attempt, rules)
+    if named is not None or (job.id, job.user_id) != (pod.job_id, pod.request.job.user_id):
+        return named
+    told = without_seal(job.name)
+    keys = own_keys(pod, rules) if told != job.name else ()
+    return next((key for key in keys if without_seal(key.own_name(rules.secret)) == told), None)
 
 
 def _keys(workload: Workload, attempt: int, rules: PlacementConfig) -> Iterator[PlaceholderKey]:
@@ -97,17 +133,18 @@ def _keys(workload: Workload, attempt: int, rules: PlacementConfig) -> Iterator[
     )
 
 
-def _key_named(
+def key_named(
     name: str, workload: Workload, attempt: int, rules: PlacementConfig
 ) -> PlaceholderKey | None:
+    """Returns the key by whose name a job was asked for, None where that is none of the workload's."""
     if not is_own_name(name, rules.cluster, rules.secret):
         return None
     keys = _keys(workload, attempt, rules)
     return next((key for key in keys if key.own_name(rules.secret) == name), None)
 
 
-def _no_name(_: str) -> bool:
-    return False
+def _no_key(_: Job) -> PlaceholderKey | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,14 +172,14 @@ class Claim:
     computed: Container[int] = JobIdRange()
     """The ids that the extender chooses. Any other is Slurm's choice, and may be another job's by now,
     of the same workload even."""
-    own_name: Callable[[str], bool] = _no_name
-    """Tells whether a name is one that the extender gave to a job of the workload's: by it a job is the
-    workload's whatever its id."""
+    named: Callable[[Job], PlaceholderKey | None] = _no_key
+    """Returns the key by whose name a job was asked for; None: that is no name of the workload's."""
 
 
 def claim_of(pod: Pod, rules: PlacementConfig, view: ClusterView) -> Claim:
     """Returns the claim of a Pod of this Kubernetes cluster to its own jobs."""
-    return claim_for(pod.workload, (pod,), pod.attempt, own_ids(pod, rules), rules, view)
+    claim = claim_for(pod.workload, (pod,), pod.attempt, own_ids(pod, rules), rules, view)
+    return replace(claim, known=proven(pod, rules), named=partial(own_key_by_name, pod=pod, rules=rules))
 
 
 def claim_for(
@@ -158,7 +195,7 @@ def claim_for(
     nodes = (view.nodes.get(pod.node or "") for pod in pods)
     return Claim(
         computed=rules.ids,
-        own_name=lambda name: _key_named(name, workload, attempt, rules) is not None,
+        named=lambda job: key_named(job.name, workload, attempt, rules),
         cluster=rules.cluster,
         uid=workload.uid,
         job_name=job_name(workload.namespace, workload.name),
@@ -181,19 +218,40 @@ def identity_of(job: Job) -> Identity:
 
 def owner_of(job: Job, claim: Claim) -> OwnedBy:
     """Returns the owner of a job."""
-    key, computed = key_of(job), job.id in claim.computed
-    if not computed and claim.known not in (None, identity_of(job)):
-        return OwnedBy.FOREIGN
+    if job.id not in claim.computed:
+        return OwnedBy.OURS if _is_chosen(job, claim) else OwnedBy.FOREIGN
+    key = key_of(job)
     if key is not None:
-        same = (key.cluster, key.uid) == (claim.cluster, claim.uid)
-        return OwnedBy.OURS if same and claim.attempt in (None, key.attempt) else OwnedBy.FOREIGN
+        return OwnedBy.OURS if _is_of(key, claim) else OwnedBy.FOREIGN
     taken = claim.taken if claim.known is None else claim.known == identity_of(job)
-    if computed:
-        may_be = job.id in claim.ids
-        mine = may_be and (taken or _is_named(job, claim) or _runs_at_its_pod(job, claim))
-    else:
-        mine = claim.known is not None or claim.own_name(job.name)
+    may_be = job.id in claim.ids
+    mine = may_be and (taken or _is_named(job, claim) or _runs_at_its_pod(job, claim))
     return OwnedBy.UNSIGNED if mine else OwnedBy.FOREIGN
+
+
+def _is_of(key: PlaceholderKey, claim: Claim) -> bool:
+    same = (key.cluster, key.uid) == (claim.cluster, claim.uid)
+    return same and claim.attempt in (None, key.attempt)
+
+
+def _is_chosen(job: Job, claim: Claim) -> bool:
+    """Tells whether a job whose id Slurm chose is the workload's. One that is known is that very job or
+    another, whatever it is called by now."""
+    key, known = claim.named(job) or key_of(job), claim.known
+    if known is None or known.job_id != job.id:
+        return key is not None and _is_of(key, claim)
+    if known.sluid and job.sluid:
+        return known.sluid == job.sluid
+    return known.submit_time == job.submit_time and (key is not None or _started_at_once(job))
+
+
+def _started_at_once(job: Job) -> bool:
+    """Where jobs have no SLUID: tells whether a job started as soon as it was submitted. What gets the
+    id of a job that slurmctld forgot does not: a slurmctld that was killed starts none in its first 2 s
+    (24.11, measured)."""
+    if job.start_time is None or job.submit_time is None:
+        return False
+    return job.start_time - job.submit_time <= 1
 
 
 def is_own(job: Job, claim: Claim) -> bool:

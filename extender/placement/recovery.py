@@ -25,6 +25,7 @@ from extender.placement.on_pod import (
 from extender.placement.on_read import waits_for_its_pods_nodes
 from extender.placement.ownership import (
     claim_of,
+    identity_of,
     is_own,
     key_of,
     own_ids,
@@ -38,7 +39,7 @@ from extender.placement.table import after_poll, after_read
 from extender.request.pod import Pod
 from slurm_client.model import Grant, Job, JobState
 from wellknown.allocation import Allocation
-from wellknown.job_key import PlaceholderKey
+from wellknown.job_key import PlaceholderKey, without_seal
 from wellknown.names import Reason
 
 _SPREAD = 1000
@@ -99,17 +100,17 @@ def with_their_pods(
 def named_by_their_pods(
     jobs: Collection[Job], pods: Iterable[Pod], rules: PlacementConfig
 ) -> Iterator[tuple[Job, PlaceholderKey]]:
-    """Yields the jobs whose ids Slurm chose and that have no key, or none any more, each with that of
-    the Pod that has asked for it by its name. Anybody may give a job of theirs that name: it has to be
-    of the Pod's user, or the one that the Pod names."""
-    if not jobs:
-        return
-    named = {key.own_name(rules.secret): (key, pod) for pod in pods for key in own_keys(pod, rules)}
-    for job in jobs:
-        key, pod = named.get(job.name, (None, None))
-        if key is None or pod is None or job.id in rules.ids or key_of(job) is not None:
-            continue
-        if job.user_id == pod.request.job.user_id or job.id == pod.job_id:
+    """Yields the jobs whose ids Slurm chose, each with the key of the Pod that has asked for it by its
+    name. Anybody may give a job of theirs that name: it has to be of the Pod's user, or the one that the
+    Pod names."""
+    chosen = [job for job in jobs if job.id not in rules.ids]
+    pods_by_key = ((key, pod) for pod in pods for key in own_keys(pod, rules)) if chosen else ()
+    named = {without_seal(key.own_name(rules.secret)): pod for key, pod in pods_by_key}
+    for job in chosen:
+        pod = named.get(without_seal(job.name))
+        key = None if pod is None else own_key_by_name(job, pod, rules)
+        theirs = pod is not None and (job.user_id == pod.request.job.user_id or job.id == pod.job_id)
+        if key is not None and theirs:
             yield job, key
 
 
@@ -253,10 +254,12 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     if never_granted or there is False:
         return None
     members = tuple(each._replace(slot=_slot_of(each.pod, job, at.view)) for each in record.members)
-    unsigned, record = key_of(job) is None, record._replace(attempt=key.attempt, members=members)
-    record = record.with_job(
-        attempt_try=key.attempt_try, id=job.id, owned=True, unsigned=unsigned, name=job.name
-    )
+    record = record._replace(attempt=key.attempt, members=members)
+    record = record.with_job(attempt_try=key.attempt_try, id=job.id, owned=True, name=job.name)
+    if job.id not in at.rules.ids:
+        record = record.with_job(identity=identity_of(job))
+    elif key_of(job) is None:
+        record = record.with_job(unsigned=True)
     if chosen.live:
         return record
     return record.move(State.EVICTING, at.now, cause=end_of(job.id, job.state)).with_job(over=True)

@@ -7,11 +7,9 @@ in that partition is found to be otherwise.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 from typing import Any
 
-from extender.placement.events import Allocated
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from slurm_client.model import Grant
@@ -34,14 +32,8 @@ class Signatures:
     def sifted(self, partition: str, user: User, result: Any) -> Any:
         """Returns what came of an effect, without what was granted at once where the job must be read to
         be known for ours: the first that a user has in a partition."""
-        if (partition, user) in self._kept:
-            return result
-        match result:
-            case Grant():
-                return None
-            case Allocated(grant=Grant()):
-                return replace(result, grant=None)
-        return result
+        first = isinstance(result, Grant) and (partition, user) not in self._kept
+        return None if first else result
 
     def follow(self, partition: str, record: Placeholder) -> None:
         """Takes what a record says of its job's key."""

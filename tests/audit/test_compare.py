@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from extender.audit.compare import Finding, FindingKind, Snapshot, compare, shared_ids, unclear
-from extender.placement.ownership import own_keys
+from extender.placement.ownership import identity_of, own_keys, proof
 from extender.request.node_constraints import Node
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
@@ -99,7 +99,7 @@ def test_a_job_whose_id_slurm_chose_is_read_where_a_pod_names_it_without_proof()
     key = next(own_keys(named, rules))
     states = {NATIVE.id: NATIVE.state, 4712: NATIVE.state}
     assert list(unclear([named], states, rules)) == [NATIVE.id]
-    proven = named._replace(proof=key.proof(NATIVE.id, rules.secret))
+    proven = named._replace(proof=proof(key, identity_of(NATIVE), rules))
     assert list(unclear([proven], states, rules)) == []
 
 

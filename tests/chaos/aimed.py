@@ -28,11 +28,10 @@ from tests.end_to_end.actors import Actors, eventually
 
 POINTS = (
     "SlurmRest.allocate_as_owner:after",
-    "SlurmRest.update:before",
-    "SlurmRest.update:after",
     "SlurmRest.job:before",
     "SlurmRest.job:after",
     "KubernetesRest.patch_pod:before",
+    "KubernetesRest.patch_pod:after",
 )
 _POLICY = f"rules:\n- name: all\n  namespaces: [default]\n  default: {{user: {JOB_USERS['alice']}}}\n"
 _WITHIN_S = 30.0

@@ -18,14 +18,14 @@ from extender.request.pod_end import is_replaced
 from service.health import Health
 from slurm_client.errors import NameTaken, NoRoomNow, OutcomeUnknown, Unreachable
 from slurm_client.in_memory import InMemorySlurm
-from slurm_client.model import AllStates, Configuration, Job, JobChanges, JobSpec, grant_of
+from slurm_client.model import AllStates, Configuration, Job, JobChanges, JobSpec
 from tests.slurm_client.bench import ALICE, BOB, GPUS, InMemoryBench, spec
 from wellknown.job_key import JobIdRange, PlaceholderKey
 
 RULES = PlacementConfig(cluster="c", ids=JobIdRange(first=20_000_000), secret=b"known to the replicas")
 OWN = PlaceholderKey("c", "default", "p", "u1", 1)
 KEY = str(OWN)
-ASKED = spec(name=OWN.own_name(RULES.secret), user_id=ALICE, admin_comment=KEY)
+ASKED = spec(name=OWN.own_name(RULES.secret), user_id=ALICE)
 
 
 class KnownJobs(Ledger):
@@ -47,6 +47,8 @@ class Site(InMemoryBench):
         super().__init__()
         self.ledger, self.told = KnownJobs(), list[Event]()
         self.left: str | None = None
+        self.pods = dict[str, PlaceholderKey]()
+        """The keys of the Pods that there are, by the names of their jobs."""
         self.over = set[str]()
         self.jobs = self.next_leader()
 
@@ -62,16 +64,22 @@ class Site(InMemoryBench):
         return job
 
     async def allocated(self) -> Job:
-        """The job that was asked for, as Slurm has it."""
-        return await self.read((await self.jobs.allocate(ASKED)).job_id)
+        """The job that was asked for."""
+        return await self.jobs.allocate(ASKED)
+
+    async def key_by_name(self, name: str) -> PlaceholderKey | None:
+        return self.pods.get(name)
+
+    async def sweep(self) -> None:
+        await self.jobs.sweep(self.key_by_name, self.is_over)
 
     async def is_over(self, key: PlaceholderKey) -> bool:
         return key.uid in self.over
 
     async def ends(self, job: JobSpec) -> bool:
         """Whether a late job of somebody's is ended."""
-        job_id = await self.slurm.allocate_as_owner(replace(job, admin_comment=""))
-        await self.jobs.sweep(self.is_over)
+        job_id = await self.slurm.allocate_as_owner(replace(job))
+        await self.sweep()
         return (await self.read(job_id)).state.ended
 
 
@@ -80,40 +88,24 @@ def site() -> Site:
     return Site()
 
 
-async def test_it_runs_with_its_key(site: Site) -> None:
-    job = await site.allocated()
+async def test_it_runs_by_its_name_alone(site: Site) -> None:
+    job = await site.jobs.allocate(replace(ASKED, gres=(("gpu", 2),)))
+    assert job == await site.read(job.id)
     assert job.state.running
-    assert (job.name, job.user_id, job.admin_comment) == (ASKED.name, ALICE, KEY)
+    assert (job.name, job.user_id, job.admin_comment) == (ASKED.name, ALICE, "")
     with pytest.raises(NameTaken):
         await site.jobs.allocate(ASKED)
     assert await site.jobs.find(ASKED) == job
 
 
-async def test_what_was_granted_in_time_is_told_and_the_job_is_not_read(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("extender.control.named_jobs.RESTARTS_IN_S", 60.0)
-    allocated = await site.jobs.allocate(replace(ASKED, gres=(("gpu", 2),)))
-    job = await site.read(allocated.job_id)
-    assert allocated.grant == grant_of(job)
-
-
-async def test_where_its_key_cannot_be_written_the_job_is_to_be_read(site: Site) -> None:
-    site.controls.ask_plugin(lambda spec: -1 if spec.admin_comment else 0)
-    allocated = await site.jobs.allocate(ASKED)
-    assert allocated.grant is None
-    assert (await site.read(allocated.job_id)).admin_comment == ""
-
-
-@pytest.mark.parametrize("lost", ["allocate_as_owner", "update"])
-async def test_what_was_made_is_found_and_signed(site: Site, lost: str) -> None:
+@pytest.mark.parametrize("lost", ["allocate_as_owner", "job"])
+async def test_what_was_made_is_found(site: Site, lost: str) -> None:
     site.controls.lose_reply_of_next(lost)
     with pytest.raises(OutcomeUnknown):
         await site.jobs.allocate(ASKED)
     found = await site.jobs.find(ASKED)
     assert found is not None
     assert found.state.running
-    assert found.admin_comment == KEY
 
 
 async def test_what_was_refused_is_not_found(site: Site) -> None:
@@ -125,9 +117,9 @@ async def test_what_was_refused_is_not_found(site: Site) -> None:
 
 
 async def test_a_job_of_another_user_name_or_workload_is_another(site: Site) -> None:
-    await site.slurm.allocate_as_owner(replace(ASKED, user_id=BOB, admin_comment=""))
-    await site.slurm.allocate_as_owner(replace(ASKED, name="p@default", admin_comment=""))
-    known = await site.slurm.allocate_as_owner(replace(ASKED, admin_comment=""))
+    await site.slurm.allocate_as_owner(replace(ASKED, user_id=BOB))
+    await site.slurm.allocate_as_owner(replace(ASKED, name="p@default"))
+    known = await site.slurm.allocate_as_owner(ASKED)
     site.ledger.known.add(known)
     assert await site.jobs.find(ASKED) is None
 
@@ -140,25 +132,30 @@ async def test_one_that_has_ended_meanwhile_is_found_as_that(site: Site) -> None
     assert (found.id, found.state.base) == (job.id, "PREEMPTED")
 
 
-async def test_a_job_that_got_the_id_of_one_that_slurm_forgot_keeps_nothing_of_ours(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "user"),
+    [
+        ("bobs", BOB),
+        ("alices-own", ALICE),
+        (replace(OWN, name="q", uid="u2").own_name(RULES.secret), ALICE),
+    ],
+)
+async def test_a_job_that_got_the_id_of_one_that_slurm_forgot_is_not_taken(
+    site: Site, monkeypatch: pytest.MonkeyPatch, name: str, user: int
 ) -> None:
-    """slurmctld is killed between the two calls, and gives the id to a job of bob's."""
-    monkeypatch.setattr("extender.control.named_jobs.RESTARTS_IN_S", 0.0)
-    update, before = InMemorySlurm.update, time.time()
+    """slurmctld is killed between the two calls."""
+    read, before = InMemorySlurm.job, time.time()
 
-    async def late(slurm: InMemorySlurm, job_id: int, changes: JobChanges) -> None:
-        monkeypatch.setattr(InMemorySlurm, "update", update)
+    async def late(slurm: InMemorySlurm, job_id: int) -> Job | None:
+        monkeypatch.setattr(InMemorySlurm, "job", read)
         slurm.forget_since(before)
-        assert await slurm.allocate_as_owner(spec(name="bobs", user_id=BOB)) == job_id
-        await update(slurm, job_id, changes)
+        assert await slurm.allocate_as_owner(spec(name=name, user_id=user)) == job_id
+        return await read(slurm, job_id)
 
-    monkeypatch.setattr(InMemorySlurm, "update", late)
+    monkeypatch.setattr(InMemorySlurm, "job", late)
     with pytest.raises(OutcomeUnknown):
         await site.jobs.allocate(ASKED)
-    (job_id,) = [one for one, state in (await site.slurm.all_states()).items() if state.running]
-    job = await site.read(job_id)
-    assert (job.name, job.admin_comment) == ("bobs", "")
+    assert (await site.job_named(name)).state.running
     assert await site.jobs.find(ASKED) is None
 
 
@@ -186,17 +183,6 @@ async def test_when_slurm_does_not_answer_the_next_asks_anew(site: Site) -> None
     assert await site.jobs.find(ASKED) is None
 
 
-async def test_a_plugin_that_sets_the_comment_of_every_job_hides_none(site: Site) -> None:
-    site.controls.lose_reply_of_next("allocate_as_owner")
-    with pytest.raises(OutcomeUnknown):
-        await site.jobs.allocate(ASKED)
-    (job_id,) = await site.slurm.all_states()
-    await site.slurm.update(job_id, JobChanges(admin_comment="billed to alice"))
-    found = await site.jobs.find(ASKED)
-    assert found is not None
-    assert found.admin_comment == KEY
-
-
 async def test_a_job_that_comes_late_is_ended(site: Site) -> None:
     """Its Pod has another by then: nobody asks for this one any more."""
     assert await site.ends(ASKED)
@@ -207,14 +193,14 @@ async def test_a_job_that_is_being_asked_for_is_not_ended(site: Site) -> None:
     site.controls.lose_reply_of_next("allocate_as_owner")
     with pytest.raises(OutcomeUnknown):
         await site.jobs.allocate(ASKED)
-    await site.jobs.sweep(site.is_over)
+    await site.sweep()
     assert (await site.job_named(ASKED.name)).state.running
 
 
 async def test_a_job_that_is_known_is_not_ended(site: Site) -> None:
     job = await site.allocated()
     site.ledger.known.add(job.id)
-    await site.jobs.sweep(site.is_over)
+    await site.sweep()
     assert (await site.read(job.id)).state.running
     assert site.told == []
 
@@ -224,21 +210,30 @@ async def test_a_job_that_the_extender_has_not_named_is_nobodys_to_end(site: Sit
     assert not await site.ends(replace(ASKED, name=name))
 
 
-async def test_of_a_job_with_a_key_the_ledger_is_told_once_its_pod_is_gone(site: Site) -> None:
+async def test_of_a_pods_job_the_ledger_is_told_once_the_pod_is_over(site: Site) -> None:
     job = await site.allocated()
-    await site.jobs.sweep(site.is_over)
+    site.pods[ASKED.name] = OWN
+    await site.sweep()
     assert site.told == []
     site.over.add(OWN.uid)
-    await site.jobs.sweep(site.is_over)
+    await site.sweep()
     assert site.told == [OrphanFound(OWN, job.id, job)]
+
+
+async def test_a_job_that_is_held_for_containers_has_a_key_and_the_ledger_is_told(site: Site) -> None:
+    job = await site.allocated()
+    await site.slurm.update(job.id, JobChanges(comment="held", admin_comment=KEY))
+    site.over.add(OWN.uid)
+    await site.sweep()
+    assert site.told == [OrphanFound(OWN, job.id, await site.read(job.id))]
 
 
 async def test_another_clusters_job_is_nobodys_to_end(site: Site) -> None:
     other = replace(OWN, cluster="d")
     site.over.add(OWN.uid)
-    job_id = await site.slurm.allocate_as_owner(replace(ASKED, admin_comment=""))
+    job_id = await site.slurm.allocate_as_owner(ASKED)
     await site.slurm.update(job_id, JobChanges(admin_comment=str(other)))
-    await site.jobs.sweep(site.is_over)
+    await site.sweep()
     assert site.told == []
     assert not await site.ends(replace(ASKED, name=other.own_name(b"theirs")))
 
@@ -254,14 +249,14 @@ async def test_jobs_of_others_are_read_once(site: Site, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(InMemorySlurm, "job", counted)
     for _ in range(3):
-        await site.jobs.sweep(site.is_over)
+        await site.sweep()
     assert list(read.values()) == [1] * 5
 
 
 async def test_a_restarted_slurmctld_is_told_of_once(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("extender.control.named_jobs.RESTARTS_IN_S", 0.0)
+    monkeypatch.setattr("extender.control.named_jobs.RESTARTS_IN_S", -1.0)
     await site.jobs.begin()
     await site.jobs.look()
     assert site.told == []
@@ -271,17 +266,14 @@ async def test_a_restarted_slurmctld_is_told_of_once(
     assert site.told == [SlurmRestarted()]
 
 
-async def test_a_job_whose_pod_was_deleted_while_nobody_led_is_found_once(site: Site) -> None:
+async def test_a_job_whose_pod_was_deleted_while_nobody_led_is_ended(site: Site) -> None:
     """It is on its Pod since long, so that the mark has passed it: all are read in the background."""
     job = await site.allocated()
     site.left = f"{job.id + 1}@{(await site.slurm.configuration()).boot_time}"
     jobs = site.next_leader()
     assert job.id not in await jobs.begin()
-    site.over.add(OWN.uid)
-    await jobs.sweep(site.is_over)
-    assert site.told == [OrphanFound(OWN, job.id, job)]
-    await jobs.sweep(site.is_over)
-    assert len(site.told) == 1
+    await site.sweep()
+    assert (await site.read(job.id)).state.ended
 
 
 async def test_a_name_that_is_taken_by_a_job_below_the_mark_is_found_all_the_same(
@@ -301,56 +293,7 @@ async def test_a_name_that_is_taken_by_a_job_below_the_mark_is_found_all_the_sam
         await jobs.allocate(ASKED)
     found = await jobs.find(ASKED)
     assert found is not None
-    assert found.admin_comment == KEY
-
-
-@pytest.mark.parametrize("name", ["alices-own", replace(OWN, name="q", uid="u2").own_name(RULES.secret)])
-async def test_another_job_of_the_same_user_that_got_the_id_is_not_taken(
-    site: Site, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """slurmctld is killed between the two calls, and the second waits until it is back."""
-    monkeypatch.setattr("extender.control.named_jobs.RESTARTS_IN_S", 0.0)
-    update, before = InMemorySlurm.update, time.time()
-
-    async def late(slurm: InMemorySlurm, job_id: int, changes: JobChanges) -> None:
-        monkeypatch.setattr(InMemorySlurm, "update", update)
-        slurm.forget_since(before)
-        assert await slurm.allocate_as_owner(spec(name=name, user_id=ALICE)) == job_id
-        await update(slurm, job_id, changes)
-
-    monkeypatch.setattr(InMemorySlurm, "update", late)
-    with pytest.raises(OutcomeUnknown):
-        await site.jobs.allocate(ASKED)
-    assert (await site.job_named(name)).admin_comment == ""
-
-
-async def test_a_job_that_its_owner_renames_at_once_is_the_pods(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("extender.control.named_jobs.RESTARTS_IN_S", 60.0)
-    update = InMemorySlurm.update
-
-    async def renamed(slurm: InMemorySlurm, job_id: int, changes: JobChanges) -> None:
-        site.controls.edit(job_id, name=b"mine", comment=b"")
-        await update(slurm, job_id, changes)
-
-    monkeypatch.setattr(InMemorySlurm, "update", renamed)
-    job = await site.allocated()
-    assert (job.name, job.admin_comment) == ("mine", KEY)
-
-
-async def test_a_job_that_a_plugin_lets_nobody_change_is_the_pods_without_its_key(site: Site) -> None:
-    def minds(_: JobSpec) -> int:
-        return -1
-
-    site.controls.lose_reply_of_next("allocate_as_owner")
-    with pytest.raises(OutcomeUnknown):
-        await site.jobs.allocate(ASKED)
-    site.controls.ask_plugin(minds)
-    found = await site.jobs.find(ASKED)
-    assert found is not None
-    assert (found.name, found.admin_comment) == (ASKED.name, "")
-    assert await site.jobs.sign(found, OWN) == found
+    assert found.state.running
 
 
 async def test_no_job_is_asked_for_whose_id_might_be_a_placeholders(site: Site) -> None:
@@ -398,12 +341,12 @@ async def test_a_late_job_is_looked_for_until_slurm_has_answered_for_a_while(
     site.controls.outage(OutcomeUnknown("no answer"))
     with pytest.raises(OutcomeUnknown):
         await site.jobs.allocate(ASKED)
-    running = asyncio.ensure_future(site.jobs.run(Health(), site.is_over))
+    running = asyncio.ensure_future(site.jobs.run(Health(), site.key_by_name, site.is_over))
     await passes(now, 125)
     site.controls.outage(None)
     assert await site.jobs.find(ASKED) is None
     await passes(now, 4)
-    late = await site.slurm.allocate_as_owner(replace(ASKED, admin_comment=""))
+    late = await site.slurm.allocate_as_owner(ASKED)
     await passes(now, 30)
     assert (await site.read(late)).state.ended
     running.cancel()

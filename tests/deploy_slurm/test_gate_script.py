@@ -441,12 +441,22 @@ def test_a_placeholder_waits_for_no_other_extender_than_its_own(
         assert time.monotonic() - began < 1
 
 
-@pytest.mark.parametrize(("key", "status"), [("", 0), ("slurm-extender/c/d", 1)])
-def test_a_placeholder_with_an_id_of_slurms_choice_that_ended_on_the_node_is_remembered_by_its_key(
-    slurmd: Slurmd, key: str, status: int
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("train", 0),
+        ("a@b", 0),
+        ("chat@default#1", 0),
+        ("chat@default#0123456789abcdef x", 0),
+        ("chat@default#0123456789abcdef", 1),
+        ("chat@default#0123456789abcdef   ", 1),
+    ],
+)
+def test_a_placeholder_with_an_id_of_slurms_choice_that_ended_on_the_node_is_remembered_by_its_name(
+    slurmd: Slurmd, name: str, status: int
 ) -> None:
     slurmd.extenders(DOWN)
-    slurmd.remembers(f"4711 CANCELLED {key}\\n")
+    slurmd.remembers(f"4711 CANCELLED {name}\\n")
     assert slurmd.run().returncode == status
 
 

@@ -26,7 +26,6 @@ CALLS = (
 )
 CALLS_FOR_USERS = (
     "SlurmRest.allocate_as_owner",
-    "SlurmRest.update",
     "SlurmRest.job",
     "SlurmRest.cancel",
     "KubernetesRest.patch_pod",

@@ -95,10 +95,11 @@ def test_a_number_that_job_submit_lua_returns_is_told_in_slurms_words_at_once(ac
     assert "Invalid account or account/partition combination specified" in refused(actors, "p")
 
 
-def test_a_users_job_that_is_asked_for_at_once_gets_its_key_after_the_script(actors: Actors) -> None:
+def test_a_users_job_that_is_asked_for_at_once_needs_no_admin_comment(actors: Actors) -> None:
     actors.create("p", annotations={"comment": "no key", "user-id": "2001"})
     actors.bound("p")
-    assert "slurm-extender/" in actors.scontrol("p")["AdminComment"]
+    assert actors.scontrol("p")["AdminComment"] == "the"  # site's
+    assert "AdminComment" not in actors.ready()[1]["troubles"]
 
 
 def test_a_script_that_overwrites_admin_comment_is_told_and_leaves_no_job(actors: Actors) -> None:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from extender.audit.compare import may_have_no_job
@@ -19,7 +20,6 @@ from extender.filter.route import to_tell
 from extender.placement.config import PlacementConfig
 from extender.placement.events import (
     Allocate,
-    Allocated,
     CancelJob,
     CheckDepartures,
     ClusterObserved,
@@ -61,7 +61,7 @@ from slurm_client import hostlist
 from slurm_client.model import UNREAD, Grant, Job, JobSpec, JobState, Partition
 from tests.builders import TRANSLATION
 from wellknown.allocation import Allocation
-from wellknown.job_key import PlaceholderKey, is_own_name, job_name
+from wellknown.job_key import PlaceholderKey, is_own_name, job_name, pod_named
 from wellknown.names import GATE
 
 OnSlurm = Submit | Allocate | FindJob | ReadJob | ExcludeNodes | HoldJob | CancelJob
@@ -254,8 +254,7 @@ class World:
         self.acting, self.saved = Replica(Ledger(self.rules, unsigned=self._hear_of_keys)), None
         self.forget_containers()
         self.tell(ClusterObserved(self.view))
-        self.sign()
-        keys = {job.id: key_of(job) for job in self.jobs.values()}
+        keys = {job.id: key_of(job) for job in self.jobs.values()} | self._named()
         states = {job_id: self._told_state(job_id) for job_id in self.jobs}
         wanted = set(to_read(self.pods.values(), states, self.rules, range(self.next_id)))
         read = [job for job in self.jobs.values() if job.id in wanted - self.garbled]
@@ -271,27 +270,23 @@ class World:
                 self.tell(OrphanFound(key, job.id, job))
         self.tell(ClusterObserved(self.view))
 
-    def sign(self) -> None:
-        """What was asked for by its name and has no key gets that of its Pod, or is given back. What the
-        leader knows, or is asking for just now, is its own to sign."""
+    def give_back(self) -> None:
+        """What was asked for by the name of no Pod that there is, and that the leader does not know, nor
+        is asking for just now, is ended."""
         records = tuple(self.ledger.placeholders)
         keys = [each.key(self.rules.cluster) for each in records if each.job.id_pending]
         asked = [key.own_name(self.rules.secret) for key in keys]
-        known = {each.job.id for each in records}
-        nameless = [
-            job
-            for job in self.jobs.values()
-            if is_own_name(job.name, self.rules.cluster, self.rules.secret)
-            and key_of(job) is None
-            and not job.state.ended
-            if job.name not in asked and job.id not in known
-        ]
-        for job, key in named_by_their_pods(tuple(nameless), self.pods.values(), self.rules):
-            self.jobs[job.id] = replace(job, admin_comment=str(key))
-            nameless.remove(job)
-        for job in nameless:
-            self.jobs[job.id] = replace(job, comment=replaced_in_words("nobody needs it", None))
-            self.end_job(job.id, "CANCELLED")
+        known = {each.job.id for each in records} | self._named().keys()
+        for job in tuple(self.jobs.values()):
+            ours = is_own_name(job.name, self.rules.cluster, self.rules.secret) and key_of(job) is None
+            if ours and not job.state.ended and job.name not in asked and job.id not in known:
+                self.jobs[job.id] = replace(job, comment=replaced_in_words("nobody needs it", None))
+                self.end_job(job.id, "CANCELLED")
+
+    def _named(self) -> dict[int, PlaceholderKey]:
+        """The keys of the jobs that a Pod has asked for by their names."""
+        jobs = [job for job in self.jobs.values() if key_of(job) is None]
+        return {job.id: key for job, key in named_by_their_pods(jobs, self.pods.values(), self.rules)}
 
     def _hear_of_keys(self, words: str | None) -> None:
         self.lost_keys = words
@@ -305,16 +300,17 @@ class World:
 
     def sweep(self) -> None:
         """Live jobs that the ledger does not know, of Pods that are gone or have moved on, are ended."""
-        self.sign()
-        known, lost = {p.job.id for p in self.ledger.placeholders}, self._missing_keys()
+        self.give_back()
+        known, named = {p.job.id for p in self.ledger.placeholders}, self._named()
+        lost = self._missing_keys()
         for job in tuple(self.jobs.values()):
-            key = key_of(job) or lost.get(job.id)
+            key = key_of(job) or named.get(job.id) or lost.get(job.id)
             if key is None or job.state.ended or job.id in known:
                 continue
             pods = self.pods_of(key.uid)
             later = any(pod.attempt > key.attempt for pod in pods)
             twice = any(each.id in known for each in self.live_jobs(key.uid))
-            if not pods or later or twice or may_have_no_job(pods):
+            if not pods or later or twice or may_have_no_job(pods) or job.id in named:
                 self.tell(OrphanFound(key, job.id))
 
     def _missing_keys(self) -> dict[int, PlaceholderKey]:
@@ -602,9 +598,9 @@ class World:
         return wanted.user_id in self.may_run and sum(1 for _ in own) >= self.may_run[wanted.user_id]
 
     def _note_start(self, job: Job) -> None:
-        key = PlaceholderKey.parse(job.admin_comment)
-        if key is not None:
-            self.started[key.uid] += 1
+        uid = self.workload_of(job)
+        if uid:
+            self.started[uid] += 1
 
     def free_nodes(self, wanted: Job) -> list[str]:
         live = (job for job in self.jobs.values() if not job.state.ended)
@@ -652,6 +648,13 @@ class World:
         key = key_of(job)
         submitted = "" if job.name == NATIVE else self.submitted.get(job.id, "")
         return key.uid if key else submitted.partition("#")[0]
+
+    def key_of(self, job: Job) -> PlaceholderKey | None:
+        """The key that a job has, or was asked for by the name of."""
+        named = is_own_name(job.name, self.rules.cluster, self.rules.secret)
+        return key_of(job) or (
+            _key_named(job.name, self.workload_of(job), self.rules) if named else None
+        )
 
     def overwrite_key(self, job_id: int, text: str = "") -> None:
         """An administrator's `scontrol update JobId=... AdminComment=...`."""
@@ -792,7 +795,10 @@ class World:
         job = self.jobs.get(effect.job_id)
         if job is None or job.state.ended:
             return Failure(Remedy.CHANGE, "no such job")
-        self.jobs[job.id] = replace(job, comment=effect.comment)
+        changed = replace(job, comment=effect.comment)
+        if effect.admin_comment is not None and not self.overwrites_keys:
+            changed = replace(changed, admin_comment=effect.admin_comment)
+        self.jobs[job.id] = changed
         return None
 
     def _cancel(self, effect: CancelJob) -> object:
@@ -832,8 +838,8 @@ class World:
             return None
         return self._start_at_once(job, effect.job)
 
-    def allocate(self, effect: Allocate, *, signed: bool = True) -> object:
-        """Under the next id of Slurm's own; perhaps its key is not written any more."""
+    def allocate(self, effect: Allocate) -> object:
+        """Under the next id of Slurm's own."""
         asked, mine = effect.job, self._owner(effect.job)[0]
         if effect.uid in self.denied:
             return Failure(Remedy.UNEXPLAINED, "Unspecified error")
@@ -850,30 +856,18 @@ class World:
         self.submitted[job.id] = effect.uid
         if twice:
             self.late.add(job.id)
-        result = self._start_at_once(replace(job, admin_comment=""), asked)
-        if isinstance(result, Failure) or not signed:
-            return result
-        if not self.overwrites_keys:
-            self.jobs[job.id] = replace(self.jobs[job.id], admin_comment=asked.admin_comment)
-        return Allocated(job.id, result if isinstance(result, Grant) else None)
+        result = self._start_at_once(job, asked)
+        return result if isinstance(result, Failure) else self.jobs[job.id]
 
     def _find(self, effect: FindJob) -> Job | None:
         mine = self._owner(effect.job)[0]
         named = [
-            job
-            for job in self.jobs.values()
-            if (job.name == effect.job.name and job.user_id == mine and not key_of(job))
-            or job.admin_comment == effect.job.admin_comment
+            job for job in self.jobs.values() if job.name == effect.job.name and job.user_id == mine
         ]
         own = [
             job for job in named if job.id not in self.rules.ids and (job.nodes or not job.state.ended)
         ]
-        found = min(own, key=lambda job: (job.state.ended, job.id), default=None)
-        if found is None:
-            return None
-        if not found.state.ended and not self.overwrites_keys:
-            self.jobs[found.id] = replace(found, admin_comment=effect.job.admin_comment)
-        return self.jobs[found.id]
+        return min(own, key=lambda job: (job.state.ended, job.id), default=None)
 
     def _made(self, uid: str, job_id: int, asked: JobSpec) -> Job:
         job = Job(
@@ -895,6 +889,7 @@ class World:
             excluded_nodes=hostlist.names(asked.excluded_nodes),
             reason="Resources",
             submit_time=self.version,
+            sluid=f"s{self.version}",
         )
         job = replace(job, **self.rewrites)
         self.version += 1
@@ -985,7 +980,7 @@ class World:
     def _will_be_swept(self, job: Job) -> bool:
         """What a killed slurmctld brings back, and what one of two replicas asked for when the other
         was at another attempt: it is ended as soon as it is heard of, or by the next sweep."""
-        key = key_of(job)
+        key = self.key_of(job)
         pods = self.pods_of(key.uid) if key else ()
         attempt = max((pod.attempt for pod in pods), default=None)
         over = self.shared and key is not None and (attempt is None or key.attempt < attempt)
@@ -1006,6 +1001,17 @@ class World:
 
     def unbound(self) -> Iterator[Pod]:
         return (pod for pod in self.pods.values() if pod.node is None)
+
+
+@cache
+def _key_named(name: str, uid: str, rules: PlacementConfig) -> PlaceholderKey | None:
+    namespace, pod = pod_named(name)
+    keys = (
+        PlaceholderKey(rules.cluster, namespace, pod, uid, attempt, attempt_try)
+        for attempt in range(1, 100)
+        for attempt_try in range(5)
+    )
+    return next((key for key in keys if key.own_name(rules.secret) == name), None)
 
 
 def calm_down(world: World, rounds: int = 120) -> None:
@@ -1046,7 +1052,8 @@ def ends_well(world: World) -> None:
         elif pod.node or not any(world.cannot_be_bound(each.uid) for each in together):
             has_one_job(world, pod, together)
     for uid in world.uids() - set(world.workloads()):
-        left = [job for job in world.live_jobs(uid) if key_of(job) is not None]  # else: whose is it?
+        # Without that: whose is it?
+        left = [job for job in world.live_jobs(uid) if world.key_of(job) is not None]
         assert not left, f"the job of {uid} outlived its Pod"
 
 
@@ -1055,7 +1062,7 @@ def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
     live = world.live_jobs(workload.uid)
     if pod.node is None and len(together) < workload.size:
         if world.shared:  # of another replica's job that has lost its key nobody can tell whose it is
-            live = [job for job in live if key_of(job) is not None]
+            live = [job for job in live if world.key_of(job) is not None]
         assert not live, f"{pod.name} waits for the others of its group, and has a job"
         return
     problems = workload.request([each.request for each in together]).problems

@@ -164,8 +164,8 @@ class Interleavings(RuleBasedStateMachine):
         if isinstance(effect, Allocate) and fate in ("late", "undeliverable"):
             if fate == "late":  # it arrives after all that follows from that
                 world.under_way.append(effect)
-            else:  # its key was not written any more
-                world.allocate(effect, signed=False)
+            else:
+                world.allocate(effect)
             world.finish(effect, LOST)
             return
         result = LOST if fate in ("lost", "late") else world.do(effect)
@@ -176,9 +176,9 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.world.under_way)
     @rule(index=_INDEX)
     def arrive(self, index: int) -> None:
-        """An allocation that nobody waits for any more; its key is not written."""
+        """An allocation that nobody waits for any more."""
         late = self.world.under_way
-        self.world.allocate(late.pop(index % len(late)), signed=False)
+        self.world.allocate(late.pop(index % len(late)))
 
     @rule()
     def start_native_job(self) -> None:

@@ -21,8 +21,9 @@ from extender.placement.events import (
     SlurmRestarted,
     Submit,
 )
+from extender.placement.job_tracking import NodeCheck
 from extender.placement.ledger import Ledger
-from extender.placement.ownership import own_key, proof
+from extender.placement.ownership import Identity, own_key, proof
 from extender.placement.recovery import named_by_their_pods, recovered, to_read
 from extender.placement.states import State
 from extender.request.pod import Pod
@@ -35,6 +36,7 @@ from wellknown.names import ATTEMPT, JOB_ID, JOB_PROOF, NODE
 
 RULES = PlacementConfig(secret=b"known to the replicas")
 ALICE = 2001
+SLUID, SUBMITTED = "sAB7", 1_800_000_000
 
 
 @pytest.fixture
@@ -66,7 +68,9 @@ def test_a_pod_is_placed_by_a_job_whose_id_slurm_chose(world: World) -> None:
     job, pod = job_of(world, uid), world.pods[uid]
     assert job.id not in RULES.ids
     assert (job.user_id, pod.job_id) == (ALICE, job.id)
-    assert own_key(job.id, pod, RULES) == PlaceholderKey.parse(job.admin_comment)
+    key = own_key(job.id, pod, RULES)
+    assert key is not None
+    assert (key.own_name(RULES.secret), job.admin_comment) == (job.name, "")
     world.bind(uid)
     world.settle()
     assert state_of(world, uid) is State.BOUND
@@ -82,18 +86,17 @@ def test_without_room_it_queues_under_an_id_of_ours(world: World) -> None:
     assert job_id_of(world, uid) in RULES.ids
 
 
-@pytest.mark.parametrize("signed", [True, False])
-def test_a_reply_that_is_lost_makes_no_second_job(world: World, signed: bool) -> None:
+def test_a_reply_that_is_lost_makes_no_second_job(world: World) -> None:
     uid = created(world)
     effect = asks(world, uid)
-    world.allocate(effect, signed=signed)
+    world.allocate(effect)
     world.finish(effect, LOST)
     world.pass_time(1.0)
     done = world.settle()
     assert any(isinstance(each, FindJob) for each in done)
     assert not any(isinstance(each, Allocate | Submit) for each in done)
     assert state_of(world, uid) is State.ALLOCATED
-    assert [job.admin_comment for job in world.live_jobs(uid)] == [effect.job.admin_comment]
+    assert [job.name for job in world.live_jobs(uid)] == [effect.job.name]
 
 
 def test_one_that_arrives_after_all_is_the_one_that_is_used(world: World) -> None:
@@ -104,17 +107,16 @@ def test_one_that_arrives_after_all_is_the_one_that_is_used(world: World) -> Non
     (find,) = [each for each in world.effects if isinstance(each, FindJob)]
     world.effects.remove(find)
     world.finish(find, None)
-    world.allocate(effect, signed=False)
+    world.allocate(effect)
     world.pass_time(1.0)
     world.settle()
     assert state_of(world, uid) is State.ALLOCATED
     assert len(world.live_jobs(uid)) == 1
 
 
-@pytest.mark.parametrize("signed", [True, False])
-def test_the_next_leader_finds_it(world: World, signed: bool) -> None:
+def test_the_next_leader_finds_it(world: World) -> None:
     uid = created(world)
-    world.allocate(asks(world, uid), signed=signed)
+    world.allocate(asks(world, uid))
     world.restart()
     world.settle()
     assert state_of(world, uid) is State.ALLOCATED
@@ -137,10 +139,11 @@ def test_nobody_proves_an_id_without_the_secret(world: World) -> None:
     pod = world.pods[uid]
     key = own_key(pod.job_id or 0, pod, RULES)
     assert key is not None
-    guessed = proof(key, 77, replace(RULES, secret=b""))
+    guessed = proof(key, Identity(77, "s77", 1), replace(RULES, secret=b"guessed"))
     assert own_key(77, pod._replace(job_id=77, proof=guessed), RULES) is None
     assert own_key(77, pod._replace(job_id=77), RULES) is None
-    assert own_key(77, pod._replace(job_id=77, proof="\u00fc"), RULES) is None
+    for odd in ("\u00fc", "1/s", "1//", "x/y/z"):
+        assert own_key(77, pod._replace(job_id=77, proof=odd), RULES) is None
     nobody = replace(RULES, secret=b"")
     assert own_key(77, pod._replace(job_id=77, proof=guessed), nobody) is None
 
@@ -150,7 +153,7 @@ def test_a_pod_that_is_deleted_before_slurm_answers_leaves_no_job(world: World) 
     effect = asks(world, uid)
     world.remove_pod(uid)
     world.hear()
-    world.allocate(effect, signed=False)
+    world.allocate(effect)
     world.finish(effect, LOST)
     world.pass_time(1.0)
     world.settle()
@@ -197,11 +200,21 @@ def test_what_a_user_may_not_ask_is_asked_for_him(world: World, what: dict[str, 
 def proven(uid: str, job_id: int, **given: Any) -> Pod:
     """A Pod that is bound by a job of Slurm's own id, as a leader that begins finds it."""
     key = PlaceholderKey(RULES.cluster, "default", "p", uid, 1)
-    notes = {ATTEMPT: "1", JOB_ID: str(job_id), JOB_PROOF: key.proof(job_id, RULES.secret), NODE: "n1"}
+    told = proof(key, Identity(job_id, SLUID, SUBMITTED), RULES)
+    notes = {ATTEMPT: "1", JOB_ID: str(job_id), JOB_PROOF: told, NODE: "n1"}
     return pod(name="p", uid=uid, gates=(), node="n1", annotations=notes, **given)
 
 
-STRANGER = Job(500, job_state("RUNNING"), name="bobs", user_id=2002, nodes=("n1",), submit_time=2**31)
+STRANGER = Job(
+    500,
+    job_state("RUNNING"),
+    name="bobs",
+    user_id=2002,
+    nodes=("n1",),
+    submit_time=SUBMITTED,
+    sluid="another",
+)
+"""Which got the id of a Pod's job in the second in which that was submitted, and forgotten."""
 
 
 @pytest.mark.parametrize("name", ["bobs", "p@default"])
@@ -220,12 +233,30 @@ def test_a_strangers_job_that_got_a_pods_id_and_its_node_is_not_taken_for_the_po
             effects += ledger.apply(Outcome(effect, stranger), 3.0)
 
 
-def test_a_job_without_its_key_is_the_pods_by_the_name_that_it_was_given() -> None:
-    key = PlaceholderKey(RULES.cluster, "default", "p", "u1", 1)
+def test_another_job_of_the_pod_that_got_the_id_is_not_the_one_that_it_names() -> None:
+    key = PlaceholderKey(RULES.cluster, "default", "p", "u1", 1, 1)
     job = replace(STRANGER, name=key.own_name(RULES.secret), user_id=ALICE)
     record, orphans = recovered((proven("u1", 500),), (job,), Context(1.0, RULES, VIEW))
     assert record is not None
-    assert (record.state, record.job.id, record.job.unsigned, orphans) == (State.BOUND, 500, True, ())
+    assert (record.state, record.job.node_check, orphans) == (State.BOUND, NodeCheck.ROUTINE, ())
+
+
+@pytest.mark.parametrize("sluid", [SLUID, ""])
+@pytest.mark.parametrize("name", ["mine", "p@default"])
+def test_the_next_leader_knows_a_job_that_its_owner_has_renamed(name: str, sluid: str) -> None:
+    """Before 25.11 jobs have no SLUID."""
+    job = replace(STRANGER, name=name, user_id=ALICE, sluid=sluid, start_time=SUBMITTED + 1)
+    record, orphans = recovered((proven("u1", 500),), (job,), Context(1.0, RULES, VIEW))
+    assert record is not None
+    assert (record.state, record.job.id, record.job.name, orphans) == (State.BOUND, 500, name, ())
+    assert not record.job.unsigned
+
+
+def test_without_sluids_what_started_later_is_another_job() -> None:
+    job = replace(STRANGER, sluid="", user_id=ALICE, start_time=SUBMITTED + 2)
+    record, _ = recovered((proven("u1", 500),), (job,), Context(1.0, RULES, VIEW))
+    assert record is not None
+    assert not record.job.owned
 
 
 @pytest.mark.parametrize("proof", ["", "forged"])
@@ -240,14 +271,20 @@ def test_a_proof_that_is_missing_or_wrong_is_written_anew(world: World, proof: s
     assert world.pods[uid].proof == right != proof
 
 
-def test_a_pod_is_known_by_its_jobs_key_after_the_secret_was_changed() -> None:
+@pytest.mark.parametrize("secret", [b"another", b""])
+@pytest.mark.parametrize(("user", "known"), [(ALICE, True), (2002, False)])
+def test_a_pod_knows_its_job_after_the_secret_was_changed(secret: bytes, user: int, known: bool) -> None:
+    """By what anybody can tell of its name: the Pod names it, and it is of the Pod's user."""
     key = PlaceholderKey(RULES.cluster, "default", "p", "u1", 1)
-    rules, there = replace(RULES, secret=b"another"), proven("u1", 500)
-    job = replace(STRANGER, admin_comment=str(key))
+    rules, there = replace(RULES, secret=secret), proven("u1", 500)
+    asked = replace(there.request, job=replace(there.request.job, user_id=ALICE))
+    there = there._replace(request=asked)
+    job = replace(STRANGER, name=key.own_name(RULES.secret), user_id=user)
     assert list(to_read([there], {500: job.state}, rules)) == [500]
+    assert list(named_by_their_pods([job], [there], rules)) == ([(job, key)] if known else [])
     record, _ = recovered((there,), (job,), Context(1.0, rules, VIEW))
-    assert record is not None
-    assert (record.state, record.job.id) == (State.BOUND, 500)
+    assert (record is not None) is known
+    assert record is None or (record.state, record.job.id) == (State.BOUND, 500)
 
 
 def test_after_a_restart_of_slurm_nothing_vouches_for_an_id_that_it_chose() -> None:
@@ -278,12 +315,12 @@ def test_after_a_restart_of_slurm_a_job_is_read_before_it_is_ended(world: World)
 @pytest.mark.parametrize(
     ("user", "job_id", "own"), [(ALICE, 7, True), (2002, 7, False), (2002, 500, True)]
 )
-def test_a_job_is_signed_for_the_pod_that_has_its_name_and_user_or_names_it(
+def test_a_job_is_that_pods_that_has_its_name_and_user_or_names_it(
     user: int, job_id: int, own: bool
 ) -> None:
     """Anybody may call a job of theirs like a Pod's; and a Pod's user may be another by now."""
     key, there = PlaceholderKey(RULES.cluster, "default", "p", "u1", 1), proven("u1", 500)
     asked = replace(there.request, job=replace(there.request.job, user_id=ALICE))
     job = replace(STRANGER, id=job_id, name=key.own_name(RULES.secret), user_id=user)
-    signed = list(named_by_their_pods([job], [there._replace(request=asked)], RULES))
-    assert signed == ([(job, key)] if own else [])
+    found = list(named_by_their_pods([job], [there._replace(request=asked)], RULES))
+    assert found == ([(job, key)] if own else [])
