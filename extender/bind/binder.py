@@ -11,7 +11,6 @@ Pod is bound beside containers that outlive a Pod and its job, as far as the lea
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from extender.bind.node_reservation import DoesNotFit, NodeReservation
@@ -22,7 +21,7 @@ from extender.placement.config import PlacementConfig
 from extender.placement.fit import misfit
 from extender.placement.ledger import Ledger
 from extender.placement.member import Member, slot_on
-from extender.placement.ownership import claim_for, is_own, own_key_by_name
+from extender.placement.ownership import claim_for, is_own, proven
 from extender.placement.placeholder import Placeholder
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
@@ -49,15 +48,15 @@ class NotBound(Exception):
     """The Pod was not bound; the message says why, for kube-scheduler's Event on the Pod."""
 
 
-def verified(pod: Pod, job: Job | None, node: str, view: ClusterView, ids: JobIdRange) -> Allocation:
+def verified(
+    pod: Pod, job: Job | None, node: str, view: ClusterView, rules: PlacementConfig
+) -> Allocation:
     """Returns the allocation that Slurm really granted to a Pod on a Node. Raises NotBound where there
-    is none. `ids` are the placeholders' ids."""
+    is none."""
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.job_id} is not running")
-    rules = PlacementConfig(cluster=view.cluster, ids=ids)
-    claim = claim_for(pod.workload, (pod,), pod.attempt, ids, rules, view)
-    named = partial(own_key_by_name, pod=pod, rules=rules)
-    if not is_own(job, replace(claim, attempt=pod.attempt, named=named)):
+    claim = claim_for(pod.workload, (pod,), pod.attempt, rules.ids, rules, view)
+    if not is_own(job, replace(claim, attempt=pod.attempt, known=proven(pod, rules))):
         raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
     lacks = misfit(pod.workload.request([pod.request]).job, job)
     if lacks is not None:
@@ -83,9 +82,11 @@ class Binder:
         ledger: Callable[[], Ledger | None] = lambda: None,
         *,
         ids: JobIdRange,
+        secret: Callable[[], Awaitable[bytes]],
         look: Callable[[], Awaitable[None]],
     ) -> None:
-        """`ids` are the placeholders' ids; `ledger` gives None while this replica does not lead, and
+        """`ids` are the placeholders' ids, and `secret` gives what the replicas know jobs of other ids
+        by (it may raise KubernetesError); `ledger` gives None while this replica does not lead, and
         `look` has it hear of it if slurmctld was restarted a moment ago."""
         self._kubernetes = kubernetes
         self._slurm = slurm
@@ -93,6 +94,7 @@ class Binder:
         self._view = view
         self._reservation = reservation
         self._ids = ids
+        self._secret = secret
         self._look = look
         self._ledger = ledger
         self._running = RunningJobs(slurm)
@@ -211,4 +213,11 @@ class Binder:
         if pod.job_id is None:
             raise NotBound("the Pod has no Slurm job")
         job = await self._slurm.job(pod.job_id)
-        return verified(pod, job, node, self._view(), self._ids)
+        return verified(pod, job, node, self._view(), await self._rules(pod.job_id))
+
+    async def _rules(self, job_id: int) -> PlacementConfig:
+        """Returns what tells whose a job is."""
+        ledger, secret = self._ledger(), b""
+        if job_id not in self._ids:
+            secret = await self._secret() if ledger is None else ledger.rules.secret
+        return PlacementConfig(cluster=self._view().cluster, ids=self._ids, secret=secret)

@@ -151,7 +151,7 @@ class Cluster:
                 continue
             job = await self.slurm.job(each.allocation.job_id)
             try:
-                slot = verified(each, job, each.allocation.node, self.view, self.rules.ids)
+                slot = verified(each, job, each.allocation.node, self.view, self.rules)
                 version = {"uid": each.uid, "resourceVersion": each.resource_version}
                 metadata = version | {"annotations": slot.annotations()}
                 await self.kubernetes.bind_pod(each.namespace, each.name, slot.node, metadata)

@@ -483,7 +483,7 @@ class World:
                 self.bindings[uid] = pod.resource_version, pod.allocation.node
             return
         try:
-            granted = verified(pod, job, pod.allocation.node, self.view, self.rules.ids)
+            granted = verified(pod, job, pod.allocation.node, self.view, self.rules)
         except NotBound:
             return
         self.bindings[uid] = pod.resource_version, granted.node

@@ -19,6 +19,7 @@ from extender.app import Extender
 from extender.cluster.view import ClusterView
 from extender.leader.leader import Leader
 from extender.leader.replica import Replica
+from extender.placement.config import PlacementConfig
 from extender.placement.ledger import Ledger
 from extender.placement.member import Member
 from extender.placement.placeholder import Placeholder
@@ -157,7 +158,10 @@ class Listeners:
             return (allocated[uid], allocated[uid].members[0]) if uid in allocated else None
 
         ledger = SimpleNamespace(
-            allocated=member, record_of=allocated.get, holding=lambda _node: tuple(holding)
+            rules=PlacementConfig(),
+            allocated=member,
+            record_of=allocated.get,
+            holding=lambda _node: tuple(holding),
         )
         self._leader.known = cast(Ledger, ledger)
 

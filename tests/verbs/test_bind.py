@@ -13,13 +13,17 @@ from structlog.testing import capture_logs
 
 from extender.bind.binder import NotBound, verified
 from extender.bind.running import RunningJobs
+from extender.control.shared_secret import shared_secret
 from extender.placement.job_tracking import JobTracking, NodeCheck
 from extender.placement.member import Member
+from extender.placement.ownership import identity_of, own_keys, proof
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from extender.request.pod import parse_pod
 from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Conflict, KubernetesError, Rejected, Unavailable
+from kubernetes_client.in_memory import InMemoryKubernetes
+from service.health import Health
 from slurm_client.errors import NeedsOperator, OutcomeUnknown, SlurmError, Unreachable
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
@@ -35,7 +39,7 @@ from tests.builders import (
 )
 from tests.verbs.callers import BoundPods, FakeSlurm, Listeners, body
 from wellknown.allocation import Allocation
-from wellknown.names import ATTEMPT, GRES, JOB_ID, NODE
+from wellknown.names import ATTEMPT, GRES, JOB_ID, JOB_PROOF, NODE
 
 CALL = body("bind")
 UID, NAME = CALL["PodUID"], CALL["PodName"]
@@ -54,10 +58,10 @@ def granted(**changed: Any) -> Manifest:
 class Cluster:
     """Both systems, and the extender's listeners before them."""
 
-    def __init__(self, *pods: Manifest, jobs: tuple[Job, ...] = (JOB,)) -> None:
+    def __init__(self, *pods: Manifest, jobs: tuple[Job, ...] = (JOB,), **settings: Any) -> None:
         self.kubernetes = BoundPods(*pods)
         self.slurm = FakeSlurm(*jobs, calls=self.kubernetes.calls)
-        self._listeners = Listeners(self.kubernetes, self.slurm, VIEW)
+        self._listeners = Listeners(self.kubernetes, self.slurm, VIEW, **settings)
         self.health = self._listeners.health
 
     def knows(
@@ -90,7 +94,7 @@ class Cluster:
 
 def check(job: Job | None, node: str = "n4", attempt: int = 1) -> Allocation:
     numbered = pod(name=NAME, uid=UID, annotations={ATTEMPT: str(attempt), JOB_ID: str(JOB.id)})
-    return verified(numbered, job, node, VIEW, RULES.ids)
+    return verified(numbered, job, node, VIEW, RULES)
 
 
 def test_a_running_job_on_the_node_is_the_allocation() -> None:
@@ -169,6 +173,34 @@ async def test_the_pod_is_read_before_the_job_and_both_before_the_binding() -> N
     cluster = Cluster(granted())
     await cluster.bind()
     assert cluster.kubernetes.calls == ["read_pod", "read job", "list pods", "bind_pod"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "answer"),
+    [
+        ({}, ""),
+        ({"name": "mine"}, ""),
+        ({"sluid": "another"}, "is not this Pod's placeholder"),
+    ],
+)
+async def test_another_replica_knows_a_job_whose_id_slurm_chose_by_the_shared_secret(
+    changed: dict[str, Any], answer: str
+) -> None:
+    kubernetes = InMemoryKubernetes()
+    rules = replace(RULES, cluster=VIEW.cluster, secret=await shared_secret(kubernetes, "ns", Health()))
+    made = await kubernetes.read_secret("ns", "slurm-extender")
+    key = next(own_keys(POD, rules))
+    job = replace(
+        JOB, id=4711, admin_comment="", name=key.own_name(rules.secret), sluid="sAB7", submit_time=7
+    )
+    notes = {ATTEMPT: "1", JOB_ID: "4711", NODE: "n4", JOB_PROOF: proof(key, identity_of(job), rules)}
+    cluster = Cluster(granted(annotations=notes), jobs=(replace(job, **changed),), namespace="ns")
+    assert "is not this Pod's placeholder" in await cluster.bind()
+    assert made is not None
+    there = {"name": "slurm-extender", "namespace": "ns"}
+    await cluster.kubernetes.write_secret(made | {"metadata": there})
+    assert answer in await cluster.bind()
+    assert (cluster.kubernetes.bindings != []) is (not answer)
 
 
 async def test_a_pod_whose_version_is_known_is_not_read_again() -> None:
