@@ -198,7 +198,7 @@ async def test_another_replica_knows_a_job_whose_id_slurm_chose_by_the_shared_se
     assert "is not this Pod's placeholder" in await cluster.bind()
     assert made is not None
     there = {"name": "slurm-extender", "namespace": "ns"}
-    await cluster.kubernetes.write_secret(made | {"metadata": there})
+    await cluster.kubernetes.write_secret({**made, "metadata": there})
     assert answer in await cluster.bind()
     assert (cluster.kubernetes.bindings != []) is (not answer)
 
