@@ -151,8 +151,8 @@ class NamedJobs:
         asked_at = self._now()
         async with self._looking:  # those that ask meanwhile share the answer
             if self._looked_at < asked_at - RESTARTS_IN_S:
-                self._looked_at = self._now()
-                told = await self._slurm.configuration()
+                began, told = self._now(), await self._slurm.configuration()
+                self._looked_at = began
                 if self._mark.configured(told):
                     self._restarted_at = self._now()
                     self._foreign.clear()

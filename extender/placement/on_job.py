@@ -64,7 +64,8 @@ def running_polled(record: Placeholder, state: JobState, at: Context) -> Placeho
     """ALLOCATED, BOUND: it runs no more, or somebody else's job has its id by now."""
     bound = record.state is State.BOUND
     gone = state.ended or state.suspended or state.pending
-    foreign = not record.job.owned and (state.ended or state.suspended)
+    unsure = not record.job.owned or (record.job.unverified and record.job.id not in at.rules.ids)
+    foreign = unsure and (state.ended or state.suspended)
     if state.base in FAILED_BEFORE_START or foreign or (bound and state.pending):
         return in_doubt(record, at)
     return ended(record, state, at) if gone else record

@@ -331,6 +331,26 @@ async def test_all_who_look_for_a_restart_at_once_share_the_answer(
     assert site.told == [SlurmRestarted()]
 
 
+async def test_a_look_that_slurm_did_not_answer_is_not_shared(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configuration, down = InMemorySlurm.configuration, [True]
+
+    async def slow(slurm: InMemorySlurm) -> Configuration:
+        await asyncio.sleep(0.001)
+        if down:
+            down.clear()
+            raise Unreachable("slurmctld is down")
+        return await configuration(slurm)
+
+    await site.jobs.begin()
+    site.controls.forget_since(time.time())
+    monkeypatch.setattr(InMemorySlurm, "configuration", slow)
+    first, second = await asyncio.gather(site.jobs.look(), site.jobs.look(), return_exceptions=True)
+    assert isinstance(first, Unreachable)
+    assert second is True
+
+
 async def test_a_late_job_is_looked_for_until_slurm_has_answered_for_a_while(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

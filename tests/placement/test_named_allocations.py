@@ -14,6 +14,7 @@ from extender.placement.events import (
     ClusterObserved,
     FindJob,
     HoldJob,
+    JobsPolled,
     Outcome,
     PodVanished,
     ReadJob,
@@ -173,6 +174,25 @@ def test_what_has_its_id_after_slurm_forgot_it_is_left_alone(world: World) -> No
     world.settle()
     assert world.jobs[job_id] == other
     assert world.pods[uid].node == node
+    assert job_id_of(world, uid) in RULES.ids
+
+
+def test_the_end_of_a_job_that_has_its_id_after_slurm_forgot_it_is_not_the_pods(world: World) -> None:
+    world.save()
+    uid = created(world)
+    world.settle()
+    world.bind(uid)
+    world.settle()
+    node, job_id = world.pods[uid].node, job_id_of(world, uid)
+    world.kill_slurmctld()
+    while world.news:
+        world.hear()
+    ended = Job(job_id, job_state("CANCELLED"), name=NATIVE, nodes=("n1",), user_id=ALICE)
+    world.jobs[job_id] = ended
+    world.tell(JobsPolled(frozenset({job_id}), {job_id: ended.state}, world.now))
+    world.settle()
+    assert world.jobs[job_id] == ended
+    assert (world.pods[uid].node, world.pods[uid].deleting) == (node, False)
     assert job_id_of(world, uid) in RULES.ids
 
 
