@@ -15,7 +15,7 @@ from extender.node_sync import drain_decision
 from extender.placement.config import PlacementConfig
 from extender.placement.on_read import waits_for_its_pods_nodes
 from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key
-from extender.placement.recovery import with_their_pods
+from extender.placement.recovery import named_by_their_pods, with_their_pods
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from slurm_client.model import Node as SlurmNode
@@ -160,10 +160,10 @@ def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
 
 
 def _unsigned(reading: Snapshot, config: PlacementConfig) -> Mapping[int, PlaceholderKey]:
-    """Returns the missing keys of Pods' jobs, by job id."""
+    """Returns the missing keys of Pods' jobs, by job id; those too that need none."""
     without = [job for job in reading.jobs.values() if not job.state.ended and key_of(job) is None]
     pods = {pod.workload.uid: pod for pod in reading.pods} if without else {}
-    found = {}
+    found = {job.id: key for job, key in named_by_their_pods(without, pods.values(), config)}
     for uid, job in with_their_pods(without, pods.values(), config):
         pod = pods[uid]
         key = own_key(job.id, pod, config)

@@ -250,8 +250,7 @@ class Dispatcher:
 
     async def _hold_job(self, effect: HoldJob) -> None:
         await self._same_slurmctld(effect.job_id)
-        changes = JobChanges(comment=effect.comment, admin_comment=effect.admin_comment)
-        await self._slurm.update(effect.job_id, changes)
+        await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
 
     async def _cancel_job(self, effect: CancelJob) -> None:
         await self._same_slurmctld(effect.job_id)

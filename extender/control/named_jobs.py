@@ -8,7 +8,6 @@ request of unknown outcome, and given back.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from math import inf
 
@@ -20,21 +19,18 @@ from extender.placement.events import Event, OrphanFound, SlurmRestarted
 from extender.placement.ledger import Ledger
 from extender.placement.on_job import failed_before_start
 from extender.placement.ownership import key_of
-from extender.request.pod_end import replaced_in_words
 from kubernetes_client.errors import KubernetesError
 from service.health import Health
 from service.periodic import periodically
 from slurm_client.errors import (
-    InvalidRequest,
     NameTaken,
     NoRoomNow,
     OutcomeUnknown,
     SlurmError,
 )
-from slurm_client.model import Job, JobChanges, JobSpec
+from slurm_client.model import Job, JobSpec
 from slurm_client.protocol import Slurm
 from wellknown.job_key import PlaceholderKey, is_own_name
-from wellknown.log_fields import about
 
 log = structlog.get_logger()
 
@@ -49,11 +45,11 @@ _NEWS_S = 1.0  # what was decided before is carried out by then
 _SWEEPS_S = (5.0, 20.0, 60.0, LATE_S)
 """When late jobs are looked for, after a request of unknown outcome or a start."""
 _ENCROACHED = "Slurm's own count of job ids has come into the placeholders' range"
-KeyByName = Callable[[str], Awaitable[PlaceholderKey | None]]
-"""Returns the key of the Pod that has asked for a job by its name; None: there is no such Pod."""
+KeyByName = Callable[[Job], Awaitable[PlaceholderKey | None]]
+"""Returns the key of the Pod, or of nobody, that has asked for a job by its name; None: a Pod that is
+bound names the job."""
 IsOver = Callable[[PlaceholderKey], Awaitable[bool]]
 """Tells whether the Pod, or the attempt, that a key names is no more."""
-_LATE = "its Pod has another job, or needs none"
 
 
 class NamedJobs:
@@ -181,16 +177,16 @@ class NamedJobs:
             self._sweeps.pop()
 
     async def sweep(self, key_by_name: KeyByName, is_over: IsOver) -> None:
-        """Ends the jobs that nobody needs: those that came late, and the first time those too whose Pods
-        have gone while nobody led. Raises SlurmError and KubernetesError."""
+        """Tells the ledger of the jobs that nobody needs: those that came late, and the first time those
+        too whose Pods have gone while nobody led. Raises SlurmError and KubernetesError."""
         found = await self._unknown(self._ids(all_of_them=not self._swept), ended=False)
         for job in found:
             if self._is_known(job):
                 continue
-            key = key_of(job) or await key_by_name(job.name)
-            if key is None:
-                await self._give_back(job)
-            elif self._ledger.record_of(key.uid) is not None or await is_over(key):
+            key = key_of(job) or await key_by_name(job)
+            if key is None:  # it will be known
+                continue
+            if self._ledger.record_of(key.uid) is not None or await is_over(key):
                 self._feed(OrphanFound(key, job.id, job))
         self._swept = True
         if found:  # the ledger may have left some for later
@@ -202,15 +198,6 @@ class NamedJobs:
 
     def _is_known(self, job: Job) -> bool:
         return self._mark.is_open(job.name) or job.id in self._ledger.job_ids
-
-    async def _give_back(self, job: Job) -> None:
-        """Ends a job that no Pod has been bound by. Another replica that asked for it, and does not know
-        yet that it leads no more, is told that its Pod is to have another."""
-        with suppress(InvalidRequest):  # it has ended
-            comment = replaced_in_words(_LATE, job.comment)
-            await self._slurm.update(job.id, JobChanges(comment=comment))
-        await self._slurm.cancel(job.id, job.name)
-        log.info("a job that nobody needs is ended", **about(None, job.id), name=job.name)
 
     async def _shared_reading(self) -> list[Job]:
         """Returns the jobs that may be ours and that nobody knows of, read once for all who ask before

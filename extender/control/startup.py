@@ -22,22 +22,22 @@ from extender.control.pod_watch import PodWatch
 from extender.placement.attempts import trouble
 from extender.placement.config import PlacementConfig
 from extender.placement.events import Failure, OrphanFound, Recovered
-from extender.placement.ownership import key_named, key_of
+from extender.placement.ownership import key_named, key_of, nobodys_key
 from extender.placement.recovery import (
     named_by_their_pods,
     not_among,
     to_read,
     with_their_pods,
 )
-from extender.request.pod import Pod
+from extender.request.pod import Pod, attempt_of
 from extender.request.workload import Workload
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.health import Health, common_trouble
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
-from wellknown.job_key import PlaceholderKey, pod_named, whole_number
-from wellknown.names import ATTEMPT
+from wellknown.job_key import PlaceholderKey, pod_named
+from wellknown.names import JOB_ID
 
 log = structlog.get_logger()
 
@@ -117,17 +117,18 @@ async def _jobs_that_matter(
     return keyed, [job for key, job in read if key is None]
 
 
-async def key_by_name(
-    job_name: str, kubernetes: Kubernetes, rules: PlacementConfig
-) -> PlaceholderKey | None:
-    """Returns the key of the Pod that has asked for a job by its name; None where there is no such Pod,
-    or its attempt is long over. The Pod is asked for, as in `is_over`."""
-    namespace, name = pod_named(job_name)
+async def key_by_name(job: Job, kubernetes: Kubernetes, rules: PlacementConfig) -> PlaceholderKey | None:
+    """Returns the key of the Pod that has asked for a job by its name, or `nobodys_key` where there is
+    no such Pod; None where a Pod that is bound names the job. The Pod is asked for, as in `is_over`."""
+    namespace, name = pod_named(job.name)
     manifest = await kubernetes.read_pod(namespace, name)
     if manifest is None:
+        return nobodys_key(job, rules)
+    annotations = manifest["metadata"].get("annotations") or {}
+    if manifest["spec"].get("nodeName") and annotations.get(JOB_ID) == str(job.id):
         return None
     workload = Workload(manifest["metadata"]["uid"], namespace, name)
-    return key_named(job_name, workload, _attempt(manifest), rules)
+    return key_named(job.name, workload, attempt_of(annotations), rules) or nobodys_key(job, rules)
 
 
 async def is_over(
@@ -140,9 +141,4 @@ async def is_over(
         return True
     if key.adopted:
         return not adoptable(manifest)
-    return _attempt(manifest) > key.attempt
-
-
-def _attempt(manifest: Manifest) -> int:
-    annotations = manifest["metadata"].get("annotations") or {}
-    return whole_number(annotations.get(ATTEMPT, "")) or 1
+    return attempt_of(manifest["metadata"].get("annotations") or {}) > key.attempt

@@ -66,13 +66,11 @@ class ExcludeNodes:
 
 @dataclass(frozen=True, slots=True)
 class HoldJob:
-    """Say in the job's comment for how long it is held for containers that outlive their Pod, and in its
-    AdminComment whose it is, where that is not there yet: the Pod cannot tell the next leader."""
+    """Say in the job's comment for how long it is held for containers that outlive their Pod."""
 
     uid: str
     job_id: int
     comment: str
-    admin_comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

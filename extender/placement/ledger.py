@@ -40,6 +40,7 @@ from extender.placement.kept_back import InVain, awake, kept_back
 from extender.placement.lingering import still_held
 from extender.placement.on_job import after_restart
 from extender.placement.on_outcome import after_outcome
+from extender.placement.ownership import identity_of
 from extender.placement.placeholder import NO_OFFER, Placeholder, orphan_uid
 from extender.placement.recovery import recovered
 from extender.placement.retries import Retries
@@ -187,6 +188,8 @@ class Ledger(LedgerReader):
         workload = Workload(key.uid, key.namespace, key.name)
         orphan = Placeholder.of_orphan(workload, event.job_id, self._at.now)
         orphan = orphan._replace(unseen=True, attempt=key.attempt)
+        if event.job is not None and event.job_id not in self.rules.ids:
+            orphan = orphan.with_job(identity=identity_of(event.job))
         # It may end before it is read again: until then nobody else would know of its Pod's containers.
         self._settle(still_held(orphan, event.job, self._at) if event.job else orphan)
 

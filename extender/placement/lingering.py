@@ -30,12 +30,11 @@ def lingering(record: Placeholder, last: Pod, now: float) -> Placeholder:
     return record._replace(lingering=(*record.lingering, (last.node, now + seconds)))
 
 
-def hold(record: Placeholder, job_id: int, at: Context) -> HoldJob:
+def hold(record: Placeholder, job_id: int, now: float) -> HoldJob:
     """Returns the effect that leaves the words on its job: before those of the Pod's author, who could
     leave no room for them."""
-    words = _WORDS.format(ceil(record.lingers_until - at.now))
-    key = None if job_id in at.rules.ids else str(record.key(at.rules.cluster))
-    return HoldJob(record.uid, job_id, after_words(words, record.request.job.comment), key)
+    words = _WORDS.format(ceil(record.lingers_until - now))
+    return HoldJob(record.uid, job_id, after_words(words, record.request.job.comment))
 
 
 def still_held(record: Placeholder, job: Job, at: Context) -> Placeholder:

@@ -156,12 +156,14 @@ def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
     if not job.owned or (job.misnamed and job.name is None):
         return ReadJob(record.uid, job_id)
     if record.lingering:
-        return None if record.write_done else hold(record, job_id, at)
+        return None if record.write_done else hold(record, job_id, at.now)
     # Whoever goes on renaming it does not keep it: it was read each time, and is the same.
     proven = job.identity is not None and job.misnamed >= REPEATEDLY
     name = None if proven else _called(record, at)
     first = _is_ended_first(record)
-    return CancelJob(record.uid, job_id, name, _last_words(record), says_first=first)
+    # Another replica may have asked for it late, and not know yet that it leads no more.
+    again = first or (record.unseen and job_id not in at.rules.ids)
+    return CancelJob(record.uid, job_id, name, _last_words(record, again=again), says_first=first)
 
 
 def _called(record: Placeholder, at: Context) -> str:
@@ -169,11 +171,11 @@ def _called(record: Placeholder, at: Context) -> str:
     return record.key(at.rules.cluster).own_name(at.rules.secret) if chosen else record.called
 
 
-def _last_words(record: Placeholder) -> str:
-    """What a job's comment is to say once it is cancelled."""
+def _last_words(record: Placeholder, *, again: bool) -> str:
+    """What a job's comment is to say once it is cancelled; `again`: the Pod is to have another."""
     comment, cause = record.request.job.comment, record.cause
     why = cause.message if cause else _NO_WORDS
-    if _is_ended_first(record):  # nothing else tells a later leader that nobody else ended it
+    if again:  # nothing else tells a later leader that nobody else ended it
         return replaced_in_words(why, comment)
     ends = (pod.end for pod in record.pods if pod.end)
     return with_words(comment, next(ends, why))

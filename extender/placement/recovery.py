@@ -31,7 +31,6 @@ from extender.placement.ownership import (
     own_ids,
     own_key,
     own_key_by_name,
-    own_keys,
 )
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
@@ -39,7 +38,7 @@ from extender.placement.table import after_poll, after_read
 from extender.request.pod import Pod
 from slurm_client.model import Grant, Job, JobState
 from wellknown.allocation import Allocation
-from wellknown.job_key import PlaceholderKey, without_seal
+from wellknown.job_key import PlaceholderKey, pod_named
 from wellknown.names import Reason
 
 _SPREAD = 1000
@@ -104,10 +103,9 @@ def named_by_their_pods(
     name. Anybody may give a job of theirs that name: it has to be of the Pod's user, or the one that the
     Pod names."""
     chosen = [job for job in jobs if job.id not in rules.ids]
-    pods_by_key = ((key, pod) for pod in pods for key in own_keys(pod, rules)) if chosen else ()
-    named = {without_seal(key.own_name(rules.secret)): pod for key, pod in pods_by_key}
+    called = {(each.workload.namespace, each.workload.name): each for each in pods} if chosen else {}
     for job in chosen:
-        pod = named.get(without_seal(job.name))
+        pod = called.get(pod_named(job.name))
         key = None if pod is None else own_key_by_name(job, pod, rules)
         theirs = pod is not None and (job.user_id == pod.request.job.user_id or job.id == pod.job_id)
         if key is not None and theirs:

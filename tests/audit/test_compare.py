@@ -103,6 +103,12 @@ def test_a_job_whose_id_slurm_chose_is_read_where_a_pod_names_it_without_proof()
     assert list(unclear([proven], states, rules)) == []
 
 
+def test_who_does_not_know_the_secret_finds_nothing_wrong_with_jobs_that_are_known_by_name() -> None:
+    there = bound(NATIVE)
+    key = next(own_keys(there, RULES))
+    assert not audited([there], replace(NATIVE, name=key.own_name(b"not known here")))
+
+
 def test_a_pod_that_names_a_native_job_is_told_of_and_the_job_is_left_alone() -> None:
     found = the_one(*audited([bound(NATIVE)], NATIVE))
     assert (found.kind, found.pod, found.mended) == (FindingKind.FOREIGN_KEY, "default/p", False)

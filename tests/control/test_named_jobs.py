@@ -14,7 +14,7 @@ from extender.control.named_jobs import NamedJobs
 from extender.placement.config import PlacementConfig
 from extender.placement.events import Event, OrphanFound, SlurmRestarted
 from extender.placement.ledger import Ledger
-from extender.request.pod_end import is_replaced
+from extender.placement.ownership import nobodys_key
 from service.health import Health
 from slurm_client.errors import NameTaken, NoRoomNow, OutcomeUnknown, Unreachable
 from slurm_client.in_memory import InMemorySlurm
@@ -24,7 +24,6 @@ from wellknown.job_key import JobIdRange, PlaceholderKey
 
 RULES = PlacementConfig(cluster="c", ids=JobIdRange(first=20_000_000), secret=b"known to the replicas")
 OWN = PlaceholderKey("c", "default", "p", "u1", 1)
-KEY = str(OWN)
 ASKED = spec(name=OWN.own_name(RULES.secret), user_id=ALICE)
 
 
@@ -47,8 +46,8 @@ class Site(InMemoryBench):
         super().__init__()
         self.ledger, self.told = KnownJobs(), list[Event]()
         self.left: str | None = None
-        self.pods = dict[str, PlaceholderKey]()
-        """The keys of the Pods that there are, by the names of their jobs."""
+        self.pods = dict[str, PlaceholderKey | None]()
+        """The keys of the Pods that there are, by the names of their jobs; None: one is bound by it."""
         self.over = set[str]()
         self.jobs = self.next_leader()
 
@@ -67,20 +66,20 @@ class Site(InMemoryBench):
         """The job that was asked for."""
         return await self.jobs.allocate(ASKED)
 
-    async def key_by_name(self, name: str) -> PlaceholderKey | None:
-        return self.pods.get(name)
+    async def key_by_name(self, job: Job) -> PlaceholderKey | None:
+        return self.pods.get(job.name, nobodys_key(job, RULES))
 
     async def sweep(self) -> None:
         await self.jobs.sweep(self.key_by_name, self.is_over)
 
     async def is_over(self, key: PlaceholderKey) -> bool:
-        return key.uid in self.over
+        return key not in self.pods.values() or key.uid in self.over
 
     async def ends(self, job: JobSpec) -> bool:
         """Whether a late job of somebody's is ended."""
-        job_id = await self.slurm.allocate_as_owner(replace(job))
+        await self.slurm.allocate_as_owner(job)
         await self.sweep()
-        return (await self.read(job_id)).state.ended
+        return bool(self.told)
 
 
 @pytest.fixture
@@ -184,9 +183,15 @@ async def test_when_slurm_does_not_answer_the_next_asks_anew(site: Site) -> None
 
 
 async def test_a_job_that_comes_late_is_ended(site: Site) -> None:
-    """Its Pod has another by then: nobody asks for this one any more."""
+    """Its Pod is gone by then: nobody asks for this one any more."""
     assert await site.ends(ASKED)
-    assert is_replaced((await site.job_named(ASKED.name)).comment or "")
+    job = await site.job_named(ASKED.name)
+    assert site.told == [OrphanFound(nobodys_key(job, RULES), job.id, job)]
+
+
+async def test_a_job_that_a_bound_pod_names_is_not_ended(site: Site) -> None:
+    site.pods[ASKED.name] = None
+    assert not await site.ends(ASKED)
 
 
 async def test_a_job_that_is_being_asked_for_is_not_ended(site: Site) -> None:
@@ -218,14 +223,6 @@ async def test_of_a_pods_job_the_ledger_is_told_once_the_pod_is_over(site: Site)
     site.over.add(OWN.uid)
     await site.sweep()
     assert site.told == [OrphanFound(OWN, job.id, job)]
-
-
-async def test_a_job_that_is_held_for_containers_has_a_key_and_the_ledger_is_told(site: Site) -> None:
-    job = await site.allocated()
-    await site.slurm.update(job.id, JobChanges(comment="held", admin_comment=KEY))
-    site.over.add(OWN.uid)
-    await site.sweep()
-    assert site.told == [OrphanFound(OWN, job.id, await site.read(job.id))]
 
 
 async def test_another_clusters_job_is_nobodys_to_end(site: Site) -> None:
@@ -267,13 +264,17 @@ async def test_a_restarted_slurmctld_is_told_of_once(
 
 
 async def test_a_job_whose_pod_was_deleted_while_nobody_led_is_ended(site: Site) -> None:
-    """It is on its Pod since long, so that the mark has passed it: all are read in the background."""
+    """It was on its Pod since long, so that the mark has passed it: all are read in the background."""
     job = await site.allocated()
     site.left = f"{job.id + 1}@{(await site.slurm.configuration()).boot_time}"
     jobs = site.next_leader()
     assert job.id not in await jobs.begin()
+    found = OrphanFound(nobodys_key(job, RULES), job.id, job)
     await site.sweep()
-    assert (await site.read(job.id)).state.ended
+    assert site.told == [found]
+    site.ledger.known.add(job.id)
+    await site.sweep()
+    assert site.told == [found]
 
 
 async def test_a_name_that_is_taken_by_a_job_below_the_mark_is_found_all_the_same(
@@ -368,7 +369,7 @@ async def test_a_late_job_is_looked_for_until_slurm_has_answered_for_a_while(
     await passes(now, 4)
     late = await site.slurm.allocate_as_owner(ASKED)
     await passes(now, 30)
-    assert (await site.read(late)).state.ended
+    assert {each.job_id for each in site.told if isinstance(each, OrphanFound)} == {late}
     running.cancel()
 
 

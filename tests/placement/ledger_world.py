@@ -47,14 +47,13 @@ from extender.placement.events import (
     WriteAttempt,
 )
 from extender.placement.ledger import Ledger
-from extender.placement.ownership import claim_of, is_own, key_of, own_key
+from extender.placement.ownership import claim_of, is_own, key_of, nobodys_key, own_key
 from extender.placement.recovery import named_by_their_pods, to_read, with_their_pods
 from extender.placement.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE, Node
 from extender.request.pod import Pod, lacks_room
-from extender.request.pod_end import replaced_in_words
 from extender.request.workload import Workload
 from extender.unmanaged.free_capacity import TAKEN
 from slurm_client import hostlist
@@ -270,9 +269,9 @@ class World:
                 self.tell(OrphanFound(key, job.id, job))
         self.tell(ClusterObserved(self.view))
 
-    def give_back(self) -> None:
+    def _nobodys(self) -> Iterator[tuple[PlaceholderKey, Job]]:
         """What was asked for by the name of no Pod that there is, and that the leader does not know, nor
-        is asking for just now, is ended."""
+        is asking for just now."""
         records = tuple(self.ledger.placeholders)
         keys = [each.key(self.rules.cluster) for each in records if each.job.id_pending]
         asked = [key.own_name(self.rules.secret) for key in keys]
@@ -280,8 +279,7 @@ class World:
         for job in tuple(self.jobs.values()):
             ours = is_own_name(job.name, self.rules.cluster, self.rules.secret) and key_of(job) is None
             if ours and not job.state.ended and job.name not in asked and job.id not in known:
-                self.jobs[job.id] = replace(job, comment=replaced_in_words("nobody needs it", None))
-                self.end_job(job.id, "CANCELLED")
+                yield nobodys_key(job, self.rules), job
 
     def _named(self) -> dict[int, PlaceholderKey]:
         """The keys of the jobs that a Pod has asked for by their names."""
@@ -294,13 +292,14 @@ class World:
     def forget_containers(self) -> None:
         """Of those that outlive their Pod a new leader knows what their job says, if it has its key."""
         for uid, (pod, _) in tuple(self.containers.items()):
-            jobs = [job for job in self.live_jobs(pod.workload.uid) if key_of(job) is not None]
+            jobs = [job for job in self.live_jobs(pod.workload.uid) if self.key_of(job) is not None]
             if not any("may run for another" in (job.comment or "") for job in jobs):
                 del self.containers[uid]
 
     def sweep(self) -> None:
         """Live jobs that the ledger does not know, of Pods that are gone or have moved on, are ended."""
-        self.give_back()
+        for nobody, job in self._nobodys():
+            self.tell(OrphanFound(nobody, job.id, job))
         known, named = {p.job.id for p in self.ledger.placeholders}, self._named()
         lost = self._missing_keys()
         for job in tuple(self.jobs.values()):
@@ -311,7 +310,7 @@ class World:
             later = any(pod.attempt > key.attempt for pod in pods)
             twice = any(each.id in known for each in self.live_jobs(key.uid))
             if not pods or later or twice or may_have_no_job(pods) or job.id in named:
-                self.tell(OrphanFound(key, job.id))
+                self.tell(OrphanFound(key, job.id, job if job.id in named else None))
 
     def _missing_keys(self) -> dict[int, PlaceholderKey]:
         """The keys of the jobs that have lost them, as far as their ids and names tell."""
@@ -795,10 +794,7 @@ class World:
         job = self.jobs.get(effect.job_id)
         if job is None or job.state.ended:
             return Failure(Remedy.CHANGE, "no such job")
-        changed = replace(job, comment=effect.comment)
-        if effect.admin_comment is not None and not self.overwrites_keys:
-            changed = replace(changed, admin_comment=effect.admin_comment)
-        self.jobs[job.id] = changed
+        self.jobs[job.id] = replace(job, comment=effect.comment)
         return None
 
     def _cancel(self, effect: CancelJob) -> object:
@@ -808,8 +804,9 @@ class World:
         named = effect.name == job.name and job.id not in self.odd_names
         if effect.name is not None and not named:
             return Failure(Remedy.OTHER_JOB, f"Job name {job.name} != filter name {effect.name}")
-        whose = self.workload_of(job)
-        assert whose == effect.uid.partition("#")[0], f"job {job.id} of {whose} is cancelled"
+        whose, asks = self.workload_of(job), effect.uid.partition("#")[0]
+        nobodys = asks == nobodys_key(job, self.rules).uid and key_of(job) is None
+        assert whose == asks or nobodys, f"job {job.id} of {whose} is cancelled"
         self.jobs[job.id] = replace(job, comment=effect.comment)
         self.end_job(effect.job_id, "CANCELLED")
         return None

@@ -272,6 +272,22 @@ def test_the_next_leader_knows_a_job_that_its_owner_has_renamed(name: str, sluid
     assert not record.job.unsigned
 
 
+@pytest.mark.parametrize("notes", [{}, {JOB_PROOF: "", JOB_ID: "77"}])
+@pytest.mark.parametrize("attempt", ["", "9", "1000000"])
+def test_a_forged_attempt_takes_no_job_from_a_pod_that_runs(attempt: str, notes: dict[str, str]) -> None:
+    key = PlaceholderKey(RULES.cluster, "default", "p", "u1", 3)
+    told = proof(key, Identity(500, SLUID, SUBMITTED), RULES)
+    notes = {JOB_ID: "500", JOB_PROOF: told, NODE: "n1", ATTEMPT: attempt} | notes
+    there = pod(name="p", uid="u1", gates=(), node="n1", annotations=notes)
+    asked = replace(there.request, job=replace(there.request.job, user_id=ALICE))
+    there = there._replace(request=asked)
+    job = replace(STRANGER, name=key.own_name(RULES.secret), user_id=ALICE, sluid=SLUID)
+    assert list(named_by_their_pods([job], [there], RULES)) == [(job, key)]
+    record, orphans = recovered((there,), (job,), Context(1.0, RULES, VIEW))
+    assert record is not None
+    assert (record.state, record.job.id, record.attempt, orphans) == (State.BOUND, 500, 3, ())
+
+
 def test_without_sluids_what_started_later_is_another_job() -> None:
     job = replace(STRANGER, sluid="", user_id=ALICE, start_time=SUBMITTED + 2)
     record, _ = recovered((proven("u1", 500),), (job,), Context(1.0, RULES, VIEW))
