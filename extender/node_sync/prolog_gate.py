@@ -137,7 +137,7 @@ class Gate:
         ledger = self._leading()
         job = await self._slurm.job(job_id)
         key = key_of(job) if job is not None else None
-        if key is None:  # its AdminComment was overwritten
+        if key is None:  # its AdminComment was overwritten; or Slurm chose its id, and it has none
             return ledger.has_job(job_id)
         return key.cluster == ledger.rules.cluster
 

@@ -38,8 +38,8 @@ class JobTracking(NamedTuple):
     """The job under the id is this workload's: Slurm took it from us, or it was read. The id alone
     proves nothing: it is computed, and may be another's."""
     identity: Identity | None = None
-    """The job under the id, as it was when it was read with its key: it is the workload's from then on,
-    whatever becomes of the key."""
+    """The job under the id, as it was when it was read with its key or its sealed name: it is the
+    workload's from then on, whatever becomes of these."""
     unsigned: bool = False
     """The job was read, and its AdminComment is not what it was asked to be."""
     made_otherwise: int = 0

@@ -260,7 +260,7 @@ def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Plac
 
 
 def adopt(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """Returns a record in SUBMITTING after its job, which has its key, turned out to exist."""
+    """Returns a record in SUBMITTING after its job turned out to exist."""
     record = record.with_job(owned=True)
     if job.state.ended and is_replaced(job.comment):
         cause = ConditionReason(Reason.CHANGED, f"Slurm job {job.id} was cancelled to be replaced")
