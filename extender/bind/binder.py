@@ -21,7 +21,7 @@ from extender.placement.config import PlacementConfig
 from extender.placement.fit import misfit
 from extender.placement.ledger import Ledger
 from extender.placement.member import Member, slot_on
-from extender.placement.ownership import claim_for, is_own, proven
+from extender.placement.ownership import claim_for, is_own, own_key, proven
 from extender.placement.placeholder import Placeholder
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
@@ -56,7 +56,8 @@ def verified(
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.job_id} is not running")
     claim = claim_for(pod.workload, (pod,), pod.attempt, rules.ids, rules, view)
-    if not is_own(job, replace(claim, attempt=pod.attempt, known=proven(pod, rules))):
+    claim = replace(claim, attempt=pod.attempt, known=proven(pod, rules))
+    if not (is_own(job, claim) and _is_proven(job, pod, rules)):
         raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
     lacks = misfit(pod.workload.request([pod.request]).job, job)
     if lacks is not None:
@@ -67,6 +68,14 @@ def verified(
     if granted is None:
         raise NotBound(f"Slurm job {job.id} does not run on {node}")
     return granted
+
+
+def _is_proven(job: Job, pod: Pod, rules: PlacementConfig) -> bool:
+    """Tells whether a Pod names a job with proof, where Slurm chose its id: its name can be copied."""
+    if job.id in rules.ids or not rules.secret:
+        return True
+    key = own_key(job.id, pod, rules)
+    return key is not None and key.attempt == pod.attempt
 
 
 class Binder:

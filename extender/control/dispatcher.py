@@ -260,6 +260,8 @@ class Dispatcher:
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
         elif self.now() >= self._speechless_until:
             await self._leave_words(effect)
+        if effect.name is None:
+            await self._same_slurmctld(effect.job_id)
         await self._slurm.cancel(effect.job_id, effect.name)
 
     async def _same_slurmctld(self, job_id: int) -> None:

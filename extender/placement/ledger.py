@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from extender.cluster.view import ClusterView
 from extender.placement import eviction_limiter, on_pod, signatures
 from extender.placement.attempts import asked_all_the_same, begin, follow, is_replaced
-from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.eligible_nodes import is_outdated, regained
 from extender.placement.emit import Emitter, reports_again
@@ -39,10 +38,10 @@ from extender.placement.index import LedgerReader
 from extender.placement.kept_back import InVain, awake, kept_back
 from extender.placement.lingering import still_held
 from extender.placement.on_job import after_restart
-from extender.placement.on_outcome import after_outcome
-from extender.placement.ownership import identity_of
+from extender.placement.on_outcome import after_outcome, came_late
+from extender.placement.ownership import chosen_identity, nobodys_key
 from extender.placement.placeholder import NO_OFFER, Placeholder, orphan_uid
-from extender.placement.recovery import recovered
+from extender.placement.recovery import orphan_of, recovered
 from extender.placement.retries import Retries
 from extender.placement.signatures import Signatures
 from extender.placement.states import WATCHED, State
@@ -50,7 +49,6 @@ from extender.placement.submit_queues import SubmitQueues, queue_of
 from extender.placement.table import TABLE, after_pod, after_poll
 from extender.placement.wakes import ToTell, Wakes
 from extender.request.workload import Workload
-from wellknown.names import Reason
 
 _AT_ONCE = 50  # some milliseconds
 _IN_QUEUES = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})
@@ -144,14 +142,17 @@ class Ledger(LedgerReader):
     # Events
 
     def _outcome(self, event: Outcome) -> None:
-        record = self._records.get(event.effect.uid)
+        record, result = self._records.get(event.effect.uid), event.result
+        late = came_late(record, event)
+        if late is not None and late.id not in self.job_ids:
+            self._orphan(OrphanFound(nobodys_key(late, self.rules), late.id, late))
         if record is None:
             return
         queue = queue_of(record, self._view)
-        if isinstance(event.result, Failure) and event.result.remedy is Remedy.NO_ROOM:
+        if isinstance(result, Failure) and result.remedy is Remedy.NO_ROOM:
             self._windows[queue].had_no_room(self._at.now)
-        sifted = self._signatures.sifted(queue, record.request.job.user_id, event.result)
-        event = event if sifted is event.result else replace(event, result=sifted)
+        sifted = self._signatures.sifted(queue, record.request.job.user_id, result)
+        event = event if sifted is result else replace(event, result=sifted)
         after = after_outcome(record, event, self._at)
         if isinstance(event.effect, ReportWaiting):  # if the Pod waits for that later, it is told again
             self._to_tell.again.pop(record.uid, None)
@@ -166,12 +167,8 @@ class Ledger(LedgerReader):
             late = pod.group is not None and pod.node is None
             if late and (record is None or record.member(pod.uid) is None):
                 self._pod_observed(PodObserved(pod))
-        ended = next((ConditionReason(Reason.POD_ENDED, pod.end) for pod in event.pods if pod.end), None)
         for job, attempt in orphans:
-            orphan = Placeholder.of_orphan(event.pods[0].workload, job.id, self._at.now)
-            orphan = orphan._replace(request=event.pods[0].request, cause=ended, attempt=attempt)
-            orphan = orphan.with_job(owned=True)
-            self._settle(still_held(orphan, job, self._at))
+            self._settle(orphan_of(event.pods, job, attempt, self._at))
 
     def _orphan(self, event: OrphanFound) -> None:
         key = event.key
@@ -188,8 +185,7 @@ class Ledger(LedgerReader):
         workload = Workload(key.uid, key.namespace, key.name)
         orphan = Placeholder.of_orphan(workload, event.job_id, self._at.now)
         orphan = orphan._replace(unseen=True, attempt=key.attempt)
-        if event.job is not None and event.job_id not in self.rules.ids:
-            orphan = orphan.with_job(identity=identity_of(event.job))
+        orphan = orphan.with_job(identity=chosen_identity(event.job, self.rules))
         # It may end before it is read again: until then nobody else would know of its Pod's containers.
         self._settle(still_held(orphan, event.job, self._at) if event.job else orphan)
 

@@ -8,6 +8,7 @@ against a Pod that runs.
 from extender.placement.condition_reason import ConditionReason
 from extender.placement.config import Context
 from extender.placement.job_tracking import NodeCheck
+from extender.placement.ownership import is_that_job
 from extender.placement.placeholder import Placeholder
 from extender.placement.states import State
 from slurm_client.model import Job, JobState
@@ -128,6 +129,9 @@ def told_of_grace(record: Placeholder, job: Job, at: Context) -> Placeholder:
         return record
     if job.preempt_time is None or not job.state.running:
         return record
+    known = record.job.identity
+    if known is not None and job.id not in at.rules.ids and not is_that_job(job, known):
+        return in_doubt(record, at)
     told = f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun"
     return record.move(State.EVICTING, at.now, cause=ConditionReason(Reason.SLURM_JOB_PREEMPTED, told))
 

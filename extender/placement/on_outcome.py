@@ -121,9 +121,15 @@ def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context
     return record
 
 
+def came_late(record: Placeholder | None, outcome: Outcome) -> Job | None:
+    """Returns the job that was asked for by its name where its record asks for another by now."""
+    asked = isinstance(outcome.effect, Allocate) and (record is None or not record.job.id_pending)
+    return outcome.result if asked and isinstance(outcome.result, Job) else None
+
+
 def _named(record: Placeholder, found: Job | None, asked: JobSpec, at: Context) -> Placeholder:
     """What became of a job that was asked for by its name. One that comes when another has taken its
-    place is found by the next sweep."""
+    place is an orphan (`Ledger`)."""
     if not record.job.id_pending:
         return record
     record = record.with_retry(failures=0)

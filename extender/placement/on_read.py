@@ -271,8 +271,8 @@ def adopt(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if lacks is not None:
         return _given_back(record, job, _changed(job, lacks), at)
     record = record.with_job(owner=(None, None))
-    at_once = record.job.immediate and job.state.holds_nodes  # its Prolog may run still
-    if job.state.running or at_once:
+    at_once = record.job.immediate or job.id not in at.rules.ids
+    if job.state.running or (at_once and job.state.holds_nodes):  # its Prolog may run still
         return granted(record.move(State.ALLOCATED, at.now), job.id, Grant(job.nodes, job.gres), at)
     excluded = excluding(job.excluded_nodes)
     queued = record.move(State.QUEUED, at.now).with_job(excluded=excluded, immediate=False)

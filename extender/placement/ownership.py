@@ -5,9 +5,10 @@ plugin, or an administrator's `scontrol update`, can overwrite it. Such a job st
 follows from its Pod's uid, which users cannot choose. With its Pod's name, and submitted after its Pod
 was created, it is the Pod's, too: asking for another would give the Pod two (invariant I1).
 
-A job whose id Slurm chose has no key. Its name proves whose it is: nobody can make it up who does not
-know the extender's secret. Its owner may rename it: once it was read it is known by its `Identity`,
-which is written onto the Pod with a proof.
+A job whose id Slurm chose has no key. Its name tells whose it is: nobody can make it up who does not
+know the extender's secret, though everybody may give a job of theirs the name that another has. Its
+owner may rename it: once it was read it is known by its `Identity`, which is written onto the Pod with a
+proof.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -234,6 +235,11 @@ def identity_of(job: Job) -> Identity:
     return Identity(job.id, job.sluid, job.submit_time)
 
 
+def chosen_identity(job: Job | None, rules: PlacementConfig) -> Identity | None:
+    """Returns by what a job is known whose id Slurm chose; None for others."""
+    return None if job is None or job.id in rules.ids else identity_of(job)
+
+
 def owner_of(job: Job, claim: Claim) -> OwnedBy:
     """Returns the owner of a job."""
     if job.id not in claim.computed:
@@ -258,9 +264,15 @@ def _is_chosen(job: Job, claim: Claim) -> bool:
     key, known = claim.named(job) or key_of(job), claim.known
     if known is None or known.job_id != job.id:
         return key is not None and _is_of(key, claim)
+    return is_that_job(job, known, named=key is not None)
+
+
+def is_that_job(job: Job, known: Identity, *, named: bool = False) -> bool:
+    """Tells whether a job is the one that is known under its id, which Slurm chose; `named`: it has the
+    sealed name still."""
     if known.sluid and job.sluid:
         return known.sluid == job.sluid
-    return known.submit_time == job.submit_time and (key is not None or _started_at_once(job))
+    return known.submit_time == job.submit_time and (named or _started_at_once(job))
 
 
 def _started_at_once(job: Job) -> bool:

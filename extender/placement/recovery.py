@@ -24,8 +24,8 @@ from extender.placement.on_pod import (
 )
 from extender.placement.on_read import waits_for_its_pods_nodes
 from extender.placement.ownership import (
+    chosen_identity,
     claim_of,
-    identity_of,
     is_own,
     key_of,
     own_ids,
@@ -158,6 +158,15 @@ def recovered(
     return record, tuple((f.job, f.key.attempt) for f in found if f.live and f.job.id != kept)
 
 
+def orphan_of(pods: Sequence[Pod], job: Job, attempt: int, at: Context) -> Placeholder:
+    """Returns the record of a job that no Pod of its workload is placed by any more."""
+    ended = next((ConditionReason(Reason.POD_ENDED, pod.end) for pod in pods if pod.end), None)
+    orphan = Placeholder.of_orphan(pods[0].workload, job.id, at.now)
+    orphan = orphan._replace(request=pods[0].request, cause=ended, attempt=attempt)
+    known = chosen_identity(job, at.rules)
+    return still_held(orphan.with_job(owned=True, identity=known, name=job.name), job, at)
+
+
 def _numbered_by_their_jobs(pods: Sequence[Pod], found: tuple[_Found, ...]) -> Sequence[Pod]:
     """Returns the Pods, the bound ones with the attempt of the job that they name: their own number may
     be forged."""
@@ -253,10 +262,8 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
         return None
     members = tuple(each._replace(slot=_slot_of(each.pod, job, at.view)) for each in record.members)
     record = record._replace(attempt=key.attempt, members=members)
-    record = record.with_job(attempt_try=key.attempt_try, id=job.id, owned=True, name=job.name)
-    if job.id not in at.rules.ids:
-        record = record.with_job(identity=identity_of(job))
-    elif key_of(job) is None:
+    record = _with_job(record, chosen, at).with_job(owned=True, name=job.name)
+    if job.id in at.rules.ids and key_of(job) is None:
         record = record.with_job(unsigned=True)
     if chosen.live:
         return record
@@ -309,11 +316,17 @@ def _unbound(
         following = max(tries, default=-1) + 1
         return asking_first(blank.with_job(attempt_try=following))
     key, job = chosen
-    tried = blank._replace(attempt=key.attempt).with_job(attempt_try=key.attempt_try, id=job.id)
+    tried = _with_job(blank._replace(attempt=key.attempt), chosen, at)
     if key.attempt != blank.attempt:
         replacing = tried._replace(state=State.REPLACING)
         return replacing.with_job(owned=True, name=job.name).with_members(write_done=True)
     return after_read(tried._replace(state=State.SUBMITTING), job, at)
+
+
+def _with_job(record: Placeholder, found: _Found, at: Context) -> Placeholder:
+    """An id that Slurm chose proves nothing, and the name may be changed: it is known what was found."""
+    known = chosen_identity(found.job, at.rules)
+    return record.with_job(attempt_try=found.key.attempt_try, id=found.job.id, identity=known)
 
 
 def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Placeholder:
@@ -322,7 +335,6 @@ def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Pl
     if chosen is None:
         before = before.with_job(over=True)
     else:
-        key, job = chosen
-        before = before.with_job(attempt_try=key.attempt_try, id=job.id, owned=True, name=job.name)
+        before = _with_job(before, chosen, at).with_job(owned=True, name=chosen.job.name)
     bound = next((each.pod for each in blank.members if each.pod.node is not None), None)
     return before if bound is None else bound_by_its_job(with_carried(before, at), bound, at)

@@ -7,20 +7,25 @@ from typing import Any
 
 import pytest
 
+from extender.bind.binder import NotBound, verified
 from extender.placement.config import Context, PlacementConfig
 from extender.placement.events import (
     Allocate,
     CancelJob,
     ClusterObserved,
+    Failure,
     FindJob,
+    GraceStarted,
     HoldJob,
     JobsPolled,
     Outcome,
     PodVanished,
     ReadJob,
     Recovered,
+    Remedy,
     SlurmRestarted,
     Submit,
+    WriteAllocation,
 )
 from extender.placement.job_tracking import NodeCheck
 from extender.placement.ledger import Ledger
@@ -28,7 +33,7 @@ from extender.placement.ownership import Identity, own_key, proof
 from extender.placement.recovery import named_by_their_pods, recovered, to_read
 from extender.placement.states import State
 from extender.request.pod import Pod
-from slurm_client.model import Job
+from slurm_client.model import Job, JobSpec, JobState
 from tests.builders import pod
 from tests.placement.ledger_steps import job_id_of, state_of
 from tests.placement.ledger_world import LOST, NATIVE, VIEW, World, job_state, of_user
@@ -37,6 +42,7 @@ from wellknown.names import ATTEMPT, JOB_ID, JOB_PROOF, NODE
 
 RULES = PlacementConfig(secret=b"known to the replicas")
 ALICE = 2001
+KEY = PlaceholderKey(RULES.cluster, "default", "p", "u1", 1)
 SLUID, SUBMITTED = "sAB7", 1_800_000_000
 
 
@@ -360,3 +366,74 @@ def test_a_job_is_that_pods_that_has_its_name_and_user_or_names_it(
     job = replace(STRANGER, id=job_id, name=key.own_name(RULES.secret), user_id=user)
     found = list(named_by_their_pods([job], [there._replace(request=asked)], RULES))
     assert found == ([(job, key)] if own else [])
+
+
+RENAMED = replace(
+    STRANGER, name="mine", user_id=ALICE, sluid=SLUID, start_time=SUBMITTED, partition="main"
+)
+"""The job that `proven` names."""
+
+
+def after_recovery(there: Pod, job: Job, rules: PlacementConfig = RULES) -> tuple[Ledger, list[Any]]:
+    ledger = Ledger(rules)
+    ledger.apply(ClusterObserved(VIEW), 0.0)
+    return ledger, list(ledger.apply(Recovered((there,), (job,)), 1.0))
+
+
+def test_a_renamed_job_whose_pod_ended_while_nobody_led_is_ended() -> None:
+    there = proven("u1", 500)._replace(finished=True)
+    ledger, effects = after_recovery(there, RENAMED)
+    (cancel,) = [each for each in effects if isinstance(each, CancelJob)]
+    assert (cancel.job_id, cancel.name) == (500, "mine")
+    (read,) = ledger.apply(Outcome(cancel, Failure(Remedy.OTHER_JOB, "renamed again")), 2.0)
+    assert isinstance(read, ReadJob)
+    (again,) = ledger.apply(Outcome(read, replace(RENAMED, name="mine too")), 3.0)
+    assert isinstance(again, CancelJob)
+    assert (again.job_id, again.name) == (500, "mine too")
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "RUNNING,CONFIGURING"])
+def test_an_allocated_pod_keeps_its_job_after_the_secret_was_changed(state: str) -> None:
+    key, rules = KEY, replace(RULES, secret=b"another")
+    job = replace(RENAMED, name=key.own_name(RULES.secret), state=JobState.parse(state))
+    there = proven("u1", 500)._replace(node=None)
+    ledger, effects = after_recovery(there, job, rules)
+    record = ledger.record_of("u1")
+    assert record is not None
+    assert (record.state, record.job.id) == (State.ALLOCATED, 500)
+    (written,) = effects
+    assert isinstance(written, WriteAllocation)
+    assert own_key(500, there._replace(proof=written.proof), rules) == key
+
+
+@pytest.mark.parametrize(("job", "after"), [(RENAMED, State.EVICTING), (STRANGER, State.BOUND)])
+def test_the_grace_time_of_another_job_with_the_id_ends_no_pod(job: Job, after: State) -> None:
+    ledger, _ = after_recovery(proven("u1", 500), RENAMED)
+    ledger.apply(GraceStarted("u1", replace(job, preempt_time=SUBMITTED)), 2.0)
+    record = ledger.record_of("u1")
+    assert record is not None
+    assert record.state is after
+
+
+def test_a_job_that_comes_when_nobody_asks_for_it_any_more_is_ended() -> None:
+    ledger = Ledger(RULES)
+    ledger.apply(ClusterObserved(VIEW), 0.0)
+    job = replace(RENAMED, name=KEY.own_name(RULES.secret))
+    (read,) = ledger.apply(Outcome(Allocate("u1", JobSpec(job.name, 1, 1)), job), 1.0)
+    assert isinstance(read, ReadJob)
+    (cancel,) = ledger.apply(Outcome(read, job), 2.0)
+    assert isinstance(cancel, CancelJob)
+    assert (cancel.job_id, cancel.name) == (500, job.name)
+
+
+@pytest.mark.parametrize("notes", [{}, {JOB_PROOF: "1.0/7/s/ff"}, {ATTEMPT: "2"}])
+def test_a_name_that_was_copied_binds_nothing(notes: dict[str, str]) -> None:
+    there = proven("u1", 500)._replace(node=None)
+    job = replace(RENAMED, nodes=("n1",))
+    assert verified(there, job, "n1", VIEW, RULES).node == "n1"
+    copied = replace(job, id=501, sluid="copied", name=KEY.own_name(RULES.secret))
+    named = pod(name="p", uid="u1", annotations={ATTEMPT: "1", JOB_ID: "501", NODE: "n1"} | notes)
+    with pytest.raises(NotBound, match="is not this Pod's placeholder"):
+        verified(named, copied, "n1", VIEW, RULES)
+    with pytest.raises(NotBound, match="is not this Pod's placeholder"):
+        verified(there._replace(attempt=2), job, "n1", VIEW, RULES)
