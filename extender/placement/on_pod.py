@@ -55,7 +55,10 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
         if record.lacking:  # the others are heard of next, if they are there
             record = record._replace(unbound_by=at.now + at.rules.unbound_deadline)
     job = record.job.suspect(at.now)._replace(immediate=False)
-    return record._replace(job=job).with_member(pod, slot=carried)
+    member = record.member(pod.uid)
+    # Nothing need be written onto it: it may be that no other version is seen before it is rejected.
+    cleared = member is not None and not member.rejects(carried.job_id)
+    return record._replace(job=job).with_member(pod, slot=carried, rejection_cleared=cleared)
 
 
 # A Pod of it was seen to be bound

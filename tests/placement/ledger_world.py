@@ -921,7 +921,8 @@ class World:
             return Failure(Remedy.GONE, "not found")
         if current.resource_version != seen.resource_version:
             return Failure(Remedy.FRESHER, "the object has been modified")
-        self.write(wanted)
+        if wanted != current:  # kube-apiserver makes no version of what changes nothing
+            self.write(wanted)
         return self.pods[seen.uid].resource_version
 
     def finish(self, effect: Effect, result: object) -> None:

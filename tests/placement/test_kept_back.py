@@ -66,6 +66,20 @@ def never_bound(seconds: int = HOUR) -> tuple[World, str]:
     return world, uid
 
 
+def test_the_next_leader_believes_a_refusal_that_comes_while_it_leads() -> None:
+    """The Pod has its allocation already: nothing is written onto it, which would make a new version."""
+    world = World()
+    uid = world.create_pod()
+    world.settle()
+    world.restart()
+    world.settle()
+    world.say(uid, REFUSAL)
+    for _ in range(10):
+        world.settle()
+        world.pass_time(1.0)
+    assert state_of(world, uid) is not State.ALLOCATED
+
+
 # An object that it refers to is not ready
 
 
