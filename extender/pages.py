@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from extender.placement.pending_reasons import PENDING_REASONS
-from extender.placement.states import MOVES, State
 from extender.placement.table import TABLE, Row
+from extender.record.states import MOVES, State
 from extender.request.annotations import ANNOTATIONS
 
 _END = "<!-- End of what is made. -->\n"
@@ -71,7 +71,7 @@ def _handler(row: Row, column: str) -> str:
 PAGES: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
     "docs/annotations.md": ("extender/request/annotations.py", _annotations),
     "docs/waiting.md": ("extender/placement/pending_reasons.py", _pending_reasons),
-    "docs/architecture.md": ("extender/placement/states.py and table.py", _states),
+    "docs/architecture.md": ("extender/record/states.py and table.py", _states),
 }
 """The pages, each with what its part is made from, and the function that makes its lines."""
 

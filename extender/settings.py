@@ -20,7 +20,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 
 from extender.cluster.view_updater import SlurmDefaults
 from extender.node_sync.drain_decision import TAINT, DrainSettings
-from extender.placement.config import PlacementConfig
+from extender.record.config import PlacementConfig
 from extender.request.annotations import DEFAULT_PAGE
 from extender.request.grace_period import DefaultGrace, GraceRule
 from extender.request.resources import parse_quantity

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from extender.cluster.view import ClusterView
-from extender.placement.config import Context, PlacementConfig
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.config import Context, PlacementConfig
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.request.node_constraints import Node
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig

@@ -18,10 +18,10 @@ from extender.audit.compare import Finding, FindingKind
 from extender.audit.reader import Reader
 from extender.cluster.view import ClusterView
 from extender.control.dispatcher import Dispatcher
-from extender.placement.events import OrphanFound
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.events import OrphanFound
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.request.pod import Pod
 from kubernetes_client.errors import KubernetesError
 from service.health import Health, common_trouble

@@ -12,10 +12,10 @@ from enum import StrEnum
 
 from extender.cluster.view import ClusterView
 from extender.node_sync import drain_decision
-from extender.placement.config import PlacementConfig
 from extender.placement.on_read import waits_for_its_pods_nodes
-from extender.placement.ownership import claim_of, is_own, key_of, own_ids, own_key
 from extender.placement.recovery import named_by_their_pods, with_their_pods
+from extender.record.config import PlacementConfig
+from extender.record.ownership import claim_of, is_own, key_of, own_ids, own_key
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from slurm_client.model import Node as SlurmNode

@@ -17,12 +17,12 @@ from extender.bind.node_reservation import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
 from extender.cluster.view import ClusterView
 from extender.control.failures import failure_of
-from extender.placement.config import PlacementConfig
-from extender.placement.fit import misfit
 from extender.placement.ledger import Ledger
-from extender.placement.member import Member, slot_on
-from extender.placement.ownership import claim_for, is_own, own_key, proven
-from extender.placement.placeholder import Placeholder
+from extender.record.config import PlacementConfig
+from extender.record.fit import misfit
+from extender.record.member import Member, slot_on
+from extender.record.ownership import claim_for, is_own, own_key, proven
+from extender.record.placeholder import Placeholder
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound

@@ -22,7 +22,9 @@ from extender.control import pod_patches
 from extender.control.failures import failure_of
 from extender.control.named_jobs import NamedJobs
 from extender.placement.asked import needs_equipment
-from extender.placement.events import (
+from extender.placement.ledger import Ledger
+from extender.placement.waiting import granted
+from extender.record.events import (
     Allocate,
     CancelJob,
     CheckDepartures,
@@ -43,8 +45,6 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.ledger import Ledger
-from extender.placement.waiting import granted
 from extender.request.pod import attempt_of
 from kubernetes_client.errors import Conflict, NotFound
 from kubernetes_client.protocol import Kubernetes

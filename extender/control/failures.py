@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from extender.placement.events import Failure, Remedy
+from extender.record.events import Failure, Remedy
 from kubernetes_client.errors import OUTAGE, Conflict, KubernetesError, NotFound, Unavailable
 from slurm_client.errors import (
     InvalidRequest,

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 
 from extender.control.dispatcher import Dispatcher
-from extender.placement.events import GraceStarted, JobsPolled
 from extender.placement.ledger import Ledger
+from extender.record.events import GraceStarted, JobsPolled
 from service.health import Health
 from service.periodic import periodically
 from slurm_client.errors import SlurmError

@@ -15,10 +15,10 @@ import structlog
 
 from extender.cluster.read_jobs import READERS, read_all
 from extender.control.job_mark import LATE_S, JobMark
-from extender.placement.events import Event, OrphanFound, SlurmRestarted
 from extender.placement.ledger import Ledger
 from extender.placement.on_job import failed_before_start
-from extender.placement.ownership import key_of
+from extender.record.events import Event, OrphanFound, SlurmRestarted
+from extender.record.ownership import key_of
 from kubernetes_client.errors import KubernetesError
 from service.health import Health
 from service.periodic import periodically

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
-from extender.placement.condition_reason import ConditionReason
+from extender.record.condition_reason import ConditionReason
 from extender.request.pod import Pod
 from wellknown.allocation import Allocation
 from wellknown.conditions import condition, timestamp

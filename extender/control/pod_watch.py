@@ -12,9 +12,9 @@ import orjson
 
 from extender.control.claim_watch import ClaimWatch
 from extender.control.dispatcher import Dispatcher
-from extender.placement.events import PodObserved, PodVanished
 from extender.policy.current import CurrentPolicy
 from extender.policy.rules import Policy, judged
+from extender.record.events import PodObserved, PodVanished
 from extender.request.claims import NOTHING, Claims, Key, Need, Verdict, needs_of
 from extender.request.job_request import Request
 from extender.request.pod import Pod, parse_pod

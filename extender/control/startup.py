@@ -20,15 +20,15 @@ from extender.control.dispatcher import Dispatcher
 from extender.control.named_jobs import NamedJobs
 from extender.control.pod_watch import PodWatch
 from extender.placement.attempts import trouble
-from extender.placement.config import PlacementConfig
-from extender.placement.events import Failure, OrphanFound, Recovered
-from extender.placement.ownership import key_named, key_of, nobodys_key
 from extender.placement.recovery import (
     named_by_their_pods,
     not_among,
     to_read,
     with_their_pods,
 )
+from extender.record.config import PlacementConfig
+from extender.record.events import Failure, OrphanFound, Recovered
+from extender.record.ownership import key_named, key_of, nobodys_key
 from extender.request.pod import Pod, attempt_of
 from extender.request.workload import Workload
 from kubernetes_client.errors import KubernetesError

@@ -21,12 +21,12 @@ from extender.control.shared_secret import shared_secret
 from extender.leader.replica import Replica
 from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.prolog_gate import Gate
-from extender.placement.config import PlacementConfig
-from extender.placement.events import ClusterObserved
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.kept_back import InVain
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import Placeholder
+from extender.record.config import PlacementConfig
+from extender.record.events import ClusterObserved
+from extender.record.placeholder import Placeholder
 from extender.unmanaged.adopter import PART as ADOPTION
 from extender.unmanaged.adopter import Adopter
 from extender.unmanaged.adoption import Adoptions, adoptable

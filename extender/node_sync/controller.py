@@ -34,8 +34,8 @@ from extender.node_sync.drain_decision import (
     with_taint,
 )
 from extender.node_sync.prolog_gate import NotLeading, NotOurs
-from extender.placement.job_tracking import NodeCheck
 from extender.placement.ledger import Ledger
+from extender.record.job_tracking import NodeCheck
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.cooperative import yielding

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Self
 
 from extender.cluster.node_conditions import NodeCondition, NodeStatus
-from extender.placement.placeholder import Placeholder
+from extender.record.placeholder import Placeholder
 from extender.request.node_constraints import Node, Taint
 from extender.request.wording import cut
 from kubernetes_client.protocol import Manifest

@@ -14,9 +14,9 @@ from extender.cluster.pods_on_node import pods_on
 from extender.cluster.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.on_read import claim_of_record
-from extender.placement.ownership import claim_of, is_own, key_of, own_key
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.ownership import claim_of, is_own, key_of, own_key
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.request.pod import Pod, parse_pod
 from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import KubernetesError

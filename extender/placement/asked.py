@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from extender.cluster.equipment import amounts, exceeded, together
-from extender.placement.config import Context
-from extender.placement.events import Allocate, Effect, Failure, ReadJob, Submit
 from extender.placement.waiting import TOO_LARGE as WAITS_TOO_LARGE
+from extender.record.config import Context
+from extender.record.events import Allocate, Effect, Failure, ReadJob, Submit
 from extender.request.annotations import FIELD_NAMES, shown
 from extender.request.job_request import Request
 from slurm_client.model import Job

@@ -4,17 +4,17 @@ deadlines), and how an attempt ends."""
 from collections.abc import Callable, Iterable
 from math import inf
 
-from extender.placement.condition_reason import ConditionReason, WhyInvalid
-from extender.placement.config import Context
 from extender.placement.eligible_nodes import has_no_node
-from extender.placement.events import Failure, Remedy
 from extender.placement.kept_back import REASONS, as_found, kept_back, rested
 from extender.placement.lingering import over
-from extender.placement.member import Member
 from extender.placement.on_pod import invalid, now_bound
-from extender.placement.placeholder import Placeholder, Waits
-from extender.placement.states import State
 from extender.placement.table import after_pod
+from extender.record.condition_reason import ConditionReason, WhyInvalid
+from extender.record.config import Context
+from extender.record.events import Failure, Remedy
+from extender.record.member import Member
+from extender.record.placeholder import Placeholder, Waits
+from extender.record.states import State
 from slurm_client.model import JobSpec
 from wellknown.names import Reason
 

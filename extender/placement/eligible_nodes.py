@@ -4,9 +4,9 @@ import re
 from dataclasses import replace
 
 from extender.cluster.view import ClusterView, Exclusion, Wish
-from extender.placement.condition_reason import ConditionReason, Due
-from extender.placement.config import Context
-from extender.placement.placeholder import Placeholder
+from extender.record.condition_reason import ConditionReason, Due
+from extender.record.config import Context
+from extender.record.placeholder import Placeholder
 from extender.request.node_constraints import gains
 from wellknown.names import ELSEWHERE, Reason
 

@@ -4,10 +4,14 @@ are told, when there is something new to tell."""
 from collections.abc import Iterator
 
 from extender.placement.attempts import not_now
-from extender.placement.condition_reason import ConditionReason
-from extender.placement.config import Context
 from extender.placement.eligible_nodes import beside, has_no_node, no_node, why_rejected
-from extender.placement.events import (
+from extender.placement.eviction_limiter import EvictionLimiter
+from extender.placement.index import Records
+from extender.placement.submit_queues import SubmitQueues, queue_of
+from extender.placement.table import next_effect
+from extender.record.condition_reason import ConditionReason
+from extender.record.config import Context
+from extender.record.events import (
     CancelJob,
     Effect,
     EvictPod,
@@ -15,13 +19,9 @@ from extender.placement.events import (
     ReportWaiting,
     WriteAllocation,
 )
-from extender.placement.eviction_limiter import EvictionLimiter
-from extender.placement.index import Records
-from extender.placement.member import Member
-from extender.placement.placeholder import Placeholder, Waits
-from extender.placement.states import State
-from extender.placement.submit_queues import SubmitQueues, queue_of
-from extender.placement.table import next_effect
+from extender.record.member import Member
+from extender.record.placeholder import Placeholder, Waits
+from extender.record.states import State
 from wellknown.names import Reason
 
 _WAITING = frozenset({State.SEEN, State.SUBMITTING, State.QUEUED})

@@ -19,7 +19,7 @@ from itertools import islice
 from math import inf
 
 from extender.placement.on_job import FORESEEN
-from extender.placement.placeholder import Placeholder
+from extender.record.placeholder import Placeholder
 from wellknown.names import Reason
 
 _MINUTE_S = 60.0

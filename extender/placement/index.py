@@ -4,10 +4,10 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, KeysView
 
-from extender.placement.member import Member
 from extender.placement.on_pod import may_begin_again
-from extender.placement.placeholder import NO_NODES, Placeholder
-from extender.placement.states import WATCHED, State
+from extender.record.member import Member
+from extender.record.placeholder import NO_NODES, Placeholder
+from extender.record.states import WATCHED, State
 from extender.request.pod import Pod
 
 _ON_ITS_PODS = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING})

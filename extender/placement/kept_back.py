@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from extender.cluster.view import ClusterView, Wish
-from extender.placement.condition_reason import ConditionReason, Due
-from extender.placement.config import Context
 from extender.placement.eligible_nodes import exclusions, in_its_words
-from extender.placement.placeholder import Placeholder
+from extender.record.condition_reason import ConditionReason, Due
+from extender.record.config import Context
+from extender.record.placeholder import Placeholder
 from extender.request.job_request import Request
 from wellknown.names import Reason
 

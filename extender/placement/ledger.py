@@ -13,10 +13,22 @@ from typing import Any, TypeVar
 from extender.cluster.view import ClusterView
 from extender.placement import eviction_limiter, on_pod, signatures
 from extender.placement.attempts import asked_all_the_same, begin, follow, is_replaced
-from extender.placement.config import Context, PlacementConfig
 from extender.placement.eligible_nodes import is_outdated, regained
 from extender.placement.emit import Emitter, reports_again
-from extender.placement.events import (
+from extender.placement.eviction_limiter import EvictionLimiter
+from extender.placement.index import LedgerReader
+from extender.placement.kept_back import InVain, awake, kept_back
+from extender.placement.lingering import still_held
+from extender.placement.on_job import after_restart
+from extender.placement.on_outcome import after_outcome, came_late
+from extender.placement.recovery import orphan_of, recovered
+from extender.placement.retries import Retries
+from extender.placement.signatures import Signatures
+from extender.placement.submit_queues import SubmitQueues, queue_of
+from extender.placement.table import TABLE, after_pod, after_poll
+from extender.placement.wakes import ToTell, Wakes
+from extender.record.config import Context, PlacementConfig
+from extender.record.events import (
     ClusterObserved,
     Effect,
     Event,
@@ -33,21 +45,9 @@ from extender.placement.events import (
     SlurmRestarted,
     Tick,
 )
-from extender.placement.eviction_limiter import EvictionLimiter
-from extender.placement.index import LedgerReader
-from extender.placement.kept_back import InVain, awake, kept_back
-from extender.placement.lingering import still_held
-from extender.placement.on_job import after_restart
-from extender.placement.on_outcome import after_outcome, came_late
-from extender.placement.ownership import chosen_identity, nobodys_key
-from extender.placement.placeholder import NO_OFFER, Placeholder, orphan_uid
-from extender.placement.recovery import orphan_of, recovered
-from extender.placement.retries import Retries
-from extender.placement.signatures import Signatures
-from extender.placement.states import WATCHED, State
-from extender.placement.submit_queues import SubmitQueues, queue_of
-from extender.placement.table import TABLE, after_pod, after_poll
-from extender.placement.wakes import ToTell, Wakes
+from extender.record.ownership import chosen_identity, nobodys_key
+from extender.record.placeholder import NO_OFFER, Placeholder, orphan_uid
+from extender.record.states import WATCHED, State
 from extender.request.workload import Workload
 
 _AT_ONCE = 50  # some milliseconds

@@ -10,10 +10,10 @@ watches cannot be known, nor for the next leader what lingers without a job.
 import re
 from math import ceil
 
-from extender.placement.config import Context
-from extender.placement.events import HoldJob
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.config import Context
+from extender.record.events import HoldJob
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.request.pod import Pod
 from extender.request.pod_end import SEPARATOR, after_words
 from slurm_client.model import Job

@@ -7,9 +7,10 @@ and a restart continues like any other moment.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from extender.placement.config import Context
 from extender.placement.eligible_nodes import excluded_nodes_of, is_outdated, why_rejected
-from extender.placement.events import (
+from extender.placement.lingering import hold
+from extender.record.config import Context
+from extender.record.events import (
     Allocate,
     CancelJob,
     CheckDepartures,
@@ -23,10 +24,9 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.lingering import hold
-from extender.placement.member import Member
-from extender.placement.ownership import proof
-from extender.placement.placeholder import REPEATEDLY, Placeholder
+from extender.record.member import Member
+from extender.record.ownership import proof
+from extender.record.placeholder import REPEATEDLY, Placeholder
 from extender.request.pod_end import replaced_in_words, with_words
 from slurm_client.model import JobSpec
 from wellknown.allocation import Allocation

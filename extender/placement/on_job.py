@@ -5,12 +5,12 @@ Absence is not news (invariant I5): only several confirmations from a healthy Sl
 against a Pod that runs.
 """
 
-from extender.placement.condition_reason import ConditionReason
-from extender.placement.config import Context
-from extender.placement.job_tracking import NodeCheck
-from extender.placement.ownership import is_that_job
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.condition_reason import ConditionReason
+from extender.record.config import Context
+from extender.record.job_tracking import NodeCheck
+from extender.record.ownership import is_that_job
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from slurm_client.model import Job, JobState
 from wellknown.names import Reason
 

@@ -6,9 +6,13 @@ from typing import Any
 
 from extender.placement.asked import rejected_values
 from extender.placement.attempts import give_back, not_now, trouble
-from extender.placement.condition_reason import ConditionReason, WhyInvalid
-from extender.placement.config import Context, PlacementConfig
-from extender.placement.events import (
+from extender.placement.on_job import over
+from extender.placement.on_pod import invalid
+from extender.placement.on_read import granted
+from extender.placement.table import after_read
+from extender.record.condition_reason import ConditionReason, WhyInvalid
+from extender.record.config import Context, PlacementConfig
+from extender.record.events import (
     Allocate,
     CancelJob,
     CheckDepartures,
@@ -27,15 +31,11 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.fit import covers, owner_of
-from extender.placement.job_tracking import NodeCheck
-from extender.placement.member import CONFLICTS
-from extender.placement.on_job import over
-from extender.placement.on_pod import invalid
-from extender.placement.on_read import granted
-from extender.placement.placeholder import REPEATEDLY, Placeholder
-from extender.placement.states import State
-from extender.placement.table import after_read
+from extender.record.fit import covers, owner_of
+from extender.record.job_tracking import NodeCheck
+from extender.record.member import CONFLICTS
+from extender.record.placeholder import REPEATEDLY, Placeholder
+from extender.record.states import State
 from extender.request.pod import Pod
 from slurm_client.model import Grant, Job, JobSpec
 from wellknown.names import Reason

@@ -3,16 +3,16 @@
 from collections.abc import Iterable
 from typing import Any
 
-from extender.placement.condition_reason import ConditionReason, WhyInvalid
-from extender.placement.config import Context
-from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import asking_first
 from extender.placement.lingering import lingering
-from extender.placement.member import Member
 from extender.placement.on_job import to_ask_again
-from extender.placement.ownership import own_key, proven
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import ASKED, OVER, UNBOUND, WITHOUT_JOB, State
+from extender.record.condition_reason import ConditionReason, WhyInvalid
+from extender.record.config import Context
+from extender.record.job_tracking import NodeCheck
+from extender.record.member import Member
+from extender.record.ownership import own_key, proven
+from extender.record.placeholder import Placeholder
+from extender.record.states import ASKED, OVER, UNBOUND, WITHOUT_JOB, State
 from extender.request.job_request import Request
 from extender.request.pod import Pod
 from wellknown.allocation import Allocation

@@ -4,12 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from extender.cluster.view import ClusterView, excluding
-from extender.placement.condition_reason import ConditionReason, WhyInvalid
-from extender.placement.config import Context, PlacementConfig
-from extender.placement.fit import ends_earlier, misfit
-from extender.placement.job_tracking import NodeCheck
 from extender.placement.lingering import still_held
-from extender.placement.member import slot_on, with_slots
 from extender.placement.on_job import (
     LOST,
     allocated_lost,
@@ -18,10 +13,15 @@ from extender.placement.on_job import (
     to_ask_again,
     waiting_polled,
 )
-from extender.placement.ownership import Claim, OwnedBy, claim_for, identity_of, owner_of
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import UNBOUND, State
 from extender.placement.waiting import why_it_waits
+from extender.record.condition_reason import ConditionReason, WhyInvalid
+from extender.record.config import Context, PlacementConfig
+from extender.record.fit import ends_earlier, misfit
+from extender.record.job_tracking import NodeCheck
+from extender.record.member import slot_on, with_slots
+from extender.record.ownership import Claim, OwnedBy, claim_for, identity_of, owner_of
+from extender.record.placeholder import Placeholder
+from extender.record.states import UNBOUND, State
 from extender.request.pod import Pod
 from extender.request.pod_end import is_replaced
 from slurm_client.model import Grant, Job

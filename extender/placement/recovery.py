@@ -8,12 +8,8 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from typing import NamedTuple
 
 from extender.cluster.view import ClusterView
-from extender.placement.condition_reason import ConditionReason
-from extender.placement.config import Context, PlacementConfig
-from extender.placement.job_tracking import NodeCheck
 from extender.placement.kept_back import asking_first
 from extender.placement.lingering import still_held
-from extender.placement.member import Member, slot_on
 from extender.placement.on_job import end_of, failed_before_start
 from extender.placement.on_pod import (
     bound_by_its_job,
@@ -23,7 +19,12 @@ from extender.placement.on_pod import (
     with_carried,
 )
 from extender.placement.on_read import waits_for_its_pods_nodes
-from extender.placement.ownership import (
+from extender.placement.table import after_poll, after_read
+from extender.record.condition_reason import ConditionReason
+from extender.record.config import Context, PlacementConfig
+from extender.record.job_tracking import NodeCheck
+from extender.record.member import Member, slot_on
+from extender.record.ownership import (
     chosen_identity,
     claim_of,
     is_own,
@@ -32,9 +33,8 @@ from extender.placement.ownership import (
     own_key,
     own_key_by_name,
 )
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
-from extender.placement.table import after_poll, after_read
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.request.pod import Pod
 from slurm_client.model import Grant, Job, JobState
 from wellknown.allocation import Allocation

@@ -11,11 +11,11 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from extender.placement.condition_reason import Due
-from extender.placement.config import Context
-from extender.placement.placeholder import Placeholder
 from extender.placement.ranking import Ranking
-from extender.placement.states import State
+from extender.record.condition_reason import Due
+from extender.record.config import Context
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 
 _SPREAD = 0.25  # what was refused together is not tried together
 _ASKED_AGAIN = "Slurm is asked again when the Pod is annotated, or at"

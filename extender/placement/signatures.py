@@ -10,8 +10,8 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from slurm_client.model import Grant
 
 _USED = frozenset({State.QUEUED, State.ALLOCATED, State.BOUND})

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from extender.placement import next_effect as does
 from extender.placement import on_job, on_pod, on_read
-from extender.placement.condition_reason import ConditionReason
-from extender.placement.config import Context
-from extender.placement.events import Effect
-from extender.placement.member import Member
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import ASKED, OVER, WITHOUT_JOB, State
+from extender.record.condition_reason import ConditionReason
+from extender.record.config import Context
+from extender.record.events import Effect
+from extender.record.member import Member
+from extender.record.placeholder import Placeholder
+from extender.record.states import ASKED, OVER, WITHOUT_JOB, State
 from extender.request.job_request import Request
 from extender.request.pod import Pod
 from slurm_client.model import UNKNOWN_STATE, Job, JobState

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from extender.cluster.equipment import amounts, exceeded, together
-from extender.placement.condition_reason import ConditionReason
-from extender.placement.config import Context
 from extender.placement.pending_reasons import explained
+from extender.record.condition_reason import ConditionReason
+from extender.record.config import Context
 from extender.request.job_request import Request
 from extender.request.wording import cut
 from slurm_client.model import Job

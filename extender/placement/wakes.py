@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from math import inf
 
-from extender.placement.placeholder import Placeholder
+from extender.record.placeholder import Placeholder
 
 Turns = OrderedDict[str, float]
 """The uids of records, and when each is to be told, in that order."""

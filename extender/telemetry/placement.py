@@ -15,11 +15,11 @@ from prometheus_client.registry import Collector
 from extender.audit.compare import Finding, FindingKind
 from extender.node_sync.drain_decision import Tally as NodeTally
 from extender.node_sync.drain_decision import Why
-from extender.placement.events import Effect, Failure
 from extender.placement.eviction_limiter import EvictionLimiter
 from extender.placement.kept_back import REASONS
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.events import Effect, Failure
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.unmanaged.adoption import Adopted, Stage
 from service.health import Health
 from service.metrics import SECONDS, child

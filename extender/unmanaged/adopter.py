@@ -13,8 +13,8 @@ from functools import partial
 
 from extender.cluster.view import ClusterView
 from extender.control.dispatcher import Dispatcher
-from extender.placement.config import Context, PlacementConfig
-from extender.placement.events import Effect
+from extender.record.config import Context, PlacementConfig
+from extender.record.events import Effect
 from extender.unmanaged.adoption import Adoptions
 from extender.unmanaged.free_capacity import FreeCapacity
 from service.health import Health

@@ -14,8 +14,9 @@ from enum import StrEnum
 from typing import Any, Self
 
 from extender.cluster.view import ClusterView
-from extender.placement.config import Context, PlacementConfig
-from extender.placement.events import (
+from extender.placement.next_effect import BEFORE_ALL
+from extender.record.config import Context, PlacementConfig
+from extender.record.events import (
     CancelJob,
     Effect,
     Failure,
@@ -25,8 +26,7 @@ from extender.placement.events import (
     Remedy,
     Submit,
 )
-from extender.placement.next_effect import BEFORE_ALL
-from extender.placement.ownership import Claim, is_own
+from extender.record.ownership import Claim, is_own
 from extender.request.annotations import LONGEST_MINUTES
 from extender.request.job_request import gres_of
 from extender.request.pod_end import with_words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,14 @@ def test_a_file_and_its_functions_are_short(file: Path) -> None:
         if (lines := (each.end_lineno or 0) - each.lineno + 1) > LONGEST_FUNCTION
     }
     assert not long
+
+
+def test_no_package_is_a_third_of_the_extender() -> None:
+    lines: Counter[str] = Counter()
+    for file in (CHECKOUT / "extender").rglob("*.py"):
+        lines[file.relative_to(CHECKOUT / "extender").parts[0]] += len(file.read_text().splitlines())
+    (largest, longest), *_ = lines.most_common(1)
+    assert longest < lines.total() / 3, largest
 
 
 def test_there_are_files_to_look_at() -> None:

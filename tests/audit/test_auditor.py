@@ -16,9 +16,9 @@ from extender.audit.compare import Finding, FindingKind
 from extender.audit.reader import Reader
 from extender.cluster.slurm_nodes import SlurmNodes
 from extender.control.dispatcher import Dispatcher
-from extender.placement.events import ClusterObserved, Event, OrphanFound, Recovered, Tick
 from extender.placement.ledger import Ledger
-from extender.placement.states import State
+from extender.record.events import ClusterObserved, Event, OrphanFound, Recovered, Tick
+from extender.record.states import State
 from extender.request.pod import Pod
 from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Unavailable

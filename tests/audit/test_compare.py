@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from extender.audit.compare import Finding, FindingKind, Snapshot, compare, shared_ids, unclear
-from extender.placement.ownership import identity_of, own_keys, proof
+from extender.record.ownership import identity_of, own_keys, proof
 from extender.request.node_constraints import Node
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState

@@ -10,7 +10,7 @@ import pytest
 
 from extender.cluster.closings import in_words
 from extender.cluster.view import ClusterView, Wish
-from extender.placement.events import ClusterObserved, ReportWaiting
+from extender.record.events import ClusterObserved, ReportWaiting
 from extender.request.node_constraints import NodeConstraints
 from tests.builders import kube_node, view
 from tests.placement.ledger_world import VIEW, World

@@ -13,8 +13,8 @@ import pytest
 from extender.control.claim_watch import ClaimWatch
 from extender.control.dispatcher import Dispatcher
 from extender.control.pod_watch import PodWatch
-from extender.placement.events import PodObserved
 from extender.policy.current import CurrentPolicy
+from extender.record.events import PodObserved
 from extender.request.claims import Claims, Need, Verdict
 from extender.request.node_constraints import NodeConstraints
 from extender.request.translation import TranslationConfig

@@ -16,9 +16,10 @@ from structlog.testing import capture_logs
 from extender.control import dispatcher
 from extender.control.dispatcher import Dispatcher
 from extender.control.failures import failure_of
-from extender.placement.condition_reason import ConditionReason, Due
-from extender.placement.config import PlacementConfig
-from extender.placement.events import (
+from extender.placement.ledger import Ledger
+from extender.record.condition_reason import ConditionReason, Due
+from extender.record.config import PlacementConfig
+from extender.record.events import (
     CancelJob,
     Effect,
     Event,
@@ -37,10 +38,9 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.job_tracking import JobTracking
-from extender.placement.ledger import Ledger
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.job_tracking import JobTracking
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.request.pod import Pod, parse_pod
 from extender.telemetry import Telemetry
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected, Unavailable

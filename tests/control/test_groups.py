@@ -14,8 +14,9 @@ from extender.bind.binder import NotBound, verified
 from extender.control.dispatcher import Dispatcher
 from extender.control.named_jobs import NamedJobs
 from extender.control.startup import recover
-from extender.placement.config import PlacementConfig
-from extender.placement.events import (
+from extender.placement.ledger import Ledger
+from extender.record.config import PlacementConfig
+from extender.record.events import (
     ClusterObserved,
     Effect,
     Event,
@@ -24,8 +25,7 @@ from extender.placement.events import (
     PodVanished,
     Tick,
 )
-from extender.placement.ledger import Ledger
-from extender.placement.states import State
+from extender.record.states import State
 from extender.request.pod import Pod, parse_pod
 from extender.request.workload import Workload
 from kubernetes_client.errors import Conflict

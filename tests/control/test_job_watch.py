@@ -11,10 +11,10 @@ import pytest
 
 from extender.control.dispatcher import Dispatcher
 from extender.control.job_watch import _AGAIN_S, _GRACE_READERS, JobWatch
-from extender.placement.events import ClusterObserved, Recovered, SlurmRestarted
 from extender.placement.ledger import Ledger
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.events import ClusterObserved, Recovered, SlurmRestarted
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.telemetry import Telemetry
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health

@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 
 from extender.control.named_jobs import NamedJobs
-from extender.placement.config import PlacementConfig
-from extender.placement.events import Event, OrphanFound, SlurmRestarted
 from extender.placement.ledger import Ledger
-from extender.placement.ownership import nobodys_key
+from extender.record.config import PlacementConfig
+from extender.record.events import Event, OrphanFound, SlurmRestarted
+from extender.record.ownership import nobodys_key
 from service.health import Health
 from slurm_client.errors import NameTaken, NoRoomNow, OutcomeUnknown, Unreachable
 from slurm_client.in_memory import InMemorySlurm

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from extender.control import pod_patches
-from extender.placement.condition_reason import ConditionReason, Due
+from extender.record.condition_reason import ConditionReason, Due
 from extender.request.pod import Pod, parse_pod
 from tests.builders import TRANSLATION, Manifest, pod, pod_manifest
 from wellknown.allocation import Allocation

@@ -10,8 +10,8 @@ import pytest
 
 from extender.control.dispatcher import Dispatcher
 from extender.control.pod_watch import PodWatch
-from extender.placement.events import Event, PodObserved
 from extender.policy.current import CurrentPolicy
+from extender.record.events import Event, PodObserved
 from extender.request.grace_period import GraceRule
 from extender.request.scope import Scope
 from extender.request.translation import TranslationConfig

@@ -15,10 +15,10 @@ from extender.control.failures import failure_of
 from extender.control.named_jobs import NamedJobs
 from extender.control.pod_watch import PodWatch
 from extender.control.startup import is_over, key_by_name, recover, tell_those_who_wait
-from extender.placement.config import PlacementConfig
-from extender.placement.events import Event, OrphanFound, Recovered
 from extender.placement.ledger import Ledger
-from extender.placement.ownership import nobodys_key
+from extender.record.config import PlacementConfig
+from extender.record.events import Event, OrphanFound, Recovered
+from extender.record.ownership import nobodys_key
 from extender.request.pod import Pod
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.adoption import adoptable

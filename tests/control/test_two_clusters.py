@@ -22,9 +22,9 @@ from extender.control.named_jobs import NamedJobs
 from extender.control.startup import recover
 from extender.hooks.route import router
 from extender.node_sync.prolog_gate import Gate
-from extender.placement.config import PlacementConfig
-from extender.placement.events import ClusterObserved, Event, OrphanFound, Recovered
 from extender.placement.ledger import Ledger
+from extender.record.config import PlacementConfig
+from extender.record.events import ClusterObserved, Event, OrphanFound, Recovered
 from extender.request.pod import Pod
 from extender.unmanaged.adoption import adoptable
 from kubernetes_client.in_memory import InMemoryKubernetes

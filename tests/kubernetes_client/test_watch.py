@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from extender.control.dispatcher import Dispatcher
 from extender.control.pod_watch import PodWatch
-from extender.placement.events import Event, PodObserved, PodVanished
 from extender.policy.current import CurrentPolicy
+from extender.record.events import Event, PodObserved, PodVanished
 from extender.request.scope import Scope
 from extender.request.translation import TranslationConfig
 from kubernetes_client import watch

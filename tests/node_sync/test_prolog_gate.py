@@ -11,10 +11,10 @@ import pytest
 
 from extender.cluster.view import ClusterView
 from extender.node_sync.prolog_gate import Gate, NotLeading, NotOurs
-from extender.placement.config import PlacementConfig
-from extender.placement.events import PodVanished
 from extender.placement.ledger import Ledger
-from extender.placement.states import State
+from extender.record.config import PlacementConfig
+from extender.record.events import PodVanished
+from extender.record.states import State
 from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes

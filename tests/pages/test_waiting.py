@@ -6,7 +6,7 @@ import pytest
 
 from deploy.local.layout import CHECKOUT
 from extender.pages import renewed
-from extender.placement.config import PlacementConfig
+from extender.record.config import PlacementConfig
 from tests.placement.test_waiting import EXAMPLES, GRANTED
 
 PAGE = CHECKOUT / "docs" / "waiting.md"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from extender.placement.events import Effect, Failure, Remedy, ReportWaiting, Submit
-from extender.placement.states import State
+from extender.record.events import Effect, Failure, Remedy, ReportWaiting, Submit
+from extender.record.states import State
 from slurm_client.model import Job, JobState
 from tests.placement.ledger_world import World
 

@@ -17,8 +17,10 @@ from extender.audit.compare import may_have_no_job
 from extender.bind.binder import NotBound, verified
 from extender.cluster.view import ClusterView
 from extender.filter.route import to_tell
-from extender.placement.config import PlacementConfig
-from extender.placement.events import (
+from extender.placement.ledger import Ledger
+from extender.placement.recovery import named_by_their_pods, to_read, with_their_pods
+from extender.record.config import PlacementConfig
+from extender.record.events import (
     Allocate,
     CancelJob,
     CheckDepartures,
@@ -46,10 +48,8 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.ledger import Ledger
-from extender.placement.ownership import claim_of, is_own, key_of, nobodys_key, own_key
-from extender.placement.recovery import named_by_their_pods, to_read, with_their_pods
-from extender.placement.states import State
+from extender.record.ownership import claim_of, is_own, key_of, nobodys_key, own_key
+from extender.record.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE, Node

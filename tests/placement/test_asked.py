@@ -9,9 +9,9 @@ import pytest
 
 from extender.cluster.equipment import equipment
 from extender.placement.asked import rejected_values
-from extender.placement.config import Context, PlacementConfig
-from extender.placement.events import Failure, Outcome, Remedy, Submit
 from extender.policy.rules import Choice, Policy, Rule, judged
+from extender.record.config import Context, PlacementConfig
+from extender.record.events import Failure, Outcome, Remedy, Submit
 from extender.request.job_request import Request
 from slurm_client.model import Node, Partition
 from tests.builders import PREFIX, TRANSLATION, pod, view

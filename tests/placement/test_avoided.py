@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from extender.cluster.view import ClusterView
-from extender.placement.condition_reason import ConditionReason, Due
 from extender.placement.eligible_nodes import in_its_words
-from extender.placement.events import ClusterObserved, Submit, WriteAttempt
-from extender.placement.states import State
+from extender.record.condition_reason import ConditionReason, Due
+from extender.record.events import ClusterObserved, Submit, WriteAttempt
+from extender.record.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.node_constraints import Node, Taint, gains
 from tests.builders import node_manifest

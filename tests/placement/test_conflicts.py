@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from extender.placement.config import PlacementConfig
-from extender.placement.events import CancelJob, EvictPod, WriteAllocation, WriteAttempt
-from extender.placement.states import State
+from extender.record.config import PlacementConfig
+from extender.record.events import CancelJob, EvictPod, WriteAllocation, WriteAttempt
+from extender.record.states import State
 from tests.placement.ledger_steps import bound_pod, job_id_of, settle, settle_news, state_of
 from tests.placement.ledger_world import LOST, World
 from tests.placement.test_lost_keys import big

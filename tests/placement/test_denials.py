@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from extender.placement.events import Effect, Failure, ReadJob, Remedy, ReportWaiting, Submit
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.events import Effect, Failure, ReadJob, Remedy, ReportWaiting, Submit
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from slurm_client.model import JobState
 from tests.placement.ledger_world import LOST, World
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from extender.placement.line import Owner, kind_of
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from slurm_client.model import Decides, JobSpec, fields_that_decide
 from tests.builders import placeholder_of, pod
 

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.placement.condition_reason import ConditionReason
-from extender.placement.config import PlacementConfig
-from extender.placement.events import (
+from extender.placement.eviction_limiter import EvictionLimiter
+from extender.placement.ledger import Ledger
+from extender.record.condition_reason import ConditionReason
+from extender.record.config import PlacementConfig
+from extender.record.events import (
     CancelJob,
     ClusterObserved,
     Effect,
@@ -31,11 +33,9 @@ from extender.placement.events import (
     ReportWaiting,
     Tick,
 )
-from extender.placement.eviction_limiter import EvictionLimiter
-from extender.placement.ledger import Ledger
-from extender.placement.ownership import nobodys_key
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.ownership import nobodys_key
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.request.pod import Pod
 from extender.request.pod_end import is_replaced
 from slurm_client.model import Job, JobState

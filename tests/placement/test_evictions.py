@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from extender.placement.events import EvictPod
 from extender.placement.on_job import end_of
-from extender.placement.states import State
+from extender.record.events import EvictPod
+from extender.record.states import State
 from slurm_client.model import JobState
 from tests.placement.ledger_steps import bound_pod, job_id_of, poll, settle, settle_news, state_of
 from tests.placement.ledger_world import World, calm_down

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.placement.fit import covers, ends_earlier, misfit
+from extender.record.fit import covers, ends_earlier, misfit
 from slurm_client.model import Grant, Job, JobSpec, JobState
 
 ASKED = JobSpec(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from extender.placement.events import RecordJobId
-from extender.placement.states import State
+from extender.record.events import RecordJobId
+from extender.record.states import State
 from tests.placement.ledger_steps import (
     bound_pod,
     job_id_of,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from extender.placement.config import Context, PlacementConfig
-from extender.placement.events import (
+from extender.placement.ledger import Ledger
+from extender.placement.on_read import granted
+from extender.record.config import Context, PlacementConfig
+from extender.record.events import (
     CancelJob,
     ClusterObserved,
     Effect,
@@ -15,10 +17,8 @@ from extender.placement.events import (
     Submit,
     WriteAttempt,
 )
-from extender.placement.ledger import Ledger
-from extender.placement.member import Member, with_slots
-from extender.placement.on_read import granted
-from extender.placement.states import State
+from extender.record.member import Member, with_slots
+from extender.record.states import State
 from extender.request.job_request import Request
 from slurm_client.model import Grant
 from tests.builders import pod

@@ -13,8 +13,9 @@ import pytest
 
 from extender.cluster.node_index import Nodes
 from extender.cluster.view import ClusterView
-from extender.placement.config import PlacementConfig
-from extender.placement.events import (
+from extender.placement.ledger import Ledger
+from extender.record.config import PlacementConfig
+from extender.record.events import (
     ClusterObserved,
     Effect,
     Event,
@@ -26,8 +27,7 @@ from extender.placement.events import (
     Submit,
     Tick,
 )
-from extender.placement.ledger import Ledger
-from extender.placement.states import State
+from extender.record.states import State
 from extender.request.pod import Pod, parse_pod
 from slurm_client import hostlist
 from slurm_client.model import Job, JobState, Partition

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from extender.placement.config import PlacementConfig
-from extender.placement.events import (
+from extender.placement.kept_back import may_be_given
+from extender.placement.ledger import Ledger
+from extender.record.config import PlacementConfig
+from extender.record.events import (
     CancelJob,
     ClusterObserved,
     Effect,
@@ -18,9 +20,7 @@ from extender.placement.events import (
     Submit,
     WriteAllocation,
 )
-from extender.placement.kept_back import may_be_given
-from extender.placement.ledger import Ledger
-from extender.placement.states import State
+from extender.record.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.node_constraints import Node
 from tests.memory import kept

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from extender.placement.events import CancelJob, ClusterObserved, EvictPod, GraceStarted
-from extender.placement.states import State
+from extender.record.events import CancelJob, ClusterObserved, EvictPod, GraceStarted
+from extender.record.states import State
 from slurm_client.model import JobState
 from tests.placement.ledger_steps import (
     bound_pod,

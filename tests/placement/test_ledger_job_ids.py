@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.placement.events import CancelJob, EvictPod, Failure, ReadJob, Remedy, Submit, WriteAttempt
-from extender.placement.states import State
+from extender.record.events import CancelJob, EvictPod, Failure, ReadJob, Remedy, Submit, WriteAttempt
+from extender.record.states import State
 from slurm_client.model import JobState
 from tests.builders import placeholder_job, pod
 from tests.placement.ledger_steps import (

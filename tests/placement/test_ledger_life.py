@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.placement.config import PlacementConfig
-from extender.placement.events import (
+from extender.record.config import PlacementConfig
+from extender.record.events import (
     CancelJob,
     ClusterObserved,
     Failure,
@@ -18,7 +18,7 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.states import State
+from extender.record.states import State
 from extender.request.node_constraints import Node
 from tests.placement.ledger_steps import (
     bound_pod,

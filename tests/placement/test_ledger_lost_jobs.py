@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.placement.events import ClusterObserved, ExcludeNodes, OrphanFound, Submit
-from extender.placement.states import State
+from extender.record.events import ClusterObserved, ExcludeNodes, OrphanFound, Submit
+from extender.record.states import State
 from slurm_client.model import JobState
 from tests.placement.ledger_steps import (
     bound_pod,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from extender.placement.config import PlacementConfig
-from extender.placement.events import CancelJob, EvictPod, JobsPolled, Outcome, PodObserved, WriteAttempt
-from extender.placement.placeholder import IllegalMove
-from extender.placement.states import State
+from extender.record.config import PlacementConfig
+from extender.record.events import CancelJob, EvictPod, JobsPolled, Outcome, PodObserved, WriteAttempt
+from extender.record.placeholder import IllegalMove
+from extender.record.states import State
 from extender.request.node_constraints import Node
 from tests.builders import placeholder_of, pod
 from tests.placement import ledger_world

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from extender.placement.config import Context
-from extender.placement.events import (
+from extender.placement.table import after_pod
+from extender.record.config import Context
+from extender.record.events import (
     CancelJob,
     CheckDepartures,
     ClusterObserved,
@@ -17,9 +18,8 @@ from extender.placement.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.placement.job_tracking import JobTracking
-from extender.placement.states import State
-from extender.placement.table import after_pod
+from extender.record.job_tracking import JobTracking
+from extender.record.states import State
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.job_request import Request
 from extender.request.node_constraints import Node

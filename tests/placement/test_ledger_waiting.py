@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from extender.placement.config import PlacementConfig
-from extender.placement.events import (
+from extender.record.config import PlacementConfig
+from extender.record.events import (
     ClusterObserved,
     ExcludeNodes,
     Failure,
@@ -15,7 +15,7 @@ from extender.placement.events import (
     Submit,
     WriteAllocation,
 )
-from extender.placement.states import State
+from extender.record.states import State
 from extender.request.node_constraints import Node
 from tests.placement.ledger_steps import bound_pod, pod_that_finds_no_room, settle, state_of
 from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down

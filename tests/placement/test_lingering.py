@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.placement.events import CancelJob, HoldJob, WriteAllocation
-from extender.placement.states import State
+from extender.record.events import CancelJob, HoldJob, WriteAllocation
+from extender.record.states import State
 from slurm_client.model import MOST_BYTES
 from tests.placement.ledger_steps import bound_pod, job_id_of, kinds, poll, settle, settle_news, state_of
 from tests.placement.ledger_world import REQUEST, World

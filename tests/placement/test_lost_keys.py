@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from extender.placement.condition_reason import ConditionReason
-from extender.placement.events import CancelJob, ReadJob, ReportWaiting, Submit
-from extender.placement.ownership import Claim, Identity, OwnedBy, identity_of, owner_of
-from extender.placement.states import State
+from extender.record.condition_reason import ConditionReason
+from extender.record.events import CancelJob, ReadJob, ReportWaiting, Submit
+from extender.record.ownership import Claim, Identity, OwnedBy, identity_of, owner_of
+from extender.record.states import State
 from slurm_client.model import Job, JobState
 from tests.builders import placeholder_job, pod
 from tests.placement.ledger_steps import (

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from extender.bind.binder import NotBound, verified
-from extender.placement.config import Context, PlacementConfig
-from extender.placement.events import (
+from extender.placement.ledger import Ledger
+from extender.placement.recovery import named_by_their_pods, recovered, to_read
+from extender.record.config import Context, PlacementConfig
+from extender.record.events import (
     Allocate,
     CancelJob,
     ClusterObserved,
@@ -27,11 +29,9 @@ from extender.placement.events import (
     Submit,
     WriteAllocation,
 )
-from extender.placement.job_tracking import NodeCheck
-from extender.placement.ledger import Ledger
-from extender.placement.ownership import Identity, own_key, proof
-from extender.placement.recovery import named_by_their_pods, recovered, to_read
-from extender.placement.states import State
+from extender.record.job_tracking import NodeCheck
+from extender.record.ownership import Identity, own_key, proof
+from extender.record.states import State
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobSpec, JobState
 from tests.builders import pod

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from extender.placement.events import CancelJob, ClusterObserved, ReportWaiting, Submit, WriteAllocation
 from extender.placement.recovery import recovered
-from extender.placement.states import State
+from extender.record.events import CancelJob, ClusterObserved, ReportWaiting, Submit, WriteAllocation
+from extender.record.states import State
 from extender.request.job_request import Request
 from slurm_client.model import Job
 from tests.builders import kube_node, moment, placeholder_job, pod

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from extender.placement.config import PlacementConfig
-from extender.placement.events import (
+from extender.placement.submit_queue import IN_LINE, NO_PLACE
+from extender.record.config import PlacementConfig
+from extender.record.events import (
     CancelJob,
     ClusterObserved,
     Effect,
@@ -19,8 +20,7 @@ from extender.placement.events import (
     Submit,
     WriteAllocation,
 )
-from extender.placement.states import State
-from extender.placement.submit_queue import IN_LINE, NO_PLACE
+from extender.record.states import State
 from extender.request.node_constraints import Node
 from slurm_client.model import JobState
 from tests.clock import CpuClock

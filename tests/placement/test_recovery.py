@@ -9,10 +9,10 @@ from time import process_time
 
 import pytest
 
-from extender.placement.job_tracking import NodeCheck
-from extender.placement.placeholder import Placeholder
 from extender.placement.recovery import possible_ids, recovered, to_read
-from extender.placement.states import State
+from extender.record.job_tracking import NodeCheck
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState
 from tests.builders import RULES, kube_node, moment, placeholder_job, pod

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from extender.cluster.view import ClusterView
-from extender.placement.config import PlacementConfig
-from extender.placement.events import ClusterObserved, Effect, Failure, Remedy, ReportWaiting, Submit
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.config import PlacementConfig
+from extender.record.events import ClusterObserved, Effect, Failure, Remedy, ReportWaiting, Submit
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.request.job_request import Request
 from slurm_client.model import Partition
 from tests.placement.ledger_world import REQUEST, VIEW, World

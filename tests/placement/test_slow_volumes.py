@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from extender.placement.config import PlacementConfig
-from extender.placement.states import State
+from extender.record.config import PlacementConfig
+from extender.record.states import State
 from tests.placement.ledger_steps import state_of
 from tests.placement.ledger_world import World
 

@@ -12,14 +12,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from extender.placement.condition_reason import ConditionReason
-from extender.placement.job_tracking import JobTracking
 from extender.placement.line import Owner, kind_of, turn_of
-from extender.placement.placeholder import Placeholder, Retry, Waits
 from extender.placement.places import Places
-from extender.placement.states import State
 from extender.placement.submit_queue import IN_LINE, NO_PLACE, SubmitQueue
 from extender.placement.submit_queues import SubmitQueues
+from extender.record.condition_reason import ConditionReason
+from extender.record.job_tracking import JobTracking
+from extender.record.placeholder import Placeholder, Retry, Waits
+from extender.record.states import State
 from extender.request.pod import Pod
 from tests.builders import placeholder_of, pod
 from tests.clock import CpuClock

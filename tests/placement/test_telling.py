@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from extender.placement.config import PlacementConfig
-from extender.placement.events import ReportWaiting
-from extender.placement.states import State
+from extender.record.config import PlacementConfig
+from extender.record.events import ReportWaiting
+from extender.record.states import State
 from tests.placement.ledger_steps import settle, state_of
 from tests.placement.ledger_world import LOST, World
 

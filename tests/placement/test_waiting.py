@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from extender.cluster.equipment import Equipment
-from extender.placement.condition_reason import ConditionReason
-from extender.placement.config import Context, PlacementConfig
 from extender.placement.pending_reasons import PENDING_REASONS
 from extender.placement.waiting import granted, in_words, why_it_waits
+from extender.record.condition_reason import ConditionReason
+from extender.record.config import Context, PlacementConfig
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobState, Partition
 from tests.builders import PREFIX, pod, view

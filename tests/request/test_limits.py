@@ -11,9 +11,9 @@ import pytest
 
 from extender.cluster.node_index import Nodes
 from extender.cluster.view import ClusterView
-from extender.placement.events import ClusterObserved, PodObserved, Recovered, Tick
-from extender.placement.placeholder import NO_OFFER, Placeholder
 from extender.policy.rules import Choice, Policy, Rule, judged
+from extender.record.events import ClusterObserved, PodObserved, Recovered, Tick
+from extender.record.placeholder import NO_OFFER, Placeholder
 from extender.request.claims import needs_of
 from extender.request.feasible_nodes import FeasibleNodes
 from extender.request.limits import (

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from extender.control.dispatcher import Dispatcher
-from extender.placement.config import Context
-from extender.placement.events import CancelJob, Effect, ReadJob, RecordAdoption, Submit
 from extender.placement.ledger import Ledger
+from extender.record.config import Context
+from extender.record.events import CancelJob, Effect, ReadJob, RecordAdoption, Submit
 from extender.request.scope import Scope
 from extender.request.translation import TranslationConfig
 from extender.telemetry import Telemetry

@@ -19,11 +19,11 @@ from extender.app import Extender
 from extender.cluster.view import ClusterView
 from extender.leader.leader import Leader
 from extender.leader.replica import Replica
-from extender.placement.config import PlacementConfig
 from extender.placement.ledger import Ledger
-from extender.placement.member import Member
-from extender.placement.placeholder import Placeholder
 from extender.policy.current import CurrentPolicy
+from extender.record.config import PlacementConfig
+from extender.record.member import Member
+from extender.record.placeholder import Placeholder
 from extender.settings import Settings
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import SlurmError

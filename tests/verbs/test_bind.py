@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 from extender.bind.binder import NotBound, verified
 from extender.bind.running import RunningJobs
 from extender.control.shared_secret import shared_secret
-from extender.placement.job_tracking import JobTracking, NodeCheck
-from extender.placement.member import Member
-from extender.placement.ownership import identity_of, own_keys, proof
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.job_tracking import JobTracking, NodeCheck
+from extender.record.member import Member
+from extender.record.ownership import identity_of, own_keys, proof
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.request.pod import parse_pod
 from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Conflict, KubernetesError, Rejected, Unavailable

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from extender.placement.job_tracking import JobTracking
-from extender.placement.member import Member
-from extender.placement.placeholder import Placeholder
-from extender.placement.states import State
+from extender.record.job_tracking import JobTracking
+from extender.record.member import Member
+from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from extender.request.pod import parse_pod
 from extender.request.translation import TranslationConfig
 from extender.unmanaged.free_capacity import FULL, LEAVING, TAKEN, UNKNOWN

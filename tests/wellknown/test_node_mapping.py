@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.view import Wish
-from extender.placement.job_tracking import JobTracking
 from extender.placement.recovery import recovered
-from extender.placement.states import State
 from extender.placement.table import after_read
+from extender.record.job_tracking import JobTracking
+from extender.record.states import State
 from extender.request.node_constraints import ANYWHERE, Node
 from extender.request.pod import Pod
 from slurm_client import hostlist

@@ -7,7 +7,7 @@ from typing import Any
 
 from extender.cluster.equipment import Equipment
 from extender.cluster.view import ClusterView
-from extender.placement.condition_reason import ConditionReason
+from extender.record.condition_reason import ConditionReason
 from extender.request.pod import Pod
 from slurm_client.model import Job, JobSpec, JobState
 from wellknown.allocation import Allocation

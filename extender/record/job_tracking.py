@@ -3,7 +3,7 @@
 from enum import Enum, auto
 from typing import NamedTuple, Self
 
-from extender.placement.ownership import Identity
+from extender.record.ownership import Identity
 
 Owner = tuple[int | None, int | None]
 """A user and a group; None where nobody was named."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from extender.cluster.equipment import Equipment
 from extender.cluster.view import ClusterView
-from extender.placement.events import Remedy
+from extender.record.events import Remedy
 from extender.request.grace_period import GraceRule
 from wellknown.job_key import JobIdRange
 from wellknown.names import DEFAULT_PREFIX

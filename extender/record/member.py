@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 from extender.cluster.view import ClusterView
-from extender.placement.condition_reason import ConditionReason
-from extender.placement.states import State
+from extender.record.condition_reason import ConditionReason
+from extender.record.states import State
 from extender.request.pod import Pod
 from slurm_client.model import Grant
 from wellknown.allocation import Allocation

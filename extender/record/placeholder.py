@@ -18,11 +18,11 @@ from enum import Enum, auto
 from math import inf
 from typing import Any, NamedTuple, Self
 
-from extender.placement.condition_reason import ConditionReason, WhyInvalid
-from extender.placement.config import PlacementConfig
-from extender.placement.job_tracking import JobTracking
-from extender.placement.member import Member
-from extender.placement.states import HOLDING, MOVES, OPEN, OVER, WATCHED, State
+from extender.record.condition_reason import ConditionReason, WhyInvalid
+from extender.record.config import PlacementConfig
+from extender.record.job_tracking import JobTracking
+from extender.record.member import Member
+from extender.record.states import HOLDING, MOVES, OPEN, OVER, WATCHED, State
 from extender.request.job_request import Request
 from extender.request.node_constraints import ANYWHERE
 from extender.request.pod import Pod

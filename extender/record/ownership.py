@@ -20,7 +20,7 @@ from hmac import compare_digest
 from typing import NamedTuple, Self
 
 from extender.cluster.view import ClusterView
-from extender.placement.config import PlacementConfig
+from extender.record.config import PlacementConfig
 from extender.request.pod import Pod
 from extender.request.workload import Workload
 from slurm_client.model import Job
