@@ -249,11 +249,11 @@ class Dispatcher:
         await self._slurm.update(effect.job_id, JobChanges(excluded_nodes=effect.nodes))
 
     async def _hold_job(self, effect: HoldJob) -> None:
-        await self._same_slurmctld(effect.job_id)
+        await self._same_slurmctld(effect)
         await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
 
     async def _cancel_job(self, effect: CancelJob) -> None:
-        await self._same_slurmctld(effect.job_id)
+        await self._same_slurmctld(effect)
         # Words are mostly for people: a job whose comment cannot be written is cancelled all the same.
         if effect.says_first:
             with suppress(InvalidRequest):  # it is over
@@ -261,13 +261,17 @@ class Dispatcher:
         elif self.now() >= self._speechless_until:
             await self._leave_words(effect)
         if effect.name is None:
-            await self._same_slurmctld(effect.job_id)
+            await self._same_slurmctld(effect)
         await self._slurm.cancel(effect.job_id, effect.name)
 
-    async def _same_slurmctld(self, job_id: int) -> None:
-        """Raises OutcomeUnknown where slurmctld was just found to have been restarted: an id of its own
-        choice may be another job's by now, and the ledger has that read first."""
-        if job_id not in self._ledger.rules.ids and await self.named.look():
+    async def _same_slurmctld(self, effect: HoldJob | CancelJob) -> None:
+        """Raises OutcomeUnknown where slurmctld was restarted since an effect was decided: an id of its
+        own choice may be another job's by now, and the ledger has that read first."""
+        if effect.job_id in self._ledger.rules.ids:
+            return
+        await self.named.look()
+        record = self._ledger.record_of(effect.uid)
+        if record is not None and not record.job.owned:
             raise OutcomeUnknown("slurmctld was restarted: the job is read first")
 
     async def _leave_words(self, effect: CancelJob) -> None:

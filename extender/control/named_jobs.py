@@ -41,7 +41,6 @@ RESTARTS_IN_S = 0.01
 (26.05, EXTERNAL nodes), and it gave the same id again."""
 _INTERVAL_S = 5.0
 _QUIET_READERS = 2  # where no Pod waits for it
-_NEWS_S = 1.0  # what was decided before is carried out by then
 _SWEEPS_S = (5.0, 20.0, 60.0, LATE_S)
 """When late jobs are looked for, after a request of unknown outcome or a start."""
 _ENCROACHED = "Slurm's own count of job ids has come into the placeholders' range"
@@ -69,7 +68,7 @@ class NamedJobs:
         self._others: list[Job] = []
         """The jobs that nobody knew of when they were read last, and that may be ours."""
         self._reading, self._looking = asyncio.Lock(), asyncio.Lock()
-        self._read_at = self._looked_at = self._restarted_at = -inf
+        self._read_at = self._looked_at = -inf
         self._encroached = False
         """Whether Slurm's own count has come into the placeholders' range: `job_id_check` says so."""
         self._taken = set[str]()
@@ -140,21 +139,19 @@ class NamedJobs:
             self._expect_late_jobs()
         return job
 
-    async def look(self) -> bool:
-        """Tells whether slurmctld was found a moment ago to have been restarted, and tells the ledger of
-        that: it may have forgotten jobs, and given their ids to others. So what it said of a job before
-        this was asked, it said of that very job. Raises SlurmError."""
+    async def look(self) -> None:
+        """Tells the ledger of it if slurmctld was restarted: it may have forgotten jobs, and given their
+        ids to others. Where it was not, it has said of that very job what it said of an id before this
+        was asked. Raises SlurmError."""
         asked_at = self._now()
         async with self._looking:  # those that ask meanwhile share the answer
             if self._looked_at < asked_at - RESTARTS_IN_S:
                 began, told = self._now(), await self._slurm.configuration()
                 self._looked_at = began
                 if self._mark.configured(told):
-                    self._restarted_at = self._now()
                     self._foreign.clear()
                     self._expect_late_jobs()
                     self._feed(SlurmRestarted())
-        return self._now() < self._restarted_at + _NEWS_S
 
     async def run(self, health: Health, key_by_name: KeyByName, is_over: IsOver) -> None:
         """Looks for restarts, and for late jobs, for ever."""

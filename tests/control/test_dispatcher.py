@@ -416,11 +416,18 @@ async def test_nothing_is_written_onto_a_job_whose_id_may_be_anothers_since_slur
     works = Works()
     await works.dispatcher.named.look()
     works.slurm.boot_time += 60
+
+    known = placeholder_of(POD, State.RELEASING, job=JobTracking(id=7))
+    works.ledger.records = {"u1": known}
     with pytest.raises(OutcomeUnknown):
         await works.do(effect)
     assert works.slurm.calls == []
     assert works.ledger.heard.get_nowait() == SlurmRestarted()
-    await works.do(replace(effect, job_id=40_000_000))
+    with pytest.raises(OutcomeUnknown):
+        await works.do(effect)  # it was decided before, and its turn comes late
+    assert works.slurm.calls == []
+    works.ledger.records = {"u1": known.with_job(owned=True)}
+    await works.do(effect)
     assert works.slurm.calls != []
 
 

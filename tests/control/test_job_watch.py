@@ -171,11 +171,10 @@ async def test_the_end_of_a_job_whose_id_slurm_chose_counts_unless_slurmctld_was
     stage.dispatcher.feed(Recovered((bound,), (job,)))
     looked = asyncio.Event()
 
-    async def look() -> bool:
+    async def look() -> None:
         if restarted:
             stage.dispatcher.feed(SlurmRestarted())
         looked.set()
-        return restarted
 
     monkeypatch.setattr(stage.dispatcher.named, "look", look)
     stage.slurm.says.append(JobState("CANCELLED"))
