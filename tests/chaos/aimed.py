@@ -1,8 +1,9 @@
 """`python -m tests.chaos.aimed --kills 50`: kills of the extender between a user's allocation and its
 record, on both releases of Slurm; exit status 1 where a Pod had two jobs, or a job was left over.
 
-At each of these points Slurm has a job under an id of its own choice, and nothing in Kubernetes tells of
-it. Every other time round the Pod is deleted meanwhile, so that nobody asks for the job any more.
+At each of these points Slurm has a job under an id of its own choice, and but for the last of them
+nothing in Kubernetes tells of it. Every other time round the Pod is deleted meanwhile, so that nobody
+asks for the job any more.
 """
 
 from __future__ import annotations

@@ -332,6 +332,19 @@ async def test_all_who_look_for_a_restart_at_once_share_the_answer(
     assert site.told == [SlurmRestarted()]
 
 
+async def test_a_look_counts_for_less_than_slurmctld_takes_to_make_a_job(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(NamedJobs, "_now", lambda _: now[0])
+    await site.jobs.begin()
+    await site.jobs.look()
+    site.controls.forget_since(time.time())
+    now[0] += 0.019  # the soonest that was measured
+    await site.jobs.look()
+    assert site.told == [SlurmRestarted()]
+
+
 async def test_a_look_that_slurm_did_not_answer_is_not_shared(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

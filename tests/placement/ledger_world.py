@@ -374,9 +374,9 @@ class World:
         """Whether the ledger does not count a Pod among its group's."""
         return pod.group is not None and self.ledger.record_of(pod.uid) is None
 
-    def bind_at_once(self) -> str:
+    def bind_at_once(self, **given: Any) -> str:
         """A Pod that is bound, when all is heard and done."""
-        uid = self.create_pod()
+        uid = self.create_pod(**given)
         self.settle()
         self.bind(uid)
         self.settle()

@@ -131,10 +131,7 @@ def test_the_next_leader_finds_it(world: World) -> None:
 
 
 def test_the_next_leader_believes_the_proof_on_a_pod_that_runs(world: World) -> None:
-    uid = created(world)
-    world.settle()
-    world.bind(uid)
-    world.settle()
+    uid = world.bind_at_once(request=of_user(ALICE))
     job_id = job_id_of(world, uid)
     world.restart()
     assert (state_of(world, uid), job_id_of(world, uid)) == (State.BOUND, job_id)
@@ -169,10 +166,7 @@ def test_a_pod_that_is_deleted_before_slurm_answers_leaves_no_job(world: World) 
 
 def test_what_has_its_id_after_slurm_forgot_it_is_left_alone(world: World) -> None:
     world.save()
-    uid = created(world)
-    world.settle()
-    world.bind(uid)
-    world.settle()
+    uid = world.bind_at_once(request=of_user(ALICE))
     node, job_id = world.pods[uid].node, job_id_of(world, uid)
     world.kill_slurmctld()
     other = Job(job_id, job_state("RUNNING"), name=NATIVE, nodes=("n1",), user_id=ALICE)
@@ -185,10 +179,7 @@ def test_what_has_its_id_after_slurm_forgot_it_is_left_alone(world: World) -> No
 
 def test_the_end_of_a_job_that_has_its_id_after_slurm_forgot_it_is_not_the_pods(world: World) -> None:
     world.save()
-    uid = created(world)
-    world.settle()
-    world.bind(uid)
-    world.settle()
+    uid = world.bind_at_once(request=of_user(ALICE))
     node, job_id = world.pods[uid].node, job_id_of(world, uid)
     world.kill_slurmctld()
     while world.news:
@@ -203,10 +194,7 @@ def test_the_end_of_a_job_that_has_its_id_after_slurm_forgot_it_is_not_the_pods(
 
 
 def test_slurms_restart_puts_the_jobs_in_doubt_whose_ids_it_chose(world: World) -> None:
-    uid = created(world)
-    world.settle()
-    world.bind(uid)
-    world.settle()
+    uid = world.bind_at_once(request=of_user(ALICE))
     world.tell(SlurmRestarted())
     record = world.ledger.record_of(uid)
     assert record is not None
@@ -283,8 +271,8 @@ def test_the_next_leader_knows_a_job_that_its_owner_has_renamed(name: str, sluid
 def test_a_forged_attempt_takes_no_job_from_a_pod_that_runs(attempt: str, notes: dict[str, str]) -> None:
     key = PlaceholderKey(RULES.cluster, "default", "p", "u1", 3)
     told = proof(key, Identity(500, SLUID, SUBMITTED), RULES)
-    notes = {JOB_ID: "500", JOB_PROOF: told, NODE: "n1", ATTEMPT: attempt} | notes
-    there = pod(name="p", uid="u1", gates=(), node="n1", annotations=notes)
+    kept = {JOB_ID: "500", JOB_PROOF: told, NODE: "n1", ATTEMPT: attempt}
+    there = pod(name="p", uid="u1", gates=(), node="n1", annotations=kept | notes)
     asked = replace(there.request, job=replace(there.request.job, user_id=ALICE))
     there = there._replace(request=asked)
     job = replace(STRANGER, name=key.own_name(RULES.secret), user_id=ALICE, sluid=SLUID)
@@ -292,6 +280,10 @@ def test_a_forged_attempt_takes_no_job_from_a_pod_that_runs(attempt: str, notes:
     record, orphans = recovered((there,), (job,), Context(1.0, RULES, VIEW))
     assert record is not None
     assert (record.state, record.job.id, record.attempt, orphans) == (State.BOUND, 500, 3, ())
+    if not notes:  # then the proof alone tells, whatever the job is called
+        record, _ = recovered((there,), (replace(job, name="mine"),), Context(1.0, RULES, VIEW))
+        assert record is not None
+        assert (record.state, record.job.id, record.attempt) == (State.BOUND, 500, 3)
 
 
 def test_without_sluids_what_started_later_is_another_job() -> None:
@@ -303,10 +295,7 @@ def test_without_sluids_what_started_later_is_another_job() -> None:
 
 @pytest.mark.parametrize("proof", ["", "forged"])
 def test_a_proof_that_is_missing_or_wrong_is_written_anew(world: World, proof: str) -> None:
-    uid = created(world)
-    world.settle()
-    world.bind(uid)
-    world.settle()
+    uid = world.bind_at_once(request=of_user(ALICE))
     right = world.pods[uid].proof
     world.write(world.pods[uid]._replace(proof=proof))
     world.settle()
@@ -336,10 +325,7 @@ def test_after_a_restart_of_slurm_nothing_vouches_for_an_id_that_it_chose() -> N
 
 
 def test_after_a_restart_of_slurm_a_job_is_read_before_it_is_ended(world: World) -> None:
-    uid = created(world)
-    world.settle()
-    world.bind(uid)
-    world.settle()
+    uid = world.bind_at_once(request=of_user(ALICE))
     job_id = job_id_of(world, uid)
     world.remove_pod(uid)
     world.hear()

@@ -160,7 +160,7 @@ class Listeners:
         ledger = SimpleNamespace(
             rules=PlacementConfig(),
             allocated=member,
-            record_of=allocated.get,
+            record_of={**{each.uid: each for each in holding}, **allocated}.get,
             holding=lambda _node: tuple(holding),
         )
         self._leader.known = cast(Ledger, ledger)

@@ -203,6 +203,21 @@ async def test_another_replica_knows_a_job_whose_id_slurm_chose_by_the_shared_se
     assert (cluster.kubernetes.bindings != []) is (not answer)
 
 
+@pytest.mark.parametrize(
+    ("check", "asked"), [(NodeCheck.VERIFIED, []), (NodeCheck.SUSPECT, ["read_pod"])]
+)
+async def test_the_job_of_a_pod_beside_may_be_anothers_since_slurmctld_was_restarted(
+    check: NodeCheck, asked: list[str]
+) -> None:
+    beside = pod(name="beside", uid="u2", node="n4", gates=())
+    job = replace(placeholder_job(beside, node="gpu-04"), id=4712)
+    known = JobTracking(id=job.id, node_check=check)
+    cluster = Cluster(granted(), jobs=(JOB, job))
+    cluster.knows(granted(), immediate=True, holding=(placeholder_of(beside, State.BOUND, job=known),))
+    await cluster.bind()
+    assert [each for each in cluster.kubernetes.calls if each == "read_pod"] == asked
+
+
 async def test_a_pod_whose_version_is_known_is_not_read_again() -> None:
     cluster = Cluster(granted())
     cluster.knows(granted())
