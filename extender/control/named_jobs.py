@@ -1,9 +1,9 @@
 """Jobs that are asked for at once, as their owners', by their names: Slurm chooses their ids.
 
-The name is the lock, and the proof: Slurm makes no second job of it while one runs, and nobody else can
-make it up. What became of a request without an answer is found out by `find`, and by the next leader. A
-request may arrive late, when its Pod has another job, or needs none: such jobs are looked for after each
-request of unknown outcome, and given back.
+The name is the lock: Slurm makes its owner no second job of that name while one runs. And it tells
+whose the job is: nobody else can make it up. What became of a request without an answer is found out by
+`find`, and by the next leader. A request may arrive late, when its Pod has another job, or needs none:
+such jobs are looked for after each request of unknown outcome, and the ledger has them ended.
 """
 
 import asyncio

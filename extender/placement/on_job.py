@@ -129,8 +129,8 @@ def told_of_grace(record: Placeholder, job: Job, at: Context) -> Placeholder:
         return record
     if job.preempt_time is None or not job.state.running:
         return record
-    known = record.job.identity
-    if known is not None and job.id not in at.rules.ids and not is_that_job(job, known):
+    known, named = record.job.identity, job.name == record.job.name
+    if known is not None and job.id not in at.rules.ids and not is_that_job(job, known, named=named):
         return in_doubt(record, at)
     told = f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun"
     return record.move(State.EVICTING, at.now, cause=ConditionReason(Reason.SLURM_JOB_PREEMPTED, told))

@@ -262,14 +262,13 @@ def _is_chosen(job: Job, claim: Claim) -> bool:
     """Tells whether a job whose id Slurm chose is the workload's. One that is known is that very job or
     another, whatever it is called by now."""
     key, known = claim.named(job) or key_of(job), claim.known
-    if known is None or known.job_id != job.id:
-        return key is not None and _is_of(key, claim)
-    return is_that_job(job, known, named=key is not None)
+    named = key is not None and _is_of(key, claim)
+    return named if known is None or known.job_id != job.id else is_that_job(job, known, named=named)
 
 
-def is_that_job(job: Job, known: Identity, *, named: bool = False) -> bool:
-    """Tells whether a job is the one that is known under its id, which Slurm chose; `named`: it has the
-    sealed name still."""
+def is_that_job(job: Job, known: Identity, *, named: bool) -> bool:
+    """Tells whether a job is the one that is known under its id, which Slurm chose; `named`: it has that
+    one's name."""
     if known.sluid and job.sluid:
         return known.sluid == job.sluid
     return known.submit_time == job.submit_time and (named or _started_at_once(job))
