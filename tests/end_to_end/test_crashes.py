@@ -129,6 +129,8 @@ def of_alice(quiet: Actors) -> Iterator[Actors]:
     before = file.read_text()
     file.write_text(ALICE)
     yield quiet
+    if quiet.cluster.is_running("extender"):
+        quiet.cluster.stop("extender")  # one that runs on would read the file in the next test's midst
     file.write_text(before)
 
 
