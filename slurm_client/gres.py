@@ -3,6 +3,10 @@
 import re
 from collections import Counter
 
+from wellknown import number_list
+
+_GIVEN = re.compile(r"([^:,()]+)(?::[^,()]+)?\(([^)]*)\)(?:,|$)")
+"""One GRES that a job has: its name, and which of them."""
 _DETAILS = re.compile(r"\([^)]*\)")
 _AMOUNT = re.compile(r"([0-9]+)([KMG]?)", re.ASCII | re.IGNORECASE)
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -28,3 +32,21 @@ def counts(text: str) -> Counter[str]:
         if kind:
             found[f"{name}:{kind}"] += count
     return found
+
+
+def numbers(text: str) -> dict[str, tuple[int, ...]]:
+    """Returns which devices a job has on a node, by name, as Slurm numbers those of a name there: of
+    "gpu:a100:1(IDX:0),gpu:h100:2(IDX:2-3)" {"gpu": (0, 2, 3)}. Of what is only counted ("(CNT:4)") no
+    device is anybody's: it has no numbers. Raises ValueError for what is no such text."""
+    found: dict[str, set[int]] = {}
+    at = 0
+    while at < len(text):
+        one = _GIVEN.match(text, at)
+        if one is None:
+            raise ValueError(f"{text[at : at + 50]!r} are no devices of a job")
+        kind, _, which = one[2].partition(":")
+        if kind not in {"IDX", "CNT"}:
+            raise ValueError(f"{one[0].rstrip(',')} does not say which devices they are")
+        found.setdefault(one[1], set()).update(number_list.expand(which) if kind == "IDX" else ())
+        at = one.end()
+    return {name: tuple(sorted(numbers)) for name, numbers in found.items()}

@@ -225,6 +225,16 @@ class JobChanges:
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """What a job has: its nodes, and what it has of each, as `Job` has them."""
+
+    nodes: tuple[str, ...]
+    gres: tuple[str, ...] = ()
+    cores: tuple[str, ...] = ()
+    memory_mb: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A job as Slurm describes it. Times are UNIX seconds, None where Slurm has none yet.
 
@@ -245,7 +255,13 @@ class Job:
     nodes: tuple[str, ...] = ()
     """What it has, or had; empty while it waits."""
     gres: tuple[str, ...] = ()
-    """What it has on each of `nodes`, with indices: "gpu:h100:2(IDX:0-1)"; empty once ended."""
+    """What it has on each of `nodes`, with indices: "gpu:h100:2(IDX:0-1)"; "" on a node where it has
+    none, () where it has none at all or has ended."""
+    cores: tuple[str, ...] = ()
+    """What it has of each of `nodes`, as lists ("0-3,8") of Slurm's own numbers, which count a node's
+    cores socket by socket; empty where not told."""
+    memory_allocated_mb: tuple[int, ...] = ()
+    """What it has on each of `nodes`; empty where not told, 0 where memory is not counted."""
     cpus_allocated: int | None = None
     """Over all nodes; what was asked for while it waits."""
     reason: str = ""
@@ -281,6 +297,11 @@ class Job:
     """None is without limit."""
     requeue: bool = False
     held: bool = False
+
+    @property
+    def grant(self) -> Grant:
+        """What it has."""
+        return Grant(self.nodes, self.gres, self.cores, self.memory_allocated_mb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,27 +437,8 @@ class Configuration:
     at midnight (UTC), and by `sdiag -r`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What a job has: its nodes, and the devices on each ("gpu:h100:2(IDX:0-1)"), as `Job` has them."""
-
-    nodes: tuple[str, ...]
-    gres: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """What a job was given on one node."""
-
-    node: str
-    memory_mb: int
-    core_bitmap: str
-    gres: tuple[tuple[str, str, int, str], ...] = ()
-    """(name, type, count, indices): ("gpu", "h100", 2, "0-1")."""
-
-
 def grant_of(job: Job | None) -> Grant | None:
     """What a job that was read has; None where that is nothing."""
     if job is None or job.state.ended or not job.nodes:
         return None
-    return Grant(job.nodes, job.gres)
+    return job.grant

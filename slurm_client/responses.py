@@ -20,8 +20,8 @@ from slurm_client.model import (
     JobState,
     Node,
     Partition,
-    Resources,
 )
+from wellknown import number_list
 
 _CANNOT_BE_READ: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 """The errors that Python raises for a value of another type or shape than Slurm documents."""
@@ -85,6 +85,8 @@ def _state(names: tuple[str, ...]) -> JobState:
 
 def job(entry: Mapping[str, Any]) -> Job:
     """One of `jobs` in GET job/{id}."""
+    nodes = hostlist.expand(_text(entry, "nodes"))
+    cores, memory_allocated_mb = _on_nodes(entry, nodes)
     return Job(
         id=int(entry["job_id"]),
         state=_state(tuple(entry.get("job_state") or ())),
@@ -97,8 +99,10 @@ def job(entry: Mapping[str, Any]) -> Job:
         reservation=_text(entry, "resv_name"),
         comment=_text(entry, "comment"),
         admin_comment=_text(entry, "admin_comment"),
-        nodes=hostlist.expand(_text(entry, "nodes")),
-        gres=tuple(str(one) for one in entry.get("gres_detail") or ()),
+        nodes=nodes,
+        cores=cores,
+        memory_allocated_mb=memory_allocated_mb,
+        gres=_on_each(entry.get("gres_detail") or ()),
         cpus_allocated=number(entry.get("cpus")),
         reason=_reason(entry),
         state_description=_text(entry, "state_description"),
@@ -125,6 +129,26 @@ def job(entry: Mapping[str, Any]) -> Job:
         time_limit_minutes=number(entry.get("time_limit")),
         requeue=bool(entry.get("requeue")),
         held=bool(entry.get("hold")),
+    )
+
+
+def _on_nodes(entry: Mapping[str, Any], nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Returns the cores and the memory (MiB) that a job has on each of its nodes; () of one that has not
+    begun or has ended."""
+    told = ((entry.get("job_resources") or {}).get("nodes") or {}).get("allocation") or ()
+    by_node = {one.get("name"): one for one in told}
+    if not nodes or not by_node.keys() >= set(nodes):
+        return (), ()
+    ordered = [by_node[name] for name in nodes]
+    memory = (int((one.get("memory") or {}).get("allocated") or 0) for one in ordered)
+    return tuple(map(_cores, ordered)), tuple(memory)
+
+
+def _cores(on_node: Mapping[str, Any]) -> str:
+    """Slurm lists every core of the node, socket by socket; of the job are those that are ALLOCATED."""
+    cores = (core for socket in on_node.get("sockets") or () for core in socket.get("cores") or ())
+    return number_list.compress(
+        number for number, core in enumerate(cores) if "ALLOCATED" in (core.get("status") or ())
     )
 
 
@@ -201,17 +225,35 @@ def configuration(document: Mapping[str, Any]) -> Configuration:
     )
 
 
-def grant(resources: Sequence[Resources]) -> Grant | None:
-    """Returns what a job has, from its details; None where it has nothing."""
-    if not resources:
+def grant(document: Mapping[str, Any]) -> Grant | None:
+    """Of GET resources/{job_id} (v0.0.44): what a job has; None where that is nothing."""
+    on_nodes = document.get("nodes") or ()
+    if not on_nodes:
         return None
-    gres = (",".join(_device(*one) for one in node.gres) for node in resources)
-    return Grant(tuple(node.node for node in resources), tuple(text for text in gres if text))
+    return Grant(
+        nodes=tuple(str(one["node"]) for one in on_nodes),
+        gres=_on_each([",".join(map(_device, one.get("gres") or ())) for one in on_nodes]),
+        cores=tuple(_bits(_text(one, "core_bitmap")) for one in on_nodes),
+        memory_mb=tuple(int(one.get("mem_alloc") or 0) for one in on_nodes),
+    )
 
 
-def _device(name: str, kind: str, count: int, index: str) -> str:
+def _on_each(gres: Sequence[object]) -> tuple[str, ...]:
+    """Returns the devices on each node, "" where there are none; () where there are none at all."""
+    told = tuple("" if one is None else str(one) for one in gres)
+    return told if any(told) else ()
+
+
+def _bits(mask: str) -> str:
+    """Returns a mask in hexadecimal digits as a list of the bits that are set: "0x0D" is "0,2-3"."""
+    bits = int(mask or "0", 16)
+    return number_list.compress(bit for bit in range(bits.bit_length()) if bits >> bit & 1)
+
+
+def _device(told: Mapping[str, Any]) -> str:
     """As `gres_detail` writes it: a node whose devices have no numbers only counts them."""
-    what = f"{name}:{kind}" if kind else name
+    name, kind, index = _text(told, "name"), _text(told, "type"), _text(told, "index")
+    what, count = f"{name}:{kind}" if kind else name, int(told.get("count") or 0)
     return f"{what}:{count}(IDX:{index})" if index else f"{what}(CNT:{count})"
 
 
@@ -223,22 +265,6 @@ def canceller(document: Mapping[str, Any], cluster: str) -> str | None:
     if newest is None or "CANCELLED" not in newest["state"]["current"]:
         return None
     return _text(newest, "kill_request_user") or None
-
-
-def resources(document: Mapping[str, Any]) -> tuple[Resources, ...]:
-    """Of GET resources/{job_id} (v0.0.44)."""
-    return tuple(
-        Resources(
-            node=str(entry["node"]),
-            memory_mb=int(entry.get("mem_alloc") or 0),
-            core_bitmap=_text(entry, "core_bitmap"),
-            gres=tuple(
-                (_text(one, "name"), _text(one, "type"), int(one.get("count") or 0), _text(one, "index"))
-                for one in entry.get("gres") or ()
-            ),
-        )
-        for entry in document.get("nodes") or ()
-    )
 
 
 def number(value: object) -> int | None:

@@ -40,7 +40,6 @@ from slurm_client.model import (
     JobState,
     Node,
     Partition,
-    Resources,
     grant_of,
 )
 from slurm_client.responses import Malformed, Reader
@@ -181,7 +180,8 @@ class SlurmRest:
         if not (await self.connect()).resources:
             return grant_of(await self.job(job_id))
         try:
-            return responses.grant(await self.resources(job_id))
+            request = Request("GET", f"resources/{job_id}")
+            return self._one(request, responses.grant, await self._send(request))
         except SlurmError as error:
             if error.number in {_NO_SUCH_JOB, _NOT_RUNNING}:
                 return None
@@ -263,13 +263,6 @@ class SlurmRest:
         request = Request("GET", "partitions/")
         entries = await self._list("partitions", request)
         return self._readable(request, map(Reader(responses.partition), entries))
-
-    async def resources(self, job_id: int) -> tuple[Resources, ...]:
-        """What a running job has on each node; () where the server cannot tell or it has none."""
-        if not (await self.connect()).resources:
-            return ()
-        request = Request("GET", f"resources/{job_id}")
-        return self._one(request, responses.resources, await self._send(request))
 
     async def aclose(self) -> None:
         await self._connections.aclose()

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.builders import PREFIX, Manifest, container, pod_manifest
 from tests.clock import CpuClock
-from wellknown.names import ATTEMPT, DOMAIN, FEASIBLE_NODES, GRES, JOB_ID, NODE
+from wellknown.names import ATTEMPT, DOMAIN, FEASIBLE_NODES, GRANTED, JOB_ID, NODE
 
 WIDE = "\U0001f600"
 """A text with one such character takes four bytes for each of its others."""
@@ -182,7 +182,7 @@ FORGED = {
     FEASIBLE_NODES: "7 " + " ".join(noise(n, 240) for n in range(12)),
     JOB_ID: "7",
     NODE: "n" * 100_000,
-    GRES: "g" * 100_000,
+    GRANTED: "g" * 100_000,
     DOMAIN + "x": "x" * 100_000,
 }
 OFFERS: Mapping[str, Mapping[str, str]] = {

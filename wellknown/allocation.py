@@ -3,33 +3,65 @@ node reads them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
+import orjson
+
+from wellknown import number_list
 from wellknown.job_key import whole_number
-from wellknown.names import GRES, JOB_ID, NODE
+from wellknown.names import GRANTED, JOB_ID, NODE
 
 _LONGEST_NAME = 253  # of an object in Kubernetes
-_LONGEST_GRES = 1024
+_LONGEST_GRANTED = 65_536
+_VERSION = 1
+"""Of the text under GRANTED. A node that reads another one does not know what was granted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What Slurm granted: the job, the Kubernetes Node that stands for its node, the device indices."""
+    """What Slurm granted: the job, the Kubernetes Node of its node, and what the job has there."""
 
     job_id: int
     node: str
     gres: str = ""
+    """With the devices' numbers: "gpu:h100:2(IDX:0-1)"; empty where there are none."""
+    cores: str = ""
+    """By Slurm's own numbers, which count the cores of a node socket by socket: "0-3,8". The machine has
+    numbers of its own for its CPUs, which only the node knows. Empty where Slurm does not tell."""
+    memory_mb: int = 0
+    """In MiB; 0 where Slurm does not count memory."""
 
     def annotations(self) -> dict[str, str]:
         """Returns the annotations that write this allocation onto the Pod."""
-        found = {JOB_ID: str(self.job_id), NODE: self.node}
-        return found | {GRES: self.gres} if self.gres else found
+        granted = {"v": _VERSION, "cores": self.cores, "memoryMiB": self.memory_mb, "gres": self.gres}
+        text = orjson.dumps({key: value for key, value in granted.items() if value}).decode()
+        return {JOB_ID: str(self.job_id), NODE: self.node, GRANTED: text}
 
     @classmethod
     def parse(cls, annotations: Mapping[str, str]) -> Self | None:
         """Returns the allocation in a Pod's annotations, None where there is none or it is malformed."""
         job_id, node = whole_number(annotations.get(JOB_ID, "")), annotations.get(NODE, "")
-        gres = annotations.get(GRES, "")
-        if job_id is None or not 0 < len(node) <= _LONGEST_NAME or len(gres) > _LONGEST_GRES:
+        if job_id is None or not 0 < len(node) <= _LONGEST_NAME:
             return None
-        return cls(job_id, node, gres)
+        if GRANTED not in annotations:
+            return cls(job_id, node)
+        try:
+            return cls(job_id, node, *_granted(annotations[GRANTED]))
+        except ValueError:
+            return None
+
+
+def _granted(text: str) -> tuple[str, str, int]:
+    """Returns devices, cores and memory. Raises ValueError for what is malformed."""
+    told: Any = (
+        orjson.loads(text) if len(text) <= _LONGEST_GRANTED else None
+    )  # its error is a ValueError
+    if not isinstance(told, dict) or told.get("v") != _VERSION:
+        raise ValueError(f"not of version {_VERSION}")
+    gres, cores, memory_mb = told.get("gres", ""), told.get("cores", ""), told.get("memoryMiB", 0)
+    if not (isinstance(gres, str) and isinstance(cores, str) and type(memory_mb) is int):
+        raise ValueError("a value of another kind")
+    number_list.expand(cores)
+    if memory_mb < 0:
+        raise ValueError("less than no memory")
+    return gres, cores, memory_mb

@@ -28,7 +28,7 @@ from extender.request.translation import TranslationConfig
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes
 from slurm_client.errors import SlurmError
-from slurm_client.model import Grant, Job
+from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
 from wellknown.job_key import JobIdRange
@@ -62,8 +62,7 @@ def verified(
     lacks = misfit(pod.workload.request([pod.request]).job, job)
     if lacks is not None:
         raise NotBound(f"Slurm job {job.id} is not what the Pod asks for: {lacks}")
-    grant = Grant(job.nodes, job.gres)
-    slots = (slot_on(name, job.id, grant, view) for name in job.nodes)
+    slots = (slot_on(name, job.id, job.grant, view) for name in job.nodes)
     granted = next((slot for slot in slots if slot is not None and slot.node == node), None)
     if granted is None:
         raise NotBound(f"Slurm job {job.id} does not run on {node}")

@@ -18,7 +18,7 @@ from wellknown.names import (
     CONDITION,
     FEASIBLE_NODES,
     GATE,
-    GRES,
+    GRANTED,
     JOB_ID,
     JOB_PROOF,
     NODE,
@@ -29,7 +29,7 @@ _COMPONENT = "slurm-extender"
 _TIME = "%H:%M:%S UTC"
 _LONGEST_NAME = 200  # of the 253 that an Event's name may have
 _ONCE_IN_S = 1800
-_OF_ONE_ATTEMPT = (JOB_ID, JOB_PROOF, NODE, GRES, FEASIBLE_NODES)
+_OF_ONE_ATTEMPT = (JOB_ID, JOB_PROOF, NODE, GRANTED, FEASIBLE_NODES)
 
 
 def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def waiting_read(record: Placeholder, job: Job | None, at: Context) -> Placehold
 def allocated_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
     """ALLOCATED: it runs, and so it is known where."""
     if job is not None and job.state.running:
-        return granted(record, job.id, Grant(job.nodes, job.gres), at)
+        return granted(record, job.id, job.grant, at)
     return bound_read(record, job, at)
 
 
@@ -179,7 +179,7 @@ def _given_back(record: Placeholder, job: Job, cause: ConditionReason, at: Conte
     """A job that runs may be bound before it is ended: then it must be known where."""
     if job.state.running:
         held = record if record.state is State.ALLOCATED else record.move(State.ALLOCATED, at.now)
-        record = granted(held, job.id, Grant(job.nodes, job.gres), at)
+        record = granted(held, job.id, job.grant, at)
     if record.state is State.REPLACING:  # no Node stands for its node
         return record
     return record.replaced(at.now, cause)
@@ -273,7 +273,7 @@ def adopt(record: Placeholder, job: Job, at: Context) -> Placeholder:
     record = record.with_job(owner=(None, None))
     at_once = record.job.immediate or job.id not in at.rules.ids
     if job.state.running or (at_once and job.state.holds_nodes):  # its Prolog may run still
-        return granted(record.move(State.ALLOCATED, at.now), job.id, Grant(job.nodes, job.gres), at)
+        return granted(record.move(State.ALLOCATED, at.now), job.id, job.grant, at)
     excluded = excluding(job.excluded_nodes)
     queued = record.move(State.QUEUED, at.now).with_job(excluded=excluded, immediate=False)
     if not job.state.pending:

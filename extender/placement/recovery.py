@@ -36,7 +36,7 @@ from extender.record.ownership import (
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.request.pod import Pod
-from slurm_client.model import Grant, Job, JobState
+from slurm_client.model import Job, JobState
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey, pod_named
 from wellknown.names import Reason
@@ -272,10 +272,9 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
 
 def _slot_of(pod: Pod, job: Job, view: ClusterView) -> Allocation:
     """What a job has where a bound Pod is."""
-    grant = Grant(job.nodes, job.gres)
-    slots = (slot_on(name, job.id, grant, view) for name in job.nodes)
+    slots = (slot_on(name, job.id, job.grant, view) for name in job.nodes)
     on_node = (slot for slot in slots if slot is not None and slot.node == pod.node)
-    return next(on_node, Allocation(job.id, pod.node or "", ",".join(job.gres)))
+    return next(on_node, Allocation(job.id, pod.node or ""))
 
 
 def _runs_by_another(pod: Pod, job: Job, at: Context) -> bool:

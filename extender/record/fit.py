@@ -86,7 +86,7 @@ def _gres(job: Job) -> Counter[str]:
     elements = (element.strip().replace("=", ":") for element in job.tres_per_node.split(","))
     names = ",".join(e[len(p) :] for e in elements for p in _PREFIXES if e.startswith(p))
     asked = gres.counts(names)
-    return reduce(and_, _on_each(Grant(job.nodes, job.gres)), asked) if job.gres else asked
+    return reduce(and_, _on_each(job.grant), asked) if job.gres else asked
 
 
 def _may_be_in(partition: str, asked: str | None) -> bool:

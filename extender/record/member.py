@@ -76,8 +76,9 @@ def slot_on(slurm_node: str, job_id: int, grant: Grant, view: ClusterView) -> Al
     node, number = view.node_of(slurm_node), grant.nodes.index(slurm_node)
     if node is None:
         return None
-    gres = grant.gres[number] if len(grant.gres) == len(grant.nodes) else ",".join(grant.gres)
-    return Allocation(job_id, node.name, gres)
+    gres, cores = (of[number] if number < len(of) else "" for of in (grant.gres, grant.cores))
+    memory_mb = grant.memory_mb[number] if number < len(grant.memory_mb) else 0
+    return Allocation(job_id, node.name, gres, cores, memory_mb)
 
 
 def with_slots(members: Sequence[Member], slots: Iterable[Allocation]) -> tuple[Member, ...]:

@@ -16,10 +16,12 @@ from slurm_client import gres, hostlist, model
 from slurm_client.errors import SlurmError
 from slurm_client.requests import TEXTS
 from slurm_client.responses import number
+from wellknown import number_list
 
 Document = dict[str, Any]
 
 _REPLIES: Final = Path(__file__).parent / "replies"
+_FEWEST_CORES: Final = 8
 _INDICES: Final = re.compile(r"\(IDX:([\d,-]+)\)")
 
 
@@ -28,6 +30,29 @@ _INDICES: Final = re.compile(r"\(IDX:([\d,-]+)\)")
 
 def _number(value: int | None) -> Document:
     return {"set": value is not None, "infinite": False, "number": value or 0}
+
+
+def _on_nodes(grant: model.Grant) -> list[Document]:
+    """Every core of a node, of the job or not: of those that are not, as many as a small node has."""
+    told = []
+    for index, (name, memory, text) in enumerate(
+        zip(grant.nodes, grant.memory_mb, grant.cores, strict=False)
+    ):
+        own = number_list.expand(text)
+        cores = [
+            {"index": core, "status": ["ALLOCATED" if core in own else "UNALLOCATED"]}
+            for core in range(max(_FEWEST_CORES, own[-1] + 1))
+        ]
+        told.append(
+            {
+                "index": index,
+                "name": name,
+                "cpus": {"count": len(own), "used": 0},
+                "memory": {"used": 0, "allocated": memory},
+                "sockets": [{"index": 0, "cores": cores}],
+            }
+        )
+    return told
 
 
 def _state(state: model.JobState) -> list[str]:
@@ -41,6 +66,7 @@ _KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "time": lambda value: _number(value or 0),
     "limit": lambda value: _number(value) | {"infinite": value is None},
     "hostlist": hostlist.compress,
+    "on_nodes": _on_nodes,
     "list": lambda value: ",".join(value or ()),
     "state": _state,
     "states": lambda states: sorted(states, key=lambda state: state in {"DRAIN", "EXTERNAL"}),
@@ -103,10 +129,19 @@ def cancelled(job_id: int, error: SlurmError | None) -> Document:
 
 
 def resources(known: model.Job) -> Document:
-    """Nodes and devices; which cores is not known here."""
-    told = {"mem_alloc": known.memory_mb, "core_bitmap": ""}
-    found = zip_longest(known.nodes, known.gres, fillvalue="")
-    return {"nodes": [told | {"node": node, "gres": _devices(text)} for node, text in found]}
+    """What a job has on each of its nodes."""
+    has = known.grant
+    found = zip_longest(has.nodes, has.memory_mb, has.cores, has.gres, fillvalue="")
+    told = ("node", "mem_alloc", "core_bitmap", "gres")
+    return {
+        "nodes": [
+            dict(zip(told, (*one[:2], _mask(one[2]), _devices(one[3])), strict=True)) for one in found
+        ]
+    }
+
+
+def _mask(cores: str) -> str:
+    return f"0x{sum(1 << core for core in number_list.expand(cores)):X}"
 
 
 def _devices(text: str) -> list[Document]:

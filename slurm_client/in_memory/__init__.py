@@ -4,7 +4,7 @@ It passes the same contract tests as the real one (tests/slurm_client/test_contr
 what those measured: FIFO by priority in each partition, GRES with indices, ids of the caller's
 choosing, refusals with Slurm's numbers, accounts and limits, reservations, forgetting after MinJobAge.
 It leaves out what no test has needed: limits on more than jobs and their CPUs, backfill, preemption by
-its own decision (`preempt` does it), which cores and sockets a job has.
+its own decision (`preempt` does it), sockets: a job has the first cores of a node that are free.
 """
 
 from slurm_client.in_memory.accounting import Accounting, Association, Limits, Qos

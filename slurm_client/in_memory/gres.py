@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from slurm_client import hostlist
 from slurm_client.gres import parse
+from wellknown import number_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,8 @@ class Devices:
     @property
     def text(self) -> str:
         """As in a job's gres_detail: "gpu:h100:2(IDX:0-1)"."""
-        ranges = hostlist.compress(str(index) for index in self.indices).strip("[]")
         kind = f"{self.name}:{self.type}" if self.type else self.name
-        return f"{kind}:{len(self.indices)}(IDX:{ranges})"
+        return f"{kind}:{len(self.indices)}(IDX:{number_list.compress(self.indices)})"
 
 
 class Pools:

@@ -13,6 +13,7 @@ class Slot:
 
     node: str
     cpus: int
+    cores: tuple[int, ...]
     memory_mb: int
     devices: tuple[Devices, ...]
     user_id: int
@@ -40,6 +41,7 @@ class Machine:
         self._slots: list[Slot] = []
         self._pools = Pools(self.configured.gres)
         self._cpus = self._memory_mb = 0
+        self._free_cores = set(range(self.configured.cpus // self.configured.cpus_per_core))
         self._told: Node | None = None
 
     def mark(self, flags: frozenset[str], reason: str) -> None:
@@ -86,8 +88,9 @@ class Machine:
             return None
         if self._memory_mb + spec.memory_mb > self.configured.memory_mb:
             return None
+        cores = tuple(sorted(self._free_cores)[: cpus // self.configured.cpus_per_core])
         only_this_user = spec.shared == Sharing.USER
-        return Slot(self.name, cpus, spec.memory_mb, devices, user_id, only_this_user)
+        return Slot(self.name, cpus, cores, spec.memory_mb, devices, user_id, only_this_user)
 
     def _in_whole_cores(self, cpus: int) -> int:
         of_a_core = self.configured.cpus_per_core
@@ -96,6 +99,7 @@ class Machine:
     def take(self, slot: Slot) -> None:
         self._slots.append(slot)
         self._pools.take(slot.devices)
+        self._free_cores.difference_update(slot.cores)
         self._cpus += slot.cpus
         self._memory_mb += slot.memory_mb
         self._told = None
@@ -103,6 +107,7 @@ class Machine:
     def give_back(self, slot: Slot) -> None:
         self._slots.remove(slot)
         self._pools.give_back(slot.devices)
+        self._free_cores.update(slot.cores)
         self._cpus -= slot.cpus
         self._memory_mb -= slot.memory_mb
         self._told = None

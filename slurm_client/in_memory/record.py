@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from slurm_client.in_memory.machines import Slot
 from slurm_client.model import Job, JobSpec, JobState
+from wellknown import number_list
 
 PENDING = JobState("PENDING")
 RUNNING = JobState("RUNNING")
@@ -50,7 +51,7 @@ class Record:
     def job(self) -> Job:
         """As GET job/{id} shows it."""
         spec = self.spec
-        held_gres = tuple(slot.gres for slot in self.slots if slot.gres) if self.has_nodes else ()
+        held = self.slots if self.has_nodes else ()
         end = self.ended if self.ended is not None else self.deadline
         return Job(
             id=self.id,
@@ -65,7 +66,9 @@ class Record:
             comment=told(spec.comment or ""),
             admin_comment=spec.admin_comment,
             nodes=tuple(slot.node for slot in self.slots),
-            gres=held_gres,
+            gres=tuple(slot.gres for slot in held) if any(slot.gres for slot in held) else (),
+            cores=tuple(number_list.compress(slot.cores) for slot in held),
+            memory_allocated_mb=tuple(slot.memory_mb for slot in held),
             cpus_allocated=sum(slot.cpus for slot in self.slots) or spec.cpus * spec.nodes,
             reason=self.reason,
             submit_time=int(self.submitted),

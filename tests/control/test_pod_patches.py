@@ -12,7 +12,7 @@ from extender.record.condition_reason import ConditionReason, Due
 from extender.request.pod import Pod, parse_pod
 from tests.builders import TRANSLATION, Manifest, pod, pod_manifest
 from wellknown.allocation import Allocation
-from wellknown.names import ATTEMPT, CONDITION, GATE, GRES, JOB_ID, NODE
+from wellknown.names import ATTEMPT, CONDITION, GATE, GRANTED, JOB_ID, NODE
 
 NOW = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
 CAUSE = ConditionReason("SlurmJobCancelled", "Slurm job 7 was cancelled in Slurm (CANCELLED)")
@@ -189,4 +189,4 @@ def astuple(cause: ConditionReason) -> tuple[str, str]:
 
 
 def test_the_annotations_that_are_written_are_the_ones_that_are_read() -> None:
-    assert set(ALLOCATION.annotations()) == {JOB_ID, NODE, GRES}
+    assert set(ALLOCATION.annotations()) == {JOB_ID, NODE, GRANTED}

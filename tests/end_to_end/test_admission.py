@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.actors import PREFIX, Actors, Manifest, eventually, pod
+from wellknown.allocation import Allocation
 
 pytestmark = pytest.mark.real
 
@@ -320,7 +321,9 @@ def test_a_resource_may_be_one_type_of_a_gres(quiet: Actors) -> None:
         quiet.bound("p")
         assert quiet.scontrol("p")["TresPerNode"] == "gres/gpu:h100:2"
         annotations = (quiet.see("p") or {})["metadata"]["annotations"]
-        assert annotations["slurm-extender.io/gres"].startswith("gpu:h100:2(IDX:")
+        allocation = Allocation.parse(annotations)
+        assert allocation is not None
+        assert allocation.gres.startswith("gpu:h100:2(IDX:")
         other = pod("other")
         (container,) = other["spec"]["containers"]
         container["resources"]["limits"] = {"example.com/other": "1"}

@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from tests.end_to_end.actors import CONDITION, Actors, eventually, pod
+from wellknown import number_list
+from wellknown.allocation import Allocation
 from wellknown.names import CAPACITY_FREED, DOMAIN
 
 pytestmark = pytest.mark.real
@@ -41,7 +43,10 @@ def test_a_pod_is_bound_to_the_node_that_slurm_chose(actors: Actors) -> None:
     assert (job.state, job.node) == ("RUNNING", node)
     annotations = (actors.see("p") or {})["metadata"]["annotations"]
     assert annotations["slurm-extender.io/job-id"] == str(job.id)
-    assert annotations["slurm-extender.io/gres"].startswith("gpu:h100:1(IDX:")
+    allocation = Allocation.parse(annotations)
+    assert allocation is not None
+    assert allocation.gres.startswith("gpu:h100:1(IDX:")
+    assert (len(number_list.expand(allocation.cores)), allocation.memory_mb) == (2, 100)
 
 
 def test_plain_squeue_tells_pods_apart(actors: Actors) -> None:

@@ -19,7 +19,7 @@ from extender.request.translation import TranslationConfig
 from slurm_client.model import JobSpec, Sharing
 from tests.builders import PREFIX, TRANSLATION, container, pod, pod_manifest
 from wellknown.allocation import Allocation
-from wellknown.names import ATTEMPT, GATE, GRES, JOB_ID, NODE, WAITING
+from wellknown.names import ATTEMPT, GATE, GRANTED, JOB_ID, NODE, WAITING
 
 FILTER_CALL = Path(__file__).parent.parent / "verbs" / "bodies" / "filter.json"
 HUGE = "1" * 5000
@@ -84,7 +84,12 @@ def test_a_pod_that_is_bound_and_being_deleted() -> None:
 
 
 def test_our_own_annotations_are_read_back() -> None:
-    written = {ATTEMPT: "3", JOB_ID: "40000000", NODE: "n1", GRES: "gpu:h100:2(IDX:0-1)"}
+    written = {
+        ATTEMPT: "3",
+        JOB_ID: "40000000",
+        NODE: "n1",
+        GRANTED: '{"v":1,"gres":"gpu:h100:2(IDX:0-1)"}',
+    }
     snapshot = pod(annotations=written)
     assert (snapshot.attempt, snapshot.job_id) == (3, 40_000_000)
     assert snapshot.allocation == Allocation(40_000_000, "n1", "gpu:h100:2(IDX:0-1)")
@@ -101,27 +106,11 @@ def test_a_forged_job_id_is_none(job_id: str) -> None:
     assert pod(annotations={JOB_ID: job_id, NODE: "n1"}).allocation is None
 
 
-@given(st.dictionaries(st.sampled_from([ATTEMPT, JOB_ID, NODE, GRES]), st.text()))
+@given(st.dictionaries(st.sampled_from([ATTEMPT, JOB_ID, NODE, GRANTED]), st.text()))
 def test_any_text_in_our_own_annotations_is_read(annotations: dict[str, str]) -> None:
     snapshot = pod(annotations=annotations)
     assert snapshot.attempt > 0
     assert snapshot.allocation is None or snapshot.allocation.node
-
-
-# Allocations
-
-
-@pytest.mark.parametrize("gres", ["", "gpu:2(IDX:0-1)"])
-def test_an_allocation_comes_back_from_its_annotations(gres: str) -> None:
-    allocation = Allocation(40_000_000, "n1", gres)
-    assert Allocation.parse(allocation.annotations()) == allocation
-
-
-@pytest.mark.parametrize(
-    "annotations", [{}, {JOB_ID: "7"}, {NODE: "n1"}, {JOB_ID: "7", NODE: ""}, {JOB_ID: "", NODE: "n1"}]
-)
-def test_half_an_allocation_is_none(annotations: dict[str, str]) -> None:
-    assert Allocation.parse(annotations) is None
 
 
 # What is asked of Slurm

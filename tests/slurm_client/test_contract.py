@@ -15,6 +15,7 @@ from slurm_client import gres
 from slurm_client.errors import InvalidRequest, JobIdTaken, NoRoomNow
 from slurm_client.model import MOST_MINUTES, Configuration, JobChanges, Sharing
 from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, eventually, spec
+from wellknown import number_list
 
 if TYPE_CHECKING:
     from tests.slurm_client.bench import Bench
@@ -112,10 +113,20 @@ async def test_two_allocations_on_a_node_have_different_gpus(bench: Bench) -> No
     assert second.gres == ("gpu:h100:2(IDX:1-2)",)
 
 
+async def test_two_allocations_on_a_node_have_cores_and_memory_of_their_own(bench: Bench) -> None:
+    first = await bench.allocate(cpus=2, memory_mb=200, required_nodes=("node-1",))
+    second = await bench.allocate(cpus=3, memory_mb=100, required_nodes=("node-1",))
+    (one,), (other,) = (map(number_list.expand, job.cores) for job in (first, second))
+    assert (len(one), len(other), len({*one, *other})) == (2, 3, 5)
+    assert max(*one, *other) < CPUS
+    assert (first.memory_allocated_mb, second.memory_allocated_mb) == ((200,), (100,))
+
+
 async def test_a_job_of_two_nodes_has_its_gpus_on_each(bench: Bench) -> None:
     job = await bench.allocate(nodes=2, cpus=3, gres=(("gpu", 2),))
     assert job.nodes == NODES
     assert job.gres == ("gpu:h100:2(IDX:0-1)",) * 2
+    assert [len(number_list.expand(on_node)) for on_node in job.cores] == [3, 3]
     assert job.node_count == 2
     assert [node.cpus_allocated for node in await bench.slurm.nodes()] == [3, 3]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_client.errors import InvalidRequest, OtherJob
-from slurm_client.model import Grant, JobChanges
+from slurm_client.model import JobChanges
 from tests.slurm_client.bench import GPUS, eventually
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def test_an_unknown_job_is_none(bench: Bench) -> None:
 async def test_what_a_job_was_given_is_told_without_the_rest_of_it(bench: Bench) -> None:
     for wanted in ({"gres": (("gpu", 2),)}, {"cpus": 2}, {"gres": (("gpu:h100", 1),), "nodes": 2}):
         job = await bench.allocate(**wanted)
-        assert await bench.slurm.grant(job.id) == Grant(job.nodes, job.gres)
+        assert await bench.slurm.grant(job.id) == job.grant
 
 
 async def test_a_job_that_has_nothing_was_given_nothing(bench: Bench) -> None:
@@ -194,7 +194,11 @@ async def test_an_ended_job_says_when_and_has_no_gpus(bench: Bench) -> None:
 
     async def read() -> bool:
         ended = await bench.read(job.id)
-        return ended.gres == () and ended.end_time is not None and not ended.state.completing
+        return (
+            (ended.gres, ended.cores) == ((), ())
+            and ended.end_time is not None
+            and not ended.state.completing
+        )
 
     await eventually(read)
 

@@ -21,6 +21,7 @@ from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import JobSpec
 from slurm_client.rest import SlurmRest
 from tests.slurm_client.bench import Bench, eventually
+from wellknown import number_list
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -92,6 +93,8 @@ async def test_a_job_gets_whole_cores(shape: Shape, release: str | None) -> None
             job = await bench.read(await allocate(bench, asked))
             assert (asked, job.cpus_allocated) == (asked, has)
             assert (asked, await given_away(bench.slurm)) == (asked, given)
+            (one,) = await bench.slurm.nodes()
+            assert len(number_list.expand(job.cores[0])) == given // one.cpus_per_core
             await bench.slurm.cancel(job.id)
             await eventually(lambda: room_for_jobs(bench.slurm))
         assert await fill(bench) == shape.jobs

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_client.gres import counts, parse
+from slurm_client.gres import counts, numbers, parse
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,26 @@ def test_gres_are_read_with_and_without_types_counts_and_details(
 
 def test_devices_count_by_name_and_by_type() -> None:
     assert counts("gpu:h100:8(S:0-1),gpu:a100:2") == {"gpu": 10, "gpu:h100": 8, "gpu:a100": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("gpu:2(IDX:0-1)", {"gpu": (0, 1)}),
+        ("gpu:a100:1(IDX:0),gpu:h100:2(IDX:2-3),fpga:1(IDX:0)", {"gpu": (0, 2, 3), "fpga": (0,)}),
+        ("nic(CNT:4),gpu:1(IDX:5)", {"nic": (), "gpu": (5,)}),
+    ],
+)
+def test_a_jobs_devices_have_their_numbers_by_name(
+    text: str, expected: dict[str, tuple[int, ...]]
+) -> None:
+    assert numbers(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu", "gpu:2", "gpu:1(IDX:a)", "gpu:1(IDX:0", "shard:2(1/4,1/4)", ",", "x(IDX:3-1)"]
+)
+def test_what_does_not_say_which_devices_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no devices|which devices|no number|ends before"):
+        numbers(text)

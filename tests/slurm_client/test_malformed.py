@@ -159,10 +159,20 @@ def test_any_value_of_a_field_is_read_or_told_of(entry: dict[str, Any]) -> None:
         responses.node,
         responses.partition,
         responses.configuration,
-        responses.resources,
+        responses.grant,
     ):
         responses.Reader(read)(entry)
     responses.states([entry])
+
+
+PART_OF_A_NODE = st.sampled_from(["name", "memory", "sockets", "cores", "status", "core_bitmap", "gres"])
+
+
+@given(st.lists(st.dictionaries(PART_OF_A_NODE, JSON | st.lists(st.dictionaries(PART_OF_A_NODE, JSON)))))
+def test_any_description_of_a_jobs_nodes_is_read_or_told_of(on_nodes: list[dict[str, Any]]) -> None:
+    told = {"job_id": 7, "nodes": "n1", "job_resources": {"nodes": {"allocation": on_nodes}}}
+    responses.Reader(responses.job)(told)
+    responses.Reader(responses.grant)({"nodes": [{"node": "n1", **one} for one in on_nodes]})
 
 
 def entry(submitted: int, state: str, who: str, cluster: str = "local") -> dict[str, Any]:

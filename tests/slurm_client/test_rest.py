@@ -93,18 +93,6 @@ async def test_tasks_of_arrays_are_taken_for_no_other_jobs(
         cluster.run_slurm("scancel", number)
 
 
-async def test_resources_name_cores_and_devices(rest: SlurmRest, real_bench: RealBench) -> None:
-    job = await real_bench.allocate(cpus=2, gres=(("gpu", 2),), memory_mb=300)
-    found = await rest.resources(job.id)
-    if not rest.capabilities.resources:
-        assert found == ()
-        return
-    (resources,) = found
-    assert (resources.node, resources.memory_mb) == (job.nodes[0], 300)
-    assert resources.gres == (("gpu", "h100", 2, "0-1"),)
-    assert int(resources.core_bitmap, 16).bit_count() == 2
-
-
 # -- tokens
 
 

@@ -39,7 +39,7 @@ from tests.builders import (
 )
 from tests.verbs.callers import BoundPods, FakeSlurm, Listeners, body
 from wellknown.allocation import Allocation
-from wellknown.names import ATTEMPT, GRES, JOB_ID, JOB_PROOF, NODE
+from wellknown.names import ATTEMPT, GRANTED, JOB_ID, JOB_PROOF, NODE
 
 CALL = body("bind")
 UID, NAME = CALL["PodUID"], CALL["PodName"]
@@ -48,9 +48,14 @@ POD = pod(name=NAME, uid=UID, gates=())
 JOB = placeholder_job(POD, node="gpu-04", gres=("gpu:2(IDX:0-1)",))
 
 
+def gpus(gres: str) -> str:
+    """What is written onto a Pod that has these devices."""
+    return Allocation(JOB.id, "n4", gres).annotations()[GRANTED]
+
+
 def granted(**changed: Any) -> Manifest:
     """The Pod after its allocation was written."""
-    annotations = {ATTEMPT: "1", JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
+    annotations = {ATTEMPT: "1", JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")}
     seen = {"name": NAME, "uid": UID, "version": "41", "gates": (), "annotations": annotations}
     return pod_manifest(**seen | changed)
 
@@ -164,7 +169,7 @@ def test_a_job_elsewhere_grants_nothing_here(slurm_node: str | None) -> None:
 async def test_a_pod_is_bound_with_its_allocation_in_the_same_write() -> None:
     cluster = Cluster(granted())
     assert await cluster.bind() == ""
-    annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
+    annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")}
     assert cluster.kubernetes.bindings == [("n4", annotations)]
 
 
@@ -223,7 +228,7 @@ async def test_a_pod_whose_version_is_known_is_not_read_again() -> None:
     cluster.knows(granted())
     assert await cluster.bind() == ""
     assert cluster.kubernetes.calls == ["read job", "bind_pod"]
-    annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
+    annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")}
     assert cluster.kubernetes.bindings == [("n4", annotations)]
 
 
@@ -232,7 +237,7 @@ async def test_a_job_that_was_granted_at_once_is_only_asked_whether_it_runs() ->
     cluster.knows(granted(), immediate=True)
     assert await cluster.bind() == ""
     assert cluster.kubernetes.calls == ["read states", "bind_pod"]
-    annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
+    annotations = {JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")}
     assert cluster.kubernetes.bindings == [("n4", annotations)]
 
 
@@ -260,7 +265,7 @@ async def test_an_id_that_slurm_chose_may_be_another_jobs_since_slurmctld_was_re
 ) -> None:
     """One that was killed may forget a job that it has granted, and give away its id."""
     job = replace(JOB, id=4711)
-    notes = {ATTEMPT: "1", JOB_ID: str(job.id), NODE: "n4", GRES: "gpu:2(IDX:0-1)"}
+    notes = {ATTEMPT: "1", JOB_ID: str(job.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")}
     cluster = Cluster(granted(annotations=notes), jobs=(job,))
     cluster.knows(granted(annotations=notes), immediate=True, check=check)
     assert await cluster.bind() == ""
@@ -403,10 +408,10 @@ async def test_a_pod_that_changes_after_it_was_read_is_not_bound() -> None:
 
 
 async def test_what_slurm_granted_counts_and_not_what_the_pod_says_of_it() -> None:
-    annotations = {ATTEMPT: "1", JOB_ID: str(JOB.id), NODE: "n4", GRES: "gpu:8(IDX:0-7)"}
+    annotations = {ATTEMPT: "1", JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:8(IDX:0-7)")}
     cluster = Cluster(granted(annotations=annotations))
     assert await cluster.bind() == ""
-    assert cluster.kubernetes.bindings[0][1][GRES] == "gpu:2(IDX:0-1)"
+    assert cluster.kubernetes.bindings[0][1][GRANTED] == gpus("gpu:2(IDX:0-1)")
 
 
 async def test_a_pod_bound_there_already_is_success_without_another_binding() -> None:

@@ -1,0 +1,42 @@
+"""Lists of small numbers in the kernel's list format (cpuset(7)): "0-3,8". Slurm writes its cores
+and devices in it, too."""
+
+import itertools
+import re
+from collections.abc import Iterable
+
+MOST = 8192
+"""Of the numbers in a list. The kernel's own limit of CPUs (NR_CPUS on x86)."""
+_RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", re.ASCII)
+_LONGEST = 6 * MOST
+
+
+def compress(numbers: Iterable[int]) -> str:
+    """Returns the shortest list of these numbers, in order; "" for none."""
+    # Consecutive numbers share number - position.
+    runs = itertools.groupby(enumerate(sorted(set(numbers))), key=lambda pair: pair[1] - pair[0])
+    spans = ([number for _, number in run] for _, run in runs)
+    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
+
+
+def expand(text: str) -> tuple[int, ...]:
+    """Returns the numbers of a list, in order, each once; () for "". Raises ValueError for what is no
+    list, and for more than MOST numbers."""
+    if not text:
+        return ()
+    if len(text) > _LONGEST:
+        raise ValueError(f"a list of more than {_LONGEST} characters")
+    numbers = set[int]()
+    for one in text.split(","):
+        found = _RANGE.fullmatch(one)
+        if found is None:
+            raise ValueError(f"{one!r} is no number and no range of numbers")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first:
+            raise ValueError(f"{one} ends before it begins")
+        if last - first >= MOST:
+            raise ValueError(f"{one} is more than {MOST} numbers")
+        numbers.update(range(first, last + 1))
+        if len(numbers) > MOST:
+            raise ValueError(f"more than {MOST} numbers")
+    return tuple(sorted(numbers))
