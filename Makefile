@@ -1,6 +1,6 @@
-# Ten commands do everything, their own installs included: make demo, make test, make test-oldest,
+# Eleven commands do everything, their own installs included: make demo, make test, make test-oldest, make test-gpu,
 # make conformance, make bench, make bench-quick, make bench-restart, make bench-scale, make load, make chaos.
-.PHONY: demo test test-oldest conformance bench bench-quick bench-restart bench-scale performance-page load
+.PHONY: demo test test-oldest test-gpu conformance bench bench-quick bench-restart bench-scale performance-page load
 .PHONY: chaos check docs words lock clean
 
 BENCH =
@@ -25,6 +25,11 @@ test:
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11 --accounting
 	$(call real_tests,tests)
+
+# What needs a GPU of NVIDIA, its driver and root, and nothing else: on such a machine, by a person.
+test-gpu:
+	@./bootstrap
+	.venv/bin/pytest -m gpu tests/node_agent
 
 # The end-to-end tests on the oldest Kubernetes that is supported; it is built for them, once.
 test-oldest: export KUBERNETES_RELEASE = 1.31

@@ -85,11 +85,11 @@ def _state(names: tuple[str, ...]) -> JobState:
 
 def job(entry: Mapping[str, Any]) -> Job:
     """One of `jobs` in GET job/{id}."""
-    nodes = hostlist.expand(_text(entry, "nodes"))
-    cores, memory_allocated_mb = _on_nodes(entry, nodes)
+    nodes, state = hostlist.expand(_text(entry, "nodes")), _state(tuple(entry.get("job_state") or ()))
+    cores, memory_allocated_mb = ((), ()) if state.ended else _on_nodes(entry, nodes)
     return Job(
         id=int(entry["job_id"]),
-        state=_state(tuple(entry.get("job_state") or ())),
+        state=state,
         name=_text(entry, "name"),
         partition=_text(entry, "partition"),
         user_id=int(entry.get("user_id") or 0),
@@ -134,7 +134,7 @@ def job(entry: Mapping[str, Any]) -> Job:
 
 def _on_nodes(entry: Mapping[str, Any], nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Returns the cores and the memory (MiB) that a job has on each of its nodes; () of one that has not
-    begun or has ended."""
+    begun. Slurm tells it of one that has ended, too."""
     told = ((entry.get("job_resources") or {}).get("nodes") or {}).get("allocation") or ()
     by_node = {one.get("name"): one for one in told}
     if not nodes or not by_node.keys() >= set(nodes):

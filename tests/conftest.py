@@ -33,7 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads them
-def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
+    others = [item for item in items if item.get_closest_marker("gpu") is None]
+    if len(others) < len(items) and config.getoption("markexpr") != "gpu":
+        config.hook.pytest_deselected(items=[item for item in items if item not in others])
+        items[:] = others
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
 

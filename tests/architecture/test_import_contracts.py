@@ -21,6 +21,7 @@ ROOTS, CLIENT = (
     "only the client talks to kube-apiserver",
 )
 PURE = "what decides does nothing else"
+AGENT = "the node agent's packages"
 
 # Contract, importing module, what it imports.
 VIOLATIONS = [
@@ -30,6 +31,10 @@ VIOLATIONS = [
     (PACKAGES, "service/health.py", "slurm_client.errors"),
     (PACKAGES, "service/health.py", "wellknown.names"),
     (PACKAGES, "wellknown/names.py", "service.health"),
+    (PACKAGES, "node_agent/claims.py", "extender.request.pod"),
+    (PACKAGES, "extender/request/pod.py", "node_agent.claims"),
+    (AGENT, "node_agent/machine/cpus.py", "node_agent.keeper"),
+    (AGENT, "node_agent/kernel/bpf.py", "node_agent.machine.devices"),
     (INSIDE, "extender/control/dispatcher.py", "extender.telemetry"),
     (INSIDE, "extender/placement/ledger.py", "extender.control.pod_patches"),
     (INSIDE, "extender/bind/route.py", "extender.filter.route"),
@@ -41,6 +46,8 @@ VIOLATIONS = [
     (ROOTS, "extender/control/pod_watch.py", "kubernetes_client.rest"),
     (ROOTS, "kubernetes_client/watch.py", "kubernetes_client.rest"),
     (CLIENT, "extender/control/dispatcher.py", "aiohttp"),
+    (ROOTS, "node_agent/agent.py", "kubernetes_client.rest"),
+    (CLIENT, "node_agent/agent.py", "aiohttp"),
     (CLIENT, "slurm_client/rest.py", "kubernetes"),
     (CLIENT, "service/http_pool.py", "aiohttp"),
     (PURE, "extender/placement/ledger.py", "asyncio"),
@@ -48,6 +55,7 @@ VIOLATIONS = [
     (PURE, "extender/placement/ledger.py", "time"),
     (PURE, "extender/policy/rules.py", "yaml"),
     (PURE, "wellknown/names.py", "structlog"),
+    (PURE, "node_agent/decision.py", "time"),
 ]
 
 

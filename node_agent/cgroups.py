@@ -1,0 +1,66 @@
+"""Where the kubelet keeps the cgroups of Pods (cgroup v2), with either of its drivers."""
+
+import errno
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from node_agent.decision import PodCgroup
+
+ROOT: Final = Path("/sys/fs/cgroup")
+ROOTS: Final = ("kubepods", "kubepods.slice")
+"""By the drivers cgroupfs and systemd. A Node that was moved from one to the other has both."""
+_CLASS: Final = re.compile(r"(?:.*-)?(?:besteffort|burstable)(?:\.slice)?", re.ASCII)
+"""The QoS classes that have a cgroup of their own: of Guaranteed Pods there is none."""
+_POD: Final = re.compile(
+    r"(?:.*-)?pod([0-9a-f]{8}(?:[0-9a-f_-]{24}|[0-9a-f_-]{28}))(?:\.slice)?", re.ASCII
+)
+"""systemd has "_" for the "-" of an uid; that of a static Pod is a hash of its configuration."""
+
+
+class PodCgroups:
+    """The cgroups of all Pods of this machine."""
+
+    def __init__(self, root: Path = ROOT, names: Sequence[str] = ROOTS) -> None:
+        """`names` are the cgroups that Pods are in, below `root`, as far as they are there."""
+        self._places = [root / name for name in names]
+
+    def roots(self) -> list[Path]:
+        """Returns the cgroups that all Pods are in, one below the other or in classes. Raises
+        FileNotFoundError where there is none: no kubelet has run here, or by cgroup v1."""
+        found = [place for place in self._places if place.is_dir()]
+        if not found:
+            raise FileNotFoundError(errno.ENOENT, f"no cgroup {' or '.join(map(str, self._places))}")
+        return found
+
+    def folders(self) -> list[Path]:
+        """Returns all cgroups in which those of Pods are made. Raises OSError."""
+        return [folder for root in self.roots() for folder in (root, *_children(root, _CLASS))]
+
+    def pods(self) -> Iterator[PodCgroup]:
+        """Yields the cgroups of Pods. Raises OSError."""
+        for folder in self.folders():
+            for place in _children(folder, _POD):
+                with suppress(FileNotFoundError, NotADirectoryError):  # it goes just now
+                    found = _POD.fullmatch(place.name)
+                    assert found is not None
+                    populated = "populated 1" in (place / "cgroup.events").read_text()
+                    yield PodCgroup(found[1].replace("_", "-"), place.stat().st_ino, populated)
+
+
+def depth(cgroup: Path) -> int:
+    """Returns how many levels a cgroup is below the root of all cgroups, which alone has no events.
+    Raises OSError where that root is not mounted: one sees a part of the machine's cgroups only."""
+    for levels, place in enumerate((cgroup, *cgroup.parents)):
+        if not (place / "cgroup.procs").exists():
+            break
+        if not (place / "cgroup.events").exists():
+            return levels
+    raise OSError(errno.EXDEV, "not all of the machine's cgroups are mounted here", str(cgroup))
+
+
+def _children(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
+    with suppress(FileNotFoundError):
+        yield from (place for place in folder.iterdir() if name.fullmatch(place.name))

@@ -1,0 +1,150 @@
+"""bpf(2), as far as a program of the type CGROUP_DEVICE needs it: maps, and programs on cgroups.
+
+By system call: no library of the registry has it, and none has to be installed on a Node. Structures and
+numbers are those of include/uapi/linux/bpf.h. Whatever is pinned, or attached to a cgroup, outlives this
+process.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, Self
+
+_NUMBER: Final = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine)
+"""Of the system call."""
+_ATTRIBUTES: Final = 144
+"""Bytes of union bpf_attr as of Linux 5.15: what a kernel does not know of it must be zero."""
+_LOG: Final = 1 << 16
+_DEVICE_PROGRAM: Final = 15  # BPF_PROG_TYPE_CGROUP_DEVICE
+_DEVICE_HOOK: Final = 6  # BPF_CGROUP_DEVICE
+_MULTI: Final = 2  # BPF_F_ALLOW_MULTI: programs of others stay, and all of them must allow
+_HASH: Final = 1  # BPF_MAP_TYPE_HASH
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class _Command(IntEnum):
+    MAP_CREATE = 0
+    MAP_UPDATE_ELEM = 2
+    MAP_DELETE_ELEM = 3
+    MAP_GET_NEXT_KEY = 4
+    PROG_LOAD = 5
+    OBJ_PIN = 6
+    OBJ_GET = 7
+    PROG_ATTACH = 8
+    PROG_DETACH = 9
+
+
+def _bpf(command: _Command, attributes: bytes) -> int:
+    """Returns the kernel's answer. Raises OSError."""
+    if _NUMBER is None:
+        raise OSError(errno.ENOSYS, f"the number of bpf(2) on {os.uname().machine} is not known here")
+    buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES)
+    answer = int(_libc.syscall(_NUMBER, command, buffer, _ATTRIBUTES))
+    if answer < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"bpf {command.name}: {os.strerror(number)}")
+    return answer
+
+
+class Map:
+    """A hash of the kernel, with keys and values of fixed sizes in bytes."""
+
+    def __init__(self, fd: int, key_size: int, value_size: int) -> None:
+        self.fd = fd
+        self._key_size = key_size
+        self._value_size = value_size
+
+    @classmethod
+    def kept(cls, place: Path, key_size: int, value_size: int, most: int) -> Self:
+        """Opens the map that is kept under a name in the BPF file system; where there is none it makes
+        one, of at most so many entries. Raises OSError."""
+        with suppress(FileNotFoundError):
+            return cls(pinned(place), key_size, value_size)
+        told = struct.pack("<5I8x16s", _HASH, key_size, value_size, most, 0, place.name.encode())
+        fd = _bpf(_Command.MAP_CREATE, told)
+        pin(fd, place)
+        return cls(fd, key_size, value_size)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Sets an entry. Raises OSError: E2BIG where the map is full."""
+        kept = ctypes.create_string_buffer(value, self._value_size)
+        self._element(_Command.MAP_UPDATE_ELEM, key, kept)
+
+    def remove(self, key: bytes) -> None:
+        """Removes an entry, if it is there."""
+        with suppress(FileNotFoundError):
+            self._element(_Command.MAP_DELETE_ELEM, key)
+
+    def entries(self) -> set[bytes]:
+        """Returns all keys. Raises OSError."""
+        found, last = set[bytes](), None
+        following = ctypes.create_string_buffer(self._key_size)
+        with suppress(FileNotFoundError):  # the end
+            while last is None or last not in found:  # the kernel begins anew after a key that is gone
+                found.update(() if last is None else (last,))
+                self._element(_Command.MAP_GET_NEXT_KEY, last, following)
+                last = following.raw
+        return found
+
+    def _element(
+        self, command: _Command, key: bytes | None, value: "ctypes.Array[ctypes.c_char] | None" = None
+    ) -> None:
+        kept = None if key is None else ctypes.create_string_buffer(key, self._key_size)
+        at, to = (0 if each is None else ctypes.addressof(each) for each in (kept, value))
+        _bpf(command, struct.pack("<I4xQQQ", self.fd, at, to, 0))
+
+
+def load(name: str, instructions: Sequence[bytes]) -> int:
+    """Loads a device program, and returns its file descriptor. Raises OSError, with the last words of
+    the kernel's verifier."""
+    code = ctypes.create_string_buffer(b"".join(instructions))
+    license_, log = ctypes.create_string_buffer(b"GPL"), ctypes.create_string_buffer(_LOG)
+    told = struct.pack(
+        "<IIQQIIQII16s",
+        *(_DEVICE_PROGRAM, len(instructions), ctypes.addressof(code), ctypes.addressof(license_)),
+        *(1, _LOG, ctypes.addressof(log), 0, 0, name.encode()),
+    )
+    try:
+        return _bpf(_Command.PROG_LOAD, told)
+    except OSError as error:
+        said = log.value.decode(errors="replace").strip().splitlines()
+        words = " | ".join(line for line in said[-4:] if not line.startswith("processed"))
+        raise OSError(error.errno, f"{error.strerror}: {words}") from error
+
+
+def pin(fd: int, place: Path) -> None:
+    """Keeps a map or a program under a name in the BPF file system. Raises OSError."""
+    name = ctypes.create_string_buffer(os.fsencode(place))
+    _bpf(_Command.OBJ_PIN, struct.pack("<QII", ctypes.addressof(name), fd, 0))
+
+
+def pinned(place: Path) -> int:
+    """Opens what is kept under a name, and returns its file descriptor. Raises OSError."""
+    name = ctypes.create_string_buffer(os.fsencode(place))
+    return _bpf(_Command.OBJ_GET, struct.pack("<QII", ctypes.addressof(name), 0, 0))
+
+
+def attach(program: int, cgroup: Path) -> None:
+    """Attaches a program to a cgroup, beside those of others: all must allow. Raises OSError."""
+    with _opened(cgroup) as fd:
+        _bpf(_Command.PROG_ATTACH, struct.pack("<IIII", fd, program, _DEVICE_HOOK, _MULTI))
+
+
+def detach(program: int, cgroup: Path) -> None:
+    """Takes a program off a cgroup, if it is there. Raises OSError."""
+    with _opened(cgroup) as fd, suppress(FileNotFoundError):
+        _bpf(_Command.PROG_DETACH, struct.pack("<III", fd, program, _DEVICE_HOOK))
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

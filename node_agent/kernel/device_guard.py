@@ -1,0 +1,139 @@
+"""The guard of the devices that Slurm counts: in the kernel, on the cgroup that all Pods are in.
+
+A device program decides each time that a process opens a device. This one lets everybody have what is
+not guarded, and a guarded device only the Pods that were let in to it. It needs no agent for that:
+with all that it knows it stays in force while the agent is away, hung or killed. A Pod that the agent
+has never heard of has no guarded device. To make a file for a device is nobody's harm: whoever opens
+it is asked.
+
+What it knows is in two maps. The number of a cgroup is never used again while the machine runs: an
+entry of a Pod that is gone harms nobody. A file that is open already stays open. It takes Linux 6.1,
+the first that tells a device program the cgroups of the process (cgroup_current_func_proto).
+"""
+
+import os
+import struct
+import time
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Final
+
+from node_agent.kernel import bpf
+from node_agent.kernel.assembler import Assembler
+
+FOLDER: Final = Path("/sys/fs/bpf/slurm-extender")
+"""Of the BPF file system: where maps and programs are found again."""
+_NAME: Final = "slurm_guard"
+_MOST_GUARDED, _MOST_LET_IN = 4096, 65536
+_GUARDED, _LET_IN = struct.Struct("<II"), struct.Struct("<QII")
+"""The maps' keys: a device; a Pod's cgroup and a device. Who changes one changes its map's name, too."""
+_YES: Final = b"\1"
+_CHARACTER_DEVICE: Final = 2  # BPF_DEVCG_DEV_CHAR
+_READ_OR_WRITE: Final = 6 << 16  # BPF_DEVCG_ACC_READ, BPF_DEVCG_ACC_WRITE
+_ANCESTOR: Final = 123  # bpf_get_current_ancestor_cgroup_id
+
+Device = tuple[int, int]
+"""A character device: major and minor."""
+Entry = tuple[int, Device]
+"""A Pod's cgroup, by the kernel's number of it, and a device that it was let in to."""
+
+
+class DeviceGuard:
+    """The guard, with what it knows."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        """Knows what the one before it knew. Raises OSError."""
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._folder = folder
+        self._guarded = bpf.Map.kept(folder / "guarded", _GUARDED.size, len(_YES), _MOST_GUARDED)
+        self._let_in = bpf.Map.kept(folder / "let_in", _LET_IN.size, len(_YES), _MOST_LET_IN)
+
+    def put_on(self, pods: Path, depth: int) -> None:
+        """Puts a program in force on a cgroup that Pods are in, `depth` levels below the root of all
+        cgroups: `/kubepods` is 1. One that is there is relieved by it: there is one at any time. Raises
+        OSError."""
+        name = f"program-{number_of(pods)}-"
+        before = list(self._folder.glob(f"{name}*"))
+        program = bpf.load(_NAME, _program(depth, self._guarded.fd, self._let_in.fd))
+        try:
+            bpf.pin(program, self._folder / f"{name}{time.time_ns()}")
+            bpf.attach(program, pods)
+        finally:
+            os.close(program)
+        for place in before:  # of the agent before, and of those that did not come as far as this
+            _take_off(place, pods)
+
+    def remove(self, pods: Iterable[Path]) -> None:
+        """Takes all programs off, and forgets everything: from then on everybody has every device.
+        Raises OSError."""
+        for cgroup in pods:
+            for place in self._folder.glob(f"program-{number_of(cgroup)}-*"):
+                _take_off(place, cgroup)
+        for place in self._folder.iterdir():
+            place.unlink()
+        self._folder.rmdir()
+
+    def close(self, devices: Iterable[Device]) -> None:
+        """From now on these devices, too, are had by nobody who was not let in. Raises OSError."""
+        for device in devices:
+            self._guarded.put(_GUARDED.pack(*device), _YES)
+
+    def known(self) -> set[Entry]:
+        """Returns who was let in to what. Raises OSError."""
+        entries = map(_LET_IN.unpack, self._let_in.entries())
+        return {(cgroup, (major, minor)) for cgroup, major, minor in entries}
+
+    def change(self, less: AbstractSet[Entry], more: AbstractSet[Entry]) -> None:
+        """First shuts out, then lets in: better nobody has a device for a moment than two. Raises
+        OSError."""
+        for cgroup, device in less:
+            self._let_in.remove(_LET_IN.pack(cgroup, *device))
+        for cgroup, device in more:
+            self._let_in.put(_LET_IN.pack(cgroup, *device), _YES)
+
+
+def number_of(cgroup: Path) -> int:
+    """Returns the kernel's number of a cgroup. Raises OSError."""
+    return cgroup.stat().st_ino
+
+
+def _take_off(place: Path, pods: Path) -> None:
+    program = bpf.pinned(place)
+    try:
+        bpf.detach(program, pods)
+    finally:
+        os.close(program)
+    place.unlink()
+
+
+def _program(depth: int, guarded: int, let_in: int) -> list[bytes]:
+    """Pods are one level below `depth`, or two: those that are not Guaranteed have a cgroup of their QoS
+    class between."""
+    major, minor = 7, 8  # registers that calls leave alone
+    code = Assembler()
+    # struct bpf_cgroup_dev_ctx: the kind of device and the access are the halves of the first word.
+    code.read(2, 1, 0)
+    code.read(3, 1, 0)
+    code.mask(2, 0xFFFF)
+    code.jump_unless(2, _CHARACTER_DEVICE, "allow")
+    code.mask(3, _READ_OR_WRITE)
+    code.jump_if(3, 0, "allow")  # a file is made: that opens nothing
+    code.read(major, 1, 4)
+    code.read(minor, 1, 8)
+    code.store(major, -8)
+    code.store(minor, -4)
+    code.look_up(guarded, -8)
+    code.jump_if(0, 0, "allow")
+    for level in (depth + 1, depth + 2):
+        code.set(1, level)
+        code.call(_ANCESTOR)
+        code.store(0, -24, long=True)
+        code.store(major, -16)
+        code.store(minor, -12)
+        code.look_up(let_in, -24)
+        code.jump_unless(0, 0, "allow")
+    code.leave(0)
+    code.label("allow")
+    code.leave(1)
+    return code.assembled()

@@ -1,0 +1,106 @@
+"""The machine's devices as the kernel knows them: by the numbers of their files."""
+
+import os
+import stat
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from node_agent.machine.devices import Device
+
+_COMMON: Final = {1: "memory", 5: "terminals"}
+"""Majors of devices that every program needs: nobody is to be kept from them by a mistake in
+gres.conf."""
+_NVIDIA: Final = 195
+_NVIDIA_FILES: Final = "/dev/nvidia"
+_NVIDIA_GPUS: Final = range(254)
+"""The minors of the files of GPUs. 254 and 255 are all GPUs' common files, which tell and decide
+nothing."""
+
+
+class Number(NamedTuple):
+    """A character device, as the kernel knows it."""
+
+    major: int
+    minor: int
+
+
+class Part(NamedTuple):
+    """What a job has of one device: the numbers of its files. All of MIG's instances on a GPU have the
+    GPU's in common, and some that are an instance's `own`."""
+
+    device: Device
+    numbers: frozenset[Number] = frozenset()
+    own: frozenset[Number] = frozenset()
+    problem: str = ""
+    """Why nobody can have it."""
+
+
+Look = Callable[[Device], tuple[frozenset[Number], str]]
+"""Returns the numbers of a device's files, or why nobody can have it."""
+
+
+class Machine:
+    """All devices that Slurm counts here."""
+
+    def __init__(self, devices: Sequence[Device], look: Look | None = None) -> None:
+        """Looks at their files. Raises ValueError where two devices are one, or one is none that a job
+        can be given."""
+        found = [(device, *(look or _look)(device)) for device in devices]
+        times = Counter(number for _, numbers, _ in found for number in numbers)
+        self._parts: defaultdict[str, list[Part]] = defaultdict(list)
+        for device, numbers, problem in found:
+            own = frozenset(number for number in numbers if times[number] == 1)
+            if numbers and not own:
+                raise ValueError(f"{device} has no file of its own: {', '.join(device.files)}")
+            self._parts[device.name].append(Part(device, numbers, own, problem))
+        self.guarded = frozenset(times) | _siblings(devices)
+        """What nobody has unless it is of their job: also the GPUs that Slurm does not count."""
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Returns why nobody can have a device, by its files."""
+        parts = (part for of_a_name in self._parts.values() for part in of_a_name)
+        return {",".join(part.device.files): part.problem for part in parts if part.problem}
+
+    def parts(self, wanted: Mapping[str, Sequence[int]]) -> list[Part]:
+        """Returns what a job has, by Slurm's numbers of the devices of each name. Raises ValueError:
+        half of it may be worse than nothing."""
+        found: list[Part] = []
+        for name, numbers in wanted.items():
+            here = self._parts.get(name, [])
+            if here and not numbers:
+                raise ValueError(f"Slurm does not say which {name} it has")
+            for number in numbers:
+                if number >= len(here):
+                    raise ValueError(f"Slurm gave it {name} {number}, and this machine has {len(here)}")
+                if here[number].problem:
+                    raise ValueError(f"{name} {number}: {here[number].problem}")
+                found.append(here[number])
+        return found
+
+
+def _look(device: Device) -> tuple[frozenset[Number], str]:
+    found = set[Number]()
+    for file in device.files:
+        try:
+            told = Path(file).stat()
+        except OSError as error:
+            return frozenset(), f"{file}: {error.strerror}"
+        if not stat.S_ISCHR(told.st_mode):
+            return frozenset(), f"{file} is no character device"
+        number = Number(os.major(told.st_rdev), os.minor(told.st_rdev))
+        if number.major in _COMMON:
+            raise ValueError(
+                f"{file} is one of the devices for {_COMMON[number.major]}: everybody needs it"
+            )
+        found.add(number)
+    return frozenset(found), ""
+
+
+def _siblings(devices: Sequence[Device]) -> frozenset[Number]:
+    """Files of GPUs come when the driver is loaded, and later: their numbers are known before."""
+    if any(file.startswith(_NVIDIA_FILES) for device in devices for file in device.files):
+        return frozenset(Number(_NVIDIA, minor) for minor in _NVIDIA_GPUS)
+    return frozenset()

@@ -1,0 +1,184 @@
+"""NVIDIA's GPUs, by NVML, NVIDIA's own library, in the order of their addresses on the PCI bus.
+
+Order, types and files are those of Slurm's own detection (AutoDetect=nvml: gpu_nvml.c).
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import pynvml
+
+from node_agent.machine.devices import ITSELF, PCI_DEVICES, Device, gpus_of, near
+
+_Value = TypeVar("_Value")
+_Minors = Mapping[tuple[int, int, int | None], int]
+_VENDOR: Final = "0x10de"
+_MIG_MINORS: Final = Path("/proc/driver/nvidia-caps/mig-minors")
+"""The numbers of the files of /dev/nvidia-caps: "gpu0/gi1/ci0/access 13"."""
+_MIG_MINOR: Final = re.compile(r"gpu(\d+)/gi(\d+)(?:/ci(\d+))?/access (\d+)", re.ASCII)
+
+
+class NvmlUnavailable(Exception):
+    """There is no NVML, or no driver that it works with; the message is NVML's."""
+
+
+@contextmanager
+def nvml() -> Iterator[None]:
+    """While it lasts, NVML is there for use, with the GPUs that the driver had at its beginning. Raises
+    NvmlUnavailable."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NvmlUnavailable(str(error)) from error
+    try:
+        yield
+    finally:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def read(pci: Path = PCI_DEVICES, mig_minors: Path = _MIG_MINORS) -> tuple[Device, ...]:
+    """Returns the GPUs, and instead of one that is in MIG mode its instances; a machine that has none on
+    its bus needs no NVML. Raises NvmlUnavailable."""
+    if not gpus_of(_VENDOR, pci):
+        return ()
+    with nvml():
+        gpus = [_Gpu.find(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        minors = _minors(mig_minors)
+        return tuple(device for gpu in gpus for device in gpu.devices(gpus, pci, minors))
+
+
+class _Gpu(NamedTuple):
+    """A GPU that NVML knows of. One that has fallen off the bus may have nothing but its number."""
+
+    number: int
+    """NVML's."""
+    handle: Any
+    bus: str
+    lost: str
+
+    @classmethod
+    def find(cls, number: int) -> "_Gpu":
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+            return cls(number, handle, _bus(pynvml.nvmlDeviceGetPciInfo(handle)), "")
+        except pynvml.NVMLError as error:
+            return cls(number, None, "", str(error))
+
+    def devices(self, gpus: Sequence["_Gpu"], pci: Path, minors: _Minors) -> Iterator[Device]:
+        if self.lost:
+            yield Device("gpu", "", (), problem=f"GPU {self.number} of NVML: {self.lost}", absent=True)
+            return
+        try:
+            whole = self._whole(gpus, pci)
+        except pynvml.NVMLError as error:
+            yield Device("gpu", "", (), bus=self.bus, problem=f"NVML: {error}", absent=True)
+            return
+        if not self._in_mig_mode():
+            yield whole
+        elif not (instances := tuple(self._instances(whole, minors))):
+            yield replace(whole, problem="it is in MIG mode, and has no instances", absent=True)
+        else:
+            yield from instances
+
+    def _whole(self, gpus: Sequence["_Gpu"], pci: Path) -> Device:
+        numa_node, cpus = near(self.bus, pci)
+        return Device(
+            "gpu",
+            _type(pynvml.nvmlDeviceGetName(self.handle)),
+            (f"/dev/nvidia{pynvml.nvmlDeviceGetMinorNumber(self.handle)}",),
+            uuid=pynvml.nvmlDeviceGetUUID(self.handle),
+            bus=self.bus,
+            numa_node=numa_node,
+            cpus=cpus,
+            links=self._links([gpu.bus for gpu in gpus]),
+            problem="; ".join(_problems(self.handle)),
+        )
+
+    def _links(self, buses: Sequence[str]) -> tuple[int, ...]:
+        """How many NVLinks go to each GPU. Those that end in a switch go to none of them."""
+        links = [ITSELF if index == self.number else 0 for index in range(len(buses))]
+        for lane in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            if _told(False, pynvml.nvmlDeviceGetNvLinkState, self.handle, lane):
+                far = _told(None, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, self.handle, lane)
+                bus = "" if far is None else _bus(far)
+                if bus in buses and bus != self.bus:
+                    links[buses.index(bus)] += 1
+        return tuple(links)
+
+    def _in_mig_mode(self) -> bool:
+        current, _ = _told((0, 0), pynvml.nvmlDeviceGetMigMode, self.handle)
+        return bool(current)
+
+    def _instances(self, whole: Device, minors: _Minors) -> Iterator[Device]:
+        for index in range(_told(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, self.handle)):
+            mig = _told(None, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, self.handle, index)
+            if mig is not None:
+                yield _instance(mig, whole, minors)
+
+
+def _instance(mig: Any, whole: Device, minors: _Minors) -> Device:
+    gpu = int(whole.files[0].removeprefix("/dev/nvidia"))
+    part = pynvml.nvmlDeviceGetGpuInstanceId(mig)
+    compute = pynvml.nvmlDeviceGetComputeInstanceId(mig)
+    caps = [minors.get(key) for key in ((gpu, part, None), (gpu, part, compute))]
+    files = [f"/dev/nvidia-caps/nvidia-cap{number}" for number in caps if number is not None]
+    _, _, profile = _type(pynvml.nvmlDeviceGetName(mig)).rpartition("mig_")
+    return Device(
+        whole.name,
+        f"{whole.type.partition('-')[0]}_{profile}",
+        (*whole.files, *files),
+        uuid=pynvml.nvmlDeviceGetUUID(mig),
+        bus=whole.bus,
+        numa_node=whole.numa_node,
+        cpus=whole.cpus,
+        problem=whole.problem if None not in caps else f"{_MIG_MINORS} does not name its files",
+        absent=None in caps,
+    )
+
+
+def _problems(gpu: Any) -> Iterator[str]:
+    """Says why work on a GPU would fail. What the driver has mended by itself (ECC errors that it has
+    mapped away) is no problem."""
+    remapped = _told(None, pynvml.nvmlDeviceGetRemappedRows, gpu)
+    if remapped is not None:
+        _, _, pending, failed = remapped
+        if failed:
+            yield "a row of its memory cannot be remapped: it is to be replaced"
+        elif pending:
+            yield "a row of its memory is remapped at the next reset"
+    if _told(0, pynvml.nvmlDeviceGetRetiredPagesPendingStatus, gpu):
+        yield "a page of its memory is retired at the next reset"
+
+
+def _minors(file: Path) -> dict[tuple[int, int, int | None], int]:
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:  # no GPU of this driver can be in MIG mode
+        return {}
+    found = filter(None, map(_MIG_MINOR.fullmatch, lines))
+    return {(int(f[1]), int(f[2]), None if f[3] is None else int(f[3])): int(f[4]) for f in found}
+
+
+def _bus(info: Any) -> str:
+    """NVML writes the domain in eight digits, sysfs in four: "00000000:19:00.0"."""
+    text = info.busId if isinstance(info.busId, str) else info.busId.decode()
+    domain, _, rest = text.lower().partition(":")
+    return f"{int(domain, 16):04x}:{rest}"
+
+
+def _type(name: str) -> str:
+    """As Slurm's detection names a GPU's type (gpu_common_underscorify_tolower)."""
+    return name.lower().replace(" ", "_")
+
+
+def _told(otherwise: _Value, ask: Callable[..., _Value], *of: object) -> _Value:
+    """Returns what NVML says, `otherwise` where the GPU or the driver has nothing of that kind."""
+    try:
+        return ask(*of)
+    except pynvml.NVMLError:
+        return otherwise

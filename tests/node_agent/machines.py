@@ -1,0 +1,146 @@
+"""Machines that are described in files, as the kernel and NVIDIA's driver describe theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wellknown import number_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_READ = """
+import dataclasses, json, sys
+from pathlib import Path
+from node_agent.machine import nvidia
+found = nvidia.read(Path(sys.argv[1]), Path(sys.argv[2]))
+print(json.dumps([dataclasses.asdict(one) for one in found]))
+"""
+
+
+@dataclass
+class Gpus:
+    """GPUs as NVML tells of them to a program that loads it. A process loads NVML once: each reading is
+    one of its own."""
+
+    folder: Path
+    library: Path
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def pci(self) -> Path:
+        return self.folder / "pci"
+
+    @property
+    def mig_minors(self) -> Path:
+        return self.folder / "mig-minors"
+
+    def add(self, *, node: int = 0, cpus: str = "0-7", **fields: Any) -> None:
+        number = sum(line.startswith("gpu") for line in self.lines)
+        bus = f"{0x19 + number:02X}:00.0"
+        told = {"bus": f"00000000:{bus}", "minor": number, "uuid": f"GPU-{number}"} | fields
+        told.setdefault("name", "NVIDIA_H100_80GB_HBM3")
+        self.say("gpu", **told)
+        place = self.pci / f"0000:{bus.lower()}"
+        _put(place, vendor="0x10de", numa_node=node, local_cpulist=cpus)
+        (place / "class").write_text("0x030200\n")
+
+    def say(self, kind: str, **fields: Any) -> None:
+        self.lines.append(" ".join([kind, *(f"{key}={value}" for key, value in fields.items())]))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        state = self.folder / "gpus"
+        state.write_text("".join(f"{line}\n" for line in self.lines))
+        return os.environ | {"LD_LIBRARY_PATH": str(self.library), "NVML_STATE": str(state)}
+
+    def read(self) -> list[dict[str, Any]]:
+        done = self.run("-c", _READ, str(self.pci), str(self.mig_minors))
+        assert done.returncode == 0, done.stderr
+        return list(json.loads(done.stdout))
+
+    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *argv]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+
+
+Cores = tuple[tuple[int, ...], ...]
+"""The CPUs of each core."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The CPUs of a machine, from the outside to the inside: sockets, NUMA nodes, caches, cores."""
+
+    sockets: tuple[tuple[tuple[Cores, ...], ...], ...]
+
+    @property
+    def cpus(self) -> list[int]:
+        """In the order in which hwloc walks through the machine, if it is in that order already."""
+        return [cpu for _, _, _, core in self._walk() for cpu in core]
+
+    def write(self, root: Path) -> Path:
+        """Writes sysfs as the kernel does, and returns its part about the system."""
+        system = root / "sys/devices/system"
+        (system / "node").mkdir(parents=True)
+        _put(
+            system / "cpu",
+            online=number_list.compress(self.cpus),
+            possible=number_list.compress(self.cpus),
+        )
+        nodes = [
+            [cpu for cache in node for core in cache for cpu in core] for s in self.sockets for node in s
+        ]
+        _put(system / "node", online=number_list.compress(range(len(nodes))))
+        for number, cpus in enumerate(nodes):
+            _put(system / f"node/node{number}", cpulist=number_list.compress(cpus), cpumap=_mask(cpus))
+        for position, (number, socket, cache, core) in enumerate(self._walk()):
+            for cpu in core:
+                self._write_cpu(system / f"cpu/cpu{cpu}", number, position, (socket, cache, core))
+        return system
+
+    def _write_cpu(
+        self,
+        folder: Path,
+        socket: int,
+        core: int,
+        parts: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    ) -> None:
+        lists = {
+            f"{n}_cpus_list": number_list.compress(p) for n, p in zip(_PARTS, parts, strict=True) if n
+        }
+        masks = {f"{n}_cpus": _mask(p) for n, p in zip(_PARTS, parts, strict=True) if n}
+        _put(folder / "topology", physical_package_id=socket, core_id=core, **lists, **masks)
+        shared = {"shared_cpu_list": number_list.compress(parts[1]), "shared_cpu_map": _mask(parts[1])}
+        _put(folder / "cache/index3", level=3, type="Unified", size="32768K", **_CACHE, **shared)
+
+    def _walk(self) -> Iterator[tuple[int, list[int], list[int], tuple[int, ...]]]:
+        """Returns of each core its socket's number and CPUs, the CPUs of its cache, and its own."""
+        for number, socket in enumerate(self.sockets):
+            whole = [cpu for node in socket for cache in node for core in cache for cpu in core]
+            for cache in (cache for node in socket for cache in node):
+                for core in cache:
+                    yield number, whole, [cpu for core in cache for cpu in core], core
+
+
+_PARTS = ("package", "", "core")
+_CACHE = {"coherency_line_size": 64, "number_of_sets": 32768, "physical_line_partition": 1}
+
+
+def _put(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_text(f"{content}\n")
+
+
+def _mask(cpus: Iterable[int]) -> str:
+    """As the kernel writes it: groups of 32 bits, the highest first."""
+    bits = sum(1 << cpu for cpu in cpus)
+    groups = [f"{bits >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(bits.bit_length(), 1), 32)]
+    return ",".join(reversed(groups))

@@ -1,0 +1,113 @@
+/* libnvidia-ml.so.1 for tests: the part of NVIDIA's library that the node agent calls, with GPUs that are
+ * described in a file, which may change at any time. NVML_STATE names it. A line is a kind and its fields:
+ *
+ *     gpu bus=00000000:19:00.0 minor=0 uuid=GPU-0 name=NVIDIA_H100 lost=0 mig=0 pending=0 failed=0 links=BUS,BUS
+ *     mig gpu=0 gi=1 ci=0 uuid=MIG-0 name=NVIDIA_H100_MIG_1g.10gb
+ *     xid gpu=0 code=79
+ *
+ * Underscores in names stand for spaces. "error=9" on a line of kind "driver" is what nvmlInit fails with.
+ * A GPU with lost=1 has fallen off the bus: it has no handle; with lost=2, its handle is good for nothing. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, LOST = 15, MOST = 64, LONGEST = 1024 };
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char busId[32]; } Pci;
+typedef struct { void *device; unsigned long long type, data; unsigned gi, ci; } Event;
+typedef struct { int seen; } Set;
+
+static char lines[MOST][LONGEST];
+static int count;
+
+static void load(void) {
+    const char *file = getenv("NVML_STATE");
+    FILE *f = file ? fopen(file, "r") : NULL;
+    for (count = 0; f && count < MOST && fgets(lines[count], LONGEST, f); count++)
+        lines[count][strcspn(lines[count], "\n")] = 0;
+    if (f) fclose(f);
+}
+
+/* The nth line of a kind, 0 where there is none. Handles are line numbers, from 1 on. */
+static long nth(const char *kind, int n) {
+    for (int i = 0; i < count; i++)
+        if (!strncmp(lines[i], kind, strlen(kind)) && n-- == 0) return i + 1;
+    return 0;
+}
+
+static const char *field(long line, const char *name) {
+    static char values[8][LONGEST];
+    static int turn;
+    char *value = values[turn++ % 8], key[32];
+    snprintf(key, sizeof key, " %s=", name);
+    char *at = line ? strstr(lines[line - 1], key) : NULL;
+    if (!at) return "";
+    strcpy(value, at + strlen(key));
+    value[strcspn(value, " ")] = 0;
+    return value;
+}
+
+static int number(long line, const char *name) { return atoi(field(line, name)); }
+static int lost(void *device) { return number((long)device, "lost") ? LOST : OK; }
+
+static int text(void *device, const char *name, char *out, unsigned size) {
+    snprintf(out, size, "%s", field((long)device, name));
+    for (char *c = out; !strcmp(name, "name") && *c; c++)
+        if (*c == '_') *c = ' ';
+    return lost(device);
+}
+
+int nvmlInitWithFlags(unsigned flags) { load(); return number(nth("driver", 0), "error"); }
+int nvmlShutdown(void) { return OK; }
+const char *nvmlErrorString(int code) {
+    return code == LOST ? "GPU is lost" : code == 9 ? "Driver Not Loaded" : "Another Error";
+}
+int nvmlDeviceGetCount_v2(unsigned *n) { for (*n = 0; nth("gpu", *n); ++*n); return OK; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **device) {
+    long line = nth("gpu", i);
+    *device = (void *)line;
+    return !line ? INVALID : number(line, "lost") == 1 ? LOST : OK;
+}
+int nvmlDeviceGetPciInfo_v3(void *device, Pci *pci) { return text(device, "bus", pci->busId, 32), OK; }
+int nvmlDeviceGetName(void *device, char *out, unsigned size) { return text(device, "name", out, size); }
+int nvmlDeviceGetUUID(void *device, char *out, unsigned size) { return text(device, "uuid", out, size); }
+int nvmlDeviceGetMinorNumber(void *device, unsigned *n) { *n = number((long)device, "minor"); return lost(device); }
+
+/* The bus at the other end of a lane. */
+static const char *far(void *device, unsigned lane) {
+    char *at = strtok((char *)field((long)device, "links"), ",");
+    while (at && lane--) at = strtok(NULL, ",");
+    return at;
+}
+int nvmlDeviceGetNvLinkState(void *device, unsigned lane, unsigned *active) {
+    *active = far(device, lane) != NULL;
+    return OK;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned lane, Pci *pci) {
+    const char *bus = far(device, lane);
+    if (bus) snprintf(pci->busId, 32, "%s", bus);
+    return bus ? OK : INVALID;
+}
+
+int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *pending) {
+    *now = *pending = number((long)device, "mig");
+    return *field((long)device, "mig") ? OK : UNSUPPORTED;
+}
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *n) { *n = 7; return OK; }
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **mig) {
+    long line;
+    for (int i = 0; (line = nth("mig", i)); i++)
+        if (nth("gpu", number(line, "gpu")) == (long)device && index-- == 0) return *mig = (void *)line, OK;
+    return NOT_FOUND;
+}
+int nvmlDeviceGetGpuInstanceId(void *mig, unsigned *n) { *n = number((long)mig, "gi"); return OK; }
+int nvmlDeviceGetComputeInstanceId(void *mig, unsigned *n) { *n = number((long)mig, "ci"); return OK; }
+
+int nvmlDeviceGetRemappedRows(void *device, unsigned *c, unsigned *u, unsigned *pending, unsigned *failed) {
+    *c = *u = 0, *pending = number((long)device, "pending"), *failed = number((long)device, "failed");
+    return *field((long)device, "failed") ? OK : UNSUPPORTED;
+}
+int nvmlDeviceGetRetiredPagesPendingStatus(void *device, unsigned *pending) {
+    *pending = number((long)device, "retired");
+    return *field((long)device, "retired") ? OK : UNSUPPORTED;
+}

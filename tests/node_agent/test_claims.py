@@ -1,0 +1,58 @@
+"""What a Pod has of Slurm, as it stands on the Pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from node_agent.claims import Claim, claim_of
+from wellknown.allocation import Allocation
+from wellknown.names import GRANTED, JOB_ID, NODE
+
+
+def manifest(gres: str = "", *, phase: str = "Pending", node: str = "n1", **annotations: str) -> Any:
+    granted = Allocation(7, node, gres, "0-1", 512).annotations() | annotations
+    metadata = {"uid": "u1", "namespace": "ml", "name": "p", "annotations": granted}
+    return {"metadata": metadata, "status": {"phase": phase}}
+
+
+def test_a_pod_has_the_devices_of_its_job() -> None:
+    found = claim_of(manifest("gpu:h100:2(IDX:0,3),fpga:u250:1(IDX:0)"), "n1")
+    assert found == Claim("u1", "ml/p", {"gpu": (0, 3), "fpga": (0,)})
+
+
+def test_a_job_without_devices_has_none() -> None:
+    assert claim_of(manifest(), "n1") == Claim("u1", "ml/p")
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_has_none(phase: str) -> None:
+    assert claim_of(manifest("gpu:1(IDX:0)", phase=phase), "n1") == Claim("u1", "ml/p")
+
+
+def test_a_pod_of_no_job_has_none_and_nothing_is_wrong_with_it() -> None:
+    pod = {"metadata": {"uid": "u1", "namespace": "ml", "name": "p"}}
+    assert claim_of(pod, "n1") == Claim("u1", "ml/p")
+
+
+def without_granted() -> Any:
+    pod = manifest("gpu:1(IDX:0)")
+    del pod["metadata"]["annotations"][GRANTED]
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (manifest("shard:h100:2(1/4,1/4)"), "shard:h100:2(1/4,1/4) does not say which devices they are"),
+        (manifest("gpu:2"), "'gpu:2' are no devices of a job"),
+        (manifest("gpu:1(IDX:0)", node="n2"), "what Slurm granted it is on Node n2"),
+        (manifest(**{GRANTED: '{"v":9}'}), "what Slurm granted it cannot be read"),
+        (manifest(**{JOB_ID: "x"}), "what Slurm granted it cannot be read"),
+        (manifest(**{NODE: ""}), "what Slurm granted it cannot be read"),
+        (without_granted(), "what Slurm granted it cannot be read"),
+    ],
+)
+def test_what_is_not_understood_is_told_of(pod: Any, words: str) -> None:
+    assert claim_of(pod, "n1") == Claim("u1", "ml/p", problem=words)

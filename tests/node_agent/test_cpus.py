@@ -1,0 +1,137 @@
+"""Which CPUs Slurm means by the number of a core: slurmd's own map, of machines of all kinds."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deploy.local.slurm_tree import slurm_tree
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from node_agent.machine.cpus import Cpus
+from tests.node_agent.machines import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MAPPED = re.compile(r"CPU map\[(\d+)\]=>(\d+) ")
+_CONF = """\
+ClusterName=map
+SlurmctldHost=localhost
+AuthType=auth/none
+SlurmdSpoolDir=/run/map
+SlurmdPidFile=/run/map/pid
+NodeName=n1 CPUs={cpus} Sockets={sockets} CoresPerSocket={cores} ThreadsPerCore={threads} RealMemory=1
+PartitionName=main Nodes=n1 Default=YES
+"""
+MACHINES = {
+    "one thread a core": Machine((((((0,), (1,), (2,), (3,)),),),)),
+    "second threads last": Machine((((((0, 4), (1, 5)),),), ((((2, 6), (3, 7)),),))),
+    "threads side by side": Machine((((((0, 1), (2, 3)),),), ((((4, 5), (6, 7)),),))),
+    "sockets by turns": Machine(
+        (
+            ((((0, 8), (2, 10)), ((4, 12), (6, 14))),),
+            ((((1, 9), (3, 11)), ((5, 13), (7, 15))),),
+        )
+    ),
+    "the first socket has the last CPUs": Machine((((((2,), (3,)),),), ((((0,), (1,)),),))),
+    "caches by turns": Machine((((((0, 4), (2, 6)), ((1, 5), (3, 7))),),)),
+    "NUMA nodes in a socket, by turns": Machine(
+        (
+            ((((0,), (4,)),), (((1,), (5,)),)),
+            ((((2,), (6,)),), (((3,), (7,)),)),
+        )
+    ),
+}
+
+
+def at_random(seed: int) -> Machine:
+    """A machine of which each part has CPUs from everywhere."""
+    choose = random.Random(seed)
+    sockets, nodes, caches, cores, threads = (choose.randint(1, most) for most in (3, 2, 2, 3, 2))
+    numbers = list(range(sockets * nodes * caches * cores * threads))
+    choose.shuffle(numbers)
+    take = iter(numbers)
+
+    def core() -> tuple[int, ...]:
+        return tuple(sorted(next(take) for _ in range(threads)))
+
+    return Machine(
+        tuple(
+            tuple(
+                tuple(tuple(core() for _ in range(cores)) for _ in range(caches)) for _ in range(nodes)
+            )
+            for _ in range(sockets)
+        )
+    )
+
+
+MACHINES |= {f"at random {seed}": at_random(seed) for seed in range(12)}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("release", DEBIAN_SUITES)
+@pytest.mark.parametrize("name", MACHINES)
+def test_cores_are_those_that_slurmd_means(name: str, release: str, tmp_path: Path) -> None:
+    system = MACHINES[name].write(tmp_path / "machine")
+    assert list(chain(*Cpus.read(system).cores)) == list(slurmds_map(release, MACHINES[name], tmp_path))
+
+
+def slurmds_map(release: str, machine: Machine, folder: Path) -> Iterator[int]:
+    """Returns the machine's numbers of CPUs in Slurm's order, as slurmd logs them when it starts."""
+    (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+    cores = [core for socket in machine.sockets for node in socket for cache in node for core in cache]
+    shape = {"cpus": len(machine.cpus), "sockets": len(machine.sockets), "threads": len(cores[0])}
+    conf = _CONF.format(**shape, cores=len(cores) // len(machine.sockets))
+    (folder / "slurm.conf").write_text(conf)
+    tree = slurm_tree(ClusterSpec(release=release), lambda *_: None, print)
+    # Its own /run, where the tree is everybody's; HWLOC_FSROOT has hwloc look at another machine.
+    script = 'mount --bind "$1" "$0/run" && mkdir -p "$0/run/map" && HWLOC_FSROOT=/run/machine '
+    script += 'exec chroot "$0" /usr/sbin/slurmd -G -N n1 -f /run/slurm.conf -vvvvvvv'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, str(tree), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    mapped = {int(found[1]): int(found[2]) for found in _MAPPED.finditer(done.stdout + done.stderr)}
+    assert set(mapped) == set(machine.cpus), done.stderr
+    return (mapped[number] for number in sorted(mapped))
+
+
+# By hand
+
+
+@pytest.fixture
+def cpus(tmp_path: Path) -> Cpus:
+    return Cpus.read(MACHINES["sockets by turns"].write(tmp_path))
+
+
+def test_cores_are_found_by_any_of_their_cpus(cpus: Cpus) -> None:
+    assert cpus.cores_of([9, 2, 10]) == (1, 4)
+
+
+def test_second_threads_that_are_offline_are_no_part_of_the_machine(tmp_path: Path) -> None:
+    system = MACHINES["second threads last"].write(tmp_path)
+    (system / "cpu/online").write_text("0-3\n")
+    for cpu in range(4):
+        (system / f"cpu/cpu{cpu}/topology/core_cpus_list").write_text(f"{cpu}\n")
+    assert Cpus.read(system).cores == ((0,), (1,), (2,), (3,))
+
+
+def test_gaps_between_the_cpus_are_an_error(tmp_path: Path) -> None:
+    system = MACHINES["threads side by side"].write(tmp_path)
+    (system / "cpu/online").write_text("0,2,4,6\n")
+    with pytest.raises(ValueError, match=r"CPUs 0,2,4,6 are online: .* gaps"):
+        Cpus.read(system)
+
+
+def test_a_machine_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="online"):
+        Cpus.read(tmp_path)

@@ -1,0 +1,152 @@
+"""Who may open which device, whatever Pods, cgroups and the kernel's map look like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_agent.claims import Claim
+from node_agent.decision import Decision, PodCgroup, decide
+from node_agent.machine.devices import Device
+from node_agent.machine.numbered import Machine, Number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from node_agent.decision import Entry
+
+
+def look(device: Device) -> tuple[frozenset[Number], str]:
+    """The files need not be there: the nth is of minor n."""
+    return frozenset(Number(60, int(file.removeprefix("/dev/d"))) for file in device.files), ""
+
+
+GPUS = Machine([Device("gpu", "h100", (f"/dev/d{number}",)) for number in range(4)], look)
+MIG = Machine([Device("gpu", "1g", ("/dev/d0", f"/dev/d{cap}")) for cap in (7, 8)], look)
+
+
+def claim(uid: str, *gpus: int) -> Claim:
+    return Claim(uid, f"ml/{uid}", {"gpu": gpus} if gpus else {})
+
+
+def entries(cgroup: int, *minors: int) -> set[Entry]:
+    return {(cgroup, Number(60, minor)) for minor in minors}
+
+
+def decided(
+    claims: Iterable[Claim], cgroups: Iterable[PodCgroup], known: set[Entry], machine: Machine = GPUS
+) -> Decision:
+    return decide({each.uid: each for each in claims}, list(cgroups), known, machine)
+
+
+A, B = PodCgroup("a", 1, populated=True), PodCgroup("b", 2, populated=True)
+EMPTY_A = A._replace(populated=False)
+
+
+def test_each_pod_is_let_in_to_its_own() -> None:
+    found = decided([claim("a", 0, 2), claim("b", 1), claim("c")], [A, B], set())
+    assert found == Decision(frozenset(entries(1, 0, 2) | entries(2, 1)), {}, 0)
+
+
+def test_a_pod_without_a_cgroup_is_awaited_where_it_has_devices() -> None:
+    assert decided([claim("a", 0), claim("b")], [], set()) == Decision(frozenset(), {}, 1)
+
+
+def test_a_cgroup_of_no_pod_has_nothing() -> None:
+    assert decided([], [A], set()).entries == set()
+
+
+def test_a_cgroup_that_is_gone_is_forgotten() -> None:
+    assert decided([claim("a", 0)], [B], entries(1, 0)).entries == set()
+
+
+def test_a_pod_that_was_deleted_by_force_keeps_its_device_until_its_last_process_is_gone() -> None:
+    waiting = decided([claim("b", 0)], [A, B], entries(1, 0))
+    assert waiting.entries == entries(1, 0)
+    assert waiting.problems == {"ml/b": "processes of a Pod that is gone have a device of its job"}
+    assert decided([claim("b", 0)], [EMPTY_A, B], entries(1, 0)).entries == entries(2, 0)
+
+
+def test_so_does_one_that_has_ended() -> None:
+    waiting = decided([claim("a"), claim("b", 0)], [A, B], entries(1, 0))
+    assert waiting.entries == entries(1, 0)
+    assert waiting.problems == {"ml/b": "Pod ml/a has a device of its job"}
+    assert decided([claim("a"), claim("b", 0)], [EMPTY_A, B], entries(1, 0)).entries == entries(2, 0)
+
+
+def test_a_device_is_his_who_has_it_whoever_is_older() -> None:
+    found = decided([claim("a", 0), claim("b", 0)], [A, B], entries(2, 0))
+    assert found.entries == entries(2, 0)
+    assert found.problems == {"ml/a": "Pod ml/b has a device of its job"}
+
+
+def test_where_nobody_has_it_yet_it_is_the_older_ones() -> None:
+    found = decided([claim("b", 0), claim("a", 0)], [B, A], set())
+    assert found.entries == entries(1, 0)
+
+
+def test_a_pod_that_waits_for_one_device_has_none_of_its_others() -> None:
+    found = decided([claim("a", 0), claim("b", 0, 1)], [A, B], entries(1, 0))
+    assert found.entries == entries(1, 0)
+
+
+def test_instances_of_a_gpu_have_its_file_in_common() -> None:
+    found = decided([claim("a", 0), claim("b", 1)], [A, B], set(), MIG)
+    assert found == Decision(frozenset(entries(1, 0, 7) | entries(2, 0, 8)), {}, 0)
+    assert decided([claim("a", 0), claim("b", 0)], [A, B], entries(1, 0, 7), MIG).entries == entries(
+        1, 0, 7
+    )
+
+
+def test_a_device_that_is_not_here_is_told_of() -> None:
+    found = decided([claim("a", 0, 4)], [A], set())
+    assert found == Decision(frozenset(), {"ml/a": "Slurm gave it gpu 4, and this machine has 4"}, 0)
+
+
+def test_a_pod_of_which_nothing_is_known_loses_nothing_while_it_runs() -> None:
+    unknown = Claim("a", "ml/a", problem="what Slurm granted it cannot be read")
+    found = decided([unknown], [A], entries(1, 0))
+    assert found.entries == entries(1, 0)
+    assert found.problems == {"ml/a": unknown.problem}
+
+
+@pytest.mark.parametrize("numbers", [(), (0,)])
+def test_counted_devices_are_not_looked_for(numbers: tuple[int, ...]) -> None:
+    found = decided([Claim("a", "ml/a", {"nic": numbers})], [A], set())
+    assert found.problems == ({"ml/a": "Slurm gave it nic 0, and this machine has 0"} if numbers else {})
+
+
+CLAIMS = st.lists(
+    st.builds(lambda uid, gpus: claim(uid, *gpus), st.sampled_from("abcd"), st.sets(st.integers(0, 3))),
+    max_size=5,
+)
+CGROUPS = st.lists(
+    st.builds(PodCgroup, st.sampled_from("abcde"), st.integers(1, 6), st.booleans()),
+    max_size=6,
+    unique_by=lambda each: each.number,
+)
+KNOWN = st.sets(
+    st.tuples(st.integers(1, 8), st.builds(Number, st.just(60), st.integers(0, 3))),
+    max_size=6,
+)
+
+
+@given(CLAIMS, CGROUPS, KNOWN)
+def test_nobody_is_let_in_beside_another(
+    claims: list[Claim], cgroups: list[PodCgroup], known: set[Entry]
+) -> None:
+    before: dict[Number, set[int]] = {}
+    for cgroup, number in known:
+        before.setdefault(number, set()).add(cgroup)
+    found = decided(claims, cgroups, known)
+    after: dict[Number, set[int]] = {}
+    for cgroup, number in found.entries:
+        after.setdefault(number, set()).add(cgroup)
+    for number, hands in after.items():
+        assert len(hands) == 1 or hands <= before[number], "a device came into another hand"
+    populated = {each.number for each in cgroups if each.populated}
+    assert {entry for entry in known if entry[0] in populated} <= found.entries
+    assert found == decided(claims, cgroups, set(found.entries)), "it comes to rest"

@@ -1,0 +1,223 @@
+"""The guard of devices, in the kernel: who may open what, and who not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from node_agent.kernel import bpf
+from node_agent.kernel.device_guard import DeviceGuard, number_of
+from tests.node_agent.cgroup_tree import Tree, make_devices, mounted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.real
+
+ONE, OTHER = "kubepods/podA", "kubepods/besteffort/podB"
+CONTAINERS = (f"{ONE}/c1", f"{OTHER}/c2")
+X, Y = (60, 0), (60, 1)
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> list[str]:
+    return make_devices(tmp_path / "dev", "x", "y")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Tree]:
+    """A Guaranteed Pod and another, with a container each, and a daemon of the host."""
+    with mounted(tmp_path) as found:
+        found.make(*CONTAINERS, "system.slice")
+        yield found
+
+
+def install(tree: Tree) -> DeviceGuard:
+    guard = DeviceGuard(tree.bpf)
+    guard.put_on(tree.root / "kubepods", 2)
+    return guard
+
+
+@pytest.fixture
+def guard(tree: Tree) -> DeviceGuard:
+    installed = install(tree)
+    installed.close([X, Y])
+    return installed
+
+
+def let_in(tree: Tree, guard: DeviceGuard, pod: str, *devices: tuple[int, int]) -> None:
+    cgroup = number_of(tree.root / pod)
+    known = {entry for entry in guard.known() if entry[0] == cgroup}
+    wanted = {(cgroup, device) for device in devices}
+    guard.change(known - wanted, wanted - known)
+
+
+@pytest.fixture
+def has(tree: Tree, devices: list[str]) -> Has:
+    return Has(tree, devices)
+
+
+class Has:
+    """Which of the devices, by their names, a process in a cgroup may open."""
+
+    def __init__(self, tree: Tree, devices: list[str]) -> None:
+        self._tree = tree
+        self._devices = devices
+
+    def __call__(self, cgroup: str) -> str:
+        return "".join(device[-1] for device in self._devices if self._tree.opens(cgroup, device))
+
+
+def test_a_pod_that_was_not_let_in_has_none_of_what_is_guarded(
+    tree: Tree, guard: DeviceGuard, has: Has
+) -> None:
+    assert guard.known() == set()
+    for container in CONTAINERS:
+        assert has(container) == ""
+        assert tree.opens(container, "/dev/null")
+
+
+def test_what_is_not_guarded_is_everybodys(tree: Tree, has: Has) -> None:
+    install(tree)
+    assert has(CONTAINERS[0]) == "xy"
+
+
+def test_each_pod_has_the_devices_that_it_was_let_in_to(
+    tree: Tree, guard: DeviceGuard, has: Has
+) -> None:
+    let_in(tree, guard, ONE, X)
+    let_in(tree, guard, OTHER, Y)
+    assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("x", "y")
+    let_in(tree, guard, ONE, Y, X)
+    let_in(tree, guard, OTHER)
+    assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("xy", "")
+
+
+def test_processes_outside_of_pods_are_left_alone(tree: Tree, guard: DeviceGuard, has: Has) -> None:
+    assert guard.known() == set()
+    assert has("system.slice") == "xy"
+
+
+def test_a_cgroup_that_a_pod_makes_for_itself_is_the_pods(
+    tree: Tree, guard: DeviceGuard, has: Has
+) -> None:
+    let_in(tree, guard, ONE, X)
+    tree.make(f"{ONE}/c1/own/deeper", f"{OTHER}/c2/own")
+    assert has(f"{ONE}/c1/own/deeper") == "x"
+    assert has(f"{OTHER}/c2/own") == ""
+
+
+def test_a_file_may_be_made_and_opens_nothing(tree: Tree, guard: DeviceGuard, tmp_path: Path) -> None:
+    """A runtime makes files of all devices for a privileged Pod, and fails where it may not."""
+    let_in(tree, guard, ONE, X)
+    for name, device in (("mine", X), ("foreign", Y)):
+        assert tree.makes(CONTAINERS[0], tmp_path / name, *device)
+    assert tree.opens(CONTAINERS[0], tmp_path / "mine")
+    assert not tree.opens(CONTAINERS[0], tmp_path / "foreign")
+
+
+def test_a_pod_of_the_same_name_is_another_one(tree: Tree, guard: DeviceGuard, has: Has) -> None:
+    let_in(tree, guard, ONE, X)
+    (tree.root / CONTAINERS[0]).rmdir()
+    (tree.root / ONE).rmdir()
+    tree.make(CONTAINERS[0])
+    assert has(CONTAINERS[0]) == ""
+
+
+def test_it_stays_in_force_without_the_agent_and_the_next_one_takes_it_over(
+    tree: Tree, guard: DeviceGuard, has: Has
+) -> None:
+    let_in(tree, guard, ONE, X)
+    del guard
+    assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("x", "")
+    again = install(tree)
+    assert again.known() == {(number_of(tree.root / ONE), X)}
+    assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("x", "")
+    let_in(tree, again, OTHER, Y)
+    assert has(CONTAINERS[1]) == "y"
+
+
+def test_there_is_one_program_however_often_an_agent_starts(
+    tree: Tree, guard: DeviceGuard, has: Has
+) -> None:
+    for _ in range(3):
+        install(tree)
+    (program,) = tree.bpf.glob("program*")
+    assert guard.known() == set()
+    assert has(CONTAINERS[0]) == ""
+    bpf.detach(bpf.pinned(program), tree.root / "kubepods")
+    assert has(CONTAINERS[0]) == "xy"
+
+
+def _die(*_: object) -> None:
+    raise SystemExit
+
+
+@pytest.mark.parametrize("step", ["attach", "detach"])
+def test_an_agent_that_dies_while_it_takes_over_leaves_no_program_behind(
+    tree: Tree, guard: DeviceGuard, has: Has, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_in(tree, guard, ONE, X)
+    with monkeypatch.context() as dying:
+        dying.setattr(bpf, step, _die)
+        with pytest.raises(SystemExit):
+            install(tree)
+    assert has(CONTAINERS[0]) == "x"
+    install(tree)
+    (program,) = tree.bpf.glob("program*")
+    bpf.detach(bpf.pinned(program), tree.root / "kubepods")
+    assert has(CONTAINERS[1]) == "xy"
+
+
+def test_it_can_be_removed(tree: Tree, guard: DeviceGuard, has: Has) -> None:
+    let_in(tree, guard, ONE, X)
+    guard.remove([tree.root / "kubepods"])
+    assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("xy", "xy")
+    assert not tree.bpf.exists()
+    again = install(tree)
+    assert again.known() == set()
+    assert has(CONTAINERS[1]) == "xy"
+
+
+_INSTALL = """
+import sys
+from pathlib import Path
+from node_agent.kernel.device_guard import DeviceGuard
+guard = DeviceGuard(Path(sys.argv[2]))
+guard.put_on(Path(sys.argv[1]), 2)
+guard.close([(60, 0)])
+guard.change(set(), {(7, (60, 0))})
+"""
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "works"), [("+bpf,+net_admin", True), ("+bpf", False), ("+net_admin", False)]
+)
+def test_two_capabilities_are_enough_and_needed(tree: Tree, capabilities: str, works: bool) -> None:
+    bound = ["setpriv", f"--bounding-set=-all,{capabilities}", "--inh-caps=-all"]
+    argv = [*bound, sys.executable, "-c", _INSTALL, str(tree.root / "kubepods"), str(tree.bpf)]
+    for _ in range(2):  # the second time it relieves one that is there
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) is works, done.stderr
+
+
+def test_a_program_that_the_kernel_refuses_is_an_error_with_its_words() -> None:
+    with pytest.raises(OSError, match=r"bpf PROG_LOAD: .*R0"):
+        bpf.load("wrong", [bytes.fromhex("9500000000000000")])
+
+
+def test_a_map_that_is_full_is_an_error(tree: Tree) -> None:
+    tree.bpf.mkdir()
+    few = bpf.Map.kept(tree.bpf / "few", 4, 1, 2)
+    few.put(b"aaaa", b"1")
+    few.put(b"bbbb", b"1")
+    with pytest.raises(OSError, match="Argument list too long"):
+        few.put(b"cccc", b"1")
+    few.remove(b"aaaa")
+    few.remove(b"aaaa")
+    assert few.entries() == {b"bbbb"}
+    assert [place.name for place in tree.bpf.iterdir()] == ["few"]

@@ -1,0 +1,72 @@
+"""`node-agent gres-conf`: lines of gres.conf for a machine's GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from node_agent.__main__ import main
+from node_agent.machine import amd, nvidia
+from node_agent.machine.cpus import Cpus
+from node_agent.machine.devices import Device, gres_conf
+
+if TYPE_CHECKING:
+    import pytest
+
+CPUS = Cpus(((0, 4), (2, 6), (1, 5), (3, 7)))
+
+
+def test_lines_have_what_slurm_needs_to_know() -> None:
+    near, far = (1, 3, 5, 7), (0, 2, 4, 6)
+    devices = (
+        Device("gpu", "h100", ("/dev/nvidia1",), cpus=near, links=(-1, 4)),
+        Device("gpu", "h100", ("/dev/nvidia0",), cpus=far, links=(4, -1)),
+        Device("gpu", "a100_1g.5gb", ("/dev/nvidia2", "/dev/nvidia-caps/nvidia-cap7")),
+        Device("gpu", "", ("/dev/dri/renderD128",)),
+    )
+    assert gres_conf(devices, CPUS).splitlines() == [
+        "Name=gpu Type=h100 File=/dev/nvidia1 Cores=2-3 Links=-1,4",
+        "Name=gpu Type=h100 File=/dev/nvidia0 Cores=0-1 Links=4,-1",
+        "Name=gpu Type=a100_1g.5gb MultipleFiles=/dev/nvidia2,/dev/nvidia-caps/nvidia-cap7",
+        "Name=gpu File=/dev/dri/renderD128",
+    ]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *found: Device) -> int:
+    monkeypatch.setattr(nvidia, "read", lambda: found)
+    monkeypatch.setattr(amd, "read", lambda: ())
+    return main(["gres-conf"])
+
+
+def test_a_gpu_that_has_failed_has_its_line_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpus = [Device("gpu", "h100", (file,), uuid=file[-4:]) for file in ("/dev/null", "/dev/zero")]
+    broken = Device("gpu", "h100", ("/dev/full",), uuid="full", problem="it is to be replaced")
+    assert run(monkeypatch, gpus[0], broken, gpus[1]) == 0
+    told = capsys.readouterr()
+    assert [line.split()[-1] for line in told.out.splitlines()] == [
+        "File=/dev/null",
+        "File=/dev/full",
+        "File=/dev/zero",
+    ]
+    assert told.err == "gpu full: it is to be replaced\n"
+
+
+def test_no_line_is_printed_where_a_gpu_is_absent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = Device("gpu", "h100", ("/dev/none",), uuid="GPU-1")
+    assert run(monkeypatch, Device("gpu", "h100", ("/dev/null",)), gone) == 1
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "gpu GPU-1: /dev/none: no such device\n")
+
+
+def test_a_machine_that_cannot_be_read_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> tuple[Device, ...]:
+        raise nvidia.NvmlUnavailable("Driver Not Loaded")
+
+    monkeypatch.setattr(nvidia, "read", fails)
+    assert main(["gres-conf"]) == 2
+    assert capsys.readouterr().err == "the machine could not be read: Driver Not Loaded\n"

@@ -1,0 +1,91 @@
+"""The machine's devices by the numbers of their files."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from node_agent.machine.devices import Device
+from node_agent.machine.numbered import Machine, Number
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def made(folder: Path, name: str, major: int, minor: int) -> str:
+    os.mknod(folder / name, 0o20666, os.makedev(major, minor))
+    return str(folder / name)
+
+
+def gpu(*files: str) -> Device:
+    return Device("gpu", "h100", files)
+
+
+def test_devices_are_found_by_slurms_numbers(tmp_path: Path) -> None:
+    files = [made(tmp_path, f"d{minor}", 60, minor) for minor in (5, 3)]
+    machine = Machine(
+        [*(gpu(file) for file in files), Device("fpga", "", (made(tmp_path, "f", 61, 0),))]
+    )
+    assert machine.guarded == {Number(60, 5), Number(60, 3), Number(61, 0)}
+    (second, fpga) = machine.parts({"gpu": (1,), "fpga": (0,)})
+    assert second.numbers == {Number(60, 3)}
+    assert fpga.numbers == {Number(61, 0)}
+    assert machine.problems == {}
+
+
+def test_every_gpu_of_nvidia_is_guarded_once_slurm_counts_one_be_its_file_there_or_not() -> None:
+    machine = Machine([gpu("/dev/nvidia1")])
+    assert {Number(195, minor) for minor in (0, 1, 253)} < machine.guarded
+    assert not {Number(195, minor) for minor in (254, 255)} & machine.guarded
+
+
+def test_instances_have_their_gpus_file_in_common(tmp_path: Path) -> None:
+    whole, *caps = (made(tmp_path, f"d{minor}", 60, minor) for minor in (0, 11, 12))
+    one, other = Machine([gpu(whole, cap) for cap in caps]).parts({"gpu": (0, 1)})
+    assert one.numbers == {Number(60, 0), Number(60, 11)}
+    assert one.own == {Number(60, 11)}
+    assert other.own == {Number(60, 12)}
+
+
+def test_a_device_that_is_absent_keeps_its_place_and_is_told_of(tmp_path: Path) -> None:
+    gone, file = str(tmp_path / "gone"), tmp_path / "file"
+    file.touch()
+    machine = Machine([gpu(gone), gpu(str(file)), gpu(made(tmp_path, "d", 60, 0))])
+    assert machine.problems == {
+        gone: f"{gone}: No such file or directory",
+        str(file): f"{file} is no character device",
+    }
+    assert machine.parts({"gpu": (2,)})[0].numbers == {Number(60, 0)}
+    with pytest.raises(ValueError, match=r"gpu 0: .*gone: No such file"):
+        machine.parts({"gpu": (0, 2)})
+
+
+def test_a_device_twice_is_an_error(tmp_path: Path) -> None:
+    file = made(tmp_path, "d", 60, 0)
+    with pytest.raises(ValueError, match="gpu has no file of its own"):
+        Machine([gpu(file), Device("fpga", "", (file,))])
+
+
+@pytest.mark.parametrize("file", ["/dev/null", "/dev/tty"])
+def test_what_everybody_needs_is_no_device_of_a_job(file: str) -> None:
+    with pytest.raises(ValueError, match="everybody needs it"):
+        Machine([gpu(file)])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"gpu": (1,)}, "Slurm gave it gpu 1, and this machine has 1"),
+        ({"nic": (0,)}, "Slurm gave it nic 0, and this machine has 0"),
+        ({"gpu": ()}, "Slurm does not say which gpu it has"),
+    ],
+)
+def test_what_is_not_here_is_an_error(
+    tmp_path: Path, wanted: dict[str, tuple[int, ...]], words: str
+) -> None:
+    machine = Machine([gpu(made(tmp_path, "d", 60, 0))])
+    with pytest.raises(ValueError, match=words):
+        machine.parts(wanted)
+    assert machine.parts({"nic": ()}) == []

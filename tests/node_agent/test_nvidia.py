@@ -1,0 +1,151 @@
+"""NVIDIA's GPUs as NVML tells of them: whole ones, instances of MIG, and those that have failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.node_agent.machines import Gpus
+
+_READ = "import sys, pathlib, node_agent.machine.nvidia as it; it.read(pathlib.Path(sys.argv[1]))"
+INSTANCE = "NVIDIA_A100-SXM4-40GB_MIG_1g.5gb"
+
+
+def test_a_gpu_is_what_slurms_own_detection_would_find(gpus: Gpus) -> None:
+    gpus.add(minor=3, node=1, cpus="8-15", failed=0, pending=0)
+    (found,) = gpus.read()
+    assert found == {
+        "name": "gpu",
+        "type": "nvidia_h100_80gb_hbm3",
+        "files": ["/dev/nvidia3"],
+        "uuid": "GPU-0",
+        "bus": "0000:19:00.0",
+        "numa_node": 1,
+        "cpus": list(range(8, 16)),
+        "links": [-1],
+        "problem": "",
+        "absent": False,
+    }
+
+
+def test_gpus_are_in_the_order_of_their_buses_whatever_their_files(gpus: Gpus) -> None:
+    for minor in (2, 0, 1):
+        gpus.add(minor=minor)
+    found = gpus.read()
+    assert [gpu["files"] for gpu in found] == [["/dev/nvidia2"], ["/dev/nvidia0"], ["/dev/nvidia1"]]
+    assert [gpu["bus"] for gpu in found] == ["0000:19:00.0", "0000:1a:00.0", "0000:1b:00.0"]
+
+
+def test_links_are_counted_to_each_gpu_and_not_to_switches(gpus: Gpus) -> None:
+    one, other, switch = "00000000:19:00.0", "00000000:1A:00.0", "00000000:F0:00.0"
+    gpus.add(links=f"{other},{other},{switch}")
+    gpus.add(links=f"{one},{one}")
+    gpus.add()
+    assert [gpu["links"] for gpu in gpus.read()] == [[-1, 2, 0], [2, -1, 0], [0, 0, -1]]
+
+
+def test_a_machine_that_does_not_tell_what_is_near_has_no_cpus_near(gpus: Gpus) -> None:
+    gpus.add(node=-1, cpus="0-7")
+    gpus.add()
+    for name in ("numa_node", "local_cpulist"):
+        (gpus.pci / "0000:1a:00.0" / name).unlink()
+    first, second = gpus.read()
+    assert (first["numa_node"], first["cpus"]) == (None, list(range(8)))
+    assert (second["numa_node"], second["cpus"]) == (None, [])
+
+
+# MIG
+
+
+def test_instances_are_in_the_place_of_their_gpu(gpus: Gpus) -> None:
+    gpus.add(minor=0, mig=1, name="NVIDIA_A100-SXM4-40GB")
+    gpus.add(minor=1, mig=0, name="NVIDIA_A100-SXM4-40GB")
+    gpus.say("mig", gpu=0, gi=7, ci=0, uuid="MIG-a", name=INSTANCE)
+    gpus.say("mig", gpu=0, gi=9, ci=0, uuid="MIG-b", name=INSTANCE.replace("1g", "2g"))
+    caps = {"gi7": 66, "gi7/ci0": 67, "gi9": 84, "gi9/ci0": 85}
+    lines = ["config 1", *(f"gpu0/{part}/access {number}" for part, number in caps.items())]
+    gpus.mig_minors.write_text("\n".join(lines))
+    found = gpus.read()
+    assert [gpu["uuid"] for gpu in found] == ["MIG-a", "MIG-b", "GPU-1"]
+    assert [gpu["type"] for gpu in found] == [
+        "nvidia_a100_1g.5gb",
+        "nvidia_a100_2g.5gb",
+        "nvidia_a100-sxm4-40gb",
+    ]
+    cap = "/dev/nvidia-caps/nvidia-cap"
+    assert found[0]["files"] == ["/dev/nvidia0", f"{cap}66", f"{cap}67"]
+    assert found[1]["files"] == ["/dev/nvidia0", f"{cap}84", f"{cap}85"]
+    assert {gpu["problem"] for gpu in found} == {""}
+    assert found[0]["links"] == []
+
+
+def test_an_instance_without_files_of_its_own_is_nobodys(gpus: Gpus) -> None:
+    gpus.add(mig=1)
+    gpus.say("mig", gpu=0, gi=7, ci=0, uuid="MIG-a", name=INSTANCE)
+    (found,) = gpus.read()
+    assert found["problem"] == "/proc/driver/nvidia-caps/mig-minors does not name its files"
+
+
+def test_a_gpu_in_mig_mode_without_instances_is_nobodys(gpus: Gpus) -> None:
+    gpus.add(mig=1)
+    (found,) = gpus.read()
+    assert found["problem"] == "it is in MIG mode, and has no instances"
+
+
+# Failures
+
+
+def test_a_gpu_that_fell_off_the_bus_keeps_its_place(gpus: Gpus) -> None:
+    gpus.add()
+    gpus.add(lost=1)
+    gpus.add()
+    first, lost, last = gpus.read()
+    assert (first["uuid"], last["uuid"]) == ("GPU-0", "GPU-2")
+    assert lost["problem"] == "GPU 1 of NVML: GPU is lost"
+    assert lost["files"] == []
+
+
+def test_a_gpu_that_is_lost_while_it_is_read_keeps_its_place_and_bus(gpus: Gpus) -> None:
+    gpus.add(lost=2)
+    gpus.add()
+    lost, last = gpus.read()
+    assert (lost["bus"], lost["problem"]) == ("0000:19:00.0", "NVML: GPU is lost")
+    assert last["uuid"] == "GPU-1"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"failed": 1, "pending": 1}, "a row of its memory cannot be remapped: it is to be replaced"),
+        ({"failed": 0, "pending": 1}, "a row of its memory is remapped at the next reset"),
+        ({"retired": 1}, "a page of its memory is retired at the next reset"),
+        ({"failed": 0, "pending": 0, "retired": 0}, ""),
+    ],
+)
+def test_memory_that_has_failed_is_told_of(gpus: Gpus, fields: dict[str, Any], words: str) -> None:
+    gpus.add(**fields)
+    assert gpus.read()[0]["problem"] == words
+
+
+def test_a_driver_that_is_not_loaded_is_an_error_that_says_so(gpus: Gpus) -> None:
+    gpus.add()
+    gpus.say("driver", error=9)
+    done = gpus.run("-c", _READ, str(gpus.pci))
+    assert "NvmlUnavailable: Driver Not Loaded" in done.stderr
+
+
+def test_a_machine_without_gpus_needs_no_library(gpus: Gpus, tmp_path: Path) -> None:
+    gpus.library = tmp_path
+    assert gpus.read() == []
+
+
+def test_no_library_is_an_error_that_says_so(gpus: Gpus, tmp_path: Path) -> None:
+    gpus.add()
+    gpus.library = tmp_path
+    (tmp_path / "libnvidia-ml.so.1").touch()  # the loader looks no further: there may be a real one
+    done = gpus.run("-c", _READ, str(gpus.pci))
+    assert "NvmlUnavailable: NVML Shared Library Not Found" in done.stderr

@@ -1,0 +1,131 @@
+"""The devices by Slurm's own numbers: what slurmd prints of all kinds of configurations."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.local.slurm_tree import slurm_tree
+from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from node_agent.machine.slurmd_gres import WrongGres, parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_CONF = """\
+ClusterName=gres
+SlurmctldHost=localhost
+AuthType=auth/none
+SlurmdSpoolDir=/run/gres
+SlurmdPidFile=/run/gres/pid
+GresTypes=gpu,fpga,nic,shard
+NodeName=n1 CPUs=1 RealMemory=1 Gres={gres}
+PartitionName=main Nodes=n1 Default=YES
+"""
+# What slurm.conf counts, gres.conf, and the files of the devices by name in Slurm's order.
+CONFIGURATIONS = {
+    "in the order of the files": (
+        "gpu:4",
+        "Name=gpu File=/dev/d2,/dev/d0\nName=gpu File=/dev/d[3-4]\n",
+        {"gpu": ["d2", "d0", "d3", "d4"]},
+    ),
+    "in the order of slurm.conf's types": (
+        "gpu:a100:2,gpu:h100:1",
+        "Name=gpu Type=h100 File=/dev/d0\nName=gpu Type=a100 File=/dev/d2,/dev/d1\n",
+        {"gpu": ["d2", "d1", "d0"]},
+    ),
+    "no more than slurm.conf counts": (
+        "gpu:h100:1",
+        "Name=gpu Type=h100 File=/dev/d3\nName=gpu Type=h100 File=/dev/d1\n",
+        {"gpu": ["d3"]},
+    ),
+    "several files each": (
+        "gpu:1g:2,nic:3,fpga:1",
+        """Name=gpu Type=1g MultipleFiles=/dev/d0,/dev/d1
+           Name=gpu Type=1g MultipleFiles=/dev/d0,/dev/d2
+           Name=nic Count=3
+           Name=fpga File=/dev/d3
+        """,
+        {"gpu": ["d0 d1", "d0 d2"], "fpga": ["d3"]},
+    ),
+    "shared": (
+        "gpu:h100:2,shard:h100:8",
+        "Name=gpu Type=h100 File=/dev/d1\nName=gpu Type=h100 File=/dev/d0\nName=shard Count=8\n",
+        {"gpu": ["d1", "d0"]},
+    ),
+    "none": ("nic:2", "Name=nic Count=2\n", {}),
+}
+
+
+def what_slurmd_prints(release: str, gres: str, conf: str, folder: Path) -> str:
+    """slurmd of a release, on a machine whose /dev has d0 to d4 as well."""
+    (folder / "slurm.conf").write_text(_CONF.format(gres=gres))
+    (folder / "gres.conf").write_text(conf)
+    (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+    tree = slurm_tree(ClusterSpec(release=release), lambda *_: None, print)
+    script = 'mount --bind "$1" "$0/run" && mkdir "$0/run/gres" && mount -t tmpfs none "$0/dev" && '
+    script += 'for n in 0 1 2 3 4; do mknod "$0/dev/d$n" c 60 $n; done && mknod "$0/dev/null" c 1 3 && '
+    script += 'exec chroot "$0" /usr/sbin/slurmd -G -N n1 -f /run/slurm.conf 2>&1'
+    argv = ["unshare", "--mount", "sh", "-c", script, str(tree), str(folder)]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False).stdout
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("release", DEBIAN_SUITES)
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_devices_are_in_slurms_order(name: str, release: str, tmp_path: Path) -> None:
+    counted, conf, expected = CONFIGURATIONS[name]
+    printed = what_slurmd_prints(release, counted, conf, tmp_path)
+    found: dict[str, list[str]] = {}
+    for device in parse(printed):
+        files = " ".join(file.removeprefix("/dev/") for file in device.files)
+        found.setdefault(device.name, []).append(files)
+    assert found == expected, printed
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("release", DEBIAN_SUITES)
+def test_a_configuration_that_slurmd_rejects_is_an_error(release: str, tmp_path: Path) -> None:
+    printed = what_slurmd_prints(release, "gpu:1", "Name=gpu File=/dev/none\n", tmp_path)
+    with pytest.raises(WrongGres, match=r"slurmd said fatal: .*/dev/none"):
+        parse(printed)
+
+
+def test_types_and_files_are_read() -> None:
+    printed = (
+        "hwloc/linux: failed to find sysfs cpu topology directory, aborting linux discovery.\n"
+        "slurmd: Gres Name=gpu Type=h100 Count=2 Index=0 File=/dev/nvidia[0-1] Links=(null) Flags=\n"
+        "[2026-11-26T04:07:08] Gres Name=gpu Type=(null) Count=1 Index=0 ID=7 File=/dev/a,/dev/b\n"
+    )
+    found = [(device.name, device.type, device.files) for device in parse(printed)]
+    assert found == [
+        ("gpu", "h100", ("/dev/nvidia0",)),
+        ("gpu", "h100", ("/dev/nvidia1",)),
+        ("gpu", "", ("/dev/a", "/dev/b")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("Gres Name=gpu Type=x Count=2 File=/dev/a,/dev/b,/dev/c", "gpu: 2 devices of 3 files"),
+        ("Gres Name=gpu Type=x Count=many File=/dev/a", "gpu: invalid literal"),
+        ("Gres Name=gpu Type=x Count=9 File=/dev/a[0-8000]", "gpu: more node names than are taken"),
+    ],
+)
+def test_what_is_no_list_of_devices_is_an_error(line: str, words: str) -> None:
+    with pytest.raises(WrongGres, match="gpu: ") as raised:
+        parse(line)
+    assert str(raised.value).startswith(words)
+
+
+@given(st.text(alphabet="Gres Name=Count1File/dev,[]-()\n", max_size=120))
+def test_any_text_is_devices_or_an_error(text: str) -> None:
+    try:
+        parse(text)
+    except WrongGres:
+        return
