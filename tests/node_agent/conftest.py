@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,6 +17,7 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("nvml")
     source = Path(__file__).with_name("nvml.c")
     library = folder / "libnvidia-ml.so.1"
+    assert shutil.which("cc"), "a C compiler is needed: apt-get install gcc libc6-dev"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
     return folder
 
