@@ -149,8 +149,8 @@ async def watch(
     async with session.get(PODS, params=asked) as stream:
         async for line in stream.content:
             event = orjson.loads(line)
-            if event["type"] == "ERROR":
-                raise Broken(f"the watch of Pods: {event['object'].get('message')}")
+            if event.get("type", "ERROR") == "ERROR":  # without a type: the watch was refused
+                raise Broken(f"the watch of Pods: {event.get('object', event).get('message')}")
             see(event["type"], event["object"])
 
 
