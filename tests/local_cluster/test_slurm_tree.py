@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import database, slurm_tree
+from deploy.local import database, debian, slurm_tree
 from deploy.local.cache import build_once
 from deploy.local.cluster import Cluster
 from deploy.local.database import choose_client_library
@@ -133,7 +133,7 @@ def unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Unpacks:
 
     def change(spec: ClusterSpec, alter: Callable[[Path], None]) -> None:
         good, _ = Cluster.prepare(spec)
-        unpack = slurm_tree._unpack
+        unpack = debian.unpack
 
         def changed(suite: str, packages: Sequence[str], place: Path) -> None:
             if "slurmctld" not in packages:
@@ -144,7 +144,7 @@ def unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Unpacks:
             shutil.rmtree(place / database.TEMPLATE, ignore_errors=True)
             alter(place)
 
-        monkeypatch.setattr(slurm_tree, "_unpack", changed)
+        monkeypatch.setattr(slurm_tree, "unpack", changed)
         monkeypatch.setenv("SLURM_TREES", str(tmp_path / "trees"))
 
     return change
