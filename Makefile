@@ -1,7 +1,8 @@
-# Eleven commands do everything, their own installs included: make demo, make test, make test-oldest, make test-gpu,
-# make conformance, make bench, make bench-quick, make bench-restart, make bench-scale, make load, make chaos.
-.PHONY: demo test test-oldest test-gpu conformance bench bench-quick bench-restart bench-scale performance-page load
-.PHONY: chaos check docs words lock clean
+# Twelve commands do everything, their own installs included: make demo, make test, make test-oldest, make test-node,
+# make test-gpu, make conformance, make bench, make bench-quick, make bench-restart, make bench-scale, make load,
+# make chaos.
+.PHONY: demo test test-oldest test-node test-gpu conformance bench bench-quick bench-restart bench-scale
+.PHONY: performance-page load chaos check docs words protocols lock clean
 
 BENCH =
 DURATION = 1500
@@ -25,6 +26,12 @@ test:
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11 --accounting
 	$(call real_tests,tests)
+
+# What needs a real kubelet and a real slurmd: a virtual machine is a Node, with the node agent of this checkout.
+test-node:
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare --guest
+	.venv/bin/pytest -m node tests/node --durations 10
 
 # What needs a GPU of NVIDIA, its driver and root, and nothing else: on such a machine, by a person.
 test-gpu:
@@ -98,6 +105,11 @@ docs:
 words:
 	@./bootstrap
 	.venv/bin/python -m tests.words build/words.json
+
+# The modules of the messages in node_agent/*/*.proto.
+protocols:
+	@./bootstrap
+	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. node_agent/*/*.proto
 
 # The lock holds names, versions and hashes only.
 lock:

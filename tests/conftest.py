@@ -32,12 +32,20 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["KUBERNETES_RELEASE"] = release
 
 
+APART = ("gpu", "node")
+"""Markers of tests that run only where exactly they are asked for: `-m gpu`."""
+
+
+def is_apart(item: pytest.Function, asked: str) -> bool:
+    """Whether a test does not run by this expression of markers."""
+    return any(item.get_closest_marker(marker) and asked != marker for marker in APART)
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads them
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
-    others = [item for item in items if item.get_closest_marker("gpu") is None]
-    if len(others) < len(items) and config.getoption("markexpr") != "gpu":
-        config.hook.pytest_deselected(items=[item for item in items if item not in others])
-        items[:] = others
+    asked = config.getoption("markexpr")
+    config.hook.pytest_deselected(items=[item for item in items if is_apart(item, asked)])
+    items[:] = [item for item in items if not is_apart(item, asked)]
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
 

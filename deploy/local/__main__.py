@@ -42,6 +42,9 @@ KubernetesRelease = Annotated[
         envvar="KUBERNETES_RELEASE",
     ),
 ]
+Guest = Annotated[
+    bool, typer.Option(help="With one more node that is real: a virtual machine with a kubelet.")
+]
 # Where there is accounting, alice and bob may run jobs under it.
 _ACCOUNT = "lab"
 _DEFAULT_DIRECTORY = CHECKOUT / "build" / "cluster"
@@ -81,6 +84,7 @@ def up(  # noqa: PLR0913 - each is an option
     extender: Annotated[bool, typer.Option(help="Or kube-scheduler without it.")] = True,
     replicas: Annotated[int, typer.Option(help="Of kube-scheduler and extender.")] = 1,
     accounting: Annotated[bool, typer.Option(help="With slurmdbd and MariaDB.")] = False,
+    guest: Guest = False,
 ) -> None:
     """Start a cluster and leave it running."""
     stopwatch = Stopwatch(console.print)
@@ -96,6 +100,7 @@ def up(  # noqa: PLR0913 - each is an option
         replicas=replicas,
         accounting=accounting,
         release=release,
+        guest=guest,
     )
     cluster = Cluster.up(spec, directory, tied=False, report=stopwatch)
     if spec.accounting:
@@ -153,6 +158,7 @@ def prepare(
     kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
     kubernetes_release: KubernetesRelease = "",
     accounting: Annotated[bool, typer.Option(help="With slurmdbd and MariaDB.")] = False,
+    guest: Guest = False,
 ) -> None:
     """Download and build what a first cluster needs, and start nothing."""
     stopwatch = Stopwatch(console.print)
@@ -162,6 +168,7 @@ def prepare(
         kubernetes_release=kubernetes_release,
         extender=kubernetes,
         accounting=accounting,
+        guest=guest,
     )
     Cluster.prepare(spec, report=stopwatch)
     stopwatch("everything is there")

@@ -5,6 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.local.components import Component
+from deploy.local.guest.image import GuestImage
+from deploy.local.guest.machine import PORTS, guest_component
+from deploy.local.guest.nodes import (
+    containerd,
+    guest_kubelet,
+    guest_slurmd,
+    node_agent,
+    write_guest_files,
+)
 from deploy.local.kubernetes_components import (
     control_components,
     extender_components,
@@ -24,7 +33,8 @@ def port_names(spec: ClusterSpec) -> list[str]:
     plane = ["etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kwok"]
     kubernetes = [*plane, *spec.scheduler_names, *spec.other_scheduler_names] if spec.kubernetes else []
     extender = [f"{name}-{listener}" for name in spec.extender_names for listener in EXTENDER_LISTENERS]
-    return [*kubernetes, *extender, *link_port_names(spec), *([] if spec.slurm_of else _slurm(spec))]
+    slurm = [] if spec.slurm_of else _slurm(spec)
+    return [*kubernetes, *extender, *link_port_names(spec), *slurm, *(PORTS if spec.guest else ())]
 
 
 def _slurm(spec: ClusterSpec) -> list[str]:
@@ -57,6 +67,8 @@ def prepare_directory(layout: Layout, record: Record) -> None:
         write_kubernetes_files(record.spec, record.ports, layout, kubectl)
     if record.spec.extender:
         write_audit(record.spec, record.ports, layout)
+    if record.spec.guest:
+        write_guest_files(record.spec, record.ports, layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,19 @@ def start_plan(layout: Layout, record: Record) -> StartPlan:
         return StartPlan([*accounting, daemons], [])
     store = [*store_components(spec, binaries, ports, layout), *link_components(spec, ports, layout)]
     control = control_components(spec, binaries, ports, layout)
-    return StartPlan(
+    plan = StartPlan(
         [*accounting, [*store, *daemons]], [[*control, *extender_components(spec, ports, layout)]]
+    )
+    return _with_guest(plan, layout, record) if spec.guest else plan
+
+
+def _with_guest(plan: StartPlan, layout: Layout, record: Record) -> StartPlan:
+    """The guest boots while the host's programs start; its own come as soon as they can."""
+    spec, image, ports = record.spec, GuestImage(**record.guest), record.ports
+    *before, host = plan.first
+    (control,) = plan.then
+    booting = [*host, guest_component(spec, image, ports, layout)]
+    return StartPlan(
+        [*before, booting, [guest_slurmd(spec, ports, layout), containerd(ports, layout)]],
+        [control, [guest_kubelet(ports, layout)], [node_agent(spec, ports, layout)]],
     )

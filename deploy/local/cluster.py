@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Self
@@ -13,6 +14,9 @@ from typing import Final, Self
 from deploy.local.blueprint import port_names, prepare_directory, shared_ports, start_plan
 from deploy.local.components import Component
 from deploy.local.errors import AlreadyRunningError, ClusterError
+from deploy.local.guest.connection import Connection
+from deploy.local.guest.image import guest_image
+from deploy.local.guest.nodes import guest_binds
 from deploy.local.kubernetes_binaries import kubernetes_binaries
 from deploy.local.kubernetes_components import extender_environment
 from deploy.local.kubernetes_config import api_server_url, kubeconfig_of
@@ -25,7 +29,7 @@ from deploy.local.progress import Report, silent
 from deploy.local.slurm_components import nodes_are_up
 from deploy.local.slurm_config import clients, mint_token, slurm_binds
 from deploy.local.slurm_tree import require_release, slurm_tree
-from deploy.local.spec import ClusterSpec
+from deploy.local.spec import GUEST, KUBERNETES_RELEASES, ClusterSpec
 from deploy.local.supervision import ComponentStatus, Owner, Supervision, tail
 
 _POLL_S: Final = 0.03
@@ -37,7 +41,9 @@ class Cluster:
     Components are named etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok,
     slurmctld, slurmrestd, slurmd-NODE and extender; with replicas also extender-N, kube-scheduler-N
     and service, the stand-in for a Service before the extenders; with links also links; with
-    accounting also slurmdbd and mariadbd; with a scheduler of its own also default-scheduler.
+    accounting also slurmdbd and mariadbd; with a scheduler of its own also default-scheduler; with a
+    guest also guest, the virtual machine, and its programs containerd, kubelet, slurmd-guest and
+    node-agent, which are killed like any other, and are gone when the guest is.
     """
 
     def __init__(self, layout: Layout, record: Record) -> None:
@@ -61,6 +67,8 @@ class Cluster:
         """Who may ask the extender for what; it is read again when it changes."""
         self.job_submit_lua: Final = layout.job_submit_lua
         """The script of that name; slurmctld reads it again once it is a second newer."""
+        self.guest: Final = Connection(record.ports[GUEST]) if record.spec.guest else None
+        """The way into the guest, if there is one."""
         self._supervision = Supervision(layout)
         self._supervisor: subprocess.Popen[str] | None = None
         self._owner: Owner | None = None
@@ -101,9 +109,12 @@ class Cluster:
         tied: bool = True,
         report: Report = silent,
     ) -> Self:
+        guest = asdict(guest_image(spec.release, report)) if spec.guest else {}
         shared = shared_ports(spec)
         lease = lease_ports(port_names(spec))
-        record = Record(spec=spec, ports=lease.ports | shared, tree=str(tree), binaries=binaries)
+        record = Record(
+            spec=spec, ports=lease.ports | shared, tree=str(tree), binaries=binaries, guest=guest
+        )
         cluster = cls(layout, record)
         try:
             prepare_directory(layout, record)
@@ -120,9 +131,14 @@ class Cluster:
 
     @classmethod
     def prepare(cls, spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
-        """Slurm's tree and the Kubernetes binaries, made now if this machine has not got them."""
+        """Slurm's tree and the Kubernetes binaries, made now if this machine has not got them; the
+        guest's disk, too, if there is to be a guest."""
         check_prerequisites(spec)
-        binaries = kubernetes_binaries(spec.kubernetes_release, report) if spec.kubernetes else {}
+        # The guest's kubelet must not be newer than kube-apiserver.
+        release = KUBERNETES_RELEASES[0] if spec.guest else spec.kubernetes_release
+        binaries = kubernetes_binaries(release, report) if spec.kubernetes else {}
+        if spec.guest:
+            guest_image(spec.release, report)
 
         def trial(tree: Path, accounting: bool) -> None:
             cls.try_slurm(tree, spec.release, accounting=accounting)
@@ -294,7 +310,10 @@ class Cluster:
         try:
             self._supervision, self._supervisor = Supervision.begin(
                 self._layout,
-                slurm_binds(self.spec, Path(self._record.tree), self._layout),
+                [
+                    *slurm_binds(self.spec, Path(self._record.tree), self._layout),
+                    *guest_binds(self.spec, self._layout),
+                ],
                 [Path("/proc"), *([] if self.spec.slurm_of else [self._layout.root / "proc"])],
                 lease.filenos(),
                 self._owner,
@@ -320,7 +339,19 @@ class Cluster:
         for component in components:
             self._launch(component, component.argv, {})
         for component in components:
-            self._await_ready(component)
+            self._await_first(component)
+
+    def _await_first(self, component: Component) -> None:
+        """The same as `_await_ready`, but a component may be one that does not come up each time."""
+        for more in reversed(range(component.starts)):
+            try:
+                self._await_ready(component)
+            except ClusterError:
+                if not more or self.is_running(component.name):
+                    raise
+                self._launch(component, component.argv, {})
+            else:
+                break
 
     def _component(self, name: str) -> Component:
         components = self._plan.components

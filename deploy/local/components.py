@@ -26,6 +26,8 @@ class Component:
     env: Mapping[str, str] = field(default_factory=lambda: PLAIN_ENVIRONMENT)
     cwd: Path = CHECKOUT
     ready_within_s: float = 60.0
+    starts: int = 1
+    """How often it is started, where it ends before it serves."""
 
 
 def accepts_connections(port: int) -> bool:
@@ -39,9 +41,15 @@ def accepts_at(path: Path) -> bool:
         return probe.connect_ex(str(path)) == 0
 
 
-def answers(url: str, headers: Mapping[str, str] | None = None) -> bool:
-    """Whether a GET on loopback is answered with 200, whatever the certificate says."""
-    with httpx.Client(verify=_any_certificate(), trust_env=False, timeout=2.0) as client:
+def answers(
+    url: str, headers: Mapping[str, str] | None = None, shown: tuple[Path, Path] | None = None
+) -> bool:
+    """Whether a GET on loopback is answered with 200, whatever the certificate says. `shown` is our own
+    certificate, and its key."""
+    trust = _any_certificate()
+    if shown is not None:
+        trust.load_cert_chain(*shown)
+    with httpx.Client(verify=trust, trust_env=False, timeout=2.0) as client:
         try:
             answer = client.get(url, headers=headers)
         except httpx.HTTPError:

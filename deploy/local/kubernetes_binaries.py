@@ -2,7 +2,7 @@
 
 One Go program is all of them; each name is a link to it. Each release that is built here has its own in
 deploy/local/kubernetes. etcd and kwok are the newest's in every cluster: linked with an older release
-they would drag its libraries along.
+they would drag its libraries along. The kubelet, which only a guest needs, is a program of its own.
 """
 
 import os
@@ -33,6 +33,7 @@ _SUPPORTED_ELSE: Final[Mapping[str, tuple[Version, ...]]] = {
     "kwok": ((0, 8),),  # the Pod stages use its newest form
 }
 _SOURCES: Final = Path(__file__).with_name("kubernetes")
+_KUBELET: Final = "./kubelet"
 
 
 def kubernetes_binaries(release: str, report: Report) -> dict[str, str]:
@@ -49,6 +50,25 @@ def kubernetes_binaries(release: str, report: Report) -> dict[str, str]:
 
 def _built(release: str, report: Report) -> Path:
     return build_once(built_place(release), lambda place: _build(release, place, report), report)
+
+
+def kubelet(report: Report) -> Path:
+    """The newest release's kubelet, built by the first call on a machine. Raises ClusterError."""
+    release = _NEWEST
+
+    def build(place: Path) -> None:
+        report(f"building the kubelet of Kubernetes {_patch_release(release)}: 2 minutes or more, once")
+        with heartbeat(report, lambda: "fetching the Go modules"):
+            total = len(_go(release, "list", "-deps", _KUBELET).splitlines())
+        place.mkdir()
+        _compile(release, place / "kubelet", total, report, _KUBELET)
+
+    return build_once(kubelet_place(), build, report) / "kubelet"
+
+
+def kubelet_place() -> Path:
+    """The folder that the kubelet is in, or will be."""
+    return _place("kubelet", _NEWEST, "kubelet/main.go")
 
 
 def needs_build(release: str) -> bool:
@@ -122,9 +142,13 @@ def version_of(binary: Path) -> Version | None:
 
 def built_place(release: str) -> Path:
     """Where the binaries that are built of a release are, or will be."""
-    sources = [(_SOURCES / release / name).read_bytes() for name in ("go.mod", "go.sum", "main.go")]
+    return _place("kubernetes", release, "main.go")
+
+
+def _place(name: str, release: str, main: str) -> Path:
+    sources = [(_SOURCES / release / file).read_bytes() for file in ("go.mod", "go.sum", main)]
     recipe = recipe_hash(*sources, _linker_flags(release).encode())
-    return cache_folder() / f"kubernetes-{_patch_release(release)}-{os.uname().machine}-{recipe}"
+    return cache_folder() / f"{name}-{_patch_release(release)}-{os.uname().machine}-{recipe}"
 
 
 def _patch_release(release: str) -> str:
@@ -164,8 +188,8 @@ def _go(release: str, *arguments: str) -> str:
     return done.stdout
 
 
-def _compile(release: str, output: Path, total: int, report: Report) -> None:
-    command = ["go", "build", "-v", "-ldflags", _linker_flags(release), "-o", str(output), "."]
+def _compile(release: str, output: Path, total: int, report: Report, package: str = ".") -> None:
+    command = ["go", "build", "-v", "-ldflags", _linker_flags(release), "-o", str(output), package]
     compiled: list[str] = []
     with subprocess.Popen(command, cwd=_SOURCES / release, stderr=subprocess.PIPE, text=True) as build:
         assert build.stderr is not None

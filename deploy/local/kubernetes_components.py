@@ -67,7 +67,7 @@ def control_components(
             _scheduler(name, spec, scheduler, ports, layout)
             for name in (*spec.scheduler_names, *spec.other_scheduler_names)
         ),
-        _kwok(binaries["kwok"], ports, layout),
+        _kwok(spec, binaries["kwok"], ports, layout),
     ]
 
 
@@ -199,16 +199,28 @@ def _api_server(
             f"--service-account-key-file={folder / 'service-account.key'}",
             f"--service-account-signing-key-file={folder / 'service-account.key'}",
             f"--token-auth-file={folder / 'tokens.csv'}",
-            "--authorization-mode=RBAC",
+            f"--authorization-mode={'Node,' if spec.guest else ''}RBAC",
             # Nobody makes ServiceAccounts here, and nobody would lift a new Node's taint.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             "--endpoint-reconciler-type=none",
             "--profiling=false",
             *(shown if spec.client_certificates else ()),
+            *(_kubelet_options(folder) if spec.guest else ()),
             *_feature_gates(spec),
             *(["--runtime-config=api/beta=true"] if spec.feature_gates else ()),
         ),
         is_ready=lambda: _api_server_serves(ports, layout),
+    )
+
+
+def _kubelet_options(folder: Path) -> tuple[str, ...]:
+    """For a real kubelet: what it may do, how it is reached (guest_binds), and privileged Pods."""
+    return (
+        "--enable-admission-plugins=NodeRestriction",
+        "--kubelet-preferred-address-types=Hostname,InternalIP",
+        f"--kubelet-client-certificate={folder / 'kube-apiserver.crt'}",
+        f"--kubelet-client-key={folder / 'kube-apiserver.key'}",
+        "--allow-privileged=true",
     )
 
 
@@ -270,7 +282,9 @@ def _serving(name: str, ports: dict[str, int], layout: Layout) -> tuple[str, ...
     )
 
 
-def _kwok(binary: str, ports: dict[str, int], layout: Layout) -> Component:
+def _kwok(spec: ClusterSpec, binary: str, ports: dict[str, int], layout: Layout) -> Component:
+    # All, because watching some means a list and a watch of Pods for each of them.
+    ours = "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake"
     address = f"127.0.0.1:{ports['kwok']}"
     return Component(
         name="kwok",
@@ -278,8 +292,7 @@ def _kwok(binary: str, ports: dict[str, int], layout: Layout) -> Component:
             binary,
             f"--kubeconfig={kubeconfig_of('kwok', layout)}",
             f"--config={layout.kubernetes / 'kwok.yaml'}",
-            # All, because watching some means a list and a watch of Pods for each of them.
-            "--manage-all-nodes",
+            ours if spec.guest else "--manage-all-nodes",
             "--node-lease-duration-seconds=0",
             "--cidr=10.128.0.0/9",
             f"--server-address={address}",

@@ -1,6 +1,7 @@
 """Kubernetes' side of a cluster's directory: certificates, users, configuration files."""
 
 import base64
+import csv
 import secrets
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ import trustme
 from deploy.local.layout import Layout
 from deploy.local.links import admission_port, target_port
 from deploy.local.rendering import render, source
-from deploy.local.spec import ADMISSION_VERBS, ClusterSpec
+from deploy.local.spec import ADMISSION_VERBS, GUEST, ClusterSpec
 
 # User -> group. The controller manager runs all its controllers as itself, not as a ServiceAccount
 # each, so the role that is made for its user would not do.
@@ -21,6 +22,10 @@ USERS: Final = {
     "system:kube-controller-manager": "system:masters",
     "system:kube-scheduler": "",
 }
+NODE_USER: Final = f"system:node:{GUEST}"
+"""The guest's kubelet: the Node authorizer and NodeRestriction know it by its name and group."""
+AGENT_USER: Final = "node-agent"
+_GUEST_USERS: Final = {NODE_USER: "system:nodes", AGENT_USER: ""}
 EXTENDER_LISTENERS: Final = ("scheduler", "admission", "hooks", "metrics", "health")
 
 
@@ -63,17 +68,24 @@ def admin_token(layout: Layout) -> str:
     return (layout.kubernetes / "admin.token").read_text()
 
 
+def user_token(user: str, layout: Layout) -> str:
+    """A user's token. Raises KeyError where the cluster has no such user."""
+    rows = csv.reader((layout.kubernetes / "tokens.csv").read_text().splitlines())
+    return {name: token for token, name, *_ in rows}[user]
+
+
 def ca_bundle(layout: Layout) -> str:
     """The cluster's CA as a webhook configuration wants it."""
     return base64.b64encode((layout.kubernetes / "ca.crt").read_bytes()).decode()
 
 
 def _write_certificates(folder: Path) -> None:
-    """One authority and a pair for each server; of the ServiceAccounts' only the key is used."""
+    """One authority and a pair for each server; of the ServiceAccounts' only the key is used. A guest
+    finds this machine at its last address; the kubelet knows kube-apiserver by its common name."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
     for name in ("kube-apiserver", "extender", "service-account"):
-        issued = authority.issue_cert("127.0.0.1", "localhost")
+        issued = authority.issue_cert("127.0.0.1", "localhost", "10.0.2.2", common_name=name)
         issued.private_key_pem.write_to_path(folder / f"{name}.key")
         for blob in issued.cert_chain_pems:
             blob.write_to_path(folder / f"{name}.crt", append=True)
@@ -94,8 +106,9 @@ def _write_callers(folder: Path, port: int) -> None:
 
 def _write_users(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     rows = []
-    tokens = {user: secrets.token_hex(16) for user in USERS}
-    for user, group in USERS.items():
+    users = USERS | (_GUEST_USERS if spec.guest else {})
+    tokens = {user: secrets.token_hex(16) for user in users}
+    for user, group in users.items():
         token = tokens[user]
         rows.append(f'{token},{user},{user},"{group}"\n' if group else f"{token},{user},{user}\n")
         _write_kubeconfig(kubeconfig_of(user, layout), user, token, ports["kube-apiserver"], layout)

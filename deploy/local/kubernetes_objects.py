@@ -11,7 +11,7 @@ import yaml
 
 from deploy.local.errors import ClusterError
 from deploy.local.kubernetes_components import api_client
-from deploy.local.kubernetes_config import ca_bundle
+from deploy.local.kubernetes_config import AGENT_USER, ca_bundle
 from deploy.local.layout import Layout
 from deploy.local.links import admission_port
 from deploy.local.rendering import render
@@ -34,7 +34,7 @@ _CONNECTIONS: Final = 4
 
 
 def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
-    """Creates the Nodes and, if there is an extender, its role and its webhook."""
+    """Creates the Nodes, but for the guest's, and the roles and webhooks of what runs here."""
     manifests = list(_nodes(spec))
     if spec.extender:
         port = admission_port(spec, ports)
@@ -42,6 +42,10 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
             "extender.yaml.j2", spec=spec, admission_port=port, ca_bundle=ca_bundle(layout)
         )
         manifests += ((each["kind"], json.dumps(each)) for each in yaml.safe_load_all(extender))
+
+    if spec.guest:
+        agent = yaml.safe_load_all(render("guest.yaml.j2", agent=AGENT_USER))
+        manifests += ((each["kind"], json.dumps(each)) for each in agent)
 
     def create(share: list[tuple[str, str]]) -> None:
         with api_client(ports, layout) as client:  # its own: a shared one costs twice as much

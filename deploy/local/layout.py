@@ -1,7 +1,7 @@
 """Where everything of one cluster lies: one directory, one place that knows its names."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +42,8 @@ class Layout:
         """Who may ask the extender for what."""
         self.kubernetes = directory / "kubernetes"
         self.kubeconfig = directory / "kubeconfig"
+        self.guest = directory / "guest"
+        """What the guest's programs read, a folder each, by the paths that it has there."""
 
     def log(self, component: str) -> Path:
         return self.logs / f"{component}.log"
@@ -62,6 +64,8 @@ class Record:
     ports: dict[str, int]
     tree: str
     binaries: dict[str, str]
+    guest: dict[str, str] = field(default_factory=dict)
+    """The paths of the guest's kernel and disk, if there is a guest."""
 
     def save(self, layout: Layout) -> None:
         layout.record.write_text(json.dumps(asdict(self), indent=1))

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from deploy.local.debian import find_tool
 from deploy.local.errors import MissingPrerequisitesError
-from deploy.local.kubernetes_binaries import GO_VERSION, needs_build
+from deploy.local.guest import tree as guest
+from deploy.local.kubernetes_binaries import GO_VERSION, kubelet_place, needs_build
 from deploy.local.slurm_tree import tree_place
-from deploy.local.spec import ClusterSpec, SpecError
+from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec, SpecError
 
 
 def check_prerequisites(spec: ClusterSpec) -> None:
@@ -22,11 +24,30 @@ def check_prerequisites(spec: ClusterSpec) -> None:
     missing = [
         *_platform_problems(),
         *_tool_problems(),
-        *(_apt_problems() if not tree_place(spec).exists() else ()),
-        *(_go_problems() if spec.kubernetes and needs_build(spec.kubernetes_release) else ()),
+        *(_guest_problems() if spec.guest else ()),
+        *(_apt_problems() if _needs_apt(spec) else ()),
+        *(_go_problems() if _needs_go(spec) else ()),
     ]
     if missing:
         raise MissingPrerequisitesError(missing)
+
+
+def _needs_apt(spec: ClusterSpec) -> bool:
+    trees = [tree_place(spec), *([guest.tree_place(spec.release)] if spec.guest else [])]
+    tools = all(map(find_tool, guest.TOOLS)) if spec.guest else True
+    return not (tools and all(tree.exists() for tree in trees))
+
+
+def _needs_go(spec: ClusterSpec) -> bool:
+    if spec.guest and not kubelet_place().exists():
+        return True
+    release = KUBERNETES_RELEASES[0] if spec.guest else spec.kubernetes_release
+    return spec.kubernetes and needs_build(release)
+
+
+def _guest_problems() -> Iterator[str]:
+    if platform.machine() != "x86_64":
+        yield f"x86_64 is needed for the guest, this is {platform.machine()}: use another machine."
 
 
 def _platform_problems() -> Iterator[str]:

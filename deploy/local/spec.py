@@ -17,6 +17,13 @@ _WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
 # A slurmd that exists only so that signals to EXTERNAL nodes, which share its address, get an answer.
 SIGNAL_RELAY: Final = "signal-relay"
 
+# The virtual machine's name in both systems, and its size. Its memory is more, for what is no job's.
+GUEST: Final = "guest"
+GUEST_CPUS: Final = 4
+GUEST_MEMORY_MB: Final = 2000
+GUEST_GPUS: Final = 8
+CGROUP_DRIVERS: Final = ("cgroupfs", "systemd")
+
 # kube-scheduler's, and the API server's about new Pods.
 ADMISSION_VERBS: Final = ("mutate", "validate")
 EXTENDER_VERBS: Final = ("filter", "prioritize", "bind", "preempt", *ADMISSION_VERBS)
@@ -50,6 +57,9 @@ class ClusterSpec:
     With `accounting`, slurmdbd and MariaDB run as well, and Slurm enforces associations, limits and QOS:
     until something is declared (see accounting.py) root alone may run jobs, under the account root.
 
+    With `guest`, one more node, of that name, is a virtual machine with a real kubelet, containerd,
+    slurmd and node agent on cgroup v2 (deploy/local/guest). It has a size of its own.
+
     Several Kubernetes clusters may share one Slurm: the first brings it up, and each other one names the
     first one's directory as `slurm_of`. What is said of Slurm (`nodes`, `release` and the like) is the
     same for all of them; `kubernetes_nodes` are different ones for each.
@@ -57,6 +67,9 @@ class ClusterSpec:
 
     nodes: int = 4
     external_nodes: int = 0
+    guest: bool = False
+    guest_cgroups: str = CGROUP_DRIVERS[0]
+    """The guest's driver of cgroups, one of CGROUP_DRIVERS: with systemd that is its first process."""
     cpus_per_node: int = 8
     threads_per_core: int = 1
     slurm_cpus_per_node: int = 0
@@ -127,13 +140,25 @@ class ClusterSpec:
             raise SpecError(f"Kubernetes {self.kubernetes_release}: {known} are built here")
         if self.external_nodes and self.release not in _WITH_EXTERNAL_NODES:
             raise SpecError(f"Slurm {self.release} has no EXTERNAL nodes: give external_nodes=0")
-        if self.nodes + self.external_nodes < 1:
+        if self.nodes + self.external_nodes + self.guest < 1:
             raise SpecError("a cluster needs at least one node")
         if self.threads_per_core < 1 or self.cpus_per_node % self.threads_per_core:
             raise SpecError(
                 f"{self.cpus_per_node} CPUs are no whole cores of {self.threads_per_core} threads"
             )
         self._check_kubernetes()
+        if self.guest:
+            self._check_guest()
+
+    def _check_guest(self) -> None:
+        if not self.kubernetes or self.slurm_of:
+            raise SpecError("the guest is a node of both systems: give kubernetes=True, and no slurm_of")
+        if self.kubernetes_release not in ("", KUBERNETES_RELEASES[0]):
+            raise SpecError(f"the guest's kubelet is of Kubernetes {KUBERNETES_RELEASES[0]}")
+        if self.guest_cgroups not in CGROUP_DRIVERS:
+            raise SpecError(f"guest_cgroups is one of {', '.join(CGROUP_DRIVERS)}")
+        if self.gate:
+            raise SpecError("the guest's Prolog does not find the extender: give gate=False")
 
     def _check_kubernetes(self) -> None:
         if self.extender and not self.kubernetes:
@@ -206,9 +231,22 @@ class ClusterSpec:
         return ["default-scheduler"] if self.own_scheduler else []
 
     @property
+    def guest_names(self) -> list[str]:
+        """The guest, if there is one."""
+        return [GUEST] if self.guest else []
+
+    @property
+    def guest_size(self) -> str:
+        """What Slurm's node of that name declares."""
+        return (
+            f"CPUs={GUEST_CPUS} Sockets=1 CoresPerSocket={GUEST_CPUS} ThreadsPerCore=1"
+            f" RealMemory={GUEST_MEMORY_MB} Gres=gpu:h100:{GUEST_GPUS}"
+        )
+
+    @property
     def slurmd_names(self) -> list[str]:
-        """Every name a slurmd runs under, the relay's included."""
-        return self.node_names or [SIGNAL_RELAY]
+        """Every name a slurmd of this machine runs under, the relay's included; the guest's is there."""
+        return self.node_names or ([] if self.guest else [SIGNAL_RELAY])
 
 
 def _numbered(name: str, count: int) -> list[str]:

@@ -1,0 +1,118 @@
+"""What the host does in a guest: it runs programs there, and puts files there (inside/runner.py)."""
+
+import io
+import json
+import socket
+import tarfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from deploy.local.errors import ClusterError
+
+_CONNECT_S: Final = 5.0
+_END: Final = ("no end of the output was told: the guest is gone, or its runner",)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """How a program ended: its exit status, negative for a signal, and all that it said."""
+
+    status: int
+    output: str
+
+
+class Program:
+    """A program that runs in the guest. It is killed where this is closed before its end."""
+
+    def __init__(self, port: int, argv: Sequence[str], given: bytes, within_s: float | None) -> None:
+        """`within_s` is how long nothing may be heard of it. Raises OSError."""
+        self._link = socket.create_connection(("127.0.0.1", port), timeout=_CONNECT_S)
+        self._link.settimeout(within_s)
+        self._lines = self._link.makefile("rb")
+        self._link.sendall(json.dumps({"argv": argv, "input": len(given)}).encode() + b"\n" + given)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def messages(self) -> Iterator[Mapping[str, Any]]:
+        """Yields what it says, each {"output": text}, and at last {"status": number}. Raises OSError."""
+        for line in self._lines:
+            message = json.loads(line)
+            yield message
+            if "status" in message:
+                return
+        raise ConnectionError(*_END)
+
+    def signal(self, number: int) -> None:
+        """Raises OSError where the guest is gone."""
+        self._link.sendall(json.dumps({"signal": number}).encode() + b"\n")
+
+    def close(self) -> None:
+        self._lines.close()
+        self._link.close()
+
+
+class Connection:
+    """The way into a guest that has booted, by the port that leads to its runner."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def is_up(self) -> bool:
+        """Whether programs can be run: QEMU takes connections long before."""
+        try:
+            return self._run(["true"], b"", 2.0).status == 0
+        except (OSError, ValueError):
+            return False
+
+    def run(self, command: str, *, within_s: float = 60.0, check: bool = True) -> Said:
+        """Runs a command of bash as root. Raises ClusterError where it cannot be run or ends too late,
+        and with `check` where it fails."""
+        try:
+            said = self._run(["bash", "-c", command], b"", within_s)
+        except (OSError, ValueError) as error:
+            raise ClusterError(f"in the guest: {command}: {error!r}") from error
+        if check and said.status != 0:
+            raise ClusterError(f"in the guest: {command} ({said.status}): {said.output.strip()}")
+        return said
+
+    def start(self, argv: Sequence[str]) -> Program:
+        """Starts a program that the caller follows. Raises OSError."""
+        return Program(self._port, argv, b"", None)
+
+    def put(self, source: Path, target: str, *, within_s: float = 60.0) -> None:
+        """Puts a file, or what is in a folder, to `target` in the guest; the folders above it are made.
+        Owners and modes are the same there. Raises ClusterError."""
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as files:
+            files.add(source, arcname=target.strip("/") or ".", filter=_without_bytecode)
+        unpack = ["tar", "-x", "--numeric-owner", "-C", "/", "-f", "-"]
+        try:
+            said = self._run(unpack, archive.getvalue(), within_s)
+        except (OSError, ValueError) as error:
+            raise ClusterError(f"{source} did not come into the guest: {error!r}") from error
+        if said.status != 0:
+            raise ClusterError(f"{source} did not come into the guest: {said.output.strip()}")
+
+    def _run(self, argv: Sequence[str], given: bytes, within_s: float) -> Said:
+        output: list[str] = []
+        deadline = time.monotonic() + within_s
+        with closing(Program(self._port, argv, given, within_s)) as program:
+            for message in program.messages():
+                if "status" in message:
+                    return Said(int(message["status"]), "".join(output))
+                output.append(message["output"])
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"it still runs after {within_s} s")
+        raise ConnectionError(*_END)
+
+
+def _without_bytecode(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if "__pycache__" in entry.name else entry

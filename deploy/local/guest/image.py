@@ -1,0 +1,81 @@
+"""The guest's disk: its root file system with the kubelet, the images of its containers, and what the
+node agent imports. Nobody writes to it: QEMU keeps what the guest writes in a file of its own."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from deploy.local.cache import build_once, cache_folder, recipe_hash
+from deploy.local.debian import find_tool, install, run
+from deploy.local.guest import agent, oci
+from deploy.local.guest.tree import TOOLS, compile_python, guest_tree, kernel_of, python_of
+from deploy.local.kubernetes_binaries import kubelet
+from deploy.local.progress import Report
+
+OURS: Final = "/opt/guest"
+"""The folder, in the guest, of what is not Debian's."""
+PACKAGES: Final = f"{OURS}/packages"
+"""The Python packages, in the guest."""
+_INSIDE: Final = Path(__file__).with_name("inside")
+_SIZE: Final = "4G"  # sparse
+_FEATURES: Final = ("-O", "^has_journal", "-E", "lazy_itable_init=1")
+
+
+@dataclass(frozen=True, slots=True)
+class GuestImage:
+    """What QEMU boots: the paths of the kernel and of the disk."""
+
+    kernel: str
+    disk: str
+
+
+def guest_image(release: str, report: Report) -> GuestImage:
+    """The guest with this release of Slurm, made now if this machine has not got it; also installs what
+    boots it. Raises ClusterError."""
+    install(TOOLS)
+    tree = guest_tree(release, report)
+    program = kubelet(report)
+    packages = agent.agent_packages(python_of(tree), report)
+
+    def build(place: Path) -> None:
+        report("writing the guest's disk (about 20 s)")
+        place.mkdir()
+        with TemporaryDirectory(prefix="slurm-extender-guest-") as scratch:
+            root = Path(scratch) / "root"
+            run(["cp", "--archive", str(tree), str(root)])
+            _add_ours(root, program, packages)
+            shutil.copy(kernel_of(tree), place / "vmlinuz")
+            _write_disk(root, place / "disk.img")
+
+    sources = [Path(__file__), Path(oci.__file__), *sorted(_INSIDE.iterdir())]
+    recipe = [path.read_bytes() for path in sources if path.is_file()]
+    made_from = [str(path).encode() for path in (tree, program, packages)]
+    place = cache_folder() / f"guest-disk-{release}-{recipe_hash(*recipe, *made_from)}"
+    build_once(place, build, report)
+    return GuestImage(kernel=str(place / "vmlinuz"), disk=str(place / "disk.img"))
+
+
+def _add_ours(root: Path, program: Path, packages: Path) -> None:
+    ours = root / OURS.removeprefix("/")
+    ours.mkdir()
+    for name in ("init", "prepare", "runner.py"):
+        shutil.copy(_INSIDE / name, ours)
+    units = root / "etc/systemd/system"
+    shutil.copy(_INSIDE / "guest.service", units)
+    (units / "multi-user.target.wants").mkdir(exist_ok=True)
+    (units / "multi-user.target.wants/guest.service").symlink_to("../guest.service")
+    (units / "default.target").unlink(missing_ok=True)
+    (units / "default.target").symlink_to("/usr/lib/systemd/system/multi-user.target")
+    shutil.copy(program, ours / "kubelet")
+    applets = run(["chroot", str(root), "/usr/bin/busybox", "--list"]).split()
+    oci.write_images(ours / "images.tar", root / "usr/bin/busybox", applets)
+    shutil.copytree(packages, root / PACKAGES.removeprefix("/"))
+    compile_python(root, OURS)
+
+
+def _write_disk(root: Path, disk: Path) -> None:
+    mke2fs = find_tool("mke2fs")
+    assert mke2fs is not None  # it was installed
+    run([mke2fs, "-q", "-t", "ext4", *_FEATURES, "-d", str(root), str(disk), _SIZE])

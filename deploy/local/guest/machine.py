@@ -1,0 +1,85 @@
+"""How the guest is booted, and what of it the host reaches.
+
+The guest has a network of QEMU's own ("user"): it finds the host's loopback at HOST. The host reaches
+nothing of the guest but ports that are forwarded, all on 127.0.0.1.
+"""
+
+from typing import Final
+
+from deploy.local.components import PLAIN_ENVIRONMENT, Component
+from deploy.local.guest.connection import Connection
+from deploy.local.guest.image import OURS, GuestImage
+from deploy.local.guest.inside.runner import PORT
+from deploy.local.layout import Layout
+from deploy.local.spec import GUEST, GUEST_CPUS, ClusterSpec
+
+HOST: Final = "10.0.2.2"
+ADDRESS: Final = "10.0.2.15"
+SAME_PORTS: Final = (
+    "slurmd-guest",
+    "kubelet",
+    "node-agent-metrics",
+    "node-agent-health",
+)
+"""What listens in the guest on the port of that name, which is the same here and there."""
+PORTS: Final = (GUEST, *SAME_PORTS)
+
+_MEMORY_MB: Final = 3072
+_KERNEL_SAYS: Final = (
+    "console=ttyS0",
+    "quiet",
+    "root=/dev/nvme0n1",
+    "rw",
+    "rootwait",
+    "rootfstype=ext4",
+    "net.ifnames=0",  # udev, where it runs, leaves eth0 as it is called
+    # It ends rather than hangs, and -no-reboot makes that QEMU's end.
+    "panic=-1",
+    "oops=panic",
+    "mitigations=off",
+    "cgroup_no_v1=all",
+    "random.trust_cpu=1",
+)
+_FIRST: Final = {"cgroupfs": f"{OURS}/init", "systemd": "/usr/lib/systemd/systemd"}
+"""The guest's first process by its driver of cgroups."""
+_BOOTS_WITHIN_S: Final = 120.0
+_STARTS: Final = 4
+"""On a busy machine the kernel sometimes dies while it patches its own code: QEMU runs the CPUs in
+threads, and they see what is half done."""
+
+
+def guest_component(
+    spec: ClusterSpec, image: GuestImage, ports: dict[str, int], layout: Layout
+) -> Component:
+    """The virtual machine. Its log is its console."""
+    connection = Connection(ports[GUEST])
+    return Component(
+        name=GUEST,
+        argv=_qemu(spec.guest_cgroups, image, ports, layout),
+        env={**PLAIN_ENVIRONMENT, "TMPDIR": str(layout.directory)},  # what the guest writes is there
+        is_ready=connection.is_up,
+        ready_within_s=_BOOTS_WITHIN_S,
+        starts=_STARTS,
+    )
+
+
+def _qemu(driver: str, image: GuestImage, ports: dict[str, int], layout: Layout) -> tuple[str, ...]:
+    inside = {ports[GUEST]: PORT, **{ports[name]: ports[name] for name in SAME_PORTS}}
+    forwarded = ",".join(f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in inside.items())
+    said = " ".join((*_KERNEL_SAYS, f"init={_FIRST[driver]}"))
+    console = f"file,id=console,path={layout.log(GUEST)},append=on"
+    return (
+        "qemu-system-x86_64",
+        *("-accel", "tcg,thread=multi,tb-size=512"),
+        *("-cpu", "max"),
+        *("-smp", f"{GUEST_CPUS},sockets=1,cores={GUEST_CPUS},threads=1"),
+        *("-m", str(_MEMORY_MB)),
+        *("-nodefaults", "-no-user-config", "-no-reboot"),
+        *("-display", "none"),
+        *("-chardev", console, "-serial", "chardev:console"),
+        *("-kernel", image.kernel, "-append", said),
+        *("-drive", f"file={image.disk},format=raw,if=none,id=disk,snapshot=on"),
+        *("-device", "nvme,drive=disk,serial=disk"),
+        *("-netdev", f"user,id=net,{forwarded}"),
+        *("-device", "virtio-net-pci,netdev=net,romfile="),
+    )

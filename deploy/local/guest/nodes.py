@@ -1,0 +1,197 @@
+"""What makes a node of both systems of the guest: its programs, and what they read.
+
+What a program reads is written on the host, in a folder that has the guest's own paths, and put into the
+guest each time that the program starts.
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from deploy.local.components import Component, answers
+from deploy.local.guest.agent import OURS as AGENT_PACKAGES
+from deploy.local.guest.connection import Connection
+from deploy.local.guest.image import OURS, PACKAGES
+from deploy.local.guest.machine import ADDRESS, HOST
+from deploy.local.guest.oci import PAUSE
+from deploy.local.kubernetes_components import api_client
+from deploy.local.kubernetes_config import AGENT_USER, NODE_USER, user_token
+from deploy.local.layout import CHECKOUT, Layout
+from deploy.local.namespaces import Bind
+from deploy.local.rendering import render
+from deploy.local.slurm_config import replace_parameters
+from deploy.local.spec import GUEST, GUEST_GPUS, ClusterSpec
+
+GPUS: Final = tuple(f"/dev/fgpu{index}" for index in range(GUEST_GPUS))
+"""The guest's devices, in Slurm's order; inside/prepare makes them."""
+
+GPU: Final = "example.com/gpu"
+"""Their extended resource."""
+_WITHOUT_NRI: Final = ("24.11",)
+"""Debian's containerd beside that Slurm is 1.7."""
+_CHECKOUT: Final = f"{OURS}/checkout"
+_GRES_LIST: Final = "/run/slurm-gres"
+# slurm.conf as the guest has it. What it shares with the other nodes is what slurmctld must agree on.
+_SLURM_CONF: Final = (
+    f"SlurmctldHost=localhost({HOST})",
+    "CommunicationParameters=block_null_hash",  # it is reached by its network card
+    "ProctrackType=proctrack/cgroup",
+    "TaskPlugin=task/cgroup,task/affinity",
+)
+# slurmd, also where it only prints, has a cgroup of its own, as its unit of Debian's gives it.
+_WITH_SCOPE: Final = {
+    "cgroupfs": "",
+    "systemd": "systemd-run --quiet --scope --collect -p Delegate=yes",
+}
+_SLURMD: Final = f"""mkdir -p /var/lib/slurm/spool/{GUEST}
+$0 slurmd -G -N {GUEST} > {_GRES_LIST}.new 2>&1 || {{ cat {_GRES_LIST}.new; exit 1; }}
+mv {_GRES_LIST}.new {_GRES_LIST}
+exec $0 slurmd -D -N {GUEST}"""
+_CONTAINERD: Final = """mkdir -p /opt/cni
+ln -sfn /usr/lib/cni /opt/cni/bin
+exec containerd"""
+_IMPORT: Final = f"""ctr -n k8s.io images import {OURS}/images.tar &&
+ctr -n k8s.io images label {PAUSE} io.cri-containerd.pinned=pinned"""
+_KUBELET: Final = f"""mkdir -p /etc/kubernetes/manifests /var/log/pods
+exec {OURS}/kubelet --config /etc/kubernetes/kubelet.yaml \
+--kubeconfig /etc/kubernetes/kubelet.kubeconfig --hostname-override {GUEST} --node-ip {ADDRESS} -v 2"""
+
+
+def guest_binds(spec: ClusterSpec, layout: Layout) -> list[Bind]:
+    """For the cluster's own programs alone the guest's name leads to the ports that are forwarded."""
+    return [Bind(str(layout.guest / "hosts"), "/etc/hosts")] if spec.guest else []
+
+
+def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
+    """Everything that the guest's programs read, once what the host's read is written."""
+    for name in ("slurmd", "containerd", "kubelet", "node-agent"):
+        (layout.guest / name / "etc/kubernetes").mkdir(parents=True)
+    (layout.guest / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 {GUEST}\n")
+    _write_slurm(spec, layout.guest / "slurmd/etc/slurm", layout)
+    containerd = layout.guest / "containerd/etc"
+    systemd = "true" if spec.guest_cgroups == "systemd" else "false"
+    config = containerd / "containerd/config.toml"
+    _write(config, "containerd.toml.j2", spec=spec, pause=PAUSE, systemd=systemd)
+    _write(containerd / "cni/net.d/10-ptp.conflist", "cni.json.j2")
+    kubelet = layout.guest / "kubelet/etc/kubernetes"
+    _write(kubelet / "kubelet.yaml", "kubelet.yaml.j2", spec=spec, ports=ports)
+    for user, folder in ((NODE_USER, kubelet), (AGENT_USER, layout.guest / "node-agent/etc/kubernetes")):
+        shutil.copy(layout.kubernetes / "ca.crt", folder)
+        name = "kubelet" if user == NODE_USER else user
+        _write(
+            folder / f"{name}.kubeconfig",
+            "kubeconfig.yaml.j2",
+            user=user,
+            token=user_token(user, layout),
+            server=f"https://{HOST}:{ports['kube-apiserver']}",
+            ca="/etc/kubernetes/ca.crt",
+        )
+
+
+def guest_slurmd(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
+    """slurmd; whether its node has registered is slurmctld's to tell."""
+    connection = Connection(ports[GUEST])
+
+    def is_ready() -> bool:
+        return connection.run("pgrep -x slurmd", check=False).status == 0
+
+    program = ("bash", "-c", _SLURMD, _WITH_SCOPE[spec.guest_cgroups])
+    argv = _program(ports, layout, "slurmd", program)
+    return Component(name=f"slurmd-{GUEST}", argv=argv, is_ready=is_ready)
+
+
+def containerd(ports: dict[str, int], layout: Layout) -> Component:
+    """containerd, with the images that there are."""
+    connection = Connection(ports[GUEST])
+
+    def is_ready() -> bool:
+        return connection.run(_IMPORT, check=False).status == 0
+
+    argv = _program(ports, layout, "containerd", ("bash", "-c", _CONTAINERD))
+    return Component(name="containerd", argv=argv, is_ready=is_ready)
+
+
+def guest_kubelet(ports: dict[str, int], layout: Layout) -> Component:
+    """The kubelet. It serves when its Node is Ready."""
+
+    def is_ready() -> bool:
+        shown = (layout.kubernetes / "kube-apiserver.crt", layout.kubernetes / "kube-apiserver.key")
+        if not answers(f"https://127.0.0.1:{ports['kubelet']}/healthz", shown=shown):
+            return False
+        with api_client(ports, layout) as client:
+            return _is_ready(client)
+
+    argv = _program(ports, layout, "kubelet", ("bash", "-c", _KUBELET))
+    return Component(name="kubelet", argv=argv, is_ready=is_ready, ready_within_s=120.0)
+
+
+def node_agent(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
+    """The node agent of this checkout."""
+    ours = [(CHECKOUT / package, f"{_CHECKOUT}/{package}") for package in AGENT_PACKAGES]
+    return Component(
+        name="node-agent",
+        argv=_program(ports, layout, "node-agent", agent_argv(spec, ports, "run"), ours),
+        is_ready=lambda: answers(f"http://127.0.0.1:{ports['node-agent-health']}/readyz"),
+        ready_within_s=120.0,
+    )
+
+
+def agent_argv(spec: ClusterSpec, ports: Mapping[str, int], command: str) -> tuple[str, ...]:
+    """The command line, in the guest, of a command of the node agent."""
+    settings = {
+        "RESOURCES": json.dumps({GPU: "gpu"}),
+        "NRI": "" if spec.release in _WITHOUT_NRI else "/var/run/nri/nri.sock",
+        "NODE": GUEST,
+        "GRES": _GRES_LIST,
+        "KUBECONFIG": f"/etc/kubernetes/{AGENT_USER}.kubeconfig",
+        "METRICS_PORT": ports["node-agent-metrics"],
+        "HEALTH_PORT": ports["node-agent-health"],
+    }
+    environment = [f"NODE_AGENT_{name}={value}" for name, value in settings.items()]
+    paths = f"PYTHONPATH={PACKAGES}:{_CHECKOUT}"
+    return ("env", paths, *environment, "python3", "-m", "node_agent", command)
+
+
+def _program(
+    ports: dict[str, int],
+    layout: Layout,
+    name: str,
+    argv: Sequence[str],
+    more: Sequence[tuple[Path, str]] = (),
+) -> tuple[str, ...]:
+    """The command line of the process that stands for a program of the guest (program.py)."""
+    puts = [(layout.guest / name, "/"), *more]
+    options = [word for source, target in puts for word in ("--put", f"{source}={target}")]
+    us = (sys.executable, "-m", "deploy.local.guest.program", str(ports[GUEST]))
+    return (*us, *options, "--", *argv)
+
+
+def _write(path: Path, template: str, **values: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(template, **values))
+
+
+def _write_slurm(spec: ClusterSpec, folder: Path, layout: Layout) -> None:
+    folder.mkdir(parents=True)
+    conf = (layout.slurm / "etc/slurm.conf").read_text()
+    (folder / "slurm.conf").write_text(replace_parameters(conf, _SLURM_CONF))
+    (folder / "cgroup.conf").write_text(render("guest-cgroup.conf.j2", spec=spec))
+    files = f"{GPUS[0][:-1]}[0-{GUEST_GPUS - 1}]"
+    (folder / "gres.conf").write_text(f"NodeName={GUEST} Name=gpu Type=h100 File={files}\n")
+    key = layout.slurm / "etc/slurm.key"
+    shutil.copy2(key, folder)
+    told = key.stat()
+    shutil.chown(folder / key.name, told.st_uid, told.st_gid)
+
+
+def _is_ready(client: httpx.Client) -> bool:
+    """Whether the Node is Ready."""
+    answer = client.get(f"/api/v1/nodes/{GUEST}")
+    ready = {"type": "Ready", "status": "True"}
+    conditions = answer.json()["status"].get("conditions", []) if answer.is_success else []
+    return any(ready.items() <= each.items() for each in conditions)

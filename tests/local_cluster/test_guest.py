@@ -1,0 +1,213 @@
+"""The guest without a virtual machine: how it is described, and how the host runs programs in it."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deploy.local.blueprint import port_names
+from deploy.local.errors import ClusterError
+from deploy.local.guest import oci
+from deploy.local.guest.agent import locked
+from deploy.local.guest.connection import Connection
+from deploy.local.guest.inside import runner
+from deploy.local.guest.nodes import GPUS
+from deploy.local.layout import CHECKOUT
+from deploy.local.rendering import render
+from deploy.local.spec import ClusterSpec, SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+INSIDE = Path(runner.__file__).parent
+
+
+def slurm_conf(spec: ClusterSpec) -> list[str]:
+    ports = {name: 20_000 + index for index, name in enumerate(port_names(spec))}
+    return render("slurm.conf.j2", spec=spec, ports=ports).splitlines()
+
+
+def test_the_guest_may_be_the_only_node() -> None:
+    conf = slurm_conf(ClusterSpec(nodes=0, guest=True))
+    (node,) = [line for line in conf if line.startswith("NodeName=")]
+    assert node.startswith("NodeName=guest ")
+    assert node.endswith("CPUs=4 Sockets=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=2000"
+                         " Gres=gpu:h100:8 State=UNKNOWN")  # fmt: skip
+    assert "PartitionName=main Nodes=guest Default=YES MaxTime=INFINITE State=UP PreemptMode=OFF" in conf
+
+
+def test_the_guest_is_a_node_beside_others() -> None:
+    conf = slurm_conf(ClusterSpec(nodes=2, guest=True, external_nodes=1))
+    partitions = [line.split()[1] for line in conf if line.startswith("PartitionName=")]
+    assert partitions == ["Nodes=node-[1-2],guest", "Default=NO"]
+
+
+def test_a_cluster_without_a_guest_has_none_of_it() -> None:
+    assert "guest" not in "\n".join(slurm_conf(ClusterSpec()))
+    assert not {"guest", "slurmd-guest", "kubelet"} & set(port_names(ClusterSpec()))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"kubernetes": False, "extender": False}, "node of both systems"),
+        ({"kubernetes_release": "1.31"}, r"of Kubernetes 1\.37"),
+        ({"gate": True}, "gate=False"),
+    ],
+)
+def test_a_guest_that_cannot_be_is_refused_with_what_to_choose(
+    given: dict[str, bool | str], words: str
+) -> None:
+    with pytest.raises(SpecError, match=words):
+        ClusterSpec(guest=True, **given)  # type: ignore[arg-type]
+
+
+def test_init_makes_as_many_devices_as_slurm_counts() -> None:
+    assert f"for index in {' '.join(file[-1] for file in GPUS)}; do" in (INSIDE / "prepare").read_text()
+
+
+def test_what_the_agent_needs_is_taken_from_the_lock_with_what_that_needs() -> None:
+    lock = (
+        "".join(f"{name}==1 \\\n    --hash=sha256:0\n    # via ours\n" for name in ("other", "orjson"))
+        + "aiosignal==1 \\\n    --hash=sha256:1\n    # via\n    #   aiohttp\n    #   other\n"
+        + "frozenlist==1 ; sys_platform == 'linux' \\\n    --hash=sha256:2\n    # via aiosignal\n"
+    )
+    rest: tuple[str, ...] = (
+        "aiohttp",
+        "fastapi",
+        "grpcio",
+        "httptools",
+        "kubernetes",
+        "nvidia-ml-py",
+        "prometheus-client",
+        "protobuf",
+        "rich",
+    )
+    rest += ("pydantic", "pydantic-settings", "pyyaml", "structlog", "uvicorn")
+    chosen = locked(lock + "".join(f"{name}==1\n" for name in rest))
+    names = [line.split("==")[0] for line in chosen.splitlines() if not line.startswith(" ")]
+    assert names == ["orjson", "aiosignal", "frozenlist", *rest]
+    assert "--hash=sha256:2" in chosen
+
+
+def test_the_agents_own_part_of_the_lock_has_neither_tools_nor_less_than_it_imports() -> None:
+    chosen = locked((CHECKOUT / "requirements.lock").read_text())
+    names = {line.split("==")[0] for line in chosen.splitlines() if "==" in line.split("#")[0]}
+    assert {"aiohttp", "multidict", "pydantic-core", "starlette", "pyyaml"} <= names
+    assert not {"mypy", "pytest", "ruff", "locust", "uv"} & names
+
+
+def test_the_images_are_the_same_each_time_and_two(tmp_path: Path) -> None:
+    busybox = tmp_path / "busybox"
+    busybox.write_bytes(b"program")
+    archives = [tmp_path / "1.tar", tmp_path / "2.tar"]
+    for archive in archives:
+        oci.write_images(archive, busybox, ["busybox", "sh"])
+    first, second = (archive.read_bytes() for archive in archives)
+    assert first == second
+    with tarfile.open(fileobj=io.BytesIO(first)) as images:
+        assert len([name for name in images.getnames() if name.endswith(".json")]) == 3
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where a runner runs programs: on this machine."""
+    with runner.Server(("127.0.0.1", 0), runner.Connection) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield server.server_address[1]
+        server.shutdown()
+        serving.join()
+
+
+def test_a_command_tells_its_status_and_what_it_says(port: int) -> None:
+    connection = Connection(port)
+    assert connection.is_up()
+    assert connection.run("echo one; echo two >&2").output == "one\ntwo\n"
+    said = connection.run("echo ä; exit 3", check=False)
+    assert (said.status, said.output) == (3, "ä\n")
+    with pytest.raises(ClusterError, match=r"exit 3 \(3\): why"):
+        connection.run("echo why; exit 3")
+
+
+def test_a_command_that_takes_too_long_is_killed_with_its_children(port: int, tmp_path: Path) -> None:
+    alive = tmp_path / "alive"
+    with pytest.raises(ClusterError, match="timed out"):
+        Connection(port).run(f"while :; do touch {alive}; sleep 0.05; done & sleep 100", within_s=0.5)
+    wait_until(lambda: not changes(alive))
+
+
+def test_a_command_that_never_stops_talking_ends_too(port: int) -> None:
+    with pytest.raises(ClusterError, match=r"still runs after 0\.3 s"):
+        Connection(port).run("yes", within_s=0.3)
+
+
+def test_nobody_there_is_told(port: int) -> None:
+    with runner.Server(("127.0.0.1", 0), runner.Connection) as server:
+        free = server.server_address[1]
+    assert not Connection(free).is_up()
+    with pytest.raises(ClusterError, match="in the guest: true: ConnectionRefusedError"):
+        Connection(free).run("true")
+
+
+def test_files_come_with_their_modes_and_folders_without_bytecode(port: int, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "etc/__pycache__").mkdir(parents=True)
+    (source / "etc/key").write_text("secret")
+    (source / "etc/key").chmod(0o600)
+    Connection(port).put(source, str(tmp_path / "new/root"))
+    found = tmp_path / "new/root/etc"
+    assert [file.name for file in found.iterdir()] == ["key"]
+    assert (found / "key").stat().st_mode & 0o777 == 0o600
+
+
+def program(port: int, script: str) -> subprocess.Popen[str]:
+    """A program of the guest as the supervisor starts it."""
+    argv = [sys.executable, "-m", "deploy.local.guest.program", str(port), "--", "bash", "-c", script]
+    return subprocess.Popen(argv, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_program_ends_by_the_signal_that_the_process_for_it_gets(port: int) -> None:
+    with program(port, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "bye\n"
+    assert process.returncode == 7
+
+
+def test_a_program_that_a_signal_ended_is_told_as_by_a_shell(port: int) -> None:
+    with program(port, "kill -9 $$") as process:
+        process.wait()
+    assert process.returncode == 128 + signal.SIGKILL
+
+
+def test_a_program_dies_with_the_process_for_it(port: int, tmp_path: Path) -> None:
+    alive = tmp_path / "alive"
+    with program(port, f"while :; do touch {alive}; sleep 0.05; done") as process:
+        wait_until(alive.exists)
+        process.kill()
+    wait_until(lambda: not changes(alive))
+
+
+def changes(file: Path) -> bool:
+    """Whether a file is touched within a while in which it is if anybody does."""
+    before = file.stat().st_mtime_ns
+    time.sleep(0.4)
+    return file.stat().st_mtime_ns != before
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

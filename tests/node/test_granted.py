@@ -1,0 +1,139 @@
+"""What a Pod was granted is what it has, from its first process on: cores, memory, devices; and the Node
+tells of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deploy.local.guest.nodes import GPUS
+from deploy.local.spec import GUEST, GUEST_GPUS
+from tests.end_to_end.actors import eventually
+from wellknown.names import DEVICE_PROBLEM
+
+if TYPE_CHECKING:
+    from tests.node.real_node import RealNode
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
+
+MIB = 1 << 20
+_ASK = """
+import http.client, socket
+link = http.client.HTTPConnection("agent")
+link.sock = socket.socket(socket.AF_UNIX)
+link.sock.connect("/run/slurm-extender/node-agent.sock")
+link.request("GET", "/gate/v1/clear")
+print(link.getresponse().read().decode(), end="")
+"""
+
+
+def cores_of(node: RealNode, name: str) -> str:
+    """By the container's first process."""
+    return node.inside(name, "grep Cpus_allowed_list /proc/1/status").split()[-1]
+
+
+def gate(node: RealNode) -> str:
+    return node.guest.run(f"python3 -c '{_ASK}'").output.strip()
+
+
+def test_a_pods_processes_have_the_cores_of_its_job_and_cannot_take_others(node: RealNode) -> None:
+    for name, cpu in (("one", "1"), ("two", "2")):
+        node.create(name, cpu=cpu)
+    for name in ("one", "two"):
+        node.running(name)
+        assert cores_of(node, name) == node.allocation(name).cores  # one thread a core, in order
+        assert node.inside(name, "nproc").strip() == name.replace("one", "1").replace("two", "2")
+    assert {cores_of(node, "one")}.isdisjoint(cores_of(node, "two").replace("-", ","))
+    other = cores_of(node, "two")[0]
+    assert "Invalid argument" in node.inside("one", f"taskset -p -c {other} 1 2>&1")
+
+
+def test_a_pod_has_the_memory_of_its_job_and_no_swap(node: RealNode) -> None:
+    node.create("one")
+    node.running("one")
+    granted = node.allocation("one").memory_mb
+    assert granted > 0
+    assert int(node.limit("one", "memory.max")) <= granted * MIB
+    assert node.limit("one", "memory.swap.max") == "0"
+    assert "oom_kill 0" in node.limit("one", "memory.events")
+    take = f"dd if=/dev/zero of=/dev/null bs={2 * granted}M count=1"
+    done = node.actors.kubectl("exec", node.actors.full("one"), "--", "sh", "-c", take)
+    assert done.returncode != 0
+    assert "oom_kill 0" not in node.limit("one", "memory.events")
+
+
+def test_limits_that_somebody_changes_are_put_right(node: RealNode) -> None:
+    node.create("one")
+    node.running("one")
+    cores, memory = node.allocation("one").cores, node.limit("one", "memory.max")
+    node.write_limit("one", "cpuset.cpus", "0-3")
+    node.write_limit("one", "memory.max", "max")
+    eventually(lambda: node.limit("one", "cpuset.cpus") == cores, "the cores put right", 10)
+    eventually(lambda: node.limit("one", "memory.max") == memory, "the memory put right", 10)
+    assert cores_of(node, "one") == cores
+
+
+def test_a_container_that_is_not_privileged_is_given_its_devices_and_opens_them(node: RealNode) -> None:
+    node.create_unprivileged("one", gpus=2)
+    node.running("one")
+    own = node.granted("one")
+    assert len(own) == 2
+    assert node.opens("one").numbers == own
+    listed = node.inside("one", "ls /dev").split()
+    assert {name for name in listed if name.startswith("fgpu")} == {f"fgpu{n}" for n in own}
+
+
+def test_a_pod_whose_device_another_has_yet_is_not_begun_and_says_why(node: RealNode) -> None:
+    node.create_here("first")
+    node.running("first")
+    node.grant("first", [0])
+    node.has("first", frozenset({0}))
+    uid = node.uid("first")
+    node.guest.run("pkill -STOP -x kubelet")
+    node.actors.kubectl("delete", "pod", node.actors.full("first"), "--force", "--grace-period=0")
+    node.actors.gone("first")
+    assert gate(node) == f"there {node.actors.namespace}/{node.actors.full('first')}"
+    node.guest.run("pkill -CONT -x kubelet")
+    eventually(lambda: not node.processes_of(uid), "the first Pod's processes gone", 60)
+    eventually(lambda: gate(node) == "clear", "the gate clear", 30)
+
+
+def test_a_device_that_fails_drains_the_node_until_it_is_back(node: RealNode) -> None:
+    def condition() -> str:
+        told = json.loads(node.actors.kubectl("get", "node", GUEST, "-o", "json").stdout)
+        kinds = {each["type"]: each for each in told["status"]["conditions"]}
+        return str(kinds[DEVICE_PROBLEM]["status"])
+
+    def reason() -> str:
+        return node.cluster.run_slurm("sinfo", "-hN", "-o", "%E").stdout.strip()
+
+    eventually(lambda: condition() == "False", "every device can be used")
+    node.guest.run(f"mv {GPUS[7]} /dev/away")
+    try:
+        eventually(lambda: condition() == "True", "the condition", 30)
+        words = f"slurm-extender: condition {DEVICE_PROBLEM}: {GPUS[7]}: {GPUS[7]}: No such file"
+        eventually(lambda: reason().startswith(words), f"drained: {reason()}", 30)
+    finally:
+        node.guest.run(f"mv /dev/away {GPUS[7]}")
+    eventually(lambda: condition() == "False", "the condition gone", 30)
+    eventually(lambda: reason() == "none", "resumed", 30)
+    node.counts()
+
+
+def test_status_shows_what_is_granted_and_what_is_in_force(node: RealNode) -> None:
+    node.create("one", gpus=2)
+    node.running("one")
+    own = ",".join(map(str, sorted(node.granted("one"))))
+    job = node.sbatch("sleep 600", "-n1", "--mem=100")
+    eventually(lambda: node.job_state(job) == "RUNNING", "the job runs")
+    said = node.node_agent("status")
+    (line,) = [line for line in said.splitlines() if node.actors.full("one") in line]
+    cores = node.allocation("one").cores
+    words = line.replace("│", " ").split()
+    assert words[1:3] == [cores, cores]
+    assert words.count("gpu") == 2
+    assert [word for word in words if word == own] == [own, own] or f"{own[0]}-{own[-1]}" in words
+    assert "100 MiB" in said
+    assert len(GPUS) == GUEST_GPUS

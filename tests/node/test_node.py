@@ -1,0 +1,87 @@
+"""A real Node: what Slurm and Kubernetes each have of the guest, and what runs on it for both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deploy.local.spec import GUEST, GUEST_GPUS
+from tests.end_to_end.actors import eventually
+from tests.node.real_node import Opened, open_each
+
+if TYPE_CHECKING:
+    from tests.node.real_node import RealNode
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
+
+_JOB = f"""
+grep Cpus_allowed_list /proc/self/status
+step=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)
+echo "memory $(cat ${{step%/step_batch*}}/memory.max)"
+echo "gpus $SLURM_JOB_GPUS"
+{open_each()}
+echo over
+sleep 600
+"""
+
+
+def test_the_node_is_ready_and_slurm_has_it_idle(node: RealNode) -> None:
+    told = node.actors.kubectl("get", "nodes", "--no-headers").stdout.split()
+    assert told[:2] == [GUEST, "Ready"]
+    eventually(
+        lambda: (
+            node.cluster.run_slurm("sinfo", "-hN", "-o", "%N %T %G").stdout.split()
+            == [GUEST, "idle", f"gpu:h100:{GUEST_GPUS}"]
+        ),
+        "the node idle, with its GPUs",
+    )
+    assert node.guest.run("cat /sys/fs/cgroup/cgroup.controllers").output.split()[:3] == [
+        "cpuset",
+        "cpu",
+        "io",
+    ]
+
+
+def test_a_pod_that_slurm_placed_runs_as_a_real_container(node: RealNode) -> None:
+    node.create("one", gpus=2)
+    assert node.actors.bound("one") == GUEST
+    node.running("one")
+    job = node.actors.scontrol("one")
+    assert (job["JobState"], job["NodeList"]) == ("RUNNING", GUEST)
+    assert len(node.granted("one")) == 2
+    assert node.processes_of(node.uid("one")), "no process in the Pod's cgroup"
+    assert node.inside("one", "cat /proc/1/cmdline").split("\0")[:2] == ["sleep", "2147483647"]
+    uid = node.uid("one")
+    node.actors.delete("one")
+    node.actors.gone("one", 120)
+    eventually(lambda: not node.processes_of(uid), "no process left", 120)
+
+
+def test_what_a_container_prints_is_its_log(node: RealNode) -> None:
+    node.create("one")
+    node.running("one")
+    node.inside("one", "echo heard > /proc/1/fd/1")
+    name = node.actors.full("one")
+    eventually(lambda: "heard" in node.actors.kubectl("logs", name).stdout, "what was printed", 120)
+
+
+def test_slurm_holds_a_native_job_to_its_cores_memory_and_devices_beside_a_pod(node: RealNode) -> None:
+    node.create("pod", gpus=3)
+    node.running("pod")
+    job = node.sbatch(_JOB, "-n1", "--mem=100", "--gres=gpu:2", "--output=/tmp/job.out")
+    eventually(
+        lambda: "over" in node.guest.run("cat /tmp/job.out", check=False).output, "the job's words"
+    )
+    said = node.guest.run("cat /tmp/job.out").output
+    words = dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
+    assert words["memory"] == str(100 << 20)
+    cores = said.split("Cpus_allowed_list:", 1)[1].split()[0]
+    assert cores.isdigit(), f"one CPU, not {cores}"
+    opened = Opened.of(said)
+    assert opened.numbers == frozenset(map(int, words["gpus"].split(",")))
+    assert len(opened.numbers) == 2
+    assert opened.refused == GUEST_GPUS - 2
+    assert opened.numbers.isdisjoint(node.granted("pod"))
+    node.has("pod", node.granted("pod"))
+    assert node.job_state(job) == "RUNNING"
