@@ -116,7 +116,8 @@ class NodeConstraints:
 
     @classmethod
     def _pack(cls, text: bytes) -> Self:
-        packed = text if len(text) < _SMALL else zlib.compress(text, 1)
+        # A copy: orjson makes its text in a buffer of 4 KiB, and leaves it so.
+        packed = bytes(memoryview(text)) if len(text) < _SMALL else zlib.compress(text, 1)
         return cls(blake2b(text, digest_size=16).digest(), packed)
 
     @property

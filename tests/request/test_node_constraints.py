@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -223,3 +224,13 @@ def test_a_node_that_changes_nothing_that_matters_is_equal() -> None:
     """The cluster view is published where it changed: a heartbeat is no change."""
     beat = node_manifest("n1") | {"status": {"conditions": [{"lastHeartbeatTime": "now"}]}}
     assert Node.parse(beat, "slurm") == kube_node("n1")
+
+
+def test_what_is_kept_of_a_pod_takes_no_more_memory_than_it_says() -> None:
+    """A text of a hundred bytes may come in a buffer of thousands."""
+    kept = [NodeConstraints.parse({"nodeSelector": {"a": "b"}})]  # what is made once is there
+    tracemalloc.start()
+    kept += [NodeConstraints.parse({"nodeSelector": {"a": str(number)}}) for number in range(1000)]
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken / 1000 < 500
