@@ -21,13 +21,14 @@ from extender.leader.replica import Replica
 from extender.listeners import Listeners
 from extender.policy.current import CurrentPolicy
 from extender.policy.file import WrongPolicy
-from extender.settings import Settings, from_environment
+from extender.settings import Settings
 from extender.telemetry import Telemetry
 from kubernetes_client.errors import NoCredentials
 from kubernetes_client.protocol import Kubernetes
 from kubernetes_client.rest import KubernetesRest
 from service.listener import Server
 from service.logging import configure_logging
+from service.settings import from_environment
 from slurm_client.rest import SlurmRest
 
 log = structlog.get_logger()
@@ -143,7 +144,7 @@ def open_many_files() -> None:
 
 def main() -> None:
     """The program's entry: exit status 2 where the settings are wrong."""
-    settings = from_environment()
+    settings = from_environment(Settings)
     try:
         policy = CurrentPolicy(settings.policy_file, settings.policy or "restricted")
     except WrongPolicy as wrong:

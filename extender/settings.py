@@ -2,7 +2,6 @@
 
 import re
 import socket
-import sys
 from decimal import Decimal
 from ipaddress import ip_address
 from pathlib import Path
@@ -12,11 +11,10 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from extender.cluster.view_updater import SlurmDefaults
 from extender.node_sync.drain_decision import TAINT, DrainSettings
@@ -27,11 +25,18 @@ from extender.request.resources import parse_quantity
 from extender.request.scope import Scope, Selector
 from extender.request.shared_gpus import SharedGpus
 from extender.request.translation import TranslationConfig
+from service.settings import Names, Port, listed, read_json
 from wellknown.job_key import JobIdRange
-from wellknown.names import DEFAULT_PREFIX, DOMAIN, NODE_NAME_LABEL
+from wellknown.names import (
+    DEFAULT_PREFIX,
+    DEVICE_PROBLEM,
+    DOMAIN,
+    GRES,
+    NODE_NAME_LABEL,
+    SLURM_OUT_OF_SERVICE,
+)
 from wellknown.node_mapping import is_kubelets
 
-Port = Annotated[int, Field(ge=1, le=65535)]
 Cpus = Annotated[Decimal, BeforeValidator(parse_quantity)]
 
 _GRES = re.compile(r"[A-Za-z]\w*(?::(?!\d+[KMG]?$)\w[\w.-]*)?", re.ASCII | re.IGNORECASE)
@@ -53,13 +58,6 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _CLASS = re.compile(r"([a-z0-9.-]+)=(partition|qos):([^,:=\s]+)", re.ASCII)
 
 
-def _listed(given: object) -> object:
-    """Returns the items of a text with commas as a tuple."""
-    if not isinstance(given, str):
-        return given
-    return tuple(part.strip() for part in given.split(",") if part.strip())
-
-
 def _mapped(given: object) -> object:
     """Returns the requests of PriorityClasses by class and field."""
     if not isinstance(given, str):
@@ -75,9 +73,6 @@ def _mapped(given: object) -> object:
     return mapped
 
 
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
-
-
 def _own_namespace() -> str:
     return _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else "kube-system"
 
@@ -91,7 +86,7 @@ class Settings(BaseSettings):
     """Absent: the Pod's own service account."""
     namespace: Namespace = Field(default_factory=_own_namespace)
     """The extender's own namespace, with its Lease and its Secret. Outside of a Pod: kube-system."""
-    scope: Annotated[tuple[Namespace, ...], NoDecode, BeforeValidator(_listed)] = ("cluster",)
+    scope: Annotated[tuple[Namespace, ...], NoDecode, BeforeValidator(listed)] = ("cluster",)
     """Whose Pods it looks at (docs/scope.md): everybody's, or those of namespaces, with commas between
     them; blank: its own namespace."""
     pod_selector: Annotated[str, AfterValidator(lambda text: Selector.parse(text).text)] = ""
@@ -99,7 +94,7 @@ class Settings(BaseSettings):
     scheduler_name: str = Field(default="slurm-scheduler", min_length=1)
     """The `schedulerName` of Pods: the profile in the KubeSchedulerConfiguration."""
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
-    gres: dict[str, Gres] = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
+    gres: Annotated[dict[str, Gres], NoDecode, BeforeValidator(read_json)] = dict(GRES)
     """Extended resource name -> GRES, as JSON: a name, or name:type ("gpu:1g.10gb")."""
     shared_gpus: SharedGpus = "isolate"
     """The rule for a Pod that asks for GPUs of a node that native jobs may share, and so may get the
@@ -169,6 +164,9 @@ class Settings(BaseSettings):
     not ready, or where a Pod outstays its job. Off: the extender's drains are taken back."""
     drain_taints: Names = ()
     """Keys of taints that drain, with commas between them."""
+    drain_conditions: Names = (DEVICE_PROBLEM,)
+    """Types of conditions that drain where they are True, with commas between them: the node agent's, by
+    default."""
     taint_nodes: bool = False
     """Put the taint slurm-extender.io/out-of-service on Nodes that Slurm has drained or down."""
 
@@ -259,6 +257,15 @@ class Settings(BaseSettings):
             raise ValueError(f"{TAINT.key} says what Slurm did: it cannot be why")
         return keys
 
+    @field_validator("drain_conditions")
+    @classmethod
+    def _not_our_own_condition(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        if SLURM_OUT_OF_SERVICE in kinds:
+            raise ValueError(f"{SLURM_OUT_OF_SERVICE} says what Slurm did: it cannot be why")
+        if "Ready" in kinds:
+            raise ValueError("Ready drains where it is not True, always")
+        return kinds
+
     @field_validator("scope")
     @classmethod
     def _all_or_some(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -319,7 +326,8 @@ class Settings(BaseSettings):
     @property
     def drain_settings(self) -> DrainSettings:
         """Returns the settings for nodes that one of the systems takes out of service."""
-        return DrainSettings(self.drain_nodes, frozenset(self.drain_taints), self.taint_nodes)
+        taints, conditions = frozenset(self.drain_taints), frozenset(self.drain_conditions)
+        return DrainSettings(self.drain_nodes, taints, self.taint_nodes, conditions)
 
     @property
     def slurm_defaults(self) -> SlurmDefaults:
@@ -355,20 +363,6 @@ class Settings(BaseSettings):
             evictions_per_minute=self.evictions_per_minute,
             annotation_prefix=self.annotation_prefix,
         )
-
-
-def from_environment() -> Settings:
-    """Returns the settings. Prints problems on standard error, and ends the program with exit status
-    2."""
-    try:
-        return Settings()
-    except ValidationError as error:
-        for wrong in error.errors():
-            name = str(wrong["loc"][0]).upper() if wrong["loc"] else "*"
-            print(f"SLURM_EXTENDER_{name}: {wrong['msg']}", file=sys.stderr)  # noqa: T201
-    except SettingsError:  # the one variable that holds JSON
-        print('SLURM_EXTENDER_GRES: not JSON, like {"nvidia.com/gpu": "gpu"}', file=sys.stderr)  # noqa: T201
-    raise SystemExit(2)
 
 
 def _is_of_this_host(address: str) -> bool:

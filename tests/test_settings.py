@@ -18,6 +18,7 @@ from extender.request.scope import Scope
 from extender.settings import Settings
 from tests.builders import TRANSLATION, pod_manifest
 from wellknown.job_key import JobIdRange
+from wellknown.names import DEVICE_PROBLEM
 
 PREFIX = "SLURM_EXTENDER_"
 
@@ -104,6 +105,8 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("SCHEDULER_NAME", ""),
         ("DRAIN_NODES", "sometimes"),
         ("DRAIN_TAINTS", "disk,slurm-extender.io/out-of-service"),
+        ("DRAIN_CONDITIONS", "slurm-extender.io/SlurmOutOfService"),
+        ("DRAIN_CONDITIONS", "DiskPressure,Ready"),
         ("TAINT_NODES", "2"),
         ("LOG_LEVEL", "info"),
         ("NODE_NAME_LABEL", "slurm-extender.io/node"),
@@ -234,12 +237,14 @@ def test_what_becomes_of_nodes_comes_from_the_environment(monkeypatch: pytest.Mo
     monkeypatch.setenv(PREFIX + "DRAIN_NODES", "false")
     monkeypatch.setenv(PREFIX + "DRAIN_TAINTS", "disk, gpu")
     monkeypatch.setenv(PREFIX + "TAINT_NODES", "true")
-    assert Settings().drain_settings == DrainSettings(False, frozenset({"disk", "gpu"}), True)
+    monkeypatch.setenv(PREFIX + "DRAIN_CONDITIONS", "DiskPressure")
+    taints, conditions = frozenset({"disk", "gpu"}), frozenset({"DiskPressure"})
+    assert Settings().drain_settings == DrainSettings(False, taints, True, conditions)
 
 
 def test_what_is_not_set_is_as_documented() -> None:
     settings = Settings()
-    assert settings.drain_settings == DrainSettings(drain=True, keys=frozenset(), taint=False)
+    assert settings.drain_settings == DrainSettings(conditions=frozenset({DEVICE_PROBLEM}))
     assert settings.translation == TRANSLATION
     assert settings.scheduler_address == "127.0.0.1"
     assert settings.placement_config("c").ids == JobIdRange()

@@ -7,6 +7,8 @@ DEFAULT_PREFIX = "sunk.coreweave.com/"
 """Of the annotations by which a Pod's author asks Slurm for something."""
 DOMAIN = "slurm-extender.io/"
 """The prefix of whatever the extender alone writes. Admission guards each annotation by its name."""
+GRES = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
+"""The extended resources that are GRES in Slurm, unless a setting says otherwise."""
 GATE = DOMAIN + "placeholder"
 JOBS_FROM = DOMAIN + "jobs-from"
 """On the Lease: the id from which the next leader reads Slurm's jobs, and when slurmctld started."""
@@ -35,6 +37,9 @@ CONDITION = DOMAIN + "Placeholder"
 """The Pod condition that tells the state of the Pod's placeholder."""
 SLURM_OUT_OF_SERVICE = DOMAIN + "SlurmOutOfService"
 """The Node condition that says whether Slurm starts jobs there."""
+DEVICE_PROBLEM = DOMAIN + "DeviceProblem"
+"""The Node condition of the node agent: True where a device that Slurm counts cannot be used, or where
+Slurm, the kubelet and the machine count differently."""
 OUT_OF_SERVICE = DOMAIN + "out-of-service"
 """The key of the taint that keeps Pods from a Node while Slurm starts no jobs there."""
 

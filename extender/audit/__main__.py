@@ -18,13 +18,14 @@ from extender.cluster.view import ClusterView
 from extender.cluster.view_updater import ClusterViewUpdater
 from extender.control.shared_secret import known_secret
 from extender.request.pod import Pod, parse_pod
-from extender.settings import Settings, from_environment
+from extender.settings import Settings
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.protocol import Kubernetes
 from kubernetes_client.rest import KubernetesRest
 from service.health import Health
 from service.logging import configure_logging
 from service.seldom import Seldom
+from service.settings import from_environment
 from slurm_client.errors import SlurmError
 from slurm_client.rest import SlurmRest
 
@@ -34,7 +35,7 @@ _COLUMNS = ("KIND", "POD", "JOB", "NODE", "MENDED BY")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     given = _parser().parse_args(arguments)
-    settings = from_environment()
+    settings = from_environment(Settings)
     configure_logging(settings.log_level)  # on standard error: what is printed is the answer
     try:
         findings = asyncio.run(_audit(settings, given.settle))

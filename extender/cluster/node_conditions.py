@@ -7,6 +7,8 @@ from typing import Self
 from kubernetes_client.protocol import Manifest
 from wellknown.names import SLURM_OUT_OF_SERVICE
 
+_KNOWN = frozenset({"Ready", SLURM_OUT_OF_SERVICE})
+
 
 @dataclass(frozen=True, slots=True)
 class NodeCondition:
@@ -28,6 +30,9 @@ class NodeStatus:
     """False where Kubernetes says that the Node is not ready, or does not know; True where it says
     nothing."""
     condition: NodeCondition | None = None
+    problems: tuple[tuple[str, str], ...] = ()
+    """The types of all other conditions that are True, with their messages, in order. Kubernetes' own of
+    the kind, and those of programs on the Node, are True where something is wrong."""
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
@@ -35,7 +40,13 @@ class NodeStatus:
         listed = (manifest.get("status") or {}).get("conditions") or ()
         told = {each["type"]: each for each in listed}
         ready = "Ready" not in told or told["Ready"].get("status") == "True"
-        return cls(ready, _notice(told[SLURM_OUT_OF_SERVICE]) if SLURM_OUT_OF_SERVICE in told else None)
+        own = _notice(told[SLURM_OUT_OF_SERVICE]) if SLURM_OUT_OF_SERVICE in told else None
+        problems = (
+            (kind, each.get("message") or each.get("reason") or "")
+            for kind, each in told.items()
+            if kind not in _KNOWN and each.get("status") == "True"
+        )
+        return cls(ready, own, tuple(sorted(problems)))
 
 
 def _notice(condition: Manifest) -> NodeCondition:

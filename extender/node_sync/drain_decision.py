@@ -35,6 +35,7 @@ _PROLOG_REFUSED = f"{PREFIX}the gate refused job "
 _CORDONED = f"{PREFIX}cordoned in Kubernetes"
 _TAINTED = f"{PREFIX}tainted {{}} in Kubernetes".format
 _NOT_READY = f"{PREFIX}not ready in Kubernetes"
+_CONDITION = f"{PREFIX}condition "
 _AWAY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 """The taints that Kubernetes puts on a Node that is not ready."""
 
@@ -42,6 +43,7 @@ _LEFT_ALONE = frozenset({"DOWN", "FUTURE", "UNKNOWN"})
 _OUT = frozenset({"DOWN", "DRAIN", "FAIL"})
 _FORGETS_S = 10.0  # what a killed slurmctld may not have saved, and twice that
 _HANDFUL = 5
+_LONGEST_REASON = 200
 
 
 class Why(StrEnum):
@@ -51,6 +53,7 @@ class Why(StrEnum):
     PROLOG_REFUSED = "prolog-refused"
     CORDONED = "cordoned"
     TAINTED = "tainted"
+    CONDITION = "condition"
     NOT_READY = "not-ready"
 
 
@@ -77,6 +80,8 @@ class DrainSettings:
     keys: frozenset[str] = frozenset()
     """The keys of the taints that drain."""
     taint: bool = False
+    conditions: frozenset[str] = frozenset()
+    """The types of the conditions that drain where they are True."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,7 @@ class DrainContext:
     be lost."""
     many_not_ready: bool = False
     many_down: bool = False
+    many_conditions: bool = False
 
     @classmethod
     def of(
@@ -149,8 +155,9 @@ class DrainContext:
         """Returns the context for a cluster of these nodes."""
         not_ready = sum(not each.node_status.ready for each in nodes)
         down = sum(each.down for each in nodes)
-        total = len(nodes)
-        return cls(now, drain_settings, steady, _too_many(not_ready, total), _too_many(down, total))
+        wrong = sum(_condition(each, drain_settings) is not None for each in nodes)
+        many = (_too_many(count, len(nodes)) for count in (not_ready, down, wrong))
+        return cls(now, drain_settings, steady, *many)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +172,13 @@ class Tally:
     def of(cls, nodes: Sequence[ObservedNode], at: DrainContext) -> Self:
         """Returns the tally for a cluster of these nodes."""
         causes = (drain_reason(each, at.drain_settings) for each in nodes if each.drained_by_us)
-        unready = sum(not each.node_status.ready for each in nodes if not each.out)
         drained = Counter(cause.why for cause in causes if cause is not None)
-        return cls(drained, unready if at.many_not_ready and at.drain_settings.drain else 0)
+        if not at.drain_settings.drain:
+            return cls(drained)
+        left = [each for each in nodes if not each.out]
+        unready = sum(not each.node_status.ready for each in left) if at.many_not_ready else 0
+        wrong = (_condition(each, at.drain_settings) is not None for each in left)
+        return cls(drained, unready + (sum(wrong) if at.many_conditions else 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +200,9 @@ def alarm(nodes: Sequence[ObservedNode], at: DrainContext) -> str | None:
     if at.many_not_ready and at.drain_settings.drain:
         unready = sum(not each.node_status.ready for each in nodes)
         words.append(f"{unready} of {len(nodes)} Nodes are not ready: no more of them are drained")
+    if at.many_conditions and at.drain_settings.drain:
+        wrong = sum(_condition(each, at.drain_settings) is not None for each in nodes)
+        words.append(f"{wrong} of {len(nodes)} Nodes have a condition that drains: no more are drained")
     if at.many_down and at.drain_settings.taint:
         down = sum(each.down for each in nodes)
         words.append(f"{down} of {len(nodes)} nodes are down in Slurm: no more of them are tainted")
@@ -216,15 +230,26 @@ def drain_reason(observed: ObservedNode, drain_settings: DrainSettings) -> Drain
         return in_the_way
     if observed.blocked and observed.drained_by_its_gate:  # the gate drains under any settings
         return DrainReason(Why.PROLOG_REFUSED, observed.slurm.reason)
-    if not drain_settings.drain:
-        return None
+    return _by_its_node(observed, drain_settings) if drain_settings.drain else None
+
+
+def _by_its_node(observed: ObservedNode, drain_settings: DrainSettings) -> DrainReason | None:
     if observed.node.unschedulable:
         return DrainReason(Why.CORDONED, _CORDONED)
     for taint in observed.node.taints:
         if taint.key in drain_settings.keys:
             return DrainReason(Why.TAINTED, _TAINTED(taint.key))
+    if (reason := _condition(observed, drain_settings)) is not None:
+        return DrainReason(Why.CONDITION, reason)
     if not observed.node_status.ready:
         return DrainReason(Why.NOT_READY, _NOT_READY)
+    return None
+
+
+def _condition(observed: ObservedNode, drain_settings: DrainSettings) -> str | None:
+    for kind, message in observed.node_status.problems:
+        if kind in drain_settings.conditions:
+            return cut(f"{_CONDITION}{kind}: {' '.join(message.split())}", _LONGEST_REASON)
     return None
 
 
@@ -238,11 +263,11 @@ def _outstayed(observed: ObservedNode) -> DrainReason | None:
 
 
 def reason_still_holds(reason: str, node: Node) -> bool:
-    """Tells whether the reason of the extender's drain still holds, by the Node alone. A Node tells
-    nothing about Pods: a reason that names a Pod is taken to hold."""
+    """Tells whether the reason of the extender's drain still holds, by the Node alone. What is read of a
+    Node tells nothing about Pods and conditions: a reason that names one is taken to hold."""
     keys = {taint.key for taint in node.taints}
     return (
-        reason.startswith((_OUTSTAYED, _PROLOG_REFUSED))
+        reason.startswith((_OUTSTAYED, _PROLOG_REFUSED, _CONDITION))
         or (reason.startswith(_CORDONED) and node.unschedulable)
         or (reason.startswith(_NOT_READY) and not keys.isdisjoint(_AWAY))
         or any(reason.startswith(_TAINTED(key)) for key in keys)
@@ -261,7 +286,8 @@ def order(observed: ObservedNode, at: DrainContext) -> Order | None:
         return None if observed.slurm.reason.startswith(cause.reason) else Drain(cause.reason)
     if observed.out or observed.unsettled or cause is None or _overruled(observed, cause, at):
         return None
-    if cause.why is Why.NOT_READY and at.many_not_ready:
+    many = {Why.NOT_READY: at.many_not_ready, Why.CONDITION: at.many_conditions}
+    if many.get(cause.why, False):
         return None
     return Drain(cause.reason)
 

@@ -24,6 +24,7 @@ from extender.node_sync.drain_decision import (
     condition_of,
     lingering_pods,
     order,
+    reason_still_holds,
     taints_wrong,
     wants_taint,
     with_taint,
@@ -36,7 +37,8 @@ from tests.placement.ledger_world import World
 from wellknown.names import SLURM_OUT_OF_SERVICE
 
 NOW = 1_800_000_000.0
-AT = DrainContext(NOW, DrainSettings(keys=frozenset({"disk"}), taint=True))
+SETTINGS = DrainSettings(keys=frozenset({"disk"}), taint=True, conditions=frozenset({"Gpu"}))
+AT = DrainContext(NOW, SETTINGS)
 CORDONED = PREFIX + "cordoned in Kubernetes"
 UNREADY = PREFIX + "not ready in Kubernetes"
 BY_HAND = "disk is to be replaced"
@@ -60,10 +62,11 @@ def observed(
     ready: bool = True,
     told: NodeCondition | None = None,
     there: tuple[LingeringPod, ...] = (),
+    problems: tuple[tuple[str, str], ...] = (),
 ) -> ObservedNode:
     """A healthy node, but for what is said."""
     node = kube_node("n1", taints=taints, unschedulable=cordoned)
-    return ObservedNode(node, NodeStatus(ready, told), slurm or slurm_node(), there)
+    return ObservedNode(node, NodeStatus(ready, told, problems), slurm or slurm_node(), there)
 
 
 def taint(key: str, effect: str = "NoSchedule", value: str = "") -> dict[str, str]:
@@ -221,6 +224,34 @@ def test_where_nodes_are_many_a_third_of_them_is_what_counts() -> None:
     assert DrainContext.of(many(34, 100), NOW, DrainSettings()).many_not_ready
 
 
+def test_a_condition_that_is_true_drains_with_its_words_where_it_is_listed() -> None:
+    reason = f"{PREFIX}condition Gpu: GPU 3 has fallen off the bus"
+    problems = (("DiskPressure", "full"), ("Gpu", "GPU 3 has fallen\noff the bus"))
+    assert order(observed(problems=problems), AT) == Drain(reason)
+    assert order(observed(problems=problems[:1]), AT) is None
+    drained = slurm_node("IDLE", "DRAIN", reason=reason)
+    assert order(observed(drained, problems=problems), AT) is None
+    assert order(observed(drained), AT) == Undrain()
+    assert reason_still_holds(reason, kube_node("n1"))
+
+
+def test_a_condition_of_many_words_is_cut() -> None:
+    (long,) = [order(observed(problems=(("Gpu", "x" * 5000),)), AT)]
+    assert isinstance(long, Drain)
+    assert len(long.reason) == 200
+
+
+def test_when_very_many_have_a_condition_at_once_no_more_are_drained() -> None:
+    sick = observed(problems=(("Gpu", "lost"),))
+    nodes = [sick] * 6 + [observed()] * 9
+    at = DrainContext.of(nodes, NOW, SETTINGS)
+    assert order(sick, at) is None
+    assert alarm(nodes, at) == "6 of 15 Nodes have a condition that drains: no more are drained"
+    assert Tally.of(nodes, at).suppressed == 6
+    few = DrainContext.of([sick] * 5 + [observed()] * 10, NOW, SETTINGS)
+    assert isinstance(order(sick, few), Drain)
+
+
 def test_what_is_drained_already_stays_so_and_a_cordon_is_a_persons_word() -> None:
     at = replace(AT, many_not_ready=True)
     drained = slurm_node("IDLE", "DRAIN", reason=UNREADY)
@@ -284,6 +315,9 @@ def test_a_long_reason_is_cut() -> None:
 def test_a_condition_is_read_as_it_was_written() -> None:
     conditions = [
         {"type": "Ready", "status": "Unknown"},
+        {"type": "PIDPressure", "status": "False", "message": "sufficient"},
+        {"type": "DiskPressure", "status": "True", "message": "full"},
+        {"type": "Bare", "status": "True"},
         {
             "type": SLURM_OUT_OF_SERVICE,
             "status": "True",
@@ -293,7 +327,8 @@ def test_a_condition_is_read_as_it_was_written() -> None:
         },
     ]
     node_status = NodeStatus.parse(node_manifest() | {"status": {"conditions": conditions}})
-    assert node_status == NodeStatus(False, NodeCondition(True, "DownInSlurm", "down"))
+    problems = (("Bare", ""), ("DiskPressure", "full"))
+    assert node_status == NodeStatus(False, NodeCondition(True, "DownInSlurm", "down"), problems)
     assert node_status.condition is not None
     assert node_status.condition.since == 1_800_000_000
     assert NodeStatus.parse(node_manifest()) == NodeStatus(True, None)

@@ -9,7 +9,12 @@ from tests.architecture.test_sizes import FILES
 from wellknown import names
 
 OTHERS = {
-    *(names.GATE, names.CONDITION, names.SLURM_OUT_OF_SERVICE, names.OUT_OF_SERVICE, names.JOBS_FROM)
+    names.GATE,
+    names.CONDITION,
+    names.DEVICE_PROBLEM,
+    names.SLURM_OUT_OF_SERVICE,
+    names.OUT_OF_SERVICE,
+    names.JOBS_FROM,
 }
 """What is no annotation of a Pod."""
 OWN = {each for each in vars(names).values() if str(each).startswith(names.DOMAIN)} - {names.DOMAIN}
