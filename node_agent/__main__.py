@@ -2,6 +2,8 @@
 
 `node-agent remove` takes away what the agent has left in the kernel: then every Pod has every device.
 
+`node-agent status` shows what each Pod and job of this Node has, granted and in force.
+
 `node-agent gres-conf` prints lines of gres.conf(5) for the GPUs of this machine. Exit status: 0; 1,
 and no lines, where a GPU is absent; 2 where the machine could not be read.
 """
@@ -10,9 +12,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from node_agent.machine import amd, nvidia
+from node_agent.machine import amd
 from node_agent.machine.cpus import Cpus
-from node_agent.machine.devices import gres_conf, with_files
+from node_agent.machine.devices import NvmlUnavailable, gres_conf, with_files
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,11 +35,19 @@ def _remove() -> int:
     return app.remove()
 
 
+def _status() -> int:
+    from node_agent import app  # noqa: PLC0415
+
+    return app.show()
+
+
 def _print_gres_conf() -> int:
+    from node_agent.machine import nvidia  # noqa: PLC0415 -- no other command needs NVML
+
     try:
         devices = [with_files(device) for device in (*nvidia.read(), *amd.read())]
         cpus = Cpus.read()
-    except (OSError, nvidia.NvmlUnavailable, ValueError) as error:
+    except (OSError, NvmlUnavailable, ValueError) as error:
         print(f"the machine could not be read: {error}", file=sys.stderr)
         return 2
     for device in devices:
@@ -58,6 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("run", help=what, description=what).set_defaults(act=_run)
     what = "take the guard off this machine"
     commands.add_parser("remove", help=what, description=what).set_defaults(act=_remove)
+    what = "show what each Pod and job of this Node has, granted and in force"
+    commands.add_parser("status", help=what, description=what).set_defaults(act=_status)
     what = "print lines of gres.conf for the GPUs of this machine"
     commands.add_parser("gres-conf", help=what, description=what).set_defaults(act=_print_gres_conf)
     return parser

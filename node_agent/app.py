@@ -6,20 +6,24 @@ import sys
 from typing import Any
 
 import structlog
-from fastapi import APIRouter, FastAPI
+import uvicorn
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CollectorRegistry
 
-from kubernetes_client.errors import NoCredentials
+from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.rest import KubernetesRest
-from node_agent.agent import Agent, PodsWithLess
+from node_agent.agent import Agent, Figures, Programs
 from node_agent.cgroups import PodCgroups
 from node_agent.keeper import Keeper
 from node_agent.kernel.device_guard import DeviceGuard
-from node_agent.settings import Settings, from_environment
+from node_agent.settings import Settings
 from service import metrics, probes
 from service.connections import Limits
 from service.listener import Server
+from service.local_socket import LocalServer
 from service.logging import configure_logging
+from service.settings import from_environment
 
 log = structlog.get_logger()
 
@@ -29,12 +33,12 @@ _BODY = 4096
 def main() -> int:
     """Runs until SIGTERM or SIGINT. Returns the exit status: 2 where settings or credentials are
     wrong, or the kernel knows no such programs."""
-    settings = from_environment()
+    settings = from_environment(Settings)
     configure_logging(settings.log_level)
     log.info("starting", **settings.model_dump(mode="json"))
     cgroups = PodCgroups(settings.cgroups, settings.pods_cgroups)
     try:
-        keeper = Keeper(settings.gres, cgroups, DeviceGuard(settings.bpf))
+        keeper = Keeper(settings.gres, cgroups, DeviceGuard(settings.bpf), settings.pod_uid)
         asyncio.run(_serve(settings, cgroups, keeper))
     except (OSError, NoCredentials) as error:
         print(f"the agent cannot run: {error}", file=sys.stderr)  # noqa: T201
@@ -44,7 +48,7 @@ def main() -> int:
 
 def remove() -> int:
     """Takes the guard off this machine. Returns the exit status."""
-    settings = from_environment()
+    settings = from_environment(Settings)
     try:
         roots = PodCgroups(settings.cgroups, settings.pods_cgroups).roots()
         DeviceGuard(settings.bpf).remove(roots)
@@ -54,10 +58,23 @@ def remove() -> int:
     return 0
 
 
+def show() -> int:
+    """Prints what each Pod and job of this Node has. Returns the exit status."""
+    from node_agent import status  # noqa: PLC0415 -- tables take memory
+
+    try:
+        status.main(from_environment(Settings))
+    except (OSError, ValueError, KubernetesError, NoCredentials) as error:
+        print(f"the Node could not be read: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    return 0
+
+
 async def _serve(settings: Settings, cgroups: PodCgroups, keeper: Keeper) -> None:
     """Any part that ends by itself ends the program."""
     kubernetes = await KubernetesRest.connect(settings.kubeconfig)
-    agent = Agent(kubernetes, settings.node, cgroups, keeper)
+    programs = Programs(settings.nri, settings.cdi, settings.device_plugins, settings.resources)
+    agent = Agent(kubernetes, settings.node, cgroups, keeper, programs)
     servers = _servers(settings, agent)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -85,15 +102,35 @@ async def _serve(settings: Settings, cgroups: PodCgroups, keeper: Keeper) -> Non
         await kubernetes.aclose()
 
 
-def _servers(settings: Settings, agent: Agent) -> list[Server]:
+def _servers(settings: Settings, agent: Agent) -> list[uvicorn.Server]:
     registry = CollectorRegistry()
     registry.register(metrics.Troubles(agent.health))
-    registry.register(PodsWithLess(agent))
+    registry.register(Figures(agent))
     routers = {
         settings.metrics_port: metrics.router(registry),
         settings.health_port: probes.router(agent.health),
     }
-    return [_server(settings.listen_address, port, router) for port, router in routers.items()]
+    servers = [_server(settings.listen_address, port, router) for port, router in routers.items()]
+    if settings.socket is None:
+        return [*servers]
+    return [*servers, LocalServer(local(agent), settings.socket)]
+
+
+def local(agent: Agent) -> FastAPI:
+    """What programs of this machine may ask, as root."""
+    application = FastAPI(openapi_url=None)
+
+    @application.get("/gate/v1/clear")
+    async def clear() -> Response:
+        """In a line: "clear", "there" and the Pods, or "ask" (node_agent.gate)."""
+        try:
+            told = agent.clear()
+        except OSError as error:
+            log.warning("the gate cannot be answered", error=str(error))
+            return PlainTextResponse("ask\n")
+        return PlainTextResponse(" ".join((told.word, *told.pods)) + "\n")
+
+    return application
 
 
 def _server(address: str, port: int, router: APIRouter) -> Server:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from node_agent.decision import PodCgroup
+from node_agent.limits import CPUS, MEMORY, SWAP
 
 ROOT: Final = Path("/sys/fs/cgroup")
 ROOTS: Final = ("kubepods", "kubepods.slice")
@@ -18,6 +19,8 @@ _POD: Final = re.compile(
     r"(?:.*-)?pod([0-9a-f]{8}(?:[0-9a-f_-]{24}|[0-9a-f_-]{28}))(?:\.slice)?", re.ASCII
 )
 """systemd has "_" for the "-" of an uid; that of a static Pod is a hash of its configuration."""
+
+_LIMITS: Final = (CPUS, MEMORY, SWAP)
 
 
 class PodCgroups:
@@ -47,7 +50,19 @@ class PodCgroups:
                     found = _POD.fullmatch(place.name)
                     assert found is not None
                     populated = "populated 1" in (place / "cgroup.events").read_text()
-                    yield PodCgroup(found[1].replace("_", "-"), place.stat().st_ino, populated)
+                    uid, number = found[1].replace("_", "-"), place.stat().st_ino
+                    yield PodCgroup(uid, number, populated, place)
+
+
+def limits_now(place: Path) -> dict[str, str]:
+    """Returns what the files say that limit a cgroup, those that there are. Raises OSError."""
+    found: dict[str, str] = {}
+    for name in _LIMITS:
+        with suppress(FileNotFoundError):
+            found[name] = (place / name).read_text().strip()
+    if not found:
+        place.stat()  # is it gone, or without limits?
+    return found
 
 
 def depth(cgroup: Path) -> int:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from kubernetes_client.protocol import Manifest
 from slurm_client import gres
+from wellknown import number_list
 from wellknown.allocation import Allocation
 from wellknown.names import GRANTED, JOB_ID
 
@@ -13,30 +14,46 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class Claim(NamedTuple):
-    """A Pod of this Node, and the devices of its job by Slurm's numbers."""
+    """A Pod of this Node, and what its job has here by Slurm's numbers."""
 
     uid: str
     pod: str
     """Its namespace and name."""
     devices: Mapping[str, tuple[int, ...]] = {}
     """By the name of the GRES."""
+    cores: tuple[int, ...] = ()
+    """In their order."""
+    memory_mb: int = 0
+    """In MiB."""
     problem: str = ""
     """Why it is not known what it has."""
+    of_job: bool = False
+    leaves: bool = False
+    """Whether it is to be gone, or has ended."""
 
 
-def claim_of(pod: Manifest, node: str) -> Claim:
-    """Returns what a Pod of this Node has. One that has ended has nothing."""
-    metadata = pod["metadata"]
-    none = Claim(metadata["uid"], f"{metadata['namespace']}/{metadata['name']}")
-    annotations = metadata.get("annotations") or {}
-    if (pod.get("status") or {}).get("phase") in _ENDED or not annotations.keys() & {JOB_ID, GRANTED}:
-        return none
+def claim_of(manifest: Manifest, node: str) -> Claim:
+    """Returns what a Pod of this Node has, as kube-apiserver has it. One that has ended has nothing."""
+    metadata = manifest["metadata"]
+    who, annotations = f"{metadata['namespace']}/{metadata['name']}", metadata.get("annotations") or {}
+    claim = claim_by(metadata["uid"], who, annotations, node)
+    if (manifest.get("status") or {}).get("phase") in _ENDED:
+        return Claim(claim.uid, who, of_job=claim.of_job, leaves=True)
+    return claim._replace(leaves="deletionTimestamp" in metadata)
+
+
+def claim_by(uid: str, pod: str, annotations: Mapping[str, str], node: str) -> Claim:
+    """Returns what a Pod of this Node has by its annotations; `pod` is its namespace and name."""
+    if not annotations.keys() & {JOB_ID, GRANTED}:
+        return Claim(uid, pod)
+    none = Claim(uid, pod, of_job=True)
     allocation = Allocation.parse(annotations) if GRANTED in annotations else None
     if allocation is None:
         return none._replace(problem="what Slurm granted it cannot be read")
     if allocation.node != node:
         return none._replace(problem=f"what Slurm granted it is on Node {allocation.node}")
     try:
-        return none._replace(devices=gres.numbers(allocation.gres))
+        devices, cores = gres.numbers(allocation.gres), number_list.expand(allocation.cores)
+        return none._replace(devices=devices, cores=cores, memory_mb=allocation.memory_mb)
     except ValueError as error:
         return none._replace(problem=str(error))

@@ -6,6 +6,7 @@ kube-apiserver says meanwhile: a Pod may be deleted by force, and compute on.
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from pathlib import Path
 from typing import NamedTuple
 
 from node_agent.claims import Claim
@@ -20,6 +21,7 @@ class PodCgroup(NamedTuple):
     """The kernel's: it is never used again."""
     populated: bool
     """Whether there are processes in it."""
+    place: Path = Path()
 
 
 _GONE = "processes of a Pod that is gone have a device of its job"
@@ -33,8 +35,8 @@ class Decision(NamedTuple):
     entries: frozenset[Entry]
     problems: dict[str, str]
     """Why a Pod, by its namespace and name, has less than its job."""
-    awaited: int
-    """How many Pods have devices and no cgroup yet, or wait for another's last process."""
+    awaited: frozenset[str]
+    """The Pods, by uid, that have devices and no cgroup yet, or wait for another's last process."""
 
 
 def decide(
@@ -60,7 +62,7 @@ def decide(
     }
     hands = {number: cgroup for cgroup, number in entries}
     uids = {cgroup.number: cgroup.uid for cgroup in cgroups}
-    waiting = 0
+    waiting = set[str]()
     for cgroup in sorted(uids):  # the older first
         own = {number for part in parts.get(uids[cgroup], ()) for number in part.own}
         others = {hands[number] for number in own if number in hands} - {cgroup}
@@ -68,12 +70,12 @@ def decide(
             holder = claims.get(uids[min(others)])
             words = f"Pod {holder.pod} has a device of its job" if holder else _GONE
             problems[claims[uids[cgroup]].pod] = words
-            waiting += 1
+            waiting.add(uids[cgroup])
             continue
         entries |= {(cgroup, number) for number in wanted[cgroup]}
         hands |= dict.fromkeys(own, cgroup)
-    awaited = sum(1 for uid, of in parts.items() if of and uid not in uids.values())
-    return Decision(frozenset(entries), problems, awaited + waiting)
+    awaited = {uid for uid, of in parts.items() if of} - {*uids.values()}
+    return Decision(frozenset(entries), problems, frozenset(awaited | waiting))
 
 
 def _numbers(parts: Iterable[Part]) -> frozenset[Number]:

@@ -1,54 +1,50 @@
 """Settings of the node agent: read once from the environment, validated together."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from node_agent.cgroups import ROOT, ROOTS
 from node_agent.kernel.device_guard import FOLDER
+from node_agent.machine.names import CDI_FOLDERS
+from service.settings import Names, Port, listed, read_json
+from wellknown.names import GRES
 
-_PREFIX = "NODE_AGENT_"
-Port = Annotated[int, Field(ge=1, le=65535)]
+OptionalPath = Annotated[Path | None, BeforeValidator(lambda given: given or None)]
 
 
 class Settings(BaseSettings):
     """NODE_AGENT_*, one for each field."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="NODE_AGENT_", frozen=True, extra="forbid")
 
     node: Annotated[str, Field(min_length=1, max_length=253)]
     """The Kubernetes Node that this agent is on: the downward API's spec.nodeName."""
+    pod_uid: str = ""
+    """That of the agent's own Pod: the downward API's metadata.uid. Blank: it runs outside of Pods."""
     gres: Path
     """What `slurmd -G` printed when slurmd started here: the devices, by Slurm's numbers."""
     kubeconfig: Path | None = None
     """Without it: the service account."""
     cgroups: Path = ROOT
     """The machine's cgroups (v2), all of them."""
-    pods_cgroups: Annotated[tuple[str, ...], NoDecode] = ROOTS
+    pods_cgroups: Names = ROOTS
     """The cgroups, below, that the kubelet keeps Pods in, those that there are; with commas between."""
+    nri: OptionalPath = Path("/var/run/nri/nri.sock")
+    """The socket on which the container runtime takes plugins; blank: it has none."""
+    cdi: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(listed)] = CDI_FOLDERS
+    """The folders of specifications of devices that the container runtime knows, with commas between."""
+    device_plugins: OptionalPath = Path("/var/lib/kubelet/device-plugins")
+    """The folder in which the kubelet takes plugins; blank: others tell it of the devices."""
+    resources: Annotated[dict[str, str], NoDecode, BeforeValidator(read_json)] = dict(GRES)
+    """Extended resource name -> GRES, as JSON, as the extender's SLURM_EXTENDER_GRES."""
     bpf: Path = FOLDER
     """The folder, in the BPF file system, of what the guard knows."""
+    socket: OptionalPath = Path("/run/slurm-extender/node-agent.sock")
+    """Where the Prolog's gate asks; blank: nowhere."""
     listen_address: str = "0.0.0.0"  # noqa: S104 -- a Pod's own, for Prometheus and the kubelet
     metrics_port: Port = 8080
     health_port: Port = 8081
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-
-    @field_validator("pods_cgroups", mode="before")
-    @classmethod
-    def _listed(cls, given: object) -> object:
-        return tuple(filter(None, given.split(","))) if isinstance(given, str) else given
-
-
-def from_environment() -> Settings:
-    """Returns the settings. Prints problems on standard error, and ends the program with exit status
-    2."""
-    try:
-        return Settings()
-    except ValidationError as error:
-        for wrong in error.errors():
-            name = str(wrong["loc"][0]).upper() if wrong["loc"] else "*"
-            print(f"{_PREFIX}{name}: {wrong['msg']}", file=sys.stderr)  # noqa: T201
-    raise SystemExit(2)

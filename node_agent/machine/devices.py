@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from node_agent.machine.cpus import Cpus
 from wellknown import number_list
@@ -10,8 +11,14 @@ from wellknown import number_list
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 _CLASSES = ("0x03", "0x12")
 """PCI's classes of display controllers, and of accelerators."""
+_NVIDIA = "0x10de"
 ITSELF = -1
 """In `Device.links`: the device that the links are of."""
+
+
+class NvmlUnavailable(Exception):
+    """There is no NVML, or no driver that it works with, or it does not say what it must; the message is
+    NVML's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,20 @@ class Device:
         return " ".join(filter(None, (self.name, self.uuid, self.bus))) or self.name
 
 
+Files = frozenset[str]
+"""All files of a device: by these it is known here, whoever tells of it."""
+
+
+class Names(NamedTuple):
+    """Each is empty where the device has none."""
+
+    uuid: str = ""
+    cdi: str = ""
+    """With its kind: "nvidia.com/gpu=0"."""
+    problem: str = ""
+    """Why the driver says that nobody should have it."""
+
+
 def gres_conf(devices: Sequence[Device], cpus: Cpus) -> str:
     """Returns the lines of gres.conf(5) for these devices: Slurm numbers those of a name in the order of
     their lines."""
@@ -64,6 +85,12 @@ def gpus_of(vendor: str, pci: Path = PCI_DEVICES) -> list[Path]:
         for place in sorted(pci.glob("*"))
         if told(place / "vendor") == vendor and told(place / "class").startswith(_CLASSES)
     ]
+
+
+def has_nvidia(pci: Path = PCI_DEVICES) -> bool:
+    """Tells whether there is a GPU of NVIDIA's on the bus: only then is there need of NVML, which takes
+    16 MB of memory in Python."""
+    return bool(gpus_of(_NVIDIA, pci))
 
 
 def with_files(device: Device) -> Device:

@@ -64,6 +64,11 @@ class Machine:
         parts = (part for of_a_name in self._parts.values() for part in of_a_name)
         return {",".join(part.device.files): part.problem for part in parts if part.problem}
 
+    @property
+    def by_name(self) -> Mapping[str, Sequence[Part]]:
+        """Returns the devices of each name, in Slurm's order."""
+        return self._parts
+
     def parts(self, wanted: Mapping[str, Sequence[int]]) -> list[Part]:
         """Returns what a job has, by Slurm's numbers of the devices of each name. Raises ValueError:
         half of it may be worse than nothing."""

@@ -7,46 +7,57 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import pynvml
 
-from node_agent.machine.devices import ITSELF, PCI_DEVICES, Device, gpus_of, near
+from node_agent.machine.devices import ITSELF, PCI_DEVICES, Device, NvmlUnavailable, has_nvidia, near
 
 _Value = TypeVar("_Value")
 _Minors = Mapping[tuple[int, int, int | None], int]
-_VENDOR: Final = "0x10de"
 _MIG_MINORS: Final = Path("/proc/driver/nvidia-caps/mig-minors")
 """The numbers of the files of /dev/nvidia-caps: "gpu0/gi1/ci0/access 13"."""
 _MIG_MINOR: Final = re.compile(r"gpu(\d+)/gi(\d+)(?:/ci(\d+))?/access (\d+)", re.ASCII)
 
 
-class NvmlUnavailable(Exception):
-    """There is no NVML, or no driver that it works with; the message is NVML's."""
-
-
 @contextmanager
-def nvml() -> Iterator[None]:
-    """While it lasts, NVML is there for use, with the GPUs that the driver had at its beginning. Raises
-    NvmlUnavailable."""
+def nvml(*, stays: bool = False) -> Iterator[None]:
+    """While it lasts, NVML is there for use, with the GPUs that the driver had at its beginning. Who
+    needs it again and again has it stay: to begin with it may wake all GPUs, each time. Raises
+    NvmlUnavailable, also for what NVML refuses meanwhile."""
     try:
         pynvml.nvmlInit()
+        if stays:
+            _stay()
+        try:
+            yield
+        finally:
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         raise NvmlUnavailable(str(error)) from error
-    try:
-        yield
-    finally:
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
 
 
-def read(pci: Path = PCI_DEVICES, mig_minors: Path = _MIG_MINORS) -> tuple[Device, ...]:
+@cache
+def _stay() -> None:
+    pynvml.nvmlInit()
+
+
+def bus_of(gpu: Any) -> str:
+    """Returns the address on the PCI bus of a GPU that NVML knows. Raises NVMLError."""
+    return _bus(pynvml.nvmlDeviceGetPciInfo(gpu))
+
+
+def read(
+    pci: Path = PCI_DEVICES, mig_minors: Path = _MIG_MINORS, *, stays: bool = False
+) -> tuple[Device, ...]:
     """Returns the GPUs, and instead of one that is in MIG mode its instances; a machine that has none on
-    its bus needs no NVML. Raises NvmlUnavailable."""
-    if not gpus_of(_VENDOR, pci):
+    its bus needs no NVML. `stays` is that of `nvml`. Raises NvmlUnavailable."""
+    if not has_nvidia(pci):
         return ()
-    with nvml():
+    with nvml(stays=stays):
         gpus = [_Gpu.find(number) for number in range(pynvml.nvmlDeviceGetCount())]
         minors = _minors(mig_minors)
         return tuple(device for gpu in gpus for device in gpu.devices(gpus, pci, minors))
@@ -65,7 +76,7 @@ class _Gpu(NamedTuple):
     def find(cls, number: int) -> "_Gpu":
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(number)
-            return cls(number, handle, _bus(pynvml.nvmlDeviceGetPciInfo(handle)), "")
+            return cls(number, handle, bus_of(handle), "")
         except pynvml.NVMLError as error:
             return cls(number, None, "", str(error))
 

@@ -15,8 +15,8 @@ from slurm_client import hostlist
 
 _LINE: Final = re.compile(r"\bGres (Name=.*)")
 _FIELD: Final = re.compile(r"(\w+)=(\S+)", re.ASCII)
-_FAILED: Final = re.compile(r"\bfatal: .*")
-"""What slurmd only calls an error may be of no matter: a node of other cores than slurm.conf says."""
+_FAILED: Final = re.compile(r"\b(?:fatal: |error: .*initialization failed).*")
+"""What slurmd else calls an error may be of no matter: a node of other cores than slurm.conf says."""
 _MOST: Final = 1024
 """Of the devices of one name: Slurm's bitmaps have as many bits (MAX_GRES_BITMAP)."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import time
@@ -12,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import ThreadingMixIn, UnixStreamServer
 from threading import Thread, Timer
 from typing import Any
 
@@ -75,6 +77,41 @@ class Extender:
         self.server.server_close()
 
 
+class Agent:
+    """The node agent, on the socket of its Node."""
+
+    def __init__(self, folder: Path, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+        agent = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                agent.asked += 1
+                said = agent.answers.pop(0) if len(agent.answers) > 1 else agent.answers[0]
+                body = f"{said}\n".encode()
+                self.send_response(200 if said and self.path == "/gate/v1/clear" else 500)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def address_string(self) -> str:
+                return "local"
+
+        class Server(ThreadingMixIn, UnixStreamServer):
+            daemon_threads = True
+
+        self.server = Server(str(folder / "agent"), Handler)
+        Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
 class Slurmd:
     """Runs the script with the little environment that slurmd gives it, and a squeue that says what
     slurmctld remembers of the node."""
@@ -82,6 +119,7 @@ class Slurmd:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._extenders: list[Extender] = []
+        self._agent: Agent | None = None
         (folder / "token").write_text("secret\n")
         self.waits_for("")
         self.remembers("")
@@ -163,7 +201,14 @@ class Slurmd:
         (self._folder / "gate.conf").write_text(
             f'SLURM_EXTENDER_HOOKS_URLS="{urls}"\n'
             f"SLURM_EXTENDER_HOOKS_TOKEN_FILE={self._folder}/token\nSLURM_EXTENDER_GATE_S={TRIES_S}\n"
+            f"SLURM_EXTENDER_AGENT={self._folder}/agent\n"
         )
+
+    def agent(self, *answers: str) -> Agent:
+        """A node agent runs here."""
+        assert shutil.which("curl"), "curl is needed: apt-get install curl"
+        self._agent = Agent(self._folder, *answers)
+        return self._agent
 
     def patience(self, seconds: int) -> None:
         with (self._folder / "gate.conf").open("a") as configuration:
@@ -188,6 +233,8 @@ class Slurmd:
     def close(self) -> None:
         for each in self._extenders:
             each.close()
+        if self._agent is not None:
+            self._agent.close()
 
 
 DOWN = "http://127.0.0.1:1"
@@ -584,3 +631,61 @@ def test_a_person_is_told_for_whom_a_node_waits(slurmd: Slurmd) -> None:
     assert slurmd.ordered() == []
     assert 'node-9: {"Pods":["default/p","default/q"]}' in done.stderr
     assert leader.asked[0][0] == "/hooks/v1/nodes/node-9/clear?wait=5"
+
+
+# The node agent
+
+
+def test_a_node_that_its_agent_knows_to_be_clear_needs_no_extender(slurmd: Slurmd) -> None:
+    slurmd.extenders(leader := Extender(409))
+    slurmd.agent("clear")
+    assert slurmd.run().returncode == 0
+    assert leader.asked == []
+
+
+@pytest.mark.parametrize("said", ["ask", "", "nonsense"])
+def test_where_the_agent_does_not_know_the_extender_is_asked(slurmd: Slurmd, said: str) -> None:
+    slurmd.extenders(leader := Extender(204))
+    agent = slurmd.agent(said)
+    assert slurmd.run().returncode == 0
+    assert (agent.asked, len(leader.asked)) == (1, 1)
+
+
+def test_a_socket_that_nobody_serves_is_passed_by(slurmd: Slurmd) -> None:
+    slurmd.extenders(Extender(204))
+    slurmd.agent("clear").close()
+    assert slurmd.run().returncode == 0
+
+
+def test_a_native_job_waits_for_processes_of_pods_that_are_gone_in_kubernetes(slurmd: Slurmd) -> None:
+    slurmd.extenders(leader := Extender(204))
+    agent = slurmd.agent("there ml/p", "there ml/p", "clear")
+    slurmd.patience(20)
+    assert slurmd.run().returncode == 0
+    assert (agent.asked, len(leader.asked)) == (3, 2)
+
+
+def test_processes_that_stay_fail_the_job_and_drain_the_node(slurmd: Slurmd) -> None:
+    slurmd.extenders(Extender(204))
+    slurmd.agent("there ml/p ml/q")
+    slurmd.node_is("idle")
+    done = slurmd.run()
+    assert done.returncode == 1
+    assert "node-1: Pods:ml/p,ml/q" in done.stderr
+    assert f"Reason={PREFIX}the gate refused job 7: Pods ml/p,ml/q" in slurmd.ordered()
+
+
+def test_placeholders_do_not_wait_for_processes_of_other_pods(slurmd: Slurmd) -> None:
+    slurmd.agent("there ml/p")
+    slurmd.extenders(Extender(OWN))
+    assert slurmd.run(job=PLACEHOLDER).returncode == 0
+    slurmd.extenders(DOWN)
+    slurmd.signed(str(PlaceholderKey("kubernetes", "default", "p", "u", 1)))
+    assert slurmd.run(job=PLACEHOLDER).returncode == 0
+
+
+def test_a_person_asks_no_agent_since_it_may_be_another_nodes(slurmd: Slurmd) -> None:
+    slurmd.extenders(leader := Extender(204))
+    agent = slurmd.agent("clear")
+    assert slurmd.run("node-1").returncode == 0
+    assert (agent.asked, len(leader.asked)) == (0, 1)

@@ -52,6 +52,9 @@ def agent_of(
             "KUBECONFIG": str(actors.cluster.kubeconfig),
             "CGROUPS": str(tree.root),
             "BPF": str(tree.bpf),
+            "NRI": "",  # this Node is kwok's
+            "DEVICE_PLUGINS": "",
+            "SOCKET": str(folder / "agent.sock"),
             "LISTEN_ADDRESS": "127.0.0.1",
             "METRICS_PORT": str(lease.ports["metrics"]),
             "HEALTH_PORT": str(lease.ports["health"]),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.node_agent.cgroup_tree import mounted
 from tests.node_agent.machines import Gpus
+from tests.node_agent.node import Node
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +28,15 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def gpus(nvml_library: Path, tmp_path: Path) -> Gpus:
     return Gpus(tmp_path, nvml_library)
+
+
+@pytest.fixture(params=["", ".slice"], ids=["cgroupfs", "systemd"])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
+    with mounted(tmp_path) as tree:
+        yield Node(tree, tmp_path, request.param)
+
+
+@pytest.fixture
+def one_driver(tmp_path: Path) -> Iterator[Node]:
+    with mounted(tmp_path) as tree:
+        yield Node(tree, tmp_path, "")

@@ -5,6 +5,7 @@
  *     mig gpu=0 gi=1 ci=0 uuid=MIG-0 name=NVIDIA_H100_MIG_1g.10gb
  *     xid gpu=0 code=79
  *
+ * A line "xid" is a complaint of the driver, told once to each set of events.
  * Underscores in names stand for spaces. "error=9" on a line of kind "driver" is what nvmlInit fails with.
  * A GPU with lost=1 has fallen off the bus: it has no handle; with lost=2, its handle is good for nothing. */
 #include <stdio.h>
@@ -100,7 +101,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **mig
         if (nth("gpu", number(line, "gpu")) == (long)device && index-- == 0) return *mig = (void *)line, OK;
     return NOT_FOUND;
 }
-int nvmlDeviceGetGpuInstanceId(void *mig, unsigned *n) { *n = number((long)mig, "gi"); return OK; }
+int nvmlDeviceGetGpuInstanceId(void *mig, unsigned *n) { *n = number((long)mig, "gi"); return lost(mig); }
 int nvmlDeviceGetComputeInstanceId(void *mig, unsigned *n) { *n = number((long)mig, "ci"); return OK; }
 
 int nvmlDeviceGetRemappedRows(void *device, unsigned *c, unsigned *u, unsigned *pending, unsigned *failed) {
@@ -110,4 +111,17 @@ int nvmlDeviceGetRemappedRows(void *device, unsigned *c, unsigned *u, unsigned *
 int nvmlDeviceGetRetiredPagesPendingStatus(void *device, unsigned *pending) {
     *pending = number((long)device, "retired");
     return *field((long)device, "retired") ? OK : UNSUPPORTED;
+}
+
+int nvmlEventSetCreate(Set **set) { return *set = calloc(1, sizeof **set), OK; }
+int nvmlEventSetFree(Set *set) { return free(set), OK; }
+int nvmlDeviceRegisterEvents(void *device, unsigned long long types, Set *set) { return types == 8 ? OK : INVALID; }
+int nvmlEventSetWait_v2(Set *set, Event *event, unsigned timeout) {
+    load();
+    long line = nth("xid", set->seen);
+    if (!line) return usleep(timeout * 1000), TIMEOUT;
+    set->seen++;
+    event->device = (void *)nth("gpu", number(line, "gpu"));
+    event->type = 8, event->data = number(line, "code"), event->gi = event->ci = -1;
+    return OK;
 }

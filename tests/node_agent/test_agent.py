@@ -4,130 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import signal
-import subprocess
-import sys
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kubernetes_client.errors import Unavailable
-from kubernetes_client.in_memory import InMemoryKubernetes
 from node_agent import agent as agent_module
-from node_agent.agent import Agent, PodsWithLess
-from node_agent.cgroups import PodCgroups
-from node_agent.keeper import Keeper
-from node_agent.kernel.device_guard import DeviceGuard
-from tests.node_agent.cgroup_tree import Tree, make_devices, mounted
-from wellknown.allocation import Allocation
+from node_agent import device_health
+from node_agent.agent import Figures
+from node_agent.node_condition import Condition
+from tests.node_agent.node import A, B, eventually, until
 from wellknown.names import GRANTED
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
+    from tests.node_agent.node import Node
 
 pytestmark = pytest.mark.real
 
-A, B = "0f5cbb08-9b1c-4f33-a4a7-0c8e3f1f5d1a", "1e6b6a0e-0d52-4f8e-8a39-9b1a2c3d4e5f"
-_SLEEPER = """
-import os, sys, time
-with open(sys.argv[1], "w") as procs:
-    procs.write(str(os.getpid()))
-print("in", flush=True)
-time.sleep(600)
-"""
-
-
-class Node:
-    """A Node: its kernel, its kubelet's cgroups, its slurmd's list, and its Pods in kube-apiserver."""
-
-    def __init__(self, tree: Tree, folder: Path, suffix: str) -> None:
-        self.tree = tree
-        self.kubernetes = InMemoryKubernetes()
-        self.gres = folder / "gres"
-        self._suffix = suffix
-        self._files = make_devices(folder / "dev", "x", "y", "z")
-        self.print_devices("xyz")
-        tree.make(f"kubepods{suffix}", f"kubepods{suffix}/{self._class()}")
-
-    def print_devices(self, names: str) -> None:
-        """slurmd starts, and counts these, in this order."""
-        files = {file[-1]: file for file in self._files}
-        lines = (
-            f"slurmd: Gres Name=gpu Type=(null) Count=1 ID=7 File={files[name]}\n" for name in names
-        )
-        self.gres.write_text("".join(lines))
-
-    def _class(self) -> str:
-        return "kubepods-burstable.slice" if self._suffix else "burstable"
-
-    def cgroup(self, uid: str, *, guaranteed: bool = True) -> str:
-        """Where a Pod's container is, by the names of the driver."""
-        parent = f"kubepods{self._suffix}" + ("" if guaranteed else f"/{self._class()}")
-        if not self._suffix:
-            return f"{parent}/pod{uid}/c"
-        prefix = "kubepods" if guaranteed else "kubepods-burstable"
-        return f"{parent}/{prefix}-pod{uid.replace('-', '_')}.slice/cri-containerd-c.scope"
-
-    def bind(self, uid: str, gres: str, *, node: str = "n1", **annotations: str) -> None:
-        granted = Allocation(7, "n1", gres).annotations() | annotations
-        metadata = {"uid": uid, "namespace": "ml", "name": uid, "annotations": granted}
-        spec: dict[str, Any] = {"nodeName": node, "containers": []}
-        self.kubernetes.put("pods", {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
-
-    async def delete(self, uid: str) -> None:
-        await self.kubernetes.delete_pod("ml", uid, {"uid": uid}, 0)
-
-    def start(self, uid: str, **of: bool) -> str:
-        cgroup = self.cgroup(uid, **of)
-        self.tree.make(cgroup)
-        return cgroup
-
-    @contextmanager
-    def process(self, cgroup: str) -> Iterator[None]:
-        """A process of a container."""
-        argv = [sys.executable, "-c", _SLEEPER, str(self.tree.root / cgroup / "cgroup.procs")]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE) as running:
-            assert running.stdout is not None
-            running.stdout.readline()
-            try:
-                yield
-            finally:
-                running.send_signal(signal.SIGKILL)
-
-    def has(self, cgroup: str) -> str:
-        return "".join(file[-1] for file in self._files if self.tree.opens(cgroup, file))
-
-    @asynccontextmanager
-    async def agent(self, *, ready: bool = True) -> AsyncIterator[Agent]:
-        cgroups = PodCgroups(self.tree.root)
-        keeper = Keeper(self.gres, cgroups, DeviceGuard(self.tree.bpf))
-        agent = Agent(self.kubernetes, "n1", cgroups, keeper)
-        running = asyncio.create_task(agent.run())
-        if ready:
-            await eventually(lambda: agent.health.ready)
-        yield agent
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-
-async def eventually(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 -- the kernel tells nobody
-            await asyncio.sleep(0.02)
-
-
-@pytest.fixture(params=["", ".slice"], ids=["cgroupfs", "systemd"])
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
-    with mounted(tmp_path) as tree:
-        yield Node(tree, tmp_path, request.param)
-
-
-@pytest.fixture
-def one_driver(tmp_path: Path) -> Iterator[Node]:
-    with mounted(tmp_path) as tree:
-        yield Node(tree, tmp_path, "")
+_DEVICES = "slurmd's list of devices"
 
 
 async def test_a_pod_has_its_devices_whichever_comes_first_pod_or_cgroup(node: Node) -> None:
@@ -213,6 +107,32 @@ async def test_while_kube_apiserver_is_away_an_agent_that_starts_takes_nothing_a
         assert node.has(cgroup) == "x"
 
 
+async def test_the_first_agent_of_a_boot_needs_no_kube_apiserver_to_close_the_devices(
+    one_driver: Node,
+) -> None:
+    node = one_driver
+    node.bind(A, "gpu:1(IDX:0)")
+    cgroup = node.start(A)
+    assert node.has(cgroup) == "xyz"
+    node.kubernetes.outage(Unavailable(0, "no answer"))
+    async with node.agent(ready=False):
+        await eventually(lambda: not node.has(cgroup))
+        node.kubernetes.outage(None)
+        await eventually(lambda: node.has(cgroup) == "x")
+
+
+async def test_a_device_whose_file_comes_later_is_guarded_then(one_driver: Node) -> None:
+    node = one_driver
+    late = node.unload("y")
+    async with node.agent(ready=False) as agent:
+        await eventually(lambda: f"{late}: No such file" in agent.health.troubles().get(_DEVICES, ""))
+        node.load(late)
+        node.bind(A, "gpu:1(IDX:1)")
+        one, other = node.start(A), node.start(B)
+        await eventually(lambda: (node.has(one), node.has(other)) == ("y", ""))
+        assert _DEVICES not in agent.health.troubles()
+
+
 async def test_an_agent_without_slurmds_list_guards_what_was_guarded_and_says_why(
     one_driver: Node,
 ) -> None:
@@ -223,8 +143,8 @@ async def test_an_agent_without_slurmds_list_guards_what_was_guarded_and_says_wh
         await eventually(lambda: node.has(one) == "x")
     node.gres.write_text("slurmd: fatal: Unable to determine this slurmd's NodeName\n")
     async with node.agent(ready=False) as agent:
-        await eventually(lambda: "slurmd's list of devices" in agent.health.troubles())
-        assert "fatal: Unable" in agent.health.troubles()["slurmd's list of devices"]
+        await eventually(lambda: _DEVICES in agent.health.troubles())
+        assert "fatal: Unable" in agent.health.troubles()[_DEVICES]
         other = node.start(B)
         assert (node.has(one), node.has(other)) == ("x", "")
         node.print_devices("xyz")
@@ -262,8 +182,8 @@ async def test_a_pod_that_cannot_have_its_devices_is_told_of(one_driver: Node) -
             f"ml/{A}": "what Slurm granted it cannot be read",
             f"ml/{B}": "Slurm gave it gpu 7, and this machine has 3",
         }
-        (metric,) = PodsWithLess(agent).collect()
-        assert metric.samples[0].value == 2
+        with_less, _ = Figures(agent).collect()
+        assert with_less.samples[0].value == 2
         assert [node.has(cgroup) for cgroup in cgroups] == ["", ""]
 
 
@@ -323,3 +243,39 @@ async def test_a_machine_without_pods_cgroups_is_told_of(one_driver: Node) -> No
         await eventually(lambda: "no cgroup" in agent.health.troubles().get("guard", ""))
         node.tree.make("kubepods")
         await eventually(lambda: agent.health.ready)
+
+
+async def test_the_agents_own_pod_has_every_device_and_is_in_nobodys_way(one_driver: Node) -> None:
+    """It asks the driver about all of them."""
+    node = one_driver
+    node.own_pod = B
+    own = node.start(B)
+    node.kubernetes.outage(Unavailable(0, "no answer"))
+    async with node.agent(ready=False) as agent:
+        one = node.start(A)
+        await eventually(lambda: (node.has(own), node.has(one)) == ("xyz", ""))
+        node.kubernetes.outage(None)
+        await eventually(lambda: agent.health.ready)
+        with node.process(own):
+            node.bind(A, "gpu:1(IDX:1)")
+            await eventually(lambda: node.has(one) == "y")
+        assert node.has(own) == "xyz"
+
+
+async def test_a_device_that_fails_is_a_condition_of_the_node_and_its_repair_another(
+    one_driver: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_health, "_LOOK_S", 0.05)
+    node = one_driver
+
+    async def told() -> Condition | None:
+        return Condition.on(await node.kubernetes.read_node("n1"))
+
+    async with node.agent():
+        await until(told, Condition.of({}, []))
+        late = node.unload("y")
+        node.bind(A, "gpu:1(IDX:0)")  # something happens
+        await until(told, Condition(True, "DeviceFailed", f"{late}: {late}: No such file or directory"))
+        node.load(late)
+        node.bind(A, "gpu:1(IDX:0)", news="1")
+        await until(told, Condition.of({}, []))

@@ -17,18 +17,26 @@ def manifest(gres: str = "", *, phase: str = "Pending", node: str = "n1", **anno
     return {"metadata": metadata, "status": {"phase": phase}}
 
 
-def test_a_pod_has_the_devices_of_its_job() -> None:
+def test_a_pod_has_what_its_job_has() -> None:
     found = claim_of(manifest("gpu:h100:2(IDX:0,3),fpga:u250:1(IDX:0)"), "n1")
-    assert found == Claim("u1", "ml/p", {"gpu": (0, 3), "fpga": (0,)})
+    assert found == Claim("u1", "ml/p", {"gpu": (0, 3), "fpga": (0,)}, (0, 1), 512, of_job=True)
 
 
 def test_a_job_without_devices_has_none() -> None:
-    assert claim_of(manifest(), "n1") == Claim("u1", "ml/p")
+    assert claim_of(manifest(), "n1") == Claim("u1", "ml/p", {}, (0, 1), 512, of_job=True)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_has_ended_has_none(phase: str) -> None:
-    assert claim_of(manifest("gpu:1(IDX:0)", phase=phase), "n1") == Claim("u1", "ml/p")
+    ended = Claim("u1", "ml/p", of_job=True, leaves=True)
+    assert claim_of(manifest("gpu:1(IDX:0)", phase=phase), "n1") == ended
+
+
+def test_a_pod_that_is_to_be_gone_keeps_what_it_has() -> None:
+    pod = manifest("gpu:1(IDX:0)")
+    pod["metadata"]["deletionTimestamp"] = "2026-11-26T08:00:00Z"
+    found = claim_of(pod, "n1")
+    assert (found.devices, found.leaves) == ({"gpu": (0,)}, True)
 
 
 def test_a_pod_of_no_job_has_none_and_nothing_is_wrong_with_it() -> None:
@@ -55,4 +63,4 @@ def without_granted() -> Any:
     ],
 )
 def test_what_is_not_understood_is_told_of(pod: Any, words: str) -> None:
-    assert claim_of(pod, "n1") == Claim("u1", "ml/p", problem=words)
+    assert claim_of(pod, "n1") == Claim("u1", "ml/p", problem=words, of_job=True)

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy.local.slurm_tree import slurm_tree
-from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from deploy.local.spec import DEBIAN_SUITES
 from node_agent.machine.cpus import Cpus
 from tests.node_agent.machines import Machine
+from tests.node_agent.slurmd import slurmd_prints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAPPED = re.compile(r"CPU map\[(\d+)\]=>(\d+) ")
-_CONF = """\
-ClusterName=map
-SlurmctldHost=localhost
-AuthType=auth/none
-SlurmdSpoolDir=/run/map
-SlurmdPidFile=/run/map/pid
-NodeName=n1 CPUs={cpus} Sockets={sockets} CoresPerSocket={cores} ThreadsPerCore={threads} RealMemory=1
-PartitionName=main Nodes=n1 Default=YES
-"""
+_SHAPE = "CPUs={cpus} Sockets={sockets} CoresPerSocket={cores} ThreadsPerCore={threads}"
 MACHINES = {
     "one thread a core": Machine((((((0,), (1,), (2,), (3,)),),),)),
     "second threads last": Machine((((((0, 4), (1, 5)),),), ((((2, 6), (3, 7)),),))),
@@ -84,24 +75,13 @@ def test_cores_are_those_that_slurmd_means(name: str, release: str, tmp_path: Pa
 
 def slurmds_map(release: str, machine: Machine, folder: Path) -> Iterator[int]:
     """Returns the machine's numbers of CPUs in Slurm's order, as slurmd logs them when it starts."""
-    (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
     cores = [core for socket in machine.sockets for node in socket for cache in node for core in cache]
-    shape = {"cpus": len(machine.cpus), "sockets": len(machine.sockets), "threads": len(cores[0])}
-    conf = _CONF.format(**shape, cores=len(cores) // len(machine.sockets))
-    (folder / "slurm.conf").write_text(conf)
-    tree = slurm_tree(ClusterSpec(release=release), lambda *_: None, print)
-    # Its own /run, where the tree is everybody's; HWLOC_FSROOT has hwloc look at another machine.
-    script = 'mount --bind "$1" "$0/run" && mkdir -p "$0/run/map" && HWLOC_FSROOT=/run/machine '
-    script += 'exec chroot "$0" /usr/sbin/slurmd -G -N n1 -f /run/slurm.conf -vvvvvvv'
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, str(tree), str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    mapped = {int(found[1]): int(found[2]) for found in _MAPPED.finditer(done.stdout + done.stderr)}
-    assert set(mapped) == set(machine.cpus), done.stderr
+    counts = {"cpus": len(machine.cpus), "sockets": len(machine.sockets), "threads": len(cores[0])}
+    shape = _SHAPE.format(**counts, cores=len(cores) // len(machine.sockets))
+    conf, elsewhere = f"NodeName=n1 {shape} RealMemory=1", {"HWLOC_FSROOT": "/run/machine"}
+    printed = slurmd_prints(release, folder, conf, "-vvvvvvv", environment=elsewhere)
+    mapped = {int(found[1]): int(found[2]) for found in _MAPPED.finditer(printed)}
+    assert set(mapped) == set(machine.cpus), printed
     return (mapped[number] for number in sorted(mapped))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,11 +49,11 @@ EMPTY_A = A._replace(populated=False)
 
 def test_each_pod_is_let_in_to_its_own() -> None:
     found = decided([claim("a", 0, 2), claim("b", 1), claim("c")], [A, B], set())
-    assert found == Decision(frozenset(entries(1, 0, 2) | entries(2, 1)), {}, 0)
+    assert found == Decision(frozenset(entries(1, 0, 2) | entries(2, 1)), {}, frozenset())
 
 
 def test_a_pod_without_a_cgroup_is_awaited_where_it_has_devices() -> None:
-    assert decided([claim("a", 0), claim("b")], [], set()) == Decision(frozenset(), {}, 1)
+    assert decided([claim("a", 0), claim("b")], [], set()) == Decision(frozenset(), {}, frozenset({"a"}))
 
 
 def test_a_cgroup_of_no_pod_has_nothing() -> None:
@@ -95,7 +96,7 @@ def test_a_pod_that_waits_for_one_device_has_none_of_its_others() -> None:
 
 def test_instances_of_a_gpu_have_its_file_in_common() -> None:
     found = decided([claim("a", 0), claim("b", 1)], [A, B], set(), MIG)
-    assert found == Decision(frozenset(entries(1, 0, 7) | entries(2, 0, 8)), {}, 0)
+    assert found == Decision(frozenset(entries(1, 0, 7) | entries(2, 0, 8)), {}, frozenset())
     assert decided([claim("a", 0), claim("b", 0)], [A, B], entries(1, 0, 7), MIG).entries == entries(
         1, 0, 7
     )
@@ -103,7 +104,9 @@ def test_instances_of_a_gpu_have_its_file_in_common() -> None:
 
 def test_a_device_that_is_not_here_is_told_of() -> None:
     found = decided([claim("a", 0, 4)], [A], set())
-    assert found == Decision(frozenset(), {"ml/a": "Slurm gave it gpu 4, and this machine has 4"}, 0)
+    assert found == Decision(
+        frozenset(), {"ml/a": "Slurm gave it gpu 4, and this machine has 4"}, frozenset()
+    )
 
 
 def test_a_pod_of_which_nothing_is_known_loses_nothing_while_it_runs() -> None:
@@ -124,7 +127,13 @@ CLAIMS = st.lists(
     max_size=5,
 )
 CGROUPS = st.lists(
-    st.builds(PodCgroup, st.sampled_from("abcde"), st.integers(1, 6), st.booleans()),
+    st.builds(
+        PodCgroup,
+        st.sampled_from("abcde"),
+        st.integers(1, 6),
+        st.booleans(),
+        st.just(Path()),
+    ),
     max_size=6,
     unique_by=lambda each: each.number,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from node_agent.__main__ import main
 from node_agent.machine import amd, nvidia
 from node_agent.machine.cpus import Cpus
-from node_agent.machine.devices import Device, gres_conf
+from node_agent.machine.devices import Device, NvmlUnavailable, gres_conf
 
 if TYPE_CHECKING:
     import pytest
@@ -65,7 +65,7 @@ def test_a_machine_that_cannot_be_read_is_told_of(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails() -> tuple[Device, ...]:
-        raise nvidia.NvmlUnavailable("Driver Not Loaded")
+        raise NvmlUnavailable("Driver Not Loaded")
 
     monkeypatch.setattr(nvidia, "read", fails)
     assert main(["gres-conf"]) == 2

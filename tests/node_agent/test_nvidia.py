@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -138,6 +139,13 @@ def test_a_driver_that_is_not_loaded_is_an_error_that_says_so(gpus: Gpus) -> Non
     assert "NvmlUnavailable: Driver Not Loaded" in done.stderr
 
 
+def test_an_instance_that_is_destroyed_while_it_is_read_is_an_error_that_says_so(gpus: Gpus) -> None:
+    gpus.add(mig=1)
+    gpus.say("mig", gpu=0, gi=7, ci=0, uuid="MIG-a", name=INSTANCE, lost=1)
+    done = gpus.run("-c", _READ, str(gpus.pci))
+    assert "NvmlUnavailable: GPU is lost" in done.stderr
+
+
 def test_a_machine_without_gpus_needs_no_library(gpus: Gpus, tmp_path: Path) -> None:
     gpus.library = tmp_path
     assert gpus.read() == []
@@ -149,3 +157,56 @@ def test_no_library_is_an_error_that_says_so(gpus: Gpus, tmp_path: Path) -> None
     (tmp_path / "libnvidia-ml.so.1").touch()  # the loader looks no further: there may be a real one
     done = gpus.run("-c", _READ, str(gpus.pci))
     assert "NvmlUnavailable: NVML Shared Library Not Found" in done.stderr
+
+
+_LISTEN = """
+import json, sys
+from node_agent.machine.xid import XidWatch
+watch = XidWatch()
+told = [watch.wait(0.01) for _ in range(4)]
+print(json.dumps([told, watch.complaints]))
+"""
+
+
+def test_complaints_of_the_driver_are_heard_but_for_those_of_programs(gpus: Gpus) -> None:
+    gpus.add()
+    gpus.add()
+    for gpu, code in ((1, 79), (0, 31), (1, 48)):
+        gpus.say("xid", gpu=gpu, code=code)
+    done = gpus.run("-c", _LISTEN)
+    told, complaints = json.loads(done.stdout)
+    assert told == [True, False, False, False]
+    assert complaints == {"0000:1a:00.0": "its driver complains: XID 79"}
+
+
+def test_without_a_driver_there_is_nothing_to_hear(gpus: Gpus) -> None:
+    gpus.say("driver", error=9)
+    assert "NvmlUnavailable: Driver Not Loaded" in gpus.run("-c", _LISTEN).stderr
+
+
+_NAME = """
+import json
+from node_agent.machine import names, nvidia
+from node_agent.machine.devices import Device
+nvidia.has_nvidia = names.has_nvidia = lambda *_: True
+devices = [Device("gpu", "", (f"/dev/nvidia{number}",)) for number in range(3)]
+found, problems = names.read(devices, [], {"0000:1a:00.0": "its driver complains: XID 79"})
+print(json.dumps([[found[frozenset(device.files)] for device in devices], problems]))
+"""
+
+
+def test_slurms_devices_have_their_uuids_and_what_is_wrong_with_them(gpus: Gpus) -> None:
+    gpus.add(failed=1, pending=0)
+    gpus.add(failed=0, pending=1)
+    done = gpus.run("-c", _NAME)
+    found, problems = json.loads(done.stdout)
+    assert found == [
+        ["GPU-0", "", "a row of its memory cannot be remapped: it is to be replaced"],
+        [
+            "GPU-1",
+            "",
+            "a row of its memory is remapped at the next reset; its driver complains: XID 79",
+        ],
+        ["", "", ""],
+    ]
+    assert problems == []

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.local.slurm_tree import slurm_tree
-from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from deploy.local.spec import DEBIAN_SUITES
 from node_agent.machine.slurmd_gres import WrongGres, parse
+from tests.node_agent.slurmd import slurmd_prints
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_CONF = """\
-ClusterName=gres
-SlurmctldHost=localhost
-AuthType=auth/none
-SlurmdSpoolDir=/run/gres
-SlurmdPidFile=/run/gres/pid
-GresTypes=gpu,fpga,nic,shard
-NodeName=n1 CPUs=1 RealMemory=1 Gres={gres}
-PartitionName=main Nodes=n1 Default=YES
-"""
+_CONF = "GresTypes=gpu,fpga,nic,shard\nNodeName=n1 CPUs=1 RealMemory=1 Gres="
 # What slurm.conf counts, gres.conf, and the files of the devices by name in Slurm's order.
 CONFIGURATIONS = {
     "in the order of the files": (
@@ -61,25 +51,12 @@ CONFIGURATIONS = {
 }
 
 
-def what_slurmd_prints(release: str, gres: str, conf: str, folder: Path) -> str:
-    """slurmd of a release, on a machine whose /dev has d0 to d4 as well."""
-    (folder / "slurm.conf").write_text(_CONF.format(gres=gres))
-    (folder / "gres.conf").write_text(conf)
-    (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
-    tree = slurm_tree(ClusterSpec(release=release), lambda *_: None, print)
-    script = 'mount --bind "$1" "$0/run" && mkdir "$0/run/gres" && mount -t tmpfs none "$0/dev" && '
-    script += 'for n in 0 1 2 3 4; do mknod "$0/dev/d$n" c 60 $n; done && mknod "$0/dev/null" c 1 3 && '
-    script += 'exec chroot "$0" /usr/sbin/slurmd -G -N n1 -f /run/slurm.conf 2>&1'
-    argv = ["unshare", "--mount", "sh", "-c", script, str(tree), str(folder)]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False).stdout
-
-
 @pytest.mark.real
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_devices_are_in_slurms_order(name: str, release: str, tmp_path: Path) -> None:
     counted, conf, expected = CONFIGURATIONS[name]
-    printed = what_slurmd_prints(release, counted, conf, tmp_path)
+    printed = slurmd_prints(release, tmp_path, _CONF + counted, gres=conf)
     found: dict[str, list[str]] = {}
     for device in parse(printed):
         files = " ".join(file.removeprefix("/dev/") for file in device.files)
@@ -90,9 +67,22 @@ def test_devices_are_in_slurms_order(name: str, release: str, tmp_path: Path) ->
 @pytest.mark.real
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
 def test_a_configuration_that_slurmd_rejects_is_an_error(release: str, tmp_path: Path) -> None:
-    printed = what_slurmd_prints(release, "gpu:1", "Name=gpu File=/dev/none\n", tmp_path)
+    conf = f"{_CONF}gpu:1"
+    printed = slurmd_prints(release, tmp_path, conf, gres="Name=gpu File=/dev/none\n")
     with pytest.raises(WrongGres, match=r"slurmd said fatal: .*/dev/none"):
         parse(printed)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurmd: fatal: Unable to determine this slurmd's NodeName",
+        "slurmd: error: slurmd initialization failed",  # without a cgroup of its own
+    ],
+)
+def test_a_slurmd_that_could_not_start_has_not_told_of_no_devices(line: str) -> None:
+    with pytest.raises(WrongGres, match="slurmd said"):
+        parse(f"slurmd: error: Node configuration differs from hardware\n{line}\n")
 
 
 def test_types_and_files_are_read() -> None:

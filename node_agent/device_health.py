@@ -1,0 +1,114 @@
+"""How the devices of the Node are called, and how they are: asked of drivers, and told on the Node."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from kubernetes_client.errors import KubernetesError
+from kubernetes_client.protocol import Kubernetes
+from node_agent.keeper import Keeper
+from node_agent.machine import names
+from node_agent.machine.devices import NvmlUnavailable, has_nvidia
+from node_agent.node_condition import Condition, differences
+from service.periodic import periodically
+
+log = structlog.get_logger()
+
+_LOOK_S: Final = 5.0
+_ASK_S: Final = 30.0
+"""How often a driver is asked, where nothing has changed that is seen without it."""
+_LISTEN_S: Final = 1.0
+_TELL_S: Final = 300.0
+"""How often the Node is read, where its condition is the same: for what the kubelet counts."""
+
+Says = Callable[[str, Exception | str | None], object]
+
+
+class DeviceHealth:
+    """Of the devices that Slurm counts."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        node: str,
+        keeper: Keeper,
+        cdi: Sequence[Path],
+        resources: Mapping[str, str],
+        says: Says,
+    ) -> None:
+        """`resources` are those of which the kubelet is to count as many as Slurm, with the GRES that
+        they are. `says` is told of trouble, and of the part that has it."""
+        self._kubernetes = kubernetes
+        self._node = node
+        self._keeper = keeper
+        self._cdi = cdi
+        self._resources = resources
+        self._says = says
+        self._seen: object = None
+        """What the drivers were asked about; None where an answer is missing."""
+        self._told: Mapping[str, str] | None = None
+        """The failed devices that the Node was told of."""
+        self._ask_at = self._tell_at = 0.0
+        self._complaints: Mapping[str, str] = {}
+        """Of NVIDIA's driver, by the address of a GPU on the PCI bus; it grows."""
+
+    async def run(self) -> None:
+        """Looks and listens for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look())
+            if await asyncio.to_thread(has_nvidia):
+                tasks.create_task(self._listen())
+
+    async def _look(self) -> None:
+        async def look() -> None:
+            await self.ask()
+            await self._tell()
+
+        report = partial(self._says, "condition of the Node")
+        await periodically(look, _LOOK_S, outlives=KubernetesError, report=report)
+
+    async def _listen(self) -> None:
+        """To NVIDIA's driver."""
+        from node_agent.machine.xid import XidWatch  # noqa: PLC0415 -- see has_nvidia
+
+        watch = XidWatch()
+        self._complaints = watch.complaints
+        report = partial(self._says, "complaints of NVIDIA's driver")
+
+        async def listen() -> None:
+            if await asyncio.to_thread(watch.wait, _LISTEN_S):
+                self._ask_at = 0.0
+
+        await periodically(listen, 0.0, outlives=NvmlUnavailable, retry=_ASK_S, report=report)
+
+    async def ask(self) -> None:
+        """Asks the drivers, in a thread: they may take their time."""
+        now, devices = time.monotonic(), self._keeper.devices
+        seen = devices, self._keeper.guarded, names.stamps(self._cdi)
+        if seen == self._seen and now < self._ask_at:
+            return
+        complaints = dict(self._complaints)
+        reading = asyncio.to_thread(names.read, devices, self._cdi, complaints)
+        self._keeper.names, problems = await reading
+        self._seen, self._ask_at = None if problems else seen, now + _ASK_S
+        self._says("names of devices", "; ".join(problems) or None)
+
+    async def _tell(self) -> None:
+        failed, now = self._keeper.failed, time.monotonic()
+        if failed == self._told and now < self._tell_at:
+            return
+        node = await self._kubernetes.read_node(self._node)
+        resources = self._resources.items()
+        counted = {each: len(self._keeper.units(each, gres)) for each, gres in resources}
+        differ = differences(node, {each: number for each, number in counted.items() if number})
+        condition, before = Condition.of(failed, differ), Condition.on(node)
+        if condition != before:
+            await self._kubernetes.patch_node_status(self._node, condition.patch(before))
+            tell = log.warning if condition.problem else log.info
+            tell("the Node has another condition", **condition._asdict())
+        self._told, self._tell_at = failed, now + _TELL_S

@@ -1,0 +1,67 @@
+"""What a container of a Pod is given, so that it finds the devices of its job: pure.
+
+By CDI, where a device has a specification: that says all that a driver needs. Else the device's files,
+with those that all devices of a vendor have in common. And the variables by which the vendor's libraries
+look for devices. None of it keeps a container from other devices: that is the kernel's (device_guard).
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from node_agent.machine.devices import Device, Names
+from node_agent.machine.vendors import VENDORS, Vendor
+
+_NOTHING: Final = "void"
+"""Has NVIDIA's container runtime leave a container alone, whatever its image says."""
+
+
+class Equipment(NamedTuple):
+    """What is added to a container."""
+
+    files: frozenset[str] = frozenset()
+    common: frozenset[str] = frozenset()
+    """More files, as far as they are there."""
+    cdi: frozenset[str] = frozenset()
+    variables: Mapping[str, str] = {}
+
+    def missing(self, files: Iterable[str], cdi: Iterable[str], variables: Mapping[str, str]) -> str:
+        """Returns what of it a container does not have, "" where it has all."""
+        others = (name for name, value in self.variables.items() if variables.get(name) != value)
+        return ", ".join([*sorted(self.files - {*files}), *sorted(self.cdi - {*cdi}), *others])
+
+
+def equipment(
+    devices: Sequence[Device],
+    names: Mapping[frozenset[str], Names],
+    counted: Sequence[Device],
+    variables: Collection[str],
+) -> Equipment:
+    """Returns what a container is given that has these devices, of all that Slurm counts here, and has
+    these variables already. Raises ValueError where it is not known how a device is called."""
+    called = [(device, names.get(frozenset(device.files), Names())) for device in devices]
+    by_file = [device for device, name in called if not name.cdi]
+    told: dict[str, str] = {}
+    common = set[str]()
+    for vendor in VENDORS:
+        of_vendor = [each for each in called if vendor.made(each[0].files)]
+        if of_vendor:
+            told |= _variables(vendor, of_vendor)
+        elif vendor.runtime in variables and any(vendor.made(device.files) for device in counted):
+            told[vendor.runtime] = _NOTHING
+        if any(vendor.made(device.files) for device in by_file):
+            common |= {*vendor.common}
+    files = frozenset(file for device in by_file for file in device.files)
+    return Equipment(files, frozenset(common), frozenset(_cdi(called)), told)
+
+
+def _cdi(called: Iterable[tuple[Device, Names]]) -> Iterator[str]:
+    return (name.cdi for _, name in called if name.cdi)
+
+
+def _variables(vendor: Vendor, called: Sequence[tuple[Device, Names]]) -> dict[str, str]:
+    for device, name in called:
+        if not name.uuid:
+            raise ValueError(f"the driver does not tell the UUID of {', '.join(device.files)}")
+    uuids = ",".join(name.uuid for _, name in called)
+    by_runtime = _NOTHING if any(_cdi(called)) else uuids
+    return {vendor.library: uuids} | ({vendor.runtime: by_runtime} if vendor.runtime else {})

@@ -1,0 +1,64 @@
+"""The agent's condition on its Node: whether all devices that Slurm counts can be used, and whether all
+count the same: pure. The extender drains the node in Slurm for it (SLURM_EXTENDER_DRAIN_CONDITIONS)."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from kubernetes_client.protocol import Manifest
+from wellknown.names import DEVICE_PROBLEM
+
+_LONGEST: Final = 1000
+_FINE: Final = "every device that Slurm counts can be used"
+
+
+class Condition(NamedTuple):
+    """`problem` is the condition's status: True is bad, as with DiskPressure."""
+
+    problem: bool
+    reason: str
+    message: str
+
+    @classmethod
+    def of(cls, failed: Mapping[str, str], counts: Iterable[str]) -> "Condition":
+        """Returns the condition of a Node whose devices have these problems, by their files, and on
+        which these numbers differ, in words."""
+        words = [f"{files}: {why}" for files, why in sorted(failed.items())]
+        differ = list(counts)
+        if not words and not differ:
+            return cls(False, "DevicesUsable", _FINE)
+        reason = "DeviceFailed" if words else "CountsDiffer"
+        return cls(True, reason, "; ".join([*words, *differ])[:_LONGEST])
+
+    @classmethod
+    def on(cls, node: Manifest) -> "Condition | None":
+        """Returns the condition that a Node has."""
+        listed = (node.get("status") or {}).get("conditions") or ()
+        told = next((each for each in listed if each["type"] == DEVICE_PROBLEM), None)
+        if told is None:
+            return None
+        return cls(told.get("status") == "True", told.get("reason", ""), told.get("message", ""))
+
+    def patch(self, before: "Condition | None") -> dict[str, Any]:
+        """Returns what writes it onto a Node that had another `before`."""
+        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        condition = {
+            "type": DEVICE_PROBLEM,
+            "status": str(self.problem),
+            "reason": self.reason,
+            "message": self.message,
+            "lastHeartbeatTime": now,
+        }
+        changes = before is None or before.problem != self.problem
+        return {"status": {"conditions": [condition | ({"lastTransitionTime": now} if changes else {})]}}
+
+
+def differences(node: Manifest, counted: Mapping[str, int]) -> list[str]:
+    """Returns where the kubelet counts another number of a resource than Slurm, in words. A resource
+    that the kubelet does not know yet is no difference: it has just started."""
+    capacity = (node.get("status") or {}).get("capacity") or {}
+    return [
+        f"the kubelet counts {capacity[resource]} {resource}, and Slurm {number}"
+        for resource, number in sorted(counted.items())
+        if resource in capacity and str(capacity[resource]) != str(number)
+    ]

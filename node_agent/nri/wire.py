@@ -1,0 +1,88 @@
+"""Messages of ttRPC on the one socket that NRI has for both directions.
+
+A frame (containerd/nri, pkg/net/multiplex) is the number of a connection, a length, and so many bytes of
+that connection. A message (containerd/ttrpc, PROTOCOL.md) is a header of ten bytes and a body: it may
+span frames, and a frame may hold several.
+"""
+
+import asyncio
+import struct
+from collections import defaultdict
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+REQUEST: Final = 1
+RESPONSE: Final = 2
+_FRAME: Final = struct.Struct(">II")
+_HEADER: Final = struct.Struct(">IIBB")
+_LONGEST_FRAME: Final = 4096
+"""The other side reads a frame into a buffer of that size, and fails where it is longer."""
+_LONGEST: Final = 4 << 20
+"""Of a body: ttRPC's own bound."""
+
+
+class Malformed(Exception):
+    """What came is none of this protocol."""
+
+
+class Message(NamedTuple):
+    """`connection` is the multiplexer's, `stream` ttRPC's number of a call."""
+
+    connection: int
+    stream: int
+    kind: int
+    body: bytes
+
+
+class Wire:
+    """A socket to the container runtime."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._came = defaultdict[int, bytearray](bytearray)
+        """By connection: what is no whole message yet."""
+
+    @classmethod
+    async def connect(cls, path: Path) -> Self:
+        """Raises OSError."""
+        return cls(*await asyncio.open_unix_connection(path))
+
+    async def read(self) -> Message:
+        """Returns the next message. Raises EOFError where the other side has closed, OSError,
+        Malformed."""
+        while True:
+            for connection, came in self._came.items():
+                if (message := _take(connection, came)) is not None:
+                    return message
+            connection, length = _FRAME.unpack(await self._reader.readexactly(_FRAME.size))
+            if length > _LONGEST + _HEADER.size:
+                raise Malformed(f"a frame of {length} bytes")
+            self._came[connection] += await self._reader.readexactly(length)
+
+    async def write(self, message: Message) -> None:
+        """Raises OSError."""
+        header = _HEADER.pack(len(message.body), message.stream, message.kind, 0)
+        data = header + message.body
+        for begin in range(0, len(data), _LONGEST_FRAME):
+            part = data[begin : begin + _LONGEST_FRAME]
+            self._writer.write(_FRAME.pack(message.connection, len(part)) + part)
+        await self._writer.drain()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _take(connection: int, came: bytearray) -> Message | None:
+    """Takes a whole message out of what came, if there is one."""
+    if len(came) < _HEADER.size:
+        return None
+    length, stream, kind, _ = _HEADER.unpack_from(came)
+    if length > _LONGEST:
+        raise Malformed(f"a message of {length} bytes")
+    end = _HEADER.size + length
+    if len(came) < end:
+        return None
+    body = bytes(came[_HEADER.size : end])
+    del came[:end]
+    return Message(connection, stream, kind, body)

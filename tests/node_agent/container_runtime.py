@@ -1,0 +1,100 @@
+"""NRI's own side of a container runtime (containerd/nri, pkg/adaptation), of two releases of NRI."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+from asyncio.subprocess import PIPE
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploy.local.cache import build_once, cache_folder, recipe_hash
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+_SOURCES = Path(__file__).with_name("runtime")
+_LONGEST = 1 << 20
+RELEASES = ("0.8", "0.12")
+"""That of containerd 2.1, and the newest."""
+
+
+def built(release: str) -> Path:
+    """The program, built once."""
+    sources = [_SOURCES / "main.go", *sorted((_SOURCES / f"nri-{release}").iterdir())]
+    place = cache_folder() / f"nri-{release}-{recipe_hash(*(file.read_bytes() for file in sources))}"
+
+    def build(folder: Path) -> None:
+        folder.mkdir()
+        for source in sources:
+            shutil.copy(source, folder)
+        environment = os.environ | {"GOTOOLCHAIN": "local"}
+        command = ["go", "build", "-tags", "nri_no_wasm", "-o", "runtime", "."]
+        subprocess.run(command, cwd=folder, env=environment, check=True)
+
+    return build_once(place, build, lambda _: None) / "runtime"
+
+
+class ContainerRuntime:
+    """Asks its plugins about Pods and containers, which it does not make."""
+
+    def __init__(self, process: asyncio.subprocess.Process, socket: Path) -> None:
+        self._process = process
+        self.socket = socket
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
+        cls, release: str, socket: Path, *required: str, pods: int = 0
+    ) -> AsyncIterator[ContainerRuntime]:
+        """One that knows of so many Pods already. Without the `required` plugins it makes no container,
+        which NRI 0.8 cannot be told. It waits two seconds for an answer."""
+        argv = [str(socket), str(pods), *required]
+        process = await asyncio.create_subprocess_exec(
+            built(release), *argv, stdin=PIPE, stdout=PIPE, limit=_LONGEST
+        )
+        assert process.stdout is not None
+        await process.stdout.readline()  # it listens
+        try:
+            yield cls(process, socket)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    async def runs(self, pod: Mapping[str, Any]) -> str:
+        """A Pod's sandbox is made. Returns the error, "" where there is none."""
+        return str((await self._ask({"Do": "run", "Pod": pod})).get("error", ""))
+
+    async def stops(self, pod: Mapping[str, Any]) -> str:
+        return str((await self._ask({"Do": "stop", "Pod": pod})).get("error", ""))
+
+    async def creates(
+        self, pod: Mapping[str, Any], container: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], str]:
+        """A container is made. Returns what it gets beside what it asks for, and the error."""
+        container = {"id": "c1", "podSandboxId": pod["id"], "name": "c"} | dict(container or {})
+        told = await self._ask({"Do": "create", "Pod": pod, "Container": container})
+        return _without_nothing(told.get("adjust") or {}), told.get("error", "")
+
+    async def _ask(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+        return await self._told()
+
+    async def _told(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        return dict(json.loads(await self._process.stdout.readline()))
+
+
+def _without_nothing(told: dict[str, Any]) -> dict[str, Any]:
+    """NRI's answers have every message that could be in them, most of them empty."""
+    kept = {k: _without_nothing(v) if isinstance(v, dict) else v for k, v in told.items()}
+    return {key: value for key, value in kept.items() if value not in ({}, [])}

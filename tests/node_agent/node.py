@@ -1,0 +1,137 @@
+"""A Node for its agent: a kernel's cgroups and devices, slurmd's list, and Pods in kube-apiserver."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kubernetes_client.in_memory import InMemoryKubernetes
+from node_agent.agent import Agent, Programs
+from node_agent.cgroups import PodCgroups
+from node_agent.keeper import Keeper
+from node_agent.kernel.device_guard import DeviceGuard
+from tests.node_agent.cgroup_tree import Tree, make_devices
+from wellknown.allocation import Allocation
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+A, B = "0f5cbb08-9b1c-4f33-a4a7-0c8e3f1f5d1a", "1e6b6a0e-0d52-4f8e-8a39-9b1a2c3d4e5f"
+_SLEEPER = """
+import os, sys, time
+with open(sys.argv[1], "w") as procs:
+    procs.write(str(os.getpid()))
+print("in", flush=True)
+time.sleep(600)
+"""
+
+
+class Node:
+    """A Node: its kernel, its kubelet's cgroups, its slurmd's list, and its Pods in kube-apiserver."""
+
+    def __init__(self, tree: Tree, folder: Path, suffix: str) -> None:
+        self.tree = tree
+        self.kubernetes = InMemoryKubernetes()
+        self.kubernetes.put("nodes", {"metadata": {"name": "n1"}, "spec": {}, "status": {}})
+        self.own_pod = ""
+        self.gres = folder / "gres"
+        self.nri: Path | None = None
+        self._suffix = suffix
+        self._files = make_devices(folder / "dev", "x", "y", "z")
+        self.print_devices("xyz")
+        tree.make(f"kubepods{suffix}", f"kubepods{suffix}/{self._class()}")
+
+    def print_devices(self, names: str) -> None:
+        """slurmd starts, and counts these, in this order."""
+        files = {file[-1]: file for file in self._files}
+        lines = (
+            f"slurmd: Gres Name=gpu Type=(null) Count=1 ID=7 File={files[name]}\n" for name in names
+        )
+        self.gres.write_text("".join(lines))
+
+    def unload(self, name: str) -> Path:
+        """A driver takes the file of a device away."""
+        file = Path(next(file for file in self._files if file.endswith(name)))
+        file.rename(file.with_suffix(".away"))
+        return file
+
+    def load(self, file: Path) -> None:
+        """It is there again."""
+        file.with_suffix(".away").rename(file)
+
+    def mode_of(self, name: str) -> int:
+        """The permissions of a device's file."""
+        return next(Path(file).stat().st_mode & 0o777 for file in self._files if file.endswith(name))
+
+    def _class(self) -> str:
+        return "kubepods-burstable.slice" if self._suffix else "burstable"
+
+    def cgroup(self, uid: str, *, guaranteed: bool = True) -> str:
+        """Where a Pod's container is, by the names of the driver."""
+        parent = f"kubepods{self._suffix}" + ("" if guaranteed else f"/{self._class()}")
+        if not self._suffix:
+            return f"{parent}/pod{uid}/c"
+        prefix = "kubepods" if guaranteed else "kubepods-burstable"
+        return f"{parent}/{prefix}-pod{uid.replace('-', '_')}.slice/cri-containerd-c.scope"
+
+    def bind(self, uid: str, gres: str, *, node: str = "n1", **annotations: str) -> None:
+        granted = Allocation(7, "n1", gres).annotations() | annotations
+        metadata = {"uid": uid, "namespace": "ml", "name": uid, "annotations": granted}
+        spec: dict[str, Any] = {"nodeName": node, "containers": []}
+        self.kubernetes.put("pods", {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
+
+    async def delete(self, uid: str) -> None:
+        await self.kubernetes.delete_pod("ml", uid, {"uid": uid}, 0)
+
+    def start(self, uid: str, **of: bool) -> str:
+        cgroup = self.cgroup(uid, **of)
+        self.tree.make(cgroup)
+        return cgroup
+
+    @contextmanager
+    def process(self, cgroup: str) -> Iterator[None]:
+        """A process of a container."""
+        argv = [sys.executable, "-c", _SLEEPER, str(self.tree.root / cgroup / "cgroup.procs")]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE) as running:
+            assert running.stdout is not None
+            running.stdout.readline()
+            try:
+                yield
+            finally:
+                running.send_signal(signal.SIGKILL)
+
+    def has(self, cgroup: str) -> str:
+        return "".join(file[-1] for file in self._files if self.tree.opens(cgroup, file))
+
+    @asynccontextmanager
+    async def agent(self, *, ready: bool = True) -> AsyncIterator[Agent]:
+        cgroups = PodCgroups(self.tree.root)
+        keeper = Keeper(self.gres, cgroups, DeviceGuard(self.tree.bpf), self.own_pod)
+        agent = Agent(self.kubernetes, "n1", cgroups, keeper, Programs(self.nri))
+        running = asyncio.create_task(agent.run())
+        if ready:
+            await eventually(lambda: agent.health.ready)
+        yield agent
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def eventually(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 -- the kernel tells nobody
+            await asyncio.sleep(0.02)
+
+
+async def until(ask: Callable[[], Awaitable[object]], expected: object) -> None:
+    said: object = None
+    try:
+        async with asyncio.timeout(5):
+            while (said := await ask()) != expected:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        assert said == expected

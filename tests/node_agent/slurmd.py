@@ -1,0 +1,55 @@
+"""slurmd of a release, which tells of its node without a slurmctld: `slurmd -G`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+from deploy.local.slurm_tree import slurm_tree
+from deploy.local.spec import ClusterSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_CONF = """\
+ClusterName=c
+SlurmctldHost=localhost
+AuthType=auth/none
+SlurmdSpoolDir=/run/slurmd
+SlurmdPidFile=/run/slurmd/pid
+PartitionName=main Nodes=n1 Default=YES
+"""
+# With a /run of its own, where the tree is everybody's, and a /dev with some devices that are nobody's.
+_SCRIPT = """
+mount --bind "$1" "$0/run" && mkdir "$0/run/slurmd" && mount -t tmpfs none "$0/dev" || exit
+for n in 0 1 2 3 4; do mknod "$0/dev/d$n" c 60 $n || exit; done
+mknod "$0/dev/null" c 1 3 && cd / && shift 1 && exec chroot "$0" /usr/sbin/slurmd -G -N n1 "$@" 2>&1
+"""
+
+
+def slurmd_prints(
+    release: str,
+    folder: Path,
+    conf: str,
+    *options: str,
+    gres: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Returns what it prints, of whatever kind. `conf` is more of slurm.conf, which has node n1 from
+    there; `folder` is its /run."""
+    (folder / "slurm.conf").write_text(f"{conf}\n{_CONF}")
+    (folder / "gres.conf").write_text(gres)
+    (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+    tree = slurm_tree(ClusterSpec(release=release), lambda *_: None, print)
+    argv = ["sh", "-c", _SCRIPT, str(tree), str(folder), "-f", "/run/slurm.conf", *options]
+    done = subprocess.run(
+        ["unshare", "--mount", *argv],
+        env=os.environ | (environment or {}),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return done.stdout

@@ -1,0 +1,159 @@
+"""The agent behind NRI, on a real kernel: no container is made before its Pod was let in to its devices,
+and each is given them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kubernetes_client.errors import Unavailable
+from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
+from tests.node_agent.node import A, B, eventually
+from tests.node_agent.plugin import Plugin, connected
+from wellknown.allocation import Allocation
+from wellknown.names import GRANTED
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from node_agent.agent import Agent
+    from tests.node_agent.node import Node
+
+pytestmark = pytest.mark.real
+
+
+def sandbox(uid: str, gres: str = "", **annotations: str) -> dict[str, Any]:
+    """A Pod as the container runtime knows it."""
+    granted = Allocation(7, "n1", gres).annotations() if gres else {}
+    names = {"id": uid, "uid": uid, "name": uid, "namespace": "ml"}
+    return {**names, "annotations": granted | annotations}
+
+
+@asynccontextmanager
+async def running(
+    node: Node, release: str = "0.12", *required: str
+) -> AsyncIterator[tuple[ContainerRuntime, Agent]]:
+    node.nri = node.gres.with_name("nri")
+    async with ContainerRuntime.start(release, node.nri, *required) as runtime, node.agent() as agent:
+        yield runtime, agent
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_a_pod_is_let_in_before_its_containers_and_they_are_given_its_devices(
+    release: str, one_driver: Node
+) -> None:
+    node = one_driver
+    async with running(node, release) as (runtime, _):
+        cgroup = node.start(A)
+        assert node.has(cgroup) == ""
+        assert await runtime.runs(sandbox(A, "gpu:2(IDX:0,2)")) == ""  # before kube-apiserver told of it
+        assert node.has(cgroup) == "xz"
+        adjust, error = await runtime.creates(sandbox(A, "gpu:2(IDX:0,2)"))
+    assert error == ""
+    told = {device["path"][-1]: device for device in adjust["linux"]["devices"]}
+    assert {name: device.get("minor", "0") for name, device in told.items()} == {"x": "0", "z": "2"}
+    assert told["z"]["major"] == "60"
+    assert told["z"]["fileMode"] == {"value": node.mode_of("z")}
+
+
+async def test_pods_without_devices_are_left_alone(one_driver: Node) -> None:
+    async with running(one_driver) as (runtime, _):
+        assert await runtime.runs(sandbox(A)) == ""
+        assert await runtime.creates(sandbox(A)) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (sandbox(A, **{GRANTED: '{"v":2}'}), "what Slurm granted it cannot be read"),
+        (sandbox(A, "gpu:1(IDX:7)"), "Slurm gave it gpu 7, and this machine has 3"),
+        (sandbox(A, "gpu:1(CNT:1)"), "Slurm does not say which gpu it has"),
+    ],
+)
+async def test_a_pod_whose_devices_are_not_known_is_not_begun(
+    pod: dict[str, Any], words: str, one_driver: Node
+) -> None:
+    async with running(one_driver) as (runtime, _):
+        cgroup = one_driver.start(A)
+        assert words in await runtime.runs(pod)
+        assert words in (await runtime.creates(pod))[1]
+        assert one_driver.has(cgroup) == ""
+
+
+async def test_a_pod_waits_for_the_last_process_that_has_its_device(one_driver: Node) -> None:
+    node = one_driver
+    async with running(node) as (runtime, _):
+        node.bind(A, "gpu:1(IDX:0)")
+        one, other = node.start(A), node.start(B)
+        assert await runtime.runs(sandbox(A, "gpu:1(IDX:0)")) == ""
+        with node.process(one):
+            await node.delete(A)
+            assert "processes of a Pod" in await runtime.runs(sandbox(B, "gpu:1(IDX:0)"))
+            assert node.has(other) == ""
+        assert await runtime.runs(sandbox(B, "gpu:1(IDX:0)")) == ""
+        assert (node.has(one), node.has(other)) == ("", "x")
+
+
+async def test_a_pod_that_has_ended_is_let_in_no_more(one_driver: Node) -> None:
+    node = one_driver
+    async with running(node) as (runtime, _):
+        cgroup = node.start(A)
+        assert await runtime.runs(sandbox(A, "gpu:1(IDX:0)")) == ""
+        assert node.has(cgroup) == "x"
+        assert await runtime.stops(sandbox(A, "gpu:1(IDX:0)")) == ""
+        node.bind(B, "gpu:1(IDX:1)")  # something happens
+        await eventually(lambda: not node.has(cgroup))
+
+
+async def test_before_the_pods_are_known_none_is_begun(one_driver: Node) -> None:
+    node = one_driver
+    node.kubernetes.outage(Unavailable(0, "no answer"))
+    node.nri = node.gres.with_name("nri")
+    start = ContainerRuntime.start("0.12", node.nri, "slurm-extender")
+    async with start as runtime, node.agent(ready=False) as agent:
+        node.start(A)
+        await eventually(agent.health.troubles)
+        pod = sandbox(A, "gpu:1(IDX:0)")
+        while "required plugin" in (error := (await runtime.creates(pod))[1]):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)  # the agent is not connected yet
+        assert error == ""
+        assert "does not know yet who has what" in await runtime.runs(pod)
+        node.kubernetes.outage(None)
+        await eventually(lambda: agent.health.ready)
+        assert await runtime.runs(pod) == ""
+
+
+async def test_a_device_that_another_plugin_gives_is_refused(one_driver: Node) -> None:
+    node, other = one_driver, Plugin()
+    other.adjust.linux.devices.add(path="/dev/y", type="c", major=60, minor=1)
+    async with running(node) as (runtime, _), connected(runtime, other):
+        node.start(A)
+        words = "another plugin gives it /dev/y, which its Slurm job does not have"
+        assert words in (await runtime.creates(sandbox(A)))[1]
+
+
+async def test_a_privileged_container_of_no_job_is_made_and_opens_nothing(one_driver: Node) -> None:
+    """The container runtime gives it every device of the Node."""
+    node = one_driver
+    every = {"linux": {"devices": [{"path": "/dev/y", "type": "c", "major": 60, "minor": 1}]}}
+    async with running(node) as (runtime, _):
+        cgroup = node.start(A)
+        assert await runtime.runs(sandbox(A)) == ""
+        assert await runtime.creates(sandbox(A), every) == ({}, "")
+        assert node.has(cgroup) == ""
+
+
+async def test_a_runtime_that_starts_anew_is_answered_again(one_driver: Node) -> None:
+    node = one_driver
+    async with running(node) as (runtime, agent):
+        runtime.kill()
+        await eventually(lambda: "container runtime" in agent.health.troubles())
+        assert node.nri is not None
+        async with ContainerRuntime.start("0.8", node.nri) as another:  # and of another release
+            await eventually(lambda: "container runtime" not in agent.health.troubles())
+            cgroup = node.start(A)
+            assert await another.runs(sandbox(A, "gpu:1(IDX:0)")) == ""
+            assert node.has(cgroup) == "x"

@@ -1,0 +1,123 @@
+"""What a container is given so that it finds its devices."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from node_agent.equipment import Equipment, equipment
+from node_agent.machine import names
+from node_agent.machine.devices import Device, Names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GPU0, GPU1 = Device("gpu", "h100", ("/dev/nvidia0",)), Device("gpu", "h100", ("/dev/nvidia1",))
+MIG = Device("gpu", "1g", ("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap3"))
+AMD = Device("gpu", "mi300", ("/dev/dri/renderD128",))
+FPGA = Device("fpga", "", ("/dev/fpga7",))
+NVIDIAS_OWN = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
+
+
+def called(**by_name: tuple[Device, Names]) -> dict[frozenset[str], Names]:
+    return {frozenset(device.files): name for device, name in by_name.values()}
+
+
+def test_nvidias_devices_come_with_their_drivers_files_and_by_uuid() -> None:
+    known = called(a=(GPU0, Names("GPU-a")), b=(GPU1, Names("GPU-b")))
+    given = equipment([GPU1, GPU0], known, (), ())
+    assert given.files == {"/dev/nvidia0", "/dev/nvidia1"}
+    assert given.common == NVIDIAS_OWN
+    uuids = "GPU-b,GPU-a"
+    assert given.variables == {"CUDA_VISIBLE_DEVICES": uuids, "NVIDIA_VISIBLE_DEVICES": uuids}
+
+
+def test_an_instance_of_mig_comes_with_the_files_of_its_capabilities() -> None:
+    given = equipment([MIG], called(a=(MIG, Names("MIG-a"))), (), ())
+    assert given.files == set(MIG.files)
+    assert given.variables["CUDA_VISIBLE_DEVICES"] == "MIG-a"
+
+
+def test_by_cdi_nothing_else_is_given_and_nvidias_runtime_gives_nothing_a_second_time() -> None:
+    given = equipment([GPU0], called(a=(GPU0, Names("GPU-a", "nvidia.com/gpu=0"))), (), ())
+    assert given == Equipment(
+        cdi=frozenset({"nvidia.com/gpu=0"}),
+        variables={"CUDA_VISIBLE_DEVICES": "GPU-a", "NVIDIA_VISIBLE_DEVICES": "void"},
+    )
+
+
+def test_amds_devices_come_with_kfd_and_by_uuid() -> None:
+    given = equipment([AMD], called(a=(AMD, Names("GPU-1234"))), (), ())
+    assert given.files | given.common == {"/dev/dri/renderD128", "/dev/kfd"}
+    assert given.variables == {"ROCR_VISIBLE_DEVICES": "GPU-1234"}
+
+
+def test_other_devices_are_their_files() -> None:
+    assert equipment([FPGA], {}, (), ()) == Equipment(frozenset({"/dev/fpga7"}))
+
+
+def test_a_device_whose_uuid_nobody_tells_is_not_given() -> None:
+    with pytest.raises(ValueError, match="does not tell the UUID of /dev/nvidia0"):
+        equipment([GPU0], {}, (), ())
+
+
+def test_an_image_that_asks_for_all_gpus_gets_none_of_them() -> None:
+    variable = "NVIDIA_VISIBLE_DEVICES"
+    assert equipment([], {}, [GPU0], [variable]).variables == {variable: "void"}
+    assert equipment([], {}, [GPU0], ["PATH"]) == Equipment()
+    assert equipment([], {}, [AMD], [variable]) == Equipment()  # Slurm counts none of them here
+
+
+def test_what_is_missing_is_named() -> None:
+    given = Equipment(
+        frozenset({"/dev/a", "/dev/b"}), frozenset({"/dev/c"}), frozenset({"k=0"}), {"V": "1"}
+    )
+    assert given.missing(["/dev/a", "/dev/b"], ["k=0"], {"V": "1", "W": "2"}) == ""
+    assert given.missing(["/dev/a"], [], {"V": "2"}) == "/dev/b, k=0, V"
+
+
+# CDI
+
+
+def spec(*devices: tuple[str, list[dict[str, str]]], kind: str = "nvidia.com/gpu") -> dict[str, Any]:
+    made = [{"name": name, "containerEdits": {"deviceNodes": nodes}} for name, nodes in devices]
+    return {"cdiVersion": "0.6.0", "kind": kind, "devices": made}
+
+
+def test_specifications_name_devices_by_all_of_their_files(tmp_path: Path) -> None:
+    zero, one = {"path": "/dev/nvidia0"}, {"path": "/dev/x", "hostPath": "/dev/nvidia1"}
+    card = {"path": "/dev/dri/card0"}  # Slurm does not count it
+    (tmp_path / "a.yaml").write_text(
+        yaml.dump(spec(("all", [zero, one]), ("0", [zero, card]), ("1", [one])))
+    )
+    (tmp_path / "b.json").write_text(
+        json.dumps(spec(("f", [{"path": "/dev/fpga7"}]), kind="x.com/fpga"))
+    )
+    (tmp_path / "c.txt").write_text("no specification")
+    found, problems = names.read([GPU0, GPU1, FPGA], [tmp_path, tmp_path / "none"])
+    assert problems == []
+    assert found[frozenset(GPU0.files)].cdi == "nvidia.com/gpu=0"
+    assert found[frozenset(GPU1.files)].cdi == "nvidia.com/gpu=1"
+    assert found[frozenset(FPGA.files)].cdi == "x.com/fpga=f"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "kind: x", "[", "kind: x\ndevices: [{name: 1, containerEdits: 7}]"]
+)
+def test_a_specification_that_cannot_be_read_is_told_of_and_the_others_count(
+    text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    (tmp_path / "b.json").write_text(json.dumps(spec(("0", [{"path": "/dev/nvidia0"}]))))
+    found, problems = names.read([GPU0], [tmp_path])
+    assert found[frozenset(GPU0.files)].cdi == "nvidia.com/gpu=0"
+    assert problems[0].startswith(f"{tmp_path}/a.yaml: ")
+
+
+def test_what_changes_with_a_specification_is_seen(tmp_path: Path) -> None:
+    before = names.stamps([tmp_path])
+    (tmp_path / "a.json").write_text("{}")
+    assert names.stamps([tmp_path]) != before

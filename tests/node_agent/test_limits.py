@@ -1,0 +1,62 @@
+"""What is written into a Pod's cgroup, whatever stands there."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_agent.claims import Claim
+from node_agent.limits import CPUS, MEMORY, SWAP, Limits, limits_of
+from node_agent.machine.cpus import Cpus
+
+MIB = 1 << 20
+CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
+FRESH = {CPUS: "", MEMORY: "max", SWAP: "max"}
+
+
+def test_a_jobs_cores_are_all_their_threads() -> None:
+    claim = Claim("u", "ml/p", cores=(1, 3), memory_mb=64)
+    assert limits_of(claim, CORES) == Limits((1, 3, 5, 7), 64 * MIB)
+
+
+def test_cores_that_the_machine_does_not_have_are_an_error() -> None:
+    with pytest.raises(ValueError, match="Slurm gave it core 4, and this machine has 4"):
+        limits_of(Claim("u", "ml/p", cores=(0, 4)), CORES)
+
+
+def test_a_pod_of_no_job_is_left_alone() -> None:
+    assert limits_of(Claim("u", "ml/p"), CORES).corrections(FRESH) == {}
+
+
+def test_all_is_written_once() -> None:
+    limits = Limits((1, 5), 64 * MIB)
+    written = limits.corrections(FRESH)
+    assert written == {CPUS: "1,5", MEMORY: "67108864", SWAP: "0"}
+    assert limits.corrections(FRESH | written) == {}
+
+
+def test_what_slurm_does_not_count_is_not_limited() -> None:
+    assert Limits((1,)).corrections(FRESH) == {CPUS: "1"}
+    assert Limits(memory=MIB).corrections(FRESH) == {MEMORY: str(MIB), SWAP: "0"}
+
+
+@pytest.mark.parametrize(("limits", "name"), [(Limits((1,)), CPUS), (Limits(memory=MIB), MEMORY)])
+def test_a_cgroup_without_a_controller_is_told_of(limits: Limits, name: str) -> None:
+    with pytest.raises(ValueError, match=f"its cgroup has no {name}"):
+        limits.corrections({})
+
+
+def test_a_kernel_without_swap_needs_no_limit_of_it() -> None:
+    assert Limits(memory=MIB).corrections({MEMORY: "max"}) == {MEMORY: str(MIB)}
+
+
+@pytest.mark.parametrize("other", ["0-7", "1", "5", "2,6", ""])
+def test_other_cores_are_made_the_jobs(other: str) -> None:
+    assert Limits((1, 5)).corrections({CPUS: other}) == {CPUS: "1,5"}
+
+
+@given(st.integers(1, 1 << 30), st.integers(0, 1 << 30))
+def test_memory_is_never_more_than_granted_and_less_is_left(granted: int, now: int) -> None:
+    written = Limits(memory=granted).corrections({MEMORY: str(now)})
+    assert written == ({MEMORY: str(granted)} if now > granted else {})

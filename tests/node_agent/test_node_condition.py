@@ -1,0 +1,53 @@
+"""The agent's condition on its Node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from node_agent.node_condition import Condition, differences
+from wellknown.names import DEVICE_PROBLEM
+
+FINE = Condition(False, "DevicesUsable", "every device that Slurm counts can be used")
+
+
+def node(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "n1"}, "status": status}
+
+
+def test_a_node_of_usable_devices_says_so() -> None:
+    assert Condition.of({}, []) == FINE
+
+
+def test_failed_devices_and_other_counts_are_told_in_words() -> None:
+    failed = {"/dev/nvidia1": "GPU is lost", "/dev/nvidia0": "no such device"}
+    counts = ["the kubelet counts 7 nvidia.com/gpu, and Slurm 8"]
+    words = "/dev/nvidia0: no such device; /dev/nvidia1: GPU is lost; " + counts[0]
+    assert Condition.of(failed, counts) == Condition(True, "DeviceFailed", words)
+    assert Condition.of({}, counts) == Condition(True, "CountsDiffer", counts[0])
+    assert len(Condition.of({"/dev/x": "y" * 5000}, []).message) == 1000
+
+
+@pytest.mark.parametrize(
+    ("before", "changes"), [(None, True), (FINE, False), (FINE._replace(problem=True), True)]
+)
+def test_what_is_written_is_read_again(before: Condition | None, changes: bool) -> None:
+    (written,) = FINE.patch(before)["status"]["conditions"]
+    assert Condition.on(node(conditions=[{"type": "Ready", "status": "True"}, written])) == FINE
+    assert (written["type"], written["status"]) == (DEVICE_PROBLEM, "False")
+    assert ("lastTransitionTime" in written) is changes
+
+
+def test_a_node_without_it_has_none() -> None:
+    assert Condition.on({"metadata": {}}) is None
+    assert Condition.on(node(conditions=[{"type": "Ready", "status": "True"}])) is None
+
+
+def test_only_what_the_kubelet_counts_otherwise_differs() -> None:
+    counted = {"nvidia.com/gpu": 8, "example.com/fpga": 1, "amd.com/gpu": 2}
+    capacity = {"cpu": "64", "nvidia.com/gpu": "7", "example.com/fpga": "1"}
+    assert differences(node(capacity=capacity), counted) == [
+        "the kubelet counts 7 nvidia.com/gpu, and Slurm 8"
+    ]
+    assert differences(node(), counted) == []

@@ -1,0 +1,65 @@
+"""What `node-agent status` says of Pods and jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from node_agent.claims import Claim
+from node_agent.decision import PodCgroup
+from node_agent.machine.cpus import Cpus
+from node_agent.machine.devices import Device
+from node_agent.machine.numbered import Machine, Number
+from node_agent.status import Kernel, Row, jobs, pod
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
+MACHINE = Machine(
+    [Device("gpu", "h100", (f"/dev/d{number}",)) for number in range(4)],
+    lambda device: (frozenset({Number(60, int(device.files[0][-1]))}), ""),
+)
+CLAIM = Claim("u1", "ml/p", {"gpu": (0, 3)}, (1,), 64)
+
+
+@pytest.fixture
+def cgroup(tmp_path: Path) -> PodCgroup:
+    (tmp_path / "cpuset.cpus.effective").write_text("1,5\n")
+    (tmp_path / "memory.max").write_text(f"{64 << 20}\n")
+    return PodCgroup("u1", 9, populated=True, place=tmp_path)
+
+
+def test_a_pod_is_shown_with_what_is_in_force_for_it(cgroup: PodCgroup) -> None:
+    entries = [(9, Number(60, 0)), (9, Number(60, 3)), (8, Number(60, 1))]
+    kernel = Kernel({"u1": cgroup}, entries, MACHINE, CORES)
+    memory, devices = ("64 MiB", "64 MiB"), ("gpu 0,3", "gpu 0,3")
+    assert pod(CLAIM, kernel) == Row("ml/p", ("1,5", "1,5"), memory, devices)
+
+
+def test_what_is_not_in_force_is_seen(cgroup: PodCgroup) -> None:
+    (cgroup.place / "cpuset.cpus.effective").write_text("0-7\n")
+    (cgroup.place / "memory.max").write_text("max\n")
+    kernel = Kernel({"u1": cgroup}, [(9, Number(60, 0))], MACHINE, CORES)
+    expected = Row("ml/p", ("1,5", "0-7"), ("64 MiB", "max"), ("gpu 0,3", "gpu 0"))
+    assert pod(CLAIM, kernel) == expected
+
+
+def test_a_pod_without_a_cgroup_or_with_unknown_devices_says_so() -> None:
+    kernel = Kernel({}, [], MACHINE, CORES)
+    assert pod(CLAIM, kernel).problem == "it has no cgroup"
+    unknown = CLAIM._replace(devices={"gpu": (9,)})
+    assert pod(unknown, kernel).problem == "Slurm gave it gpu 9, and this machine has 4"
+    assert pod(CLAIM._replace(cores=(7,)), kernel).problem.startswith("Slurm gave it core 7")
+
+
+@pytest.mark.parametrize("job", ["job_33", "sEHSM7YS0FD500"])
+def test_native_jobs_of_both_releases_are_shown(job: str, tmp_path: Path) -> None:
+    scope = tmp_path / "system.slice/n1_slurmstepd.scope"
+    (scope / "system").mkdir(parents=True)
+    for step in ("step_0", "step_batch"):
+        (scope / job / step / "user").mkdir(parents=True)
+    (scope / job / "cpuset.cpus.effective").write_text("2\n")
+    (scope / job / "memory.max").write_text("104857600\n")
+    assert list(jobs(tmp_path)) == [Row(job, ("-", "2"), ("-", "100 MiB"), ("-", "-"))]
