@@ -12,6 +12,7 @@ from extender.placement.table import after_pod
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context
 from extender.record.events import Failure, Remedy
+from extender.record.fit import owner_of
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder, Waits
 from extender.record.states import State
@@ -130,13 +131,16 @@ def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Pl
     immediate = fast and _may_be_immediate(record, at, partition)
     if record.state is State.SUBMITTING:  # it was refused for now
         immediate &= record.job.id_pending is not is_own(record.request.job)
+        if record.job.id_pending and not record.job.must_read:
+            record = record.with_job(owner=owner_of(record.request.job))
         return record.with_job(immediate=immediate).with_retry(not_before=0.0)
     found, not_before = as_found(record, at), max(_pause(record, at), record.asks_from)
     rejections = found.rejections._replace(asks_first=False, rests_until=0.0)
     begun = found._replace(rejections=rejections).move(State.SUBMITTING, at.now)
     submitted = begun.submitted_as(record.job.attempt_try, at.rules, immediate=immediate)
     if immediate and not is_own(record.request.job):
-        submitted = submitted.with_job(id=None, id_pending=True)
+        owner = owner_of(record.request.job)
+        submitted = submitted.with_job(id=None, id_pending=True, owner=owner)
     return submitted.with_retry(not_before=not_before)
 
 

@@ -41,8 +41,9 @@ BEFORE_ALL = 0xFFFFFF00
 def ask(record: Placeholder, at: Context) -> Effect | None:
     """SUBMITTING: Slurm is asked for the job, or for what became of it."""
     if record.job.id_pending:
-        job = _named(record, at)
-        return FindJob(record.uid, job) if record.job.must_read else Allocate(record.uid, job)
+        if record.job.must_read:
+            return FindJob(record.uid, _sought(record, at))
+        return Allocate(record.uid, _named(record, at))
     job_id = record.job.known_id
     if record.job.must_read:
         return ReadJob(record.uid, job_id)
@@ -57,6 +58,12 @@ def _asked(record: Placeholder, at: Context) -> JobSpec:
 def _named(record: Placeholder, at: Context) -> JobSpec:
     key, nodes = record.key(at.rules.cluster), excluded_nodes_of(record, at).nodes
     return replace(record.request.job, name=key.own_name(at.rules.secret), excluded_nodes=nodes)
+
+
+def _sought(record: Placeholder, at: Context) -> JobSpec:
+    """The job as it was asked for: by now its Pod may ask for another owner's."""
+    user, _ = record.job.owner
+    return replace(_named(record, at), user_id=user, group_id=None)
 
 
 def ask_why(record: Placeholder, at: Context) -> Effect | None:
@@ -117,7 +124,7 @@ def release(record: Placeholder, at: Context) -> Effect | None:
     if record.job.over:
         return None
     if record.job.id_pending:
-        return FindJob(record.uid, _named(record, at))
+        return FindJob(record.uid, _sought(record, at))
     return None if job_id is None else _end(record, job_id, at)
 
 

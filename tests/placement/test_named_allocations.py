@@ -36,7 +36,7 @@ from extender.request.pod import Pod
 from slurm_client.model import Job, JobSpec, JobState
 from tests.builders import pod
 from tests.placement.ledger_steps import job_id_of, state_of
-from tests.placement.ledger_world import LOST, NATIVE, VIEW, World, job_state, of_user
+from tests.placement.ledger_world import LOST, NATIVE, VIEW, World, calm_down, job_state, of_user
 from wellknown.job_key import PlaceholderKey
 from wellknown.names import ATTEMPT, JOB_ID, JOB_PROOF, NODE
 
@@ -104,6 +104,22 @@ def test_a_reply_that_is_lost_makes_no_second_job(world: World) -> None:
     assert not any(isinstance(each, Allocate | Submit) for each in done)
     assert state_of(world, uid) is State.ALLOCATED
     assert [job.name for job in world.live_jobs(uid)] == [effect.job.name]
+
+
+@pytest.mark.parametrize("user", [None, 2002])
+def test_one_whose_reply_is_lost_is_given_back_before_another_owners_is_asked_for(
+    world: World, user: int | None
+) -> None:
+    """It is sought as the owner's that it was asked for, and not as its Pod's owner of now."""
+    uid = created(world)
+    effect = asks(world, uid)
+    world.allocate(effect)
+    world.finish(effect, LOST)
+    world.edit(uid, user, forbidden=False)
+    calm_down(world)  # which takes no second job beside the first
+    assert state_of(world, uid) is State.BOUND
+    (job,) = world.live_jobs(uid)
+    assert job.user_id == (user or 0)
 
 
 def test_one_that_arrives_after_all_is_the_one_that_is_used(world: World) -> None:
