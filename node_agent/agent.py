@@ -125,8 +125,7 @@ class Agent:
         self._look_at_machine()
         try:
             self._keeper.put_on()
-            claims = self._pods.claims
-            decision = None if claims is None else self._keeper.keep(claims)
+            decision = self._keeper.keep(self._pods.claims)
         except OSError as error:
             self.health.says("guard", error, alarm=True)
             return None

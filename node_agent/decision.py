@@ -74,7 +74,7 @@ def decide(
             continue
         entries |= {(cgroup, number) for number in wanted[cgroup]}
         hands |= dict.fromkeys(own, cgroup)
-    awaited = {uid for uid, of in parts.items() if of} - {*uids.values()}
+    awaited = {uid for uid, of in parts.items() if of and not claims[uid].leaves} - {*uids.values()}
     return Decision(frozenset(entries), problems, frozenset(awaited | waiting))
 
 

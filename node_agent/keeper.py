@@ -60,9 +60,6 @@ class Keeper:
             if number_of(root) not in self._on:
                 self._guard.put_on(root, depth(root))
                 self._on.add(number_of(root))
-        if self._own_pod:
-            own = self._own(self._cgroups.pods())
-            self._guard.change(frozenset(), own - self._known())
 
     def read_devices(self) -> None:
         """Looks which devices there are, and guards them: slurmd's list where it has changed, and their
@@ -77,15 +74,16 @@ class Keeper:
         self._closed |= machine.guarded
         self.machine = machine
 
-    def keep(self, claims: Mapping[str, Claim]) -> Decision | None:
+    def keep(self, claims: Mapping[str, Claim] | None) -> Decision | None:
         """Lets each Pod, by its uid, in to its devices, and nobody else to any, and holds it to its
-        cores and memory. Returns None while it is not known which devices there are: then nobody is let
-        in or out. Raises OSError."""
+        cores and memory. Returns None while it is not known which Pods there are (None), or which
+        devices: then nobody but the agent is let in or out. Raises OSError."""
         cgroups = list(self._cgroups.pods())
-        problems = self._limit(claims, cgroups)
-        if self.machine is None:
-            return None
         known, own = self._known(), self._own(cgroups)
+        problems = self._limit(claims or {}, cgroups)
+        if claims is None or self.machine is None:
+            self._guard.change(frozenset(), own - known)
+            return None
         decision = decide(claims, cgroups, known - own, self.machine)
         wanted = decision.entries | own
         self._guard.change(known - wanted, wanted - known)
@@ -112,10 +110,13 @@ class Keeper:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Returns why devices that Slurm counts cannot be used, by their files."""
-        told = {",".join(sorted(files)): name.problem for files, name in self.names.items()}
-        found = self.machine.problems if self.machine else {}
-        return {files: why for files, why in told.items() if why} | found
+        """Returns why devices that Slurm counts cannot be used, by Slurm's numbers: "gpu 3"."""
+        found: dict[str, str] = {}
+        for of, part in (self.machine.numbered if self.machine else {}).items():
+            told = self.names.get(frozenset(part.device.files), Names()).problem
+            if words := "; ".join(filter(None, (part.problem, told))):
+                found[of] = words
+        return found
 
     def read_cpus(self) -> None:
         """Reads the machine's map of cores, once. Raises OSError and ValueError."""

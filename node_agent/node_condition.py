@@ -21,9 +21,9 @@ class Condition(NamedTuple):
 
     @classmethod
     def of(cls, failed: Mapping[str, str], counts: Iterable[str]) -> "Condition":
-        """Returns the condition of a Node whose devices have these problems, by their files, and on
+        """Returns the condition of a Node whose devices have these problems, by Slurm's numbers, and on
         which these numbers differ, in words."""
-        words = [f"{files}: {why}" for files, why in sorted(failed.items())]
+        words = [f"{of}: {why}" for of, why in sorted(failed.items())]
         differ = list(counts)
         if not words and not differ:
             return cls(False, "DevicesUsable", _FINE)

@@ -60,9 +60,13 @@ class Machine:
 
     @property
     def problems(self) -> dict[str, str]:
-        """Returns why nobody can have a device, by its files."""
-        parts = (part for of_a_name in self._parts.values() for part in of_a_name)
-        return {",".join(part.device.files): part.problem for part in parts if part.problem}
+        """Returns why nobody can have a device, by Slurm's number of it: "gpu 3"."""
+        return {of: part.problem for of, part in self.numbered.items() if part.problem}
+
+    @property
+    def numbered(self) -> dict[str, Part]:
+        """Returns all devices by Slurm's numbers: "gpu 3"."""
+        return {f"{name} {n}": part for name, of in self._parts.items() for n, part in enumerate(of)}
 
     @property
     def by_name(self) -> Mapping[str, Sequence[Part]]:

@@ -17,7 +17,7 @@ import pytest
 from deploy.local.blueprint import port_names
 from deploy.local.errors import ClusterError
 from deploy.local.guest import oci
-from deploy.local.guest.agent import locked
+from deploy.local.guest.agent import IMPORTED, locked
 from deploy.local.guest.connection import Connection
 from deploy.local.guest.inside import runner
 from deploy.local.guest.nodes import GPUS
@@ -81,18 +81,7 @@ def test_what_the_agent_needs_is_taken_from_the_lock_with_what_that_needs() -> N
         + "aiosignal==1 \\\n    --hash=sha256:1\n    # via\n    #   aiohttp\n    #   other\n"
         + "frozenlist==1 ; sys_platform == 'linux' \\\n    --hash=sha256:2\n    # via aiosignal\n"
     )
-    rest: tuple[str, ...] = (
-        "aiohttp",
-        "fastapi",
-        "grpcio",
-        "httptools",
-        "kubernetes",
-        "nvidia-ml-py",
-        "prometheus-client",
-        "protobuf",
-        "rich",
-    )
-    rest += ("pydantic", "pydantic-settings", "pyyaml", "structlog", "uvicorn")
+    rest = sorted(IMPORTED - {"orjson"})
     chosen = locked(lock + "".join(f"{name}==1\n" for name in rest))
     names = [line.split("==")[0] for line in chosen.splitlines() if not line.startswith(" ")]
     assert names == ["orjson", "aiosignal", "frozenlist", *rest]

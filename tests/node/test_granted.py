@@ -113,7 +113,7 @@ def test_a_device_that_fails_drains_the_node_until_it_is_back(node: RealNode) ->
     node.guest.run(f"mv {GPUS[7]} /dev/away")
     try:
         eventually(lambda: condition() == "True", "the condition", 30)
-        words = f"slurm-extender: condition {DEVICE_PROBLEM}: {GPUS[7]}: {GPUS[7]}: No such file"
+        words = f"slurm-extender: condition {DEVICE_PROBLEM}: gpu 7: {GPUS[7]}: No such file"
         eventually(lambda: reason().startswith(words), f"drained: {reason()}", 30)
     finally:
         node.guest.run(f"mv /dev/away {GPUS[7]}")

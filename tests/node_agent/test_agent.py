@@ -275,7 +275,7 @@ async def test_a_device_that_fails_is_a_condition_of_the_node_and_its_repair_ano
         await until(told, Condition.of({}, []))
         late = node.unload("y")
         node.bind(A, "gpu:1(IDX:0)")  # something happens
-        await until(told, Condition(True, "DeviceFailed", f"{late}: {late}: No such file or directory"))
+        await until(told, Condition(True, "DeviceFailed", f"gpu 1: {late}: No such file or directory"))
         node.load(late)
         node.bind(A, "gpu:1(IDX:0)", news="1")
         await until(told, Condition.of({}, []))

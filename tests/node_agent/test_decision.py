@@ -56,6 +56,10 @@ def test_a_pod_without_a_cgroup_is_awaited_where_it_has_devices() -> None:
     assert decided([claim("a", 0), claim("b")], [], set()) == Decision(frozenset(), {}, frozenset({"a"}))
 
 
+def test_a_pod_that_is_to_be_gone_is_not_awaited_however_long_it_stays() -> None:
+    assert decided([claim("a", 0)._replace(leaves=True)], [], set()).awaited == set()
+
+
 def test_a_cgroup_of_no_pod_has_nothing() -> None:
     assert decided([], [A], set()).entries == set()
 

@@ -54,8 +54,8 @@ def test_a_device_that_is_absent_keeps_its_place_and_is_told_of(tmp_path: Path) 
     file.touch()
     machine = Machine([gpu(gone), gpu(str(file)), gpu(made(tmp_path, "d", 60, 0))])
     assert machine.problems == {
-        gone: f"{gone}: No such file or directory",
-        str(file): f"{file} is no character device",
+        "gpu 0": f"{gone}: No such file or directory",
+        "gpu 1": f"{file} is no character device",
     }
     assert machine.parts({"gpu": (2,)})[0].numbers == {Number(60, 0)}
     with pytest.raises(ValueError, match=r"gpu 0: .*gone: No such file"):

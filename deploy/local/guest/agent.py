@@ -13,7 +13,7 @@ from deploy.local.progress import Report
 
 OURS: Final = ("kubernetes_client", "node_agent", "service", "slurm_client", "wellknown")
 """The packages of this checkout that the node agent is made of."""
-_IMPORTED: Final = frozenset(
+IMPORTED: Final = frozenset(
     {
         "aiohttp",
         "fastapi",
@@ -60,10 +60,10 @@ def locked(lock: str) -> str:
     """Returns that part of a lock, as `uv pip compile` writes it, which the node agent needs: what is
     imported, and what that needs in turn by the comments `via`."""
     blocks = {match["name"]: match[0] for match in _BLOCK.finditer(lock)}
-    needed = set(_IMPORTED)
+    needed = set(IMPORTED)
     while more := {name for name, block in blocks.items() if needed & set(_needed_by(block))} - needed:
         needed |= more
-    if unknown := _IMPORTED - blocks.keys():
+    if unknown := IMPORTED - blocks.keys():
         raise LookupError(f"not in the lock: {', '.join(sorted(unknown))}")
     return "".join(block for name, block in blocks.items() if name in needed)
 
