@@ -6,6 +6,7 @@ On a Slurm that preempts, with accounting: sacct is where an ended job is looked
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 import time
@@ -398,8 +399,19 @@ def test_a_native_job_with_a_grace_time_has_ended_before_a_pod_takes_its_place(a
     before = native_is(actors, "RUNNING")
     eventually(ready.exists, "the step has set its trap")
     place(actors, "p", annotations={"partition": "high"}, **WHOLE)
-    assert left.exists()
+    assert left.exists(), what_slurm_did(actors, before)
     slurm_says(actors, before.id, "PREEMPTED", "")
+
+
+def what_slurm_did(actors: Actors, job: Job) -> str:
+    """Its daemons' own words about a job."""
+    logs = [actors.cluster.logs / f"{name}.log" for name in ("slurmctld", f"slurmd-{job.node}")]
+    return "".join(
+        line
+        for log in logs
+        for line in log.read_text(errors="replace").splitlines(keepends=True)
+        if re.search(rf"\b{job.id}\b", line)
+    )
 
 
 @pytest.mark.usefixtures("by_tier")
