@@ -24,7 +24,11 @@ USERS: Final = {
 }
 NODE_USER: Final = f"system:node:{GUEST}"
 """The guest's kubelet: the Node authorizer and NodeRestriction know it by its name and group."""
+AGENT_NAMESPACE: Final = "kube-system"
+AGENT_NAME: Final = "slurm-extender-node-agent"
+"""The node agents' service account, which is in the namespace above."""
 AGENT_USER: Final = "node-agent"
+"""The guest's agent: a user. It runs outside of Pods, where no kubelet renews an account's token."""
 _GUEST_USERS: Final = {NODE_USER: "system:nodes", AGENT_USER: ""}
 EXTENDER_LISTENERS: Final = ("scheduler", "admission", "hooks", "metrics", "health")
 

@@ -11,7 +11,7 @@ import yaml
 
 from deploy.local.errors import ClusterError
 from deploy.local.kubernetes_components import api_client
-from deploy.local.kubernetes_config import AGENT_USER, ca_bundle
+from deploy.local.kubernetes_config import AGENT_NAME, AGENT_NAMESPACE, AGENT_USER, ca_bundle
 from deploy.local.layout import Layout
 from deploy.local.links import admission_port
 from deploy.local.rendering import render
@@ -29,6 +29,7 @@ _PATHS: Final = {
     "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
     "Node": "/api/v1/nodes",
+    "ServiceAccount": f"/api/v1/namespaces/{AGENT_NAMESPACE}/serviceaccounts",
 }
 _CONNECTIONS: Final = 4
 
@@ -42,10 +43,8 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
             "extender.yaml.j2", spec=spec, admission_port=port, ca_bundle=ca_bundle(layout)
         )
         manifests += ((each["kind"], json.dumps(each)) for each in yaml.safe_load_all(extender))
-
-    if spec.guest:
-        agent = yaml.safe_load_all(render("guest.yaml.j2", agent=AGENT_USER))
-        manifests += ((each["kind"], json.dumps(each)) for each in agent)
+    agent = yaml.safe_load_all(node_agent_objects(spec))
+    manifests += ((each["kind"], json.dumps(each)) for each in agent)
 
     def create(share: list[tuple[str, str]]) -> None:
         with api_client(ports, layout) as client:  # its own: a shared one costs twice as much
@@ -54,6 +53,14 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
 
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
         list(pool.map(create, (manifests[first::_CONNECTIONS] for first in range(_CONNECTIONS))))
+
+
+def node_agent_objects(spec: ClusterSpec) -> str:
+    """Returns the node agents' account, role and policy, as YAML. The guest's agent has the role as a
+    user with a static token. Such a token names no Node: the policy, which would refuse it, is for the
+    account alone."""
+    users = [AGENT_USER] if spec.guest else []
+    return render("node-agent.yaml.j2", namespace=AGENT_NAMESPACE, agent=AGENT_NAME, users=users)
 
 
 def _nodes(spec: ClusterSpec) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import psutil
 import pytest
 
 from deploy.local.ports import lease_ports
+from node_agent.node_condition import Condition
 from slurm_client import gres
 from tests.end_to_end.actors import Actors, eventually
+from tests.end_to_end.agent_account import token_of_a_pod, write_kubeconfig
 from tests.node_agent.cgroup_tree import Tree, make_devices, mounted
 from wellknown.allocation import Allocation
 
@@ -41,15 +44,22 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 def agent_of(
     node: str, actors: Actors, tree: Tree, folder: Path
 ) -> Iterator[tuple[psutil.Process, str]]:
-    """The agent of a Node, and where it answers about its health."""
+    """The agent of a Node, with the token of a Pod of its own there, and where it answers about its
+    health."""
+    kubeconfig = folder / "kubeconfig"
     files = make_devices(folder / "dev", *GPUS)
     printed = (f"slurmd: Gres Name=gpu Type=h100 Count=1 ID=7 File={file}\n" for file in files)
     (folder / "gres").write_text("".join(printed))
-    with closing(lease_ports(["metrics", "health"])) as lease, (folder / "log").open("w") as log:
+    with (
+        closing(lease_ports(["metrics", "health"])) as lease,
+        (folder / "log").open("w") as log,
+        token_of_a_pod(actors.cluster, node) as token,
+    ):
+        write_kubeconfig(kubeconfig, actors.cluster, token)
         settings = {
             "NODE": node,
             "GRES": str(folder / "gres"),
-            "KUBECONFIG": str(actors.cluster.kubeconfig),
+            "KUBECONFIG": str(kubeconfig),
             "CGROUPS": str(tree.root),
             "BPF": str(tree.bpf),
             "NRI": "",  # this Node is kwok's
@@ -73,6 +83,12 @@ def is_ready(url: str) -> bool:
     with suppress(httpx.TransportError):
         return httpx.get(url).status_code == 200
     return False
+
+
+def told(actors: Actors, node: str) -> Condition | None:
+    """What the agent says on its Node."""
+    shown = actors.cluster.kubectl("get", "node", node, "--output=json").stdout
+    return Condition.on(json.loads(shown))
 
 
 def granted(actors: Actors, name: str) -> tuple[str, tuple[int, ...]]:
@@ -100,6 +116,9 @@ def test_pods_of_a_node_open_what_slurm_granted_them(actors: Actors, tree: Tree,
             eventually(lambda: opened(tree, container, tmp_path) == own, f"{name} has its GPUs")  # noqa: B023
             assert seen.isdisjoint(numbers)
             seen.update(numbers)
+        said = eventually(lambda: told(actors, "node-1"), "the agent's word on its Node")
+        assert said
+        assert said.reason == "DevicesUsable"
         assert agent.memory_info().rss < MOST_BYTES
 
 

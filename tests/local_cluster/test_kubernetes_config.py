@@ -20,7 +20,8 @@ from deploy.local.kubernetes_components import (
     store_components,
     write_audit,
 )
-from deploy.local.kubernetes_config import configured
+from deploy.local.kubernetes_config import AGENT_NAME, AGENT_NAMESPACE, AGENT_USER, configured
+from deploy.local.kubernetes_objects import node_agent_objects
 from deploy.local.layout import Layout
 from deploy.local.rendering import render
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
@@ -163,6 +164,21 @@ def test_a_pod_that_has_a_job_is_not_made_larger_while_it_runs() -> None:
     assert policy["matchConstraints"]["resourceRules"][0]["resources"] == ["pods/resize"]
     bound = made["ValidatingAdmissionPolicyBinding", "slurm-extender-resize"]["spec"]
     assert bound == {"policyName": "slurm-extender-resize", "validationActions": ["Deny"]}
+
+
+@pytest.mark.parametrize("guest", [False, True])
+def test_the_guests_agent_has_the_role_of_the_agents_account(guest: bool) -> None:
+    """And a static token, which names no Node: the policy must not be asked of it. What the policy says
+    is tried by a real kube-apiserver: tests/end_to_end/test_own_node.py."""
+    made = {
+        each["kind"]: each for each in yaml.safe_load_all(node_agent_objects(ClusterSpec(guest=guest)))
+    }
+    account, *users = made["ClusterRoleBinding"]["subjects"]
+    assert account == {"kind": "ServiceAccount", "name": AGENT_NAME, "namespace": AGENT_NAMESPACE}
+    assert [user["name"] for user in users] == ([AGENT_USER] if guest else [])
+    (only,) = made["ValidatingAdmissionPolicy"]["spec"]["matchConditions"]
+    whom = f"'system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_NAME}'"
+    assert only["expression"] == f"request.userInfo.username == {whom}"
 
 
 def argv(spec: ClusterSpec, name: str) -> tuple[str, ...]:

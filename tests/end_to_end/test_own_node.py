@@ -1,0 +1,247 @@
+"""A node agent's token is good for the condition of its own Node, and for nothing else."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.local.cluster import Cluster
+from deploy.local.kubernetes_config import AGENT_NAME, AGENT_NAMESPACE, admin_token
+from deploy.local.layout import Layout
+from node_agent.node_condition import Condition
+from tests.end_to_end.actors import eventually
+from tests.end_to_end.agent_account import authority, token_of_a_pod, unbound_token
+from wellknown.names import DEVICE_PROBLEM
+
+pytestmark = pytest.mark.real
+
+OWN, OTHER = "node-1", "node-2"
+POLICY = "ValidatingAdmissionPolicy 'slurm-extender-node-agent'"
+ONLY = f"the node agent may write the condition {DEVICE_PROBLEM} of its Node and nothing else"
+NO_NODE = "this token of the node agent is bound to no Node"
+WIDER = "tests-may-write-nodes"
+"""A role that allows more of Nodes than an agent's: in spite of it the policy refuses."""
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+ACCOUNT = f"system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_NAME}"
+KUBELET = f"system:node:{OWN}"
+NEIGHBOUR = f"system:serviceaccount:{AGENT_NAMESPACE}:slurm-extender"
+"""Another account of the agents' namespace."""
+
+
+class Caller:
+    """Somebody who writes Nodes by strategic patches."""
+
+    def __init__(self, cluster: Cluster, token: str = "", user: str = "") -> None:
+        """By their token, or as a user for whom the administrator stands in."""
+        token = token or admin_token(Layout(cluster.directory))
+        self._client = httpx.Client(
+            base_url=cluster.api_server_url,
+            headers={"Authorization": f"Bearer {token}"} | ({"Impersonate-User": user} if user else {}),
+            verify=ssl.create_default_context(cafile=authority(cluster)),
+            timeout=20,
+        )
+
+    def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        kind = "strategic-merge-patch+json" if method == "PATCH" else "json"
+        headers = {"Content-Type": f"application/{kind}"}
+        return self._client.request(method, path, content=json.dumps(body), headers=headers)
+
+    def patch(self, node: str, patch: Any, subresource: str = "/status") -> httpx.Response:
+        return self.ask("PATCH", f"/api/v1/nodes/{node}{subresource}", patch)
+
+    def read(self, node: str) -> dict[str, Any]:
+        """What there is of a Node but for what each write changes."""
+        told = dict(self.ask("GET", f"/api/v1/nodes/{node}").raise_for_status().json())
+        metadata = told["metadata"]
+        return told | {"metadata": {key: metadata.get(key) for key in ("labels", "annotations")}}
+
+    def may(self, namespace: str) -> set[tuple[str, str]]:
+        """Returns the resources of a namespace, and the verbs, that are allowed."""
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+        answer = self.ask("POST", path, review | {"spec": {"namespace": namespace}})
+        return {
+            (resource, verb)
+            for rule in answer.raise_for_status().json()["status"]["resourceRules"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def told(answer: httpx.Response) -> str:
+    """What the policy refuses a write with."""
+    assert answer.status_code == 403, answer.text
+    message = str(answer.json()["message"])
+    assert POLICY in message
+    return message.partition("denied request: ")[2]
+
+
+def condition(reason: str = "DevicesUsable") -> dict[str, Any]:
+    """What an agent writes."""
+    return Condition(False, reason, "words").patch(None)
+
+
+def with_condition(**status: Any) -> dict[str, Any]:
+    """The agent's condition, and something else."""
+    conditions = condition()["status"]["conditions"] + status.pop("conditions", [])
+    return {"status": {"conditions": conditions, **status}}
+
+
+@pytest.fixture(scope="module")
+def callers(cluster: Cluster) -> Iterator[dict[str, Caller]]:
+    """The agent of `OWN`, two whose tokens name no Node, the administrator, and users by their names."""
+    with ExitStack() as stack:
+        tokens = {
+            "agent": stack.enter_context(token_of_a_pod(cluster, OWN)),
+            "waiting": stack.enter_context(token_of_a_pod(cluster, None)),
+            "unbound": unbound_token(cluster),
+        }
+        users = ("slurm-extender", KUBELET, NEIGHBOUR, ACCOUNT)
+        made = {name: Caller(cluster, token) for name, token in tokens.items()} | {
+            user: Caller(cluster, user=user) for user in users
+        }
+        made["admin"] = Caller(cluster)
+        for caller in made.values():
+            stack.callback(caller.close)
+        # kube-apiserver takes a moment to know of a policy.
+        eventually(lambda: made["agent"].patch(OTHER, condition()).status_code == 403, "the policy")
+        yield made
+        gone = {"status": {"conditions": [{"type": DEVICE_PROBLEM, "$patch": "delete"}]}}
+        made["admin"].patch(OWN, gone).raise_for_status()
+        made["admin"].patch(OTHER, gone).raise_for_status()
+
+
+@pytest.fixture
+def wider(callers: dict[str, Caller]) -> Iterator[None]:
+    """The agent, the kubelet and another account may patch Nodes, for as long as a test has it."""
+    admin = callers["admin"]
+    rule = {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch"]}
+    subjects = [{"kind": "User", "name": name} for name in (ACCOUNT, KUBELET, NEIGHBOUR)]
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": WIDER}
+    named = {"metadata": {"name": WIDER}}
+    admin.ask("POST", f"{ROLES}/clusterroles", named | {"rules": [rule]}).raise_for_status()
+    bound = named | {"roleRef": reference, "subjects": subjects}
+    admin.ask("POST", f"{ROLES}/clusterrolebindings", bound).raise_for_status()
+
+    def who() -> list[bool]:
+        """Of whom kube-apiserver knows by now."""
+        return [callers[name].patch(OWN, {}, "").is_success for name in ("agent", KUBELET, NEIGHBOUR)]
+
+    eventually(lambda: all(who()), "the wider role")
+    yield
+    admin.ask("DELETE", f"{ROLES}/clusterrolebindings/{WIDER}").raise_for_status()
+    admin.ask("DELETE", f"{ROLES}/clusterroles/{WIDER}").raise_for_status()
+    eventually(lambda: not any(who()), "the wider role gone")
+
+
+def test_an_agent_writes_the_condition_of_its_own_node(callers: dict[str, Caller]) -> None:
+    for reason in ("First", "Second"):  # it adds it, and changes it
+        callers["agent"].patch(OWN, condition(reason)).raise_for_status()
+        assert Condition.on(callers["admin"].read(OWN)) == Condition(False, reason, "words")
+    removed = {"status": {"conditions": [{"type": DEVICE_PROBLEM, "$patch": "delete"}]}}
+    callers["agent"].patch(OWN, removed).raise_for_status()
+    assert Condition.on(callers["admin"].read(OWN)) is None
+
+
+def test_an_agent_does_not_write_that_of_another_node(callers: dict[str, Caller]) -> None:
+    before = callers["admin"].read(OTHER)
+    refusal = told(callers["agent"].patch(OTHER, condition()))
+    assert refusal == (
+        f"this token is of the node agent on Node {OWN}, which may write the status of that Node only, "
+        f"and not of Node {OTHER}"
+    )
+    assert callers["admin"].read(OTHER) == before
+
+
+@pytest.mark.parametrize("who", ["unbound", "waiting", ACCOUNT])
+def test_a_token_that_names_no_node_is_good_for_none(callers: dict[str, Caller], who: str) -> None:
+    for node in (OWN, OTHER):
+        assert told(callers[who].patch(node, condition())).startswith(NO_NODE)
+
+
+@pytest.mark.parametrize(
+    ("patch", "named"),
+    [
+        (with_condition(capacity={"nvidia.com/gpu": "8"}), "capacity"),
+        (with_condition(allocatable={"cpu": None}), "allocatable"),
+        (with_condition(addresses=[{"type": "Hostname", "address": "elsewhere"}]), "addresses"),
+        (with_condition(addresses=None), "addresses"),
+        (with_condition(nodeInfo={"kernelVersion": "7"}), "nodeInfo"),
+        (with_condition(daemonEndpoints={"kubeletEndpoint": {"Port": 1}}), "daemonEndpoints"),
+        (with_condition(images=[{"names": ["busybox"]}]), "images"),
+        (with_condition(phase="Running"), "phase"),
+        (with_condition(conditions=[{"type": "Ready", "status": "False"}]), "other conditions"),
+        (with_condition(conditions=[{"type": "Ready", "$patch": "delete"}]), "other conditions"),
+        (with_condition(conditions=[{"type": "New", "status": "True"}]), "other conditions"),
+        (condition() | {"metadata": {"labels": {"added": "yes"}}}, "labels"),
+        (condition() | {"metadata": {"labels": {"kubernetes.io/hostname": None}}}, "labels"),
+        (condition() | {"metadata": {"annotations": {"added": "yes"}}}, "annotations"),
+        (condition() | {"metadata": {"annotations": None}}, "annotations"),
+        (condition() | {"metadata": {"finalizers": ["example.com/stays"]}}, "finalizers"),
+    ],
+)
+def test_an_agent_writes_nothing_else_of_its_node(
+    callers: dict[str, Caller], patch: dict[str, Any], named: str
+) -> None:
+    before = callers["admin"].read(OWN)
+    assert told(callers["agent"].patch(OWN, patch)) == f"{ONLY}, and this changes: {named}"
+    assert callers["admin"].read(OWN) == before
+
+
+def test_all_that_a_write_changes_is_named(callers: dict[str, Caller]) -> None:
+    patch = with_condition(phase="Running", addresses=None) | {"metadata": {"labels": {"a": "b"}}}
+    _, _, named = told(callers["agent"].patch(OWN, patch)).partition("this changes: ")
+    assert sorted(named.split(", ")) == ["addresses", "labels", "phase"]
+
+
+def test_a_nodes_taints_are_not_written_by_its_status(callers: dict[str, Caller]) -> None:
+    """kube-apiserver takes the spec from what there is, before any policy is asked."""
+    taint = {"spec": {"taints": [{"key": "mine", "effect": "NoExecute"}]}}
+    callers["agent"].patch(OWN, condition() | taint).raise_for_status()
+    assert callers["admin"].read(OWN)["spec"] == {}
+
+
+@pytest.mark.parametrize(
+    ("patch", "named"),
+    [
+        ({"spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}}, "spec"),
+        ({"spec": {"unschedulable": True}}, "spec"),
+        ({"metadata": {"labels": {"added": "yes"}}}, "labels"),
+    ],
+)
+@pytest.mark.usefixtures("wider")
+def test_an_agent_that_has_a_wider_role_by_mistake_writes_no_more(
+    callers: dict[str, Caller], patch: dict[str, Any], named: str
+) -> None:
+    assert told(callers["agent"].patch(OWN, patch, "")) == f"{ONLY}, and this changes: {named}"
+    assert OTHER in told(callers["agent"].patch(OTHER, patch, ""))
+
+
+@pytest.mark.parametrize("user", ["slurm-extender", KUBELET, NEIGHBOUR])
+@pytest.mark.usefixtures("wider")
+def test_the_policy_is_for_agents_alone(callers: dict[str, Caller], user: str) -> None:
+    for node in (OWN, OTHER):
+        for value in ("written", None):
+            patch = with_condition(phase=value and "Running")
+            patch["metadata"] = {"labels": {"written": value}}
+            callers[user].patch(node, patch).raise_for_status()
+
+
+def test_an_agents_role_has_what_it_needs_and_no_more(callers: dict[str, Caller]) -> None:
+    """Beside what any account has."""
+    for namespace in ("default", AGENT_NAMESPACE):
+        assert callers["agent"].may(namespace) - callers[NEIGHBOUR].may(namespace) == {
+            ("pods", "list"),
+            ("pods", "watch"),
+            ("nodes", "get"),
+            ("nodes/status", "patch"),
+        }
