@@ -31,11 +31,15 @@ class Allocation:
     memory_mb: int = 0
     """In MiB; 0 where Slurm does not count memory."""
 
+    @property
+    def granted(self) -> str:
+        """Returns the text under GRANTED."""
+        granted = {"v": _VERSION, "cores": self.cores, "memoryMiB": self.memory_mb, "gres": self.gres}
+        return orjson.dumps({key: value for key, value in granted.items() if value}).decode()
+
     def annotations(self) -> dict[str, str]:
         """Returns the annotations that write this allocation onto the Pod."""
-        granted = {"v": _VERSION, "cores": self.cores, "memoryMiB": self.memory_mb, "gres": self.gres}
-        text = orjson.dumps({key: value for key, value in granted.items() if value}).decode()
-        return {JOB_ID: str(self.job_id), NODE: self.node, GRANTED: text}
+        return {JOB_ID: str(self.job_id), NODE: self.node, GRANTED: self.granted}
 
     @classmethod
     def parse(cls, annotations: Mapping[str, str]) -> Self | None:

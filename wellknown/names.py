@@ -88,6 +88,7 @@ class Reason(StrEnum):
     SLURM_NODE_FAILED = "SlurmNodeFailed"
     SLURM_NODE_UNNAMED = "SlurmNodeUnnamed"
     SLURM_NODE_CHANGED = "SlurmNodeChanged"
+    SLURM_DEVICES_CHANGED = "SlurmDevicesChanged"
 
 
 class NodeReason(StrEnum):

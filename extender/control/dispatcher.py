@@ -53,7 +53,7 @@ from slurm_client.errors import InvalidRequest, OutcomeUnknown, SlurmError
 from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
 from wellknown.log_fields import Named, PodName, about
-from wellknown.names import ADOPTED, ATTEMPT, JOB_ID, JOB_PROOF, Reason
+from wellknown.names import ADOPTED, ATTEMPT, GRANTED, JOB_ID, JOB_PROOF, Reason
 
 log = structlog.get_logger()
 
@@ -327,7 +327,8 @@ class Dispatcher:
     async def _note_job(self, effect: RecordJobId) -> None:
         numbers = {JOB_ID: str(effect.job_id), ATTEMPT: str(effect.attempt)}
         proven = {JOB_PROOF: effect.proof or None}
-        patch = pod_patches.annotated(effect.pod.uid, numbers | proven)
+        granted = {} if effect.granted is None else {GRANTED: effect.granted.granted}
+        patch = pod_patches.annotated(effect.pod.uid, numbers | granted | proven)
         await self._kubernetes.patch_pod(effect.pod.namespace, effect.pod.name, patch)
 
     async def _note_adopted(self, effect: RecordAdoption) -> None:

@@ -14,6 +14,7 @@ from extender.cluster.pods_on_node import pods_on
 from extender.cluster.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.placement.on_read import claim_of_record
+from extender.record.in_force import devices_taken
 from extender.record.ownership import claim_of, is_own, key_of, own_key
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
@@ -99,9 +100,9 @@ class Gate:
             await asyncio.sleep(_LOOK_AGAIN_S - loop.time() % _LOOK_AGAIN_S)  # all at once
 
     async def in_the_way(self, node: str) -> tuple[str, ...]:
-        """Returns the Pods that are on a node, or may yet be bound to it, without a running job. The
-        resources of a running job, also of one that is being preempted, Slurm has given to no other
-        job.
+        """Returns the Pods that are on a node, or may yet be bound to it, without a running job that has
+        their devices. The resources of a running job, also of one that is being preempted, Slurm has
+        given to no other job.
 
         Only the leader knows the Pods that may yet be bound: also by their annotations, since another
         replica that believed to lead may have written them. For the same reason the leader may not know
@@ -177,13 +178,18 @@ class Gate:
         job = await self._own_job(pod, pod_allocation.job_id)
         if job is None:
             return own_key(pod_allocation.job_id, pod, self._leading().rules) is not None
-        return not _is_on(job, node)
+        return not self._is_on(job, node, (pod,))
 
     async def _runs_on(self, node: str, held: Placeholder) -> bool:
-        """Tells whether a job is the placeholder's own and runs on a node, by Slurm's answer alone."""
+        """Tells whether a job is the placeholder's own and runs on a node, with the devices that its Pod
+        runs on there, by Slurm's answer alone."""
         job = await self._slurm.job(held.job.known_id)
         claim = claim_of_record(held, self._leading().rules, self._view())
-        return job is not None and is_own(job, claim) and _is_on(job, node)
+        return job is not None and is_own(job, claim) and self._is_on(job, node, held.pods)
+
+    def _is_on(self, job: Job, node: str, pods: Sequence[Pod]) -> bool:
+        there = job.state.running and node in job.nodes
+        return there and not any(devices_taken(pod, job, self._view()) for pod in pods)
 
     async def _own_job(self, pod: Pod, job_id: int) -> Job | None:
         """Reads a job; returns None where it is not the Pod's own."""
@@ -194,10 +200,6 @@ class Gate:
     async def _bound(self, node: str) -> Iterator[Pod]:
         items = await pods_on(self._kubernetes, node)
         return (parse_pod(item, self._translation) for item in items if self._translation.manages(item))
-
-
-def _is_on(job: Job, node: str) -> bool:
-    return job.state.running and node in job.nodes
 
 
 def _goes_by_its_job(held: Placeholder) -> bool:

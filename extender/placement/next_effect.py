@@ -24,6 +24,7 @@ from extender.record.events import (
     WriteAllocation,
     WriteAttempt,
 )
+from extender.record.in_force import granted_now
 from extender.record.member import Member
 from extender.record.ownership import proof
 from extender.record.placeholder import REPEATEDLY, Placeholder
@@ -89,22 +90,26 @@ def write_allocation(record: Placeholder, at: Context) -> Effect | None:
 
 
 def keep(record: Placeholder, at: Context) -> Effect | None:
-    """BOUND: a lost job is asked for again, and one in doubt read; the Pods name the one that runs."""
+    """BOUND: a lost job is asked for again, and one in doubt read; the Pods name the one that runs, and
+    say what it has."""
     job_id = record.job.known_id
     if record.job.lost:
         return _submit_again(record, job_id, at)
     if record.job.unverified:
         return ReadJob(record.uid, job_id)
-    named, proven, attempt = (None, job_id), _proof(record, at), record.attempt
-    of_others = (
-        each
-        for each in record.members
-        if each.pod.job_id not in named
-        or each.pod.attempt != attempt
-        or (proven and each.pod.proof != proven)
-    )
-    member = _first(of_others)
-    return member and RecordJobId(record.uid, member.pod, job_id, attempt, proven)
+    proven = _proof(record, at)
+    member = _first(each for each in record.members if _says_otherwise(record, each, proven))
+    if member is None:
+        return None
+    now = granted_now(member.pod, member.slot)
+    return RecordJobId(record.uid, member.pod, job_id, record.attempt, proven, now)
+
+
+def _says_otherwise(record: Placeholder, member: Member, proven: str) -> bool:
+    pod = member.pod
+    if pod.job_id not in (None, record.job.id) or pod.attempt != record.attempt:
+        return True
+    return bool(proven and pod.proof != proven) or granted_now(pod, member.slot) is not None
 
 
 def replace_job(record: Placeholder, at: Context) -> Effect | None:

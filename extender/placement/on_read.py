@@ -17,8 +17,9 @@ from extender.placement.waiting import why_it_waits
 from extender.record.condition_reason import ConditionReason, WhyInvalid
 from extender.record.config import Context, PlacementConfig
 from extender.record.fit import ends_earlier, misfit
+from extender.record.in_force import devices_taken
 from extender.record.job_tracking import NodeCheck
-from extender.record.member import slot_on, with_slots
+from extender.record.member import slot_of, slot_on, with_slots
 from extender.record.ownership import Claim, OwnedBy, claim_for, identity_of, owner_of
 from extender.record.placeholder import Placeholder
 from extender.record.states import UNBOUND, State
@@ -206,13 +207,27 @@ def _unverified(record: Placeholder, job: Job, at: Context) -> Placeholder:
         told = f"Slurm job {job.id} runs on {unnamed}, which no Node names"
         return _held_up(record, ConditionReason(Reason.SLURM_NODE_UNNAMED, told), at)
     if all(any(at.view.names_it(pod.node, name) for name in nodes) for pod in record.pods):
-        return record._replace(cause=None).with_job(node_check=NodeCheck.VERIFIED)
+        return runs_where_its_pods_are(record, job, at)
     if job.state.running:
         told = f"Slurm job {job.id} was started again on {', '.join(job.nodes)}"
         cause = ConditionReason(Reason.SLURM_NODE_CHANGED, told)
         return record.move(State.EVICTING, at.now, cause=cause)
     unsure = not job.state.ended and not job.state.pending and not job.state.suspended
     return _look_again(record, at) if unsure else ended(record, job.state, at)
+
+
+def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Placeholder:
+    """Returns a record in BOUND whose job runs on its Pods' Nodes. A slurmctld that started it again may
+    have given it other cores and devices there, and these to others. Cores and memory of a Pod that runs
+    can be changed: they are written onto it (`next_effect.keep`). Its containers' devices cannot."""
+    taken = next(filter(None, (devices_taken(pod, job, at.view) for pod in record.pods)), None)
+    if taken is not None:
+        cause = ConditionReason(Reason.SLURM_DEVICES_CHANGED, taken)
+        return record.move(State.EVICTING, at.now, cause=cause)
+    slots = [slot_of(pod, job, at.view) for pod in record.pods]
+    members = zip(record.members, slots, strict=True)
+    known = tuple([each._replace(slot=slot or each.slot) for each, slot in members])
+    return record._replace(members=known, cause=None).with_job(node_check=NodeCheck.VERIFIED)
 
 
 def waits_for_its_pods_nodes(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool:

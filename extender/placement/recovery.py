@@ -18,12 +18,12 @@ from extender.placement.on_pod import (
     numbered,
     with_carried,
 )
-from extender.placement.on_read import waits_for_its_pods_nodes
+from extender.placement.on_read import runs_where_its_pods_are, waits_for_its_pods_nodes
 from extender.placement.table import after_poll, after_read
 from extender.record.condition_reason import ConditionReason
 from extender.record.config import Context, PlacementConfig
 from extender.record.job_tracking import NodeCheck
-from extender.record.member import Member, slot_on
+from extender.record.member import Member, slot_of
 from extender.record.ownership import (
     chosen_identity,
     claim_of,
@@ -260,21 +260,18 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     never_granted = not job.nodes and all(pod.allocation is None for pod in pods)
     if never_granted or there is False:
         return None
-    members = tuple(each._replace(slot=_slot_of(each.pod, job, at.view)) for each in record.members)
-    record = record._replace(attempt=key.attempt, members=members)
+    slots = [slot_of(pod, job, at.view) or Allocation(job.id, pod.node or "") for pod in record.pods]
+    members = zip(record.members, slots, strict=True)
+    known = tuple([each._replace(slot=slot) for each, slot in members])
+    record = record._replace(attempt=key.attempt, members=known)
     record = _with_job(record, chosen, at).with_job(owned=True, name=job.name)
     if job.id in at.rules.ids and key_of(job) is None:
         record = record.with_job(unsigned=True)
+    if chosen.live and there and job.state.running:
+        return runs_where_its_pods_are(record, job, at)
     if chosen.live:
-        return record
+        return record.with_job(node_check=NodeCheck.ROUTINE)
     return record.move(State.EVICTING, at.now, cause=end_of(job.id, job.state)).with_job(over=True)
-
-
-def _slot_of(pod: Pod, job: Job, view: ClusterView) -> Allocation:
-    """What a job has where a bound Pod is."""
-    slots = (slot_on(name, job.id, job.grant, view) for name in job.nodes)
-    on_node = (slot for slot in slots if slot is not None and slot.node == pod.node)
-    return next(on_node, Allocation(job.id, pod.node or ""))
 
 
 def _runs_by_another(pod: Pod, job: Job, at: Context) -> bool:

@@ -155,7 +155,7 @@ class EvictPod:
 @dataclass(frozen=True, slots=True)
 class RecordJobId:
     """Write onto a bound Pod which job of which attempt runs for it: Slurm lost the one that it names,
-    and its id, or somebody else wrote the numbers."""
+    and its id, or somebody else wrote the numbers. And what the job has there now, if it is another."""
 
     uid: str
     pod: Pod
@@ -163,6 +163,8 @@ class RecordJobId:
     attempt: int
     proof: str = ""
     """See `Pod.proof`."""
+    granted: Allocation | None = None
+    """None: what stands on the Pod is what the job has."""
 
 
 @dataclass(frozen=True, slots=True)

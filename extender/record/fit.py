@@ -69,7 +69,7 @@ def _too_small(asked: JobSpec, job: Job) -> Iterator[str]:
     memory = _memory(job, cpus_allocated)
     if memory is not None and 0 < memory < asked.memory_mb:  # 0 is all of the node's
         yield f"it has {memory} MiB of memory instead of {asked.memory_mb}"
-    given = _gres(job)
+    given = gres_of(job)
     for name, count in asked.gres:
         if given[name] < count:
             yield f"it has {given[name]} of GRES {name} instead of {count}"
@@ -81,8 +81,8 @@ def _memory(job: Job, cpus: int | None) -> int | None:
     return job.memory_per_cpu_mb * (cpus or 0)
 
 
-def _gres(job: Job) -> Counter[str]:
-    """What it asks for on each node; of a job that has devices, no more than these."""
+def gres_of(job: Job) -> Counter[str]:
+    """Returns what a job asks for on each node; of a job that has devices, no more than these."""
     elements = (element.strip().replace("=", ":") for element in job.tres_per_node.split(","))
     names = ",".join(e[len(p) :] for e in elements for p in _PREFIXES if e.startswith(p))
     asked = gres.counts(names)

@@ -19,6 +19,7 @@ from extender.request import limits
 from extender.request.resources import parse_quantity
 from kubernetes_client.protocol import Manifest
 from wellknown import node_mapping
+from wellknown.names import DEVICE_PROBLEM
 
 _SMALL = 512
 
@@ -47,6 +48,8 @@ class Node:
     """The CPUs that it has, as Kubernetes counts: logical CPUs."""
     allocatable: Mapping[str, str] = field(default_factory=dict)
     """What all Pods on it may request together, as quantities."""
+    has_agent: bool = False
+    """Whether a node agent holds Pods to their devices there: it has written its condition."""
 
     @classmethod
     def parse(cls, manifest: Manifest, name_label: str) -> Self:
@@ -62,7 +65,8 @@ class Node:
         capacity, allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
         cpus = parse_quantity(capacity["cpu"]) if "cpu" in capacity else None
         slurm_name = node_mapping.slurm_name(name, labels, name_label)
-        return cls(name, slurm_name, labels, taints, cordoned, cpus, allocatable)
+        has_agent = any(each.get("type") == DEVICE_PROBLEM for each in status.get("conditions") or ())
+        return cls(name, slurm_name, labels, taints, cordoned, cpus, allocatable, has_agent)
 
     @property
     def effective_taints(self) -> tuple[Taint, ...]:

@@ -37,6 +37,7 @@ from tests.chaos.history import SeenJob, SeenNode, SeenPod
 from tests.chaos.overlap import Stay
 from tests.chaos.plan import Outage
 from tests.chaos.signals import Kind, Signal
+from wellknown.names import Reason
 
 ROLLBACK_S = 15.0
 FLIGHT_S = 20.0
@@ -87,8 +88,15 @@ class Causes:
             return True
         if pod.managed and self.cancelled.get(pod.name, inf) <= at:
             return True
+        if pod.told == Reason.SLURM_DEVICES_CHANGED and pod.gpus and pod.managed:
+            return self._restarted_its_job(bound_at, at)
         downed = (when for when, node in self.downed if node == pod.node and pod.managed)
         return any(bound_at <= when <= at <= when + NEWS_S for when in downed)
+
+    def _restarted_its_job(self, bound_at: float, at: float) -> bool:
+        """Whether slurmctld may have started the job of a bound Pod again, on other devices."""
+        lost = any(bound_at <= when <= at for when in self.state_lost)
+        return lost or any(bound_at - ROLLBACK_S <= when <= at for when in self.slurmctld_killed)
 
     def rolled_back(self, begin: float, end: float) -> bool:
         """Whether slurmctld may have forgotten something between two moments."""

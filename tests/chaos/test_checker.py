@@ -284,6 +284,17 @@ def test_slurmctlds_log_and_a_node_set_down_are_causes() -> None:
     assert verdict(evicted, Causes(downed=[(2.5, "n2")])) == [WRONG_KILLS]
 
 
+def test_other_devices_are_a_cause_where_slurmctld_has_started_the_job_again() -> None:
+    told = replace(BOUND, deleting=True, gpus=1, told="SlurmDevicesChanged")
+    evicted: History = [(1, replace(BOUND, gpus=1)), (2, [replace(RUNNING, gpus=1)]), (4, told)]
+    assert verdict(evicted, Causes(state_lost=[3.0])) == []
+    assert verdict(evicted, Causes(slurmctld_killed=[3.0])) == []
+    assert verdict(evicted, Causes(state_lost=[0.5])) == [WRONG_KILLS]  # before it was bound
+    assert verdict(evicted) == [WRONG_KILLS]
+    none: History = [(1, BOUND), (2, [RUNNING]), (4, replace(told, gpus=0))]
+    assert verdict(none, Causes(state_lost=[3.0])) == [WRONG_KILLS]
+
+
 OUT = SeenNode("n1", cordoned=False, told=True, tainted=True, in_service=False, reason="disk")
 BACK = replace(OUT, in_service=True)
 

@@ -555,6 +555,16 @@ async def test_a_bound_pod_is_told_which_job_runs_for_it_in_whatever_version_it_
         await works.do(RecordJobId("another", POD._replace(uid="another"), 9, 3))
 
 
+async def test_and_what_that_has_where_that_has_changed() -> None:
+    works = Works()
+    await works.do(RecordJobId("u1", POD, 8, 2, granted=Allocation(8, "n1", cores="4-7")))
+    assert works.pod["metadata"]["annotations"] == {
+        "slurm-extender.io/job-id": "8",
+        "slurm-extender.io/attempt": "2",
+        "slurm-extender.io/granted": '{"v":1,"cores":"4-7"}',
+    }
+
+
 async def test_a_cause_is_a_condition_and_an_event() -> None:
     async with Works() as works:
         await works.tell(ReportWaiting("u1", POD, CAUSE, 7))

@@ -2,13 +2,67 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.end_to_end.actors import Actors, eventually
 from tests.end_to_end.state_loss import lose_all_state, open_partition, waits_pinned
 from tests.end_to_end.test_audit import audit, metrics
+from wellknown.allocation import Allocation
+from wellknown.names import DEVICE_PROBLEM
 
 pytestmark = pytest.mark.real
+
+
+def test_a_pod_runs_on_with_other_cores_and_not_beside_another_jobs_gpu(actors: Actors) -> None:
+    """slurmctld gives a job the first that are free: what it gave to a Pod that is gone."""
+    for node in ("node-1", "node-2", "node-3"):
+        has_an_agent(actors, node)
+    there = {"same": "node-1", "first": "node-2", "gpu": "node-2", "before": "node-3", "cores": "node-3"}
+    gpus = {"same", "first", "gpu"}
+    for name, node in there.items():
+        actors.create(name, gpus=int(name in gpus), annotations={"required-nodes": node})
+        actors.bound(name)
+    stood = {name: granted(actors, name) for name in there}
+    assert [stood[name].gres for name in ("first", "gpu")] == [gpu(0), gpu(1)]
+    assert [stood[name].cores for name in ("before", "cores")] == ["0", "1"]
+    uids = {name: uid_of(actors, name) for name in there}
+    for name in ("first", "before"):
+        actors.delete(name)
+        actors.gone(name)
+    lose_all_state(actors)
+
+    told = actors.event("gpu", "SlurmDevicesChanged")
+    assert told.endswith("has gpu 0 now, and the Pod runs on gpu 1")
+    actors.gone("gpu", 60)
+    eventually(lambda: granted(actors, "cores").cores == "0", "its cores on the Pod", 60)
+    eventually(lambda: actors.scontrol("same")["JobState"] == "RUNNING", "its job runs again", 60)
+    assert granted(actors, "same") == stood["same"]
+    assert [uid_of(actors, name) for name in ("same", "cores")] == [uids["same"], uids["cores"]]
+    actors.create("next", gpus=4, annotations={"required-nodes": "node-2"})
+    assert actors.bound("next") == "node-2"
+
+
+def has_an_agent(actors: Actors, node: str) -> None:
+    """A node agent has written its condition."""
+    condition = {"type": DEVICE_PROBLEM, "status": "False", "reason": "DevicesUsable"}
+    patch = json.dumps({"status": {"conditions": [condition]}})
+    actors.cluster.kubectl("patch", "node", node, "--subresource", "status", "-p", patch)
+
+
+def gpu(number: int) -> str:
+    return f"gpu:h100:1(IDX:{number})"
+
+
+def uid_of(actors: Actors, name: str) -> str:
+    return str((actors.see(name) or {})["metadata"]["uid"])
+
+
+def granted(actors: Actors, name: str) -> Allocation:
+    allocation = Allocation.parse((actors.see(name) or {})["metadata"]["annotations"])
+    assert allocation is not None
+    return allocation
 
 
 def test_pods_run_on_and_get_their_nodes_back_before_native_jobs(closed: Actors) -> None:

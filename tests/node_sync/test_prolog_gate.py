@@ -22,7 +22,7 @@ from slurm_client.errors import Unreachable
 from slurm_client.model import Job, JobState
 from slurm_client.protocol import Slurm
 from tests.builders import RULES, kube_node, pod_manifest, view
-from tests.placement.ledger_steps import bound_pod, job_id_of, state_of
+from tests.placement.ledger_steps import bound_pod, forget_the_start, job_id_of, state_of
 from tests.placement.ledger_world import VIEW, World, of_user
 from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey
 from wellknown.names import ATTEMPT, JOB_ID, NODE
@@ -261,6 +261,38 @@ async def test_a_pod_whose_start_slurm_may_have_forgotten_has_the_job_that_runs_
     job_id = job_id_of(site.world, uid)
     site.world.jobs[job_id] = replace(site.world.jobs[job_id], nodes=("n2",))
     assert await site.gate.in_the_way("n1") == ("default/p1",)
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_pod_whose_job_has_other_devices_now_is_in_the_way(site: Site, known: bool) -> None:
+    """What it runs on is the job's that is starting, perhaps: also before the leader has looked."""
+    site.world = World(replace(PlacementConfig(), fast_path=False), numbers=True)
+    uid = site.world.create_pod()
+    site.world.catch_up()
+    allocation, job_id = site.world.pods[uid].allocation, job_id_of(site.world, uid)
+    assert allocation is not None
+    if not known:
+        site.world.tell(PodVanished(uid))
+        site.binds(uid, allocation.annotations())
+    assert await site.gate.in_the_way("n1") == ()
+    others = replace(site.world.jobs[job_id], gres=("gpu:1(IDX:7)",))
+    site.world.jobs[job_id] = others
+    assert await site.gate.in_the_way("n1") == ("default/p1" if known else "default/late",)
+
+
+async def test_a_pod_that_is_evicted_for_its_devices_is_in_the_way_until_it_is_gone(site: Site) -> None:
+    site.world = World(numbers=True)
+    uid = bound_pod(site.world)
+    forget_the_start(site.world, uid)
+    site.world.ask()
+    site.world.answer()
+    site.world.schedule()
+    read = site.world.effects.pop()
+    site.world.finish(read, site.world.do(read))
+    assert state_of(site.world, uid) is State.EVICTING
+    assert await site.gate.wait("n1", 0.15) == ("default/p1",)
+    site.world.settle()
+    assert await site.gate.wait("n1", 0.15) == ()
 
 
 async def test_a_pod_that_the_ledger_has_not_heard_of_is_asked_for(site: Site) -> None:

@@ -17,7 +17,8 @@ PAGE = (CHECKOUT / "docs" / "endings.md").read_text()
 def test_every_reason_that_evicts_a_pod_is_on_the_page_and_no_other() -> None:
     evicting = {cause.reason for cause in on_job.ENDS.values()}
     told = set(re.findall(r"`(Slurm[A-Z]\w+)`", PAGE)) - {"SlurmUser"}
-    assert told == evicting | {on_job.OTHER_END.reason, "SlurmNodeChanged"}
+    started_again = {"SlurmNodeChanged", "SlurmDevicesChanged"}
+    assert told == evicting | started_again | {on_job.OTHER_END.reason}
 
 
 @pytest.mark.parametrize("how", POD_ENDS, ids=lambda how: how.name)

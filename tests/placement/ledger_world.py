@@ -72,7 +72,7 @@ def view_of(nodes: tuple[str, ...]) -> ClusterView:
     """What is known of so many Nodes."""
     return ClusterView(
         cluster=PlacementConfig().cluster,
-        nodes={name: Node(name, name, {}) for name in nodes},
+        nodes={name: Node(name, name, {}, has_agent=True) for name in nodes},
         partitions={"main": Partition("main", nodes, default=True)},
         preemption=False,
     )
@@ -141,6 +141,8 @@ class World:
     """Another one that believes that it leads."""
     bindings: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Bindings that are on their way: the Pod's version and the Node, by uid."""
+    annotated: dict[str, Allocation] = field(default_factory=dict)
+    """The allocation that each of them carries."""
     leaving: dict[str, tuple[float, int]] = field(default_factory=dict)
     """Pods that use all of their grace, by uid: when they were deleted, and with how long a one."""
     containers: dict[str, tuple[Pod, float]] = field(default_factory=dict)
@@ -154,6 +156,9 @@ class World:
     before it looks for a duplicate. Until their authors ask for something else."""
     tells_grants: bool = True
     """Whether what was granted at once is known at once too."""
+    numbers: bool = False
+    """Whether it is known which core and which GPU of a node a job has: at each start it gets another
+    core, and mostly another GPU."""
     may_run: dict[int, int] = field(default_factory=dict)
     """Slurm's limit on the running jobs of each user (QOS MaxJobsPerUser); a user without one may run
     any number."""
@@ -178,6 +183,9 @@ class World:
     started: Counter[str] = field(default_factory=Counter)
     """How many jobs of each Pod were started: each may have preempted somebody."""
     made: int = 0
+    started_at: dict[int, float] = field(default_factory=dict)
+    given: int = 0
+    """The number of the last core that a job was given."""
     version: int = 0
     groups: dict[str, Workload] = field(default_factory=dict)
     """The groups that there ever were, by uid: their controllers make a Pod for each that goes."""
@@ -475,17 +483,23 @@ class World:
             return
         job, known = self.jobs.get(pod.allocation.job_id), self.ledger.allocated(uid)
         as_seen = known is not None and known[1].pod.resource_version == pod.resource_version
-        trusted = known is not None and known[0].job.immediate and known[0].job.id in self.rules.ids
-        if as_seen and trusted:
+        if (
+            known is not None
+            and as_seen
+            and known[0].job.immediate
+            and known[0].job.id in self.rules.ids
+        ):
             # The leader asks no more of what was granted at once (Binder._still_granted).
             if job is not None and job.state.running:
                 self.bindings[uid] = pod.resource_version, pod.allocation.node
+                self.annotated[uid] = known[1].slot or pod.allocation
             return
         try:
             granted = verified(pod, job, pod.allocation.node, self.view, self.rules)
         except NotBound:
             return
         self.bindings[uid] = pod.resource_version, granted.node
+        self.annotated[uid] = granted
 
     def containers_end_on(self, node: str) -> bool:
         """Whether the leader's /bind knows of containers that outlive their Pod and its job."""
@@ -503,7 +517,7 @@ class World:
         version, node = self.bindings.pop(uid, ("", ""))
         pod = self.pods.get(uid)
         if pod is not None and pod.resource_version == version:
-            self.write(pod._replace(node=node))
+            self.write(pod._replace(node=node, allocation=self.annotated[uid]))
 
     def nodes_in_use(self) -> Iterator[tuple[Pod, str]]:
         """Pods that are bound, or whose Binding is on its way, with their Nodes."""
@@ -587,8 +601,7 @@ class World:
                 self.jobs[job.id] = replace(job, reason="QOSMaxJobsPerUserLimit")
             elif len(free := self.free_nodes(job)) >= (job.node_count or 1):
                 self._note_start(job)
-                nodes = tuple(free[: job.node_count or 1])
-                self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=nodes)
+                self._run(job, free[: job.node_count or 1])
             else:
                 self.jobs[job.id] = replace(job, reason="Resources")
 
@@ -745,7 +758,7 @@ class World:
     def note_job(self, effect: RecordJobId) -> None:
         pod = self.pods.get(effect.pod.uid)
         if pod is not None:
-            named = pod.allocation and replace(pod.allocation, job_id=effect.job_id)
+            named = pod.allocation and replace(effect.granted or pod.allocation, job_id=effect.job_id)
             numbered = pod._replace(job_id=effect.job_id, attempt=effect.attempt, allocation=named)
             self.write(numbered._replace(proof=effect.proof))
 
@@ -901,10 +914,23 @@ class World:
             self.jobs[job.id] = replace(job, state=job_state("FAILED"))
             return Failure(Remedy.NO_ROOM, "no room")
         self._note_start(job)
-        nodes = tuple(free[: asked.nodes])
-        self.jobs[job.id] = replace(job, state=job_state("RUNNING"), nodes=nodes)
-        devices = ",".join(f"{name}:{count}" for name, count in asked.gres)
-        return Grant(nodes, (devices,) * len(nodes) if devices else ()) if self.tells_grants else None
+        given = self._run(job, free[: asked.nodes]).grant
+        if asked.gres and not self.numbers:
+            devices = ",".join(f"{name}:{count}" for name, count in asked.gres)
+            given = replace(given, gres=(devices,) * len(given.nodes))
+        return given if self.tells_grants else None
+
+    def _run(self, job: Job, nodes: Iterable[str]) -> Job:
+        job = replace(job, state=job_state("RUNNING"), nodes=tuple(nodes))
+        self.started_at[job.id] = self.now
+        if self.numbers:
+            self.given += 1
+            gpus, cores = (f"gpu:1(IDX:{self.given // 2})",), (str(self.given),)
+            job = replace(job, gres=gpus * len(job.nodes), cores=cores * len(job.nodes))
+            there = [pod for pod, _ in self.nodes_in_use() if pod.workload.uid == self.workload_of(job)]
+            self.disturbed.update(pod.workload.uid for pod in there)
+        self.jobs[job.id] = job
+        return job
 
     def _owner(self, asked: JobSpec) -> tuple[int, int]:
         user = asked.user_id or 0
@@ -1055,6 +1081,15 @@ def ends_well(world: World) -> None:
         assert not left, f"the job of {uid} outlived its Pod"
 
 
+def has_what_its_job_has(world: World, pod: Pod, job: Job) -> None:
+    """The node agent goes by what stands on a Pod."""
+    stands = pod.allocation
+    if world.numbers and stands is not None:
+        number = job.nodes.index(stands.node)
+        has = job.gres[number], job.cores[number]
+        assert (stands.gres, stands.cores) == has, f"{pod.name} runs on others than its job has"
+
+
 def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
     workload = pod.workload
     live = world.live_jobs(workload.uid)
@@ -1082,6 +1117,7 @@ def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
     elif pod.node is not None:
         assert pod.node in live[0].nodes, f"{pod.name} is bound elsewhere"
         assert live[0].state.running
+        has_what_its_job_has(world, pod, live[0])
     else:
         assert live[0].state.pending, f"{pod.name} is not bound though its job runs"
         owner = pod.request.job.user_id

@@ -10,6 +10,7 @@ import pytest
 from extender.cluster.node_index import Nodes
 from extender.request.node_constraints import Node, NodeConstraints
 from tests.builders import kube_node, node_manifest
+from wellknown.names import DEVICE_PROBLEM
 
 NO_SCHEDULE = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
@@ -224,6 +225,13 @@ def test_a_node_that_changes_nothing_that_matters_is_equal() -> None:
     """The cluster view is published where it changed: a heartbeat is no change."""
     beat = node_manifest("n1") | {"status": {"conditions": [{"lastHeartbeatTime": "now"}]}}
     assert Node.parse(beat, "slurm") == kube_node("n1")
+
+
+@pytest.mark.parametrize("status", ["True", "False"])
+def test_a_node_agent_is_there_where_it_has_written_its_condition(status: str) -> None:
+    told = {"conditions": [{"type": DEVICE_PROBLEM, "status": status}]}
+    assert Node.parse(node_manifest("n1") | {"status": told}, "slurm").has_agent
+    assert not kube_node("n1").has_agent
 
 
 def test_what_is_kept_of_a_pod_takes_no_more_memory_than_it_says() -> None:
