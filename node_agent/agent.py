@@ -1,6 +1,7 @@
 """The agent of one Node: it follows the Node's Pods, and keeps each to the devices of its job."""
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -12,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kubernetes_client.protocol import Kubernetes
-from node_agent.cgroups import PodCgroups
+from node_agent.cgroups import LIMITS, PodCgroups
 from node_agent.claims import Claim
 from node_agent.containers import Containers
 from node_agent.decision import Decision
@@ -20,8 +21,11 @@ from node_agent.device_health import DeviceHealth
 from node_agent.gate import Answer, answer
 from node_agent.keeper import Keeper
 from node_agent.kernel.inotify import FolderWatch
+from node_agent.native_jobs import NativeJobs
+from node_agent.node_condition import Reason
 from node_agent.nri import plugin
 from node_agent.pods import NodePods
+from node_agent.without_nri import whole_node
 from service.health import Health
 
 log = structlog.get_logger()
@@ -32,6 +36,8 @@ _DEAF_S = 1.0
 """The same where the kernel does not tell of new cgroups."""
 _AWAITED_S = 0.2
 """The same while a Pod has no cgroup yet, whose folder may be new, too, or waits for a device."""
+_PATIENCE = 20
+"""The longer it waits, the more seldom: by a twentieth of that."""
 _TOGETHER_S = 0.02
 """What comes within this time is looked at together."""
 _COUNT_S = 5.0
@@ -39,6 +45,9 @@ _WATCH = "watch of Pods"
 _DEVICES = "slurmd's list of devices"
 _CPUS = "map of cores"
 _RUNTIME = "container runtime"
+_OTHERS = "cores of Pods of no job"
+_PROGRAMS = "other device programs"
+_NATIVE = "Slurm's limits of its jobs"
 
 
 class Programs(NamedTuple):
@@ -61,37 +70,38 @@ class Agent:
         self, kubernetes: Kubernetes, node: str, cgroups: PodCgroups, keeper: Keeper, programs: Programs
     ) -> None:
         self.health = Health()
-        self._node = node
         self._cgroups = cgroups
         self._keeper = keeper
         self._programs = programs
+        self._native = NativeJobs(cgroups)
         says = partial(self.health.says, _WATCH)
         self._news = asyncio.Event()
         self._pods = NodePods(kubernetes, node, self._news.set, says)
         counted = programs.resources if programs.device_plugins is not None else {}
         self._devices = DeviceHealth(kubernetes, node, keeper, programs.cdi, counted, self.health.says)
         self._awaits_runtime = programs.nri is not None
+        self._containers = Containers(node, keeper, self._pods, self._begins)
         self.problems: dict[str, str] = {}
         """Why a Pod, by its namespace and name, has less than its job."""
 
     @property
     def repaired(self) -> int:
         """Returns how many limits somebody else had changed."""
-        return self._keeper.repaired
+        return self._keeper.limits.repaired
 
     async def run(self) -> None:
         """Does so for ever. Until the Pods are listed nobody is let in to more than the agent before has
         left it."""
-        self._look_at_machine()
+        self._look()  # lets the agent's own Pod in, too, without which a driver tells of no device
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep())
             tasks.create_task(self._pods.follow())
             tasks.create_task(self.health.run())
-            await self._devices.ask()  # before a container is made
+            tasks.create_task(self._watch_native_jobs())
+            await self._devices.ask()  # before a container is made, if the drivers answer
             tasks.create_task(self._devices.run())
             if self._programs.nri is not None:
-                containers = Containers(self._node, self._keeper, self._begins, self._pods.ends)
-                staying = plugin.stay(self._programs.nri, containers, self._hears_runtime)
+                staying = plugin.stay(self._programs.nri, self._containers, self._hears_runtime)
                 tasks.create_task(staying)
             if self._programs.device_plugins is not None:
                 for resource, gres in self._programs.resources.items():
@@ -105,14 +115,17 @@ class Agent:
         return answer(claims or {}, gone, cgroups, heard=self._pods.heard and claims is not None)
 
     async def _keep(self) -> None:
-        folders = self._folders()
+        folders, waits_since = self._folders(), time.monotonic()
         try:
             while True:
                 self._news.clear()
                 hears = self._hears(folders)  # first: nothing that comes later is missed
                 decision = self._look()
-                awaited = decision is not None and decision.awaited
-                pause = _AWAITED_S if awaited else _LOOK_S if hears else _DEAF_S
+                pause = _LOOK_S if hears else _DEAF_S
+                if decision is None or not decision.awaited:
+                    waits_since = time.monotonic()
+                else:  # soon it is no more soon
+                    pause = min(pause, max(_AWAITED_S, (time.monotonic() - waits_since) / _PATIENCE))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._news.wait()
@@ -125,15 +138,46 @@ class Agent:
         self._look_at_machine()
         try:
             self._keeper.put_on()
-            decision = self._keeper.keep(self._pods.claims)
+            decision = self._keeper.keep(self._pods.claims, self._native.known)
         except OSError as error:
             self.health.says("guard", error, alarm=True)
+            self._devices.hears(Reason.NOT_GUARDED, error)
+            self.health.ready = False  # nobody is kept to anything new: no more Pods should come
             return None
         self.health.says("guard", None)
+        self._devices.hears(Reason.NOT_GUARDED, None)
+        self.health.says(_OTHERS, self._keeper.others or None)
+        self.health.says(_PROGRAMS, self._other_programs(), alarm=True)
         if decision is not None:
-            self._tell(decision.problems)
+            self._tell(self._containers.problems() | decision.problems)
             self.health.ready = not self._awaits_runtime
         return decision
+
+    def _other_programs(self) -> str | None:
+        if not (found := self._keeper.other_programs):
+            return None
+        return (
+            f"program {found}: where it is of an agent whose files in the BPF file system were removed,"
+            " no Pod that comes opens a device until the Node is booted"
+        )
+
+    async def _watch_native_jobs(self) -> None:
+        while True:
+            claims = self._pods.claims
+            if claims is not None:  # a Pod that slurmd may run in is told by them
+                self._look_at_native_jobs(claims)
+            await asyncio.sleep(_AWAITED_S if claims is None else _LOOK_S)
+
+    def _look_at_native_jobs(self, claims: Mapping[str, Claim]) -> None:
+        before = self._native.known
+        try:
+            trouble = self._native.look(claims, self._keeper.devices) or None
+        except OSError as error:
+            self.health.says(_NATIVE, error, alarm=True)
+            return
+        self.health.says(_NATIVE, trouble, alarm=True)
+        if self._native.known != before:
+            self._news.set()
 
     def _look_at_machine(self) -> None:
         try:
@@ -146,23 +190,31 @@ class Agent:
             self._keeper.read_devices()
         except (OSError, ValueError) as error:
             self.health.says(_DEVICES, error, alarm=True)
+            self._devices.hears(Reason.LIST_UNREADABLE, error)
         else:
+            self._devices.hears(Reason.LIST_UNREADABLE, None)
             machine = self._keeper.machine
             broken = "; ".join(f"{of}: {why}" for of, why in machine.problems.items()) if machine else ""
             self.health.says(_DEVICES, broken or None, alarm=True)
 
     def _begins(self, claim: Claim) -> str:
-        """Has a Pod let in before its containers are made. Returns why it is not. Pods of no job are
-        never in the way: kube-apiserver may come to be reached by one of them."""
-        self._pods.begins(claim)
+        """Has a Pod let in before its containers are made. Returns why it is not. What the container
+        runtime knows of it is from when it began: kube-apiserver's word counts, and that it is gone
+        there, too. Pods of no job are never in the way: kube-apiserver may come to be reached by one of
+        them."""
         if claim.problem or not claim.of_job:
             return claim.problem
+        claims = self._pods.claims
+        if claims is not None and claim.uid not in claims:
+            self._pods.doubt()
+            return "kube-apiserver has it no more, or has not told the node agent of it yet"
         decision = self._look()
         if decision is None:
-            told = "; ".join(f"{part}: {words}" for part, words in self.health.troubles().items())
-            return f"the node agent does not know yet who has what ({told})"
+            troubles = self.health.troubles().items()
+            told = "; ".join(f"{part}: {words}" for part, words in troubles)
+            return f"the node agent does not know yet who has what ({told or 'it starts'})"
         waits = "its cgroup is not there" if claim.uid in decision.awaited else ""
-        return decision.problems.get(claim.pod, waits)
+        return decision.problems.get(claim.uid, waits)
 
     async def _count(self, folder: Path, resource: str, gres: str) -> None:
         """Tells the kubelet how many there are of a resource, once there are any."""
@@ -172,7 +224,10 @@ class Agent:
         from node_agent.kubelet import device_plugin  # noqa: PLC0415 -- gRPC takes 10 MB of memory
 
         says = partial(self.health.says, f"the kubelet's plugin for {resource}")
-        await device_plugin.stay(folder, resource, units, says)
+        gives = None
+        if self._programs.nri is None:
+            gives = partial(whole_node, self._keeper, resource, gres)
+        await device_plugin.stay(folder, resource, units, says, gives)
 
     def _hears_runtime(self, trouble: Exception | str | None) -> None:
         self.health.says(_RUNTIME, trouble)
@@ -181,16 +236,21 @@ class Agent:
             self._news.set()
 
     def _tell(self, problems: Mapping[str, str]) -> None:
-        for pod, why in problems.items():
+        """They are by uid."""
+        claims = self._pods.claims or {}
+        named = {claims[uid].pod if uid in claims else uid: why for uid, why in problems.items()}
+        for pod, why in named.items():
             if self.problems.get(pod) != why:
                 log.warning("a Pod has less than its job", pod=pod, why=why)
-        for pod in self.problems.keys() - problems.keys():
-            log.info("a Pod has less than its job no more, or is gone", pod=pod)
-        self.problems = dict(problems)
+        here = {claim.pod for claim in claims.values()}
+        for pod in self.problems.keys() - named.keys():
+            words = "a Pod has what its job has" if pod in here else "a Pod that had less is gone"
+            log.info(words, pod=pod)
+        self.problems = named
 
     def _folders(self) -> FolderWatch | None:
         try:
-            return FolderWatch(self._news.set)
+            return FolderWatch(self._news.set, LIMITS)
         except OSError as error:
             self.health.says("inotify", error)
             return None
@@ -201,7 +261,7 @@ class Agent:
         if folders is None:
             return False
         try:
-            for folder in self._cgroups.folders():
+            for folder in (*self._cgroups.parents(), *self._cgroups.folders()):
                 folders.add(folder)
             for cgroup in self._cgroups.pods():
                 with suppress(FileNotFoundError):  # it goes just now

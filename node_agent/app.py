@@ -38,8 +38,7 @@ def main() -> int:
     log.info("starting", **settings.model_dump(mode="json"))
     cgroups = PodCgroups(settings.cgroups, settings.pods_cgroups)
     try:
-        keeper = Keeper(settings.gres, cgroups, DeviceGuard(settings.bpf), settings.pod_uid)
-        asyncio.run(_serve(settings, cgroups, keeper))
+        asyncio.run(_serve(settings, cgroups, keeper_of(settings, cgroups)))
     except (OSError, NoCredentials) as error:
         print(f"the agent cannot run: {error}", file=sys.stderr)  # noqa: T201
         return 2
@@ -68,6 +67,12 @@ def show() -> int:
         print(f"the Node could not be read: {error}", file=sys.stderr)  # noqa: T201
         return 2
     return 0
+
+
+def keeper_of(settings: Settings, cgroups: PodCgroups) -> Keeper:
+    """Raises OSError."""
+    guard, off = DeviceGuard(settings.bpf), settings.keep_others_off_cores
+    return Keeper(settings.gres, cgroups, guard, settings.pod_uid, keeps_others_off=off)
 
 
 async def _serve(settings: Settings, cgroups: PodCgroups, keeper: Keeper) -> None:

@@ -1,9 +1,10 @@
 """Where the kubelet keeps the cgroups of Pods (cgroup v2), with either of its drivers."""
 
 import errno
+import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,8 @@ _POD: Final = re.compile(
 )
 """systemd has "_" for the "-" of an uid; that of a static Pod is a hash of its configuration."""
 
-_LIMITS: Final = (CPUS, MEMORY, SWAP)
+LIMITS: Final = (CPUS, MEMORY, SWAP)
+"""The files of a cgroup that limit a Pod."""
 
 
 class PodCgroups:
@@ -28,15 +30,22 @@ class PodCgroups:
 
     def __init__(self, root: Path = ROOT, names: Sequence[str] = ROOTS) -> None:
         """`names` are the cgroups that Pods are in, below `root`, as far as they are there."""
-        self._places = [root / name for name in names]
+        self.root = root
+        self.places = [root / name for name in names]
+        """Those that Pods are in, whether they are there or not."""
 
     def roots(self) -> list[Path]:
         """Returns the cgroups that all Pods are in, one below the other or in classes. Raises
         FileNotFoundError where there is none: no kubelet has run here, or by cgroup v1."""
-        found = [place for place in self._places if place.is_dir()]
+        found = [place for place in self.places if place.is_dir()]
         if not found:
-            raise FileNotFoundError(errno.ENOENT, f"no cgroup {' or '.join(map(str, self._places))}")
+            raise FileNotFoundError(errno.ENOENT, f"no cgroup {' or '.join(map(str, self.places))}")
         return found
+
+    def parents(self) -> set[Path]:
+        """Returns the cgroups in which those are made that all Pods are in: a kubelet that starts with
+        another driver makes another."""
+        return {place.parent for place in self.places if place.parent.is_dir()}
 
     def folders(self) -> list[Path]:
         """Returns all cgroups in which those of Pods are made. Raises OSError."""
@@ -49,7 +58,7 @@ class PodCgroups:
                 with suppress(FileNotFoundError, NotADirectoryError):  # it goes just now
                     found = _POD.fullmatch(place.name)
                     assert found is not None
-                    populated = "populated 1" in (place / "cgroup.events").read_text()
+                    populated = "populated 1" in read(place / "cgroup.events")
                     uid, number = found[1].replace("_", "-"), place.stat().st_ino
                     yield PodCgroup(uid, number, populated, place)
 
@@ -57,12 +66,41 @@ class PodCgroups:
 def limits_now(place: Path) -> dict[str, str]:
     """Returns what the files say that limit a cgroup, those that there are. Raises OSError."""
     found: dict[str, str] = {}
-    for name in _LIMITS:
+    for name in LIMITS:
         with suppress(FileNotFoundError):
-            found[name] = (place / name).read_text().strip()
+            found[name] = read(place / name)
     if not found:
         place.stat()  # is it gone, or without limits?
     return found
+
+
+def read(file: Path) -> str:
+    """Returns what a file of a cgroup says. Raises OSError: FileNotFoundError of a cgroup that is gone,
+    for which the kernel has two words."""
+    with _gone(file):
+        return file.read_text().strip()
+
+
+def write(file: Path, text: str) -> None:
+    """Writes a file of a cgroup. Raises OSError, as `read`. Without O_NONBLOCK a write to memory.max
+    returns when the Pod uses no more than that, for which the kernel frees memory, and kills. With it
+    (Linux 6.16) the Pod's own processes wait for that."""
+    with _gone(file):
+        fd = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def _gone(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENODEV:  # it was opened before its cgroup went
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file)) from error
+        raise
 
 
 def depth(cgroup: Path) -> int:

@@ -8,7 +8,7 @@ from kubernetes_client.protocol import Manifest
 from slurm_client import gres
 from wellknown import number_list
 from wellknown.allocation import Allocation
-from wellknown.names import GRANTED, JOB_ID
+from wellknown.names import ADOPTED, GRANTED, JOB_ID
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -30,6 +30,8 @@ class Claim(NamedTuple):
     of_job: bool = False
     leaves: bool = False
     """Whether it is to be gone, or has ended."""
+    adopted: bool = False
+    """Whether another scheduler placed it, and a job runs for it: what it has does not stand on it."""
 
 
 def claim_of(manifest: Manifest, node: str) -> Claim:
@@ -45,7 +47,7 @@ def claim_of(manifest: Manifest, node: str) -> Claim:
 def claim_by(uid: str, pod: str, annotations: Mapping[str, str], node: str) -> Claim:
     """Returns what a Pod of this Node has by its annotations; `pod` is its namespace and name."""
     if not annotations.keys() & {JOB_ID, GRANTED}:
-        return Claim(uid, pod)
+        return Claim(uid, pod, adopted=ADOPTED in annotations)
     none = Claim(uid, pod, of_job=True)
     allocation = Allocation.parse(annotations) if GRANTED in annotations else None
     if allocation is None:

@@ -1,17 +1,29 @@
 """Answers the container runtime for the Pods of a Node: before a container is made, its Pod was let in
-to the devices of its job, and then the container is given them. Where that cannot be, it is not made."""
+to the devices of its job, and then the container is given them. Where that cannot be, it is not made.
+Of the cores the kubelet's static CPU manager may have another opinion: its Pod's job counts."""
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
+
+import structlog
 
 from node_agent.claims import Claim, claim_by
 from node_agent.equipment import Equipment, equipment
 from node_agent.keeper import Keeper
+from node_agent.limits import cpus_instead
 from node_agent.machine.numbered import Number, Part
 from node_agent.nri import api_pb2 as api
 from node_agent.nri.plugin import Refused
+from node_agent.pods import NodePods
+from node_agent.unequipped import Made, Unequipped
+from wellknown import number_list
+
+log = structlog.get_logger()
+
+_LIVE: Final = (api.CONTAINER_CREATED, api.CONTAINER_PAUSED, api.CONTAINER_RUNNING)
 
 
 class Containers:
@@ -21,15 +33,36 @@ class Containers:
         self,
         node: str,
         keeper: Keeper,
+        pods: NodePods,
         begins: Callable[[Claim], str],
-        ends: Callable[[str], object],
     ) -> None:
-        """`begins` sees to it at once that a Pod has what it is to have, and returns why it has not;
-        `ends` is called with the uid of one that has ended."""
+        """`begins` sees to it at once that a Pod has what it is to have, and returns why it has not."""
         self._node = node
         self._keeper = keeper
+        self._pods = pods
         self._begins = begins
-        self._ends = ends
+        self._unequipped = Unequipped(keeper)
+        self._overruled = set[str]()
+        """The Pods, by uid, of which the log has that the kubelet gave them other cores."""
+
+    def problems(self) -> dict[str, str]:
+        """Returns which Pods, by uid, have a container that lacks devices, and which."""
+        return self._unequipped.problems()
+
+    def synchronize(
+        self, pods: Sequence[api.PodSandbox], containers: Sequence[api.Container]
+    ) -> list[api.ContainerUpdate]:
+        """Of a container that is gone meanwhile no update can be: that is no reason to take leave."""
+        by_id = {pod.id: pod for pod in pods}
+        live = [
+            (by_id[c.pod_sandbox_id], c)
+            for c in containers
+            if c.state in _LIVE and c.pod_sandbox_id in by_id
+        ]
+        self._unequipped.are_there(self._made(pod, container) for pod, container in live)
+        self._overruled &= {pod.uid for pod in pods}
+        instead = ((each, self._cpus_instead(pod, each, each.linux.resources)) for pod, each in live)
+        return [_update(each, cpus, ignore_failure=True) for each, cpus in instead if cpus]
 
     def run_pod(self, pod: api.PodSandbox) -> None:
         """Raises Refused."""
@@ -37,16 +70,30 @@ class Containers:
             raise Refused(problem)
 
     def stop_pod(self, pod: api.PodSandbox) -> None:
-        self._ends(pod.uid)
+        self._unequipped.pod_gone(pod.uid)
+        self._overruled.discard(pod.uid)
 
     def create_container(self, pod: api.PodSandbox, container: api.Container) -> api.ContainerAdjustment:
-        """Raises Refused."""
+        """Raises Refused. The agent may have been away when the Pod began."""
+        self.run_pod(pod)
+        self._unequipped.made_anew(pod.uid, container.name)
         given = self._equipment(self._parts(pod), container)
         adjust = api.ContainerAdjustment()
         adjust.env.extend(api.KeyValue(key=key, value=value) for key, value in given.variables.items())
         adjust.CDI_devices.extend(api.CDIDevice(name=name) for name in sorted(given.cdi))
         adjust.linux.devices.extend(_devices(given))
+        if cpus := self._cpus_instead(pod, container, container.linux.resources):
+            adjust.linux.resources.cpu.cpus = cpus
         return adjust
+
+    def update_container(
+        self, pod: api.PodSandbox, container: api.Container, wanted: api.LinuxResources
+    ) -> list[api.ContainerUpdate]:
+        cpus = self._cpus_instead(pod, container, wanted)
+        return [_update(container, cpus)] if cpus else []
+
+    def stop_container(self, _pod: api.PodSandbox, container: api.Container) -> None:
+        self._unequipped.gone(container.id)
 
     def validate(
         self, pod: api.PodSandbox, container: api.Container, adjust: api.ContainerAdjustment
@@ -68,13 +115,41 @@ class Containers:
                 words = "which its Slurm job does not have"
                 raise Refused(f"another plugin gives it {device.path}, {words}")
 
+    def _cpus_instead(
+        self, pod: api.PodSandbox, container: api.Container, wanted: api.LinuxResources
+    ) -> str:
+        claim = self._claim(pod)
+        granted = self._keeper.cpus(claim)
+        cpus = cpus_instead(granted, wanted.cpu.cpus)
+        if cpus and pod.uid not in self._overruled:
+            self._overruled.add(pod.uid)
+            log.warning(
+                "the kubelet's CPU manager gave a container other CPUs than its job has: overruled",
+                pod=claim.pod,
+                container=container.name,
+                gave=wanted.cpu.cpus,
+                job_has=number_list.compress(granted),
+            )
+        return cpus
+
+    def _made(self, pod: api.PodSandbox, container: api.Container) -> Made:
+        variables = dict(text.partition("=")[::2] for text in container.env)
+        numbers = frozenset(Number(each.major, each.minor) for each in container.linux.devices)
+        return Made(self._claim(pod), container.id, container.name, variables, numbers)
+
     def _claim(self, pod: api.PodSandbox) -> Claim:
+        """The runtime's word is from when the Pod began: what stands on it may be new since."""
+        known = (self._pods.claims or {}).get(pod.uid)
+        if known is not None:
+            return known
         return claim_by(pod.uid, f"{pod.namespace}/{pod.name}", pod.annotations, self._node)
 
     def _parts(self, pod: api.PodSandbox) -> list[Part]:
         claim = self._claim(pod)
         if claim.problem:
             raise Refused(claim.problem)
+        if not claim.devices:  # all that is of no job: it needs no list of slurmd's
+            return []
         try:
             return self._keeper.parts(claim)
         except ValueError as error:
@@ -87,6 +162,12 @@ class Containers:
             return equipment(devices, self._keeper.names, counted, variables)
         except ValueError as error:
             raise Refused(str(error)) from error
+
+
+def _update(container: api.Container, cpus: str, *, ignore_failure: bool = False) -> api.ContainerUpdate:
+    resources = api.LinuxResources(cpu=api.LinuxCPU(cpus=cpus))
+    linux = api.LinuxContainerUpdate(resources=resources)
+    return api.ContainerUpdate(container_id=container.id, linux=linux, ignore_failure=ignore_failure)
 
 
 def _devices(given: Equipment) -> Iterator[api.LinuxDevice]:

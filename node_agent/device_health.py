@@ -13,8 +13,9 @@ from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes
 from node_agent.keeper import Keeper
 from node_agent.machine import names
-from node_agent.machine.devices import NvmlUnavailable, has_nvidia
-from node_agent.node_condition import Condition, differences
+from node_agent.machine.devices import has_nvidia
+from node_agent.node_condition import Condition, Reason, differences
+from node_agent.question import Question, Unanswered
 from service.periodic import periodically
 
 log = structlog.get_logger()
@@ -22,9 +23,18 @@ log = structlog.get_logger()
 _LOOK_S: Final = 5.0
 _ASK_S: Final = 30.0
 """How often a driver is asked, where nothing has changed that is seen without it."""
+_PATIENCE_S: Final = 10.0
+"""For so long a driver may take to answer; one that hangs answers never."""
 _LISTEN_S: Final = 1.0
 _TELL_S: Final = 300.0
 """How often the Node is read, where its condition is the same: for what the kubelet counts."""
+
+_WORDS: Final = {
+    Reason.NOT_GUARDED: "the devices are not closed to other Pods",
+    Reason.LIST_UNREADABLE: "slurmd's list of devices cannot be used",
+}
+_FIRST: Final = _WORDS.keys()
+"""The Node is told of nothing before it is known whether these hold."""
 
 Says = Callable[[str, Exception | str | None], object]
 
@@ -51,11 +61,22 @@ class DeviceHealth:
         self._says = says
         self._seen: object = None
         """What the drivers were asked about; None where an answer is missing."""
-        self._told: Mapping[str, str] | None = None
-        """The failed devices that the Node was told of."""
+        self._drivers = Question(names.ask_drivers, "a driver", _PATIENCE_S)
+        self._answers: names.Answers | None = None
+        """The last that the drivers said."""
+        self._silence = ""
+        """Why they said nothing since."""
+        self._troubles: dict[Reason, str] = {}
+        """Those of all devices together; "" of one that is over."""
+        self._told: object = None
+        """The failed devices and the troubles that the Node was told of."""
         self._ask_at = self._tell_at = 0.0
         self._complaints: Mapping[str, str] = {}
         """Of NVIDIA's driver, by the address of a GPU on the PCI bus; it grows."""
+
+    def hears(self, reason: Reason, trouble: Exception | None) -> None:
+        """Is told of a trouble of all devices together, or that there is none (None)."""
+        self._troubles[reason] = f"{_WORDS[reason]}: {trouble}" if trouble else ""
 
     async def run(self) -> None:
         """Looks and listens for ever."""
@@ -78,37 +99,55 @@ class DeviceHealth:
 
         watch = XidWatch()
         self._complaints = watch.complaints
+        waiting = Question(partial(watch.wait, _LISTEN_S), "NVIDIA's driver", _PATIENCE_S)
         report = partial(self._says, "complaints of NVIDIA's driver")
 
         async def listen() -> None:
-            if await asyncio.to_thread(watch.wait, _LISTEN_S):
+            if await waiting.answer():
                 self._ask_at = 0.0
 
-        await periodically(listen, 0.0, outlives=NvmlUnavailable, retry=_ASK_S, report=report)
+        await periodically(listen, 0.0, outlives=Exception, retry=_ASK_S, report=report)
 
     async def ask(self) -> None:
-        """Asks the drivers, in a thread: they may take their time."""
+        """Asks the drivers, and waits for them for as long as they may take. Where they do not answer,
+        their last answers count: whatever becomes of a driver, the agent goes on."""
         now, devices = time.monotonic(), self._keeper.devices
         seen = devices, self._keeper.guarded, names.stamps(self._cdi)
         if seen == self._seen and now < self._ask_at:
             return
+        await self._ask_drivers()
         complaints = dict(self._complaints)
-        reading = asyncio.to_thread(names.read, devices, self._cdi, complaints)
+        reading = asyncio.to_thread(names.read, devices, self._cdi, self._answers, complaints)
         self._keeper.names, problems = await reading
+        problems += filter(None, [self._silence])
+        self._troubles[Reason.DEVICE_FAILED] = self._silence if devices else ""
         self._seen, self._ask_at = None if problems else seen, now + _ASK_S
         self._says("names of devices", "; ".join(problems) or None)
 
+    async def _ask_drivers(self) -> None:
+        try:
+            self._answers = await self._drivers.answer()
+        except Unanswered as error:
+            self._silence = str(error)
+        except Exception as error:
+            words = f"the drivers could not be asked: {error!r}"
+            if words != self._silence:
+                log.exception("the drivers could not be asked")
+            self._silence = words
+        else:
+            self._silence = ""
+
     async def _tell(self) -> None:
-        failed, now = self._keeper.failed, time.monotonic()
-        if failed == self._told and now < self._tell_at:
+        failed, troubles, now = self._keeper.failed, dict(self._troubles), time.monotonic()
+        if not troubles.keys() >= _FIRST or ((failed, troubles) == self._told and now < self._tell_at):
             return
         node = await self._kubernetes.read_node(self._node)
         resources = self._resources.items()
         counted = {each: len(self._keeper.units(each, gres)) for each, gres in resources}
         differ = differences(node, {each: number for each, number in counted.items() if number})
-        condition, before = Condition.of(failed, differ), Condition.on(node)
+        condition, before = Condition.of(failed, differ, troubles), Condition.on(node)
         if condition != before:
             await self._kubernetes.patch_node_status(self._node, condition.patch(before))
             tell = log.warning if condition.problem else log.info
             tell("the Node has another condition", **condition._asdict())
-        self._told, self._tell_at = failed, now + _TELL_S
+        self._told, self._tell_at = (failed, troubles), now + _TELL_S

@@ -1,10 +1,12 @@
 """Has the kernel keep each Pod of this Node to what its job has here."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from node_agent.cgroups import PodCgroups, depth, limits_now
+import structlog
+
+from node_agent.cgroups import PodCgroups, depth
 from node_agent.claims import Claim
 from node_agent.decision import Decision, Entry, PodCgroup, decide
 from node_agent.kernel.device_guard import DeviceGuard, number_of
@@ -14,15 +16,29 @@ from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Device, Files, Names
 from node_agent.machine.numbered import Machine, Number, Part
 from node_agent.machine.vendors import may_be
+from node_agent.others import Native
+from node_agent.others_off import OthersOff
+from node_agent.pod_limits import PodLimits
 from service.watched_file import Stamp, stamp
+
+log = structlog.get_logger()
 
 
 class Keeper:
     """Looks at all of it each time, and sees to what is not as it should be."""
 
-    def __init__(self, gres: Path, cgroups: PodCgroups, guard: DeviceGuard, own_pod: str = "") -> None:
+    def __init__(
+        self,
+        gres: Path,
+        cgroups: PodCgroups,
+        guard: DeviceGuard,
+        own_pod: str = "",
+        *,
+        keeps_others_off: bool = False,
+    ) -> None:
         """`gres` is a file with what `slurmd -G` printed when slurmd started. `own_pod` is the agent's
-        Pod, by uid: it asks the driver about all devices, and so is let in to them."""
+        Pod, by uid: it asks the driver about all devices, and so is let in to them. Pods of no job may
+        run on the cores of jobs, or not (`keeps_others_off`)."""
         self._gres = gres
         self._own_pod = own_pod
         self._read: Stamp | None = None
@@ -32,10 +48,12 @@ class Keeper:
         self._on = set[int]()
         """The cgroups that a program was put on, by the kernel's numbers."""
         self._cpus: Cpus | None = None
-        self._limited = set[int]()
-        """The cgroups that have had their limits, by the kernel's numbers."""
-        self.repaired = 0
-        """How many limits somebody else had changed."""
+        self.limits = PodLimits()
+        self._others_off = OthersOff() if keeps_others_off else None
+        self.others = ""
+        """Why a Pod of no job is not kept off the cores of jobs."""
+        self.other_programs = ""
+        """Device programs that are not the guard's, on the cgroups that all Pods are in."""
         self.machine: Machine | None = None
         """None until slurmd's list could be read once."""
         self.devices: tuple[Device, ...] = ()
@@ -54,12 +72,23 @@ class Keeper:
             raise ValueError("slurmd's list of devices could not be read")
         return self.machine.parts(claim.devices)
 
+    def cpus(self, claim: Claim) -> tuple[int, ...]:
+        """Returns the CPUs of a Pod's job, by the machine's numbers; () where they are not known."""
+        return limits_of(claim, self._cpus).cpus
+
     def put_on(self) -> None:
-        """Has the kernel ask the guard, wherever Pods are. Raises OSError."""
+        """Has the kernel ask the guard, wherever Pods are: also where somebody took it off. Raises
+        OSError."""
+        others: list[str] = []
         for root in self._cgroups.roots():
-            if number_of(root) not in self._on:
+            number = number_of(root)
+            if number not in self._on or not self._guard.is_on(root):
+                if number in self._on:
+                    log.error("somebody took the guard off: it is put on again", cgroup=str(root))
                 self._guard.put_on(root, depth(root))
-                self._on.add(number_of(root))
+                self._on.add(number)
+            others += [f"{each} on {root}" for each in self._guard.others(root)]
+        self.other_programs = ", ".join(others)
 
     def read_devices(self) -> None:
         """Looks which devices there are, and guards them: slurmd's list where it has changed, and their
@@ -74,20 +103,23 @@ class Keeper:
         self._closed |= machine.guarded
         self.machine = machine
 
-    def keep(self, claims: Mapping[str, Claim] | None) -> Decision | None:
+    def keep(self, claims: Mapping[str, Claim] | None, native: Native | None = None) -> Decision | None:
         """Lets each Pod, by its uid, in to its devices, and nobody else to any, and holds it to its
-        cores and memory. Returns None while it is not known which Pods there are (None), or which
-        devices: then nobody but the agent is let in or out. Raises OSError."""
+        cores and memory. Where that was asked for, it keeps Pods of no job off the cores of jobs, once
+        it is known which native jobs there are. Returns None while it is not known which Pods there
+        are (None), or which devices: then nobody but the agent is let in or out. Raises OSError."""
         cgroups = list(self._cgroups.pods())
         known, own = self._known(), self._own(cgroups)
-        problems = self._limit(claims or {}, cgroups)
+        problems = self.limits.hold(claims or {}, cgroups, self._cpus)
+        if self._others_off and self._cpus and claims is not None and native is not None:
+            self.others = self._others_off.keep(claims, cgroups, self._cpus, native)
         if claims is None or self.machine is None:
             self._guard.change(frozenset(), own - known)
             return None
         decision = decide(claims, cgroups, known - own, self.machine)
         wanted = decision.entries | own
         self._guard.change(known - wanted, wanted - known)
-        return decision._replace(problems=problems | decision.problems)
+        return decision._replace(problems=_together(problems, decision.problems))
 
     def _known(self) -> set[Entry]:
         return {(cgroup, Number(*device)) for cgroup, device in self._guard.known()}
@@ -96,17 +128,21 @@ class Keeper:
         own = (each.number for each in cgroups if self._own_pod and each.uid == self._own_pod)
         return {(cgroup, number) for cgroup in own for number in self._closed}
 
-    def units(self, resource: str, wanted: str) -> dict[str, bool]:
-        """Returns the devices that are of an extended resource, of a GRES or of one type of it: whether
-        each is of use, by a name. Those of a vendor's resource are the vendor's."""
+    def of_resource(self, resource: str, wanted: str) -> dict[str, Part]:
+        """Returns the devices that are of an extended resource, of a GRES or of one type of it, by the
+        names that the kubelet has for them. Those of a vendor's resource are the vendor's."""
         name, _, kind = wanted.partition(":")
         parts = self.machine.by_name.get(name, ()) if self.machine else ()
         return {
-            f"{name}-{number}": not part.problem
+            f"{name}-{number}": part
             for number, part in enumerate(parts)
             if part.device.type.lower() == (kind or part.device.type).lower()
             and may_be(resource, part.device.files)
         }
+
+    def units(self, resource: str, wanted: str) -> dict[str, bool]:
+        """Returns the same devices: whether each is of use."""
+        return {name: not part.problem for name, part in self.of_resource(resource, wanted).items()}
 
     @property
     def failed(self) -> dict[str, str]:
@@ -123,22 +159,9 @@ class Keeper:
         if self._cpus is None:
             self._cpus = Cpus.read()
 
-    def _limit(self, claims: Mapping[str, Claim], cgroups: Sequence[PodCgroup]) -> dict[str, str]:
-        """Returns why a Pod is not held to its limits."""
-        problems: dict[str, str] = {}
-        for cgroup in cgroups:
-            claim = claims.get(cgroup.uid)
-            if claim is None or self._cpus is None:
-                continue
-            try:
-                wanted = limits_of(claim, self._cpus).corrections(limits_now(cgroup.place))
-                for name, text in wanted.items():
-                    (cgroup.place / name).write_text(text)
-                    self.repaired += cgroup.number in self._limited
-                self._limited.add(cgroup.number)
-            except (FileNotFoundError, NotADirectoryError):  # it goes just now
-                continue
-            except (OSError, ValueError) as error:
-                problems[claim.pod] = str(error)
-        self._limited &= {cgroup.number for cgroup in cgroups}
-        return problems
+
+def _together(limits: Mapping[str, str], devices: Mapping[str, str]) -> dict[str, str]:
+    """Returns the problems of Pods, by uid, those with their devices first."""
+    return {
+        uid: "; ".join(filter(None, (devices.get(uid), limits.get(uid)))) for uid in {*devices, *limits}
+    }

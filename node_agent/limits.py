@@ -4,7 +4,7 @@ They are written to the Pod's own cgroup, above its containers'. The kubelet and
 write the containers' as they like: of a limit above and one below, the narrower counts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from node_agent.claims import Claim
@@ -14,7 +14,7 @@ from wellknown import number_list
 CPUS: Final = "cpuset.cpus"
 MEMORY: Final = "memory.max"
 SWAP: Final = "memory.swap.max"
-_UNLIMITED: Final = "max"
+UNLIMITED: Final = "max"
 _MIB: Final = 1 << 20
 
 
@@ -25,38 +25,66 @@ class Limits(NamedTuple):
     """By the machine's numbers; () where Slurm does not say which."""
     memory: int = 0
     """In bytes; 0 where Slurm does not count memory."""
+    problem: str = ""
+    """Why its cores are not known."""
 
     def corrections(self, now: Mapping[str, str]) -> dict[str, str]:
-        """Returns what to write into the files of a cgroup that say `now`. Less memory than granted is
-        the kubelet's decision: a limit of the Pod's author. Raises ValueError where a limit cannot be:
-        the file is not there. A kernel without swap needs no limit of it."""
+        """Returns what to write into the files of a cgroup that say `now`; swap first, so that none is
+        taken where there is less memory. Less memory than granted is the kubelet's decision: a limit of
+        the Pod's author. A kernel without swap needs no limit of it."""
         wanted = dict[str, str]()
-        if self.cpus and _listed(_said(now, CPUS)) != self.cpus:
+        if self.memory and _bytes(now.get(SWAP, "0")):
+            wanted[SWAP] = "0"
+        if self.memory and _bytes(now.get(MEMORY, "0")) > self.memory:
+            wanted[MEMORY] = str(self.memory)
+        if self.cpus and listed(now.get(CPUS, "")) != self.cpus and CPUS in now:
             wanted[CPUS] = number_list.compress(self.cpus)
-        if self.memory:
-            if _bytes(_said(now, MEMORY)) > self.memory:
-                wanted[MEMORY] = str(self.memory)
-            if _bytes(now.get(SWAP, "0")):
-                wanted[SWAP] = "0"
         return wanted
 
+    def problems(self, now: Mapping[str, str]) -> list[str]:
+        """Returns why limits cannot be in a cgroup whose files say `now`."""
+        wanted = {CPUS: self.cpus, MEMORY: self.memory}
+        absent = [name for name, limit in wanted.items() if limit and name not in now]
+        return [*filter(None, [self.problem]), *map(_absent, absent)]
 
-def _said(now: Mapping[str, str], name: str) -> str:
+
+def cpus_instead(granted: Collection[int], asked: str) -> str:
+    """Returns the CPUs that a container is to have in place of those that somebody asks for it, both by
+    the machine's numbers, `asked` as a list of the kernel's: those `granted` to its Pod, where any of
+    them are not among those asked for. Else "": it may ask for more, since its Pod's cgroup is above it;
+    nothing asked for (""), and nothing known of the grant, are left as they are."""
+    if not asked or not granted or {*granted} <= {*listed(asked)}:
+        return ""
+    return number_list.compress(granted)
+
+
+def said(now: Mapping[str, str], name: str) -> str:
+    """Returns what a file says. Raises ValueError where it is not there."""
     if name not in now:
-        raise ValueError(f"its cgroup has no {name}: the controller is not enabled for Pods")
+        raise ValueError(_absent(name))
     return now[name]
 
 
-def limits_of(claim: Claim, cpus: Cpus) -> Limits:
-    """Returns the limits of a Pod on this machine. Raises ValueError where it has no such cores."""
+def _absent(name: str) -> str:
+    return f"its cgroup has no {name}: the controller is not enabled for Pods"
+
+
+def limits_of(claim: Claim, cpus: Cpus | None) -> Limits:
+    """Returns the limits of a Pod on this machine. Where its map of cores is not known there is none of
+    cores, for no Pod: that is no problem of this one."""
+    memory = claim.memory_mb * _MIB
+    if cpus is None:
+        return Limits((), memory)
     if claim.cores and claim.cores[-1] >= len(cpus.cores):
         count = len(cpus.cores)
-        raise ValueError(f"Slurm gave it core {claim.cores[-1]}, and this machine has {count}")
+        words = f"Slurm gave it core {claim.cores[-1]}, and this machine has {count}"
+        return Limits((), memory, words)
     own = sorted(cpu for core in claim.cores for cpu in cpus.cores[core])
-    return Limits(tuple(own), claim.memory_mb * _MIB)
+    return Limits(tuple(own), memory)
 
 
-def _listed(text: str) -> tuple[int, ...]:
+def listed(text: str) -> tuple[int, ...]:
+    """Returns the CPUs of a file's list, in order; none for what is no list."""
     try:
         return number_list.expand(text)
     except ValueError:
@@ -64,4 +92,4 @@ def _listed(text: str) -> tuple[int, ...]:
 
 
 def _bytes(text: str) -> float:
-    return float("inf") if text == _UNLIMITED else float(text or 0)
+    return float("inf") if text == UNLIMITED else float(text or 0)

@@ -1,8 +1,11 @@
-"""The agent's condition on its Node: whether all devices that Slurm counts can be used, and whether all
-count the same: pure. The extender drains the node in Slurm for it (SLURM_EXTENDER_DRAIN_CONDITIONS)."""
+"""The agent's condition on its Node: whether all devices that Slurm counts are known, closed to other
+Pods and of use, and whether all count the same: pure. The extender drains the node in Slurm for it
+(SLURM_EXTENDER_DRAIN_CONDITIONS)."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from kubernetes_client.protocol import Manifest
@@ -10,6 +13,15 @@ from wellknown.names import DEVICE_PROBLEM
 
 _LONGEST: Final = 1000
 _FINE: Final = "every device that Slurm counts can be used"
+
+
+class Reason(StrEnum):
+    """Why the condition is True; of several the first one."""
+
+    NOT_GUARDED = "NotGuarded"
+    LIST_UNREADABLE = "ListUnreadable"
+    DEVICE_FAILED = "DeviceFailed"
+    COUNTS_DIFFER = "CountsDiffer"
 
 
 class Condition(NamedTuple):
@@ -20,15 +32,24 @@ class Condition(NamedTuple):
     message: str
 
     @classmethod
-    def of(cls, failed: Mapping[str, str], counts: Iterable[str]) -> "Condition":
+    def of(
+        cls,
+        failed: Mapping[str, str],
+        counts: Iterable[str],
+        troubles: Mapping[Reason, str] = MappingProxyType({}),
+    ) -> "Condition":
         """Returns the condition of a Node whose devices have these problems, by Slurm's numbers, and on
-        which these numbers differ, in words."""
-        words = [f"{of}: {why}" for of, why in sorted(failed.items())]
-        differ = list(counts)
-        if not words and not differ:
+        which these numbers differ, in words. `troubles` are the problems of all devices together."""
+        words = {reason: [troubles[reason]] for reason in Reason if troubles.get(reason)}
+        words.setdefault(Reason.DEVICE_FAILED, []).extend(
+            f"{of}: {why}" for of, why in sorted(failed.items())
+        )
+        words.setdefault(Reason.COUNTS_DIFFER, []).extend(counts)
+        reasons = [reason for reason in Reason if words.get(reason)]
+        if not reasons:
             return cls(False, "DevicesUsable", _FINE)
-        reason = "DeviceFailed" if words else "CountsDiffer"
-        return cls(True, reason, "; ".join([*words, *differ])[:_LONGEST])
+        message = "; ".join(each for reason in reasons for each in words[reason])
+        return cls(True, reasons[0].value, message[:_LONGEST])
 
     @classmethod
     def on(cls, node: Manifest) -> "Condition | None":

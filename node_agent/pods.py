@@ -1,4 +1,4 @@
-"""The Pods of this Node, by the word of kube-apiserver and of the container runtime."""
+"""The Pods of this Node, by the word of kube-apiserver."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -12,7 +12,7 @@ _PAUSE_S = 1.0
 
 
 class NodePods:
-    """What they claim, by uid. kube-apiserver's word counts more; it may come later."""
+    """What they claim, by uid."""
 
     def __init__(
         self,
@@ -28,41 +28,49 @@ class NodePods:
         self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", self._hear)
         self._listed: dict[str, Claim] | None = None
         """None until they were listed once."""
-        self._begun: dict[str, Claim] = {}
         self._gone: dict[str, str] = {}
+        """Those of jobs that went while the agent listened."""
         self.heard = False
         """Whether kube-apiserver tells of changes now."""
+        self._doubted = asyncio.Event()
 
     @property
     def claims(self) -> Mapping[str, Claim] | None:
         """Returns all of them; None while it is not known which Pods there are."""
-        return None if self._listed is None else self._begun | self._listed
+        return self._listed
 
     def gone(self, here: Collection[str]) -> Mapping[str, str]:
         """Returns the names of the Pods of jobs that kube-apiserver has no more, of those that are yet
-        `here`, by their cgroups."""
+        `here`, by their cgroups. The others are forgotten."""
         self._gone = {uid: name for uid, name in self._gone.items() if uid in here}
         return self._gone
 
-    def begins(self, claim: Claim) -> None:
-        """The container runtime begins a Pod."""
-        self._begun[claim.uid] = claim
-
-    def ends(self, uid: str) -> None:
-        """The container runtime has ended a Pod."""
-        self._begun.pop(uid, None)
+    def doubt(self) -> None:
+        """Somebody knows a Pod that is not listed: perhaps the connection has died, and nobody told."""
+        self._doubted.set()
 
     async def follow(self) -> None:
-        """Listens to kube-apiserver for ever."""
+        """Listens to kube-apiserver for ever; after a doubt it lists anew, at most once a second."""
+        while True:
+            parts = [asyncio.ensure_future(self._listen()), asyncio.ensure_future(self._doubted.wait())]
+            try:
+                done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+                for part in done:
+                    part.result()
+            finally:
+                for part in parts:
+                    part.cancel()
+                await asyncio.gather(*parts, return_exceptions=True)
+            await asyncio.sleep(_PAUSE_S)
+            self._doubted.clear()
+
+    async def _listen(self) -> None:
         listed = await self._list()
         self._changed()
         async for change in self._watch.changes():
             uid = change.manifest["metadata"]["uid"]
             if change.gone:
-                claim = listed.pop(uid, None)
-                self._begun.pop(uid, None)
-                if claim is not None and claim.of_job:
-                    self._gone[uid] = claim.pod
+                self._went(listed.pop(uid, None))
             else:
                 listed[uid] = claim_of(change.manifest, self._node)
             self._changed()
@@ -76,8 +84,14 @@ class NodePods:
                 await asyncio.sleep(_PAUSE_S)
             else:
                 self._hear(None)
-                self._listed = {claim.uid: claim for claim in found}
+                before, self._listed = self._listed or {}, {claim.uid: claim for claim in found}
+                for uid in before.keys() - self._listed.keys():
+                    self._went(before[uid])
                 return self._listed
+
+    def _went(self, claim: Claim | None) -> None:
+        if claim is not None and claim.of_job:
+            self._gone[claim.uid] = claim.pod
 
     def _hear(self, trouble: KubernetesError | None) -> None:
         self.heard = trouble is None

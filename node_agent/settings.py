@@ -40,6 +40,8 @@ class Settings(BaseSettings):
     """The folder in which the kubelet takes plugins; blank: others tell it of the devices."""
     resources: Annotated[dict[str, str], NoDecode, BeforeValidator(read_json)] = dict(GRES)
     """Extended resource name -> GRES, as JSON, as the extender's SLURM_EXTENDER_GRES."""
+    keep_others_off_cores: bool = False
+    """Whether Pods of no job are kept off the cores that jobs have on this Node."""
     bpf: Path = FOLDER
     """The folder, in the BPF file system, of what the guard knows."""
     socket: OptionalPath = Path("/run/slurm-extender/node-agent.sock")

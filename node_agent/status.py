@@ -11,20 +11,24 @@ from rich.table import Table
 
 from kubernetes_client.rest import KubernetesRest
 from kubernetes_client.watch import ResourceWatch
+from node_agent import constraints, native_jobs
 from node_agent.cgroups import PodCgroups, limits_now
 from node_agent.claims import Claim, claim_of
+from node_agent.constraints import Counted
 from node_agent.decision import Entry, PodCgroup
 from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.limits import CPUS, MEMORY, limits_of
 from node_agent.machine import slurmd_gres
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.numbered import Machine, Number
+from node_agent.native_jobs import Scope, missing
 from node_agent.settings import Settings
 from wellknown import number_list
 
 _MIB: Final = 1 << 20
 _EFFECTIVE: Final = "cpuset.cpus.effective"
 _NONE: Final = "-"
+_UNKNOWN: Final = "not known"
 
 
 class Row(NamedTuple):
@@ -43,10 +47,14 @@ class Kernel(NamedTuple):
     cgroups: Mapping[str, PodCgroup]
     """By the Pod's uid."""
     entries: Iterable[Entry]
-    machine: Machine
-    cpus: Cpus
+    machine: Machine | None
+    """None where slurmd's list cannot be read."""
+    cpus: Cpus | None
+    """None where the map of cores is not known."""
 
     def devices(self, cgroup: int) -> str:
+        if self.machine is None:
+            return _UNKNOWN
         own = {number for at, number in self.entries if at == cgroup}
         return _devices(
             {
@@ -57,15 +65,27 @@ class Kernel(NamedTuple):
 
 
 def main(settings: Settings) -> None:
-    """Prints it. Raises OSError, ValueError, KubernetesError, NoCredentials."""
-    claims = asyncio.run(_claims(settings))
-    cgroups = {each.uid: each for each in PodCgroups(settings.cgroups, settings.pods_cgroups).pods()}
+    """Prints it; what cannot be read is told of, and the rest is shown. Raises OSError, KubernetesError,
+    NoCredentials."""
+    console = Console()
+    claims = {claim.uid: claim for claim in asyncio.run(_claims(settings))}
+    pods = PodCgroups(settings.cgroups, settings.pods_cgroups)
+    cgroups = {each.uid: each for each in pods.pods()}
     known = DeviceGuard(settings.bpf).known() if settings.bpf.exists() else set[Entry]()
     entries = [(cgroup, Number(*device)) for cgroup, device in known]
-    machine = Machine(slurmd_gres.parse(settings.gres.read_text()))
-    kernel = Kernel(cgroups, entries, machine, Cpus.read())
-    rows = [pod(claim, kernel) for claim in claims if claim.of_job]
-    Console().print(_table([*rows, *jobs(settings.cgroups)]))
+    machine, cpus = None, None
+    try:
+        machine = Machine(slurmd_gres.parse(settings.gres.read_text()))
+    except (OSError, ValueError) as error:
+        console.print(f"slurmd's list of devices cannot be read: {error}")
+    try:
+        cpus = Cpus.read()
+    except (OSError, ValueError) as error:
+        console.print(f"the machine's map of cores is not known: {error}")
+    kernel = Kernel(cgroups, entries, machine, cpus)
+    rows = [pod(claim, kernel) for claim in claims.values() if claim.of_job]
+    counted = native_jobs.counted(claims, machine.guarded if machine else ())
+    console.print(_table([*rows, *jobs(native_jobs.scopes(pods, claims), counted)]))
 
 
 async def _claims(settings: Settings) -> list[Claim]:
@@ -79,36 +99,43 @@ async def _claims(settings: Settings) -> list[Claim]:
 
 def pod(claim: Claim, kernel: Kernel) -> Row:
     """Returns what stands of a Pod."""
-    problem, cpus = claim.problem, ""
+    limits = limits_of(claim, kernel.cpus)
+    problem = claim.problem or limits.problem
     try:
-        cpus = number_list.compress(limits_of(claim, kernel.cpus).cpus)
-        kernel.machine.parts(claim.devices)
+        if kernel.machine:
+            kernel.machine.parts(claim.devices)
     except ValueError as error:
         problem = str(error)
     cgroup = kernel.cgroups.get(claim.uid)
     now = _in_force(cgroup.place) if cgroup else {}
+    granted = number_list.compress(limits.cpus) or (_UNKNOWN if claim.cores else _NONE)
     return Row(
         claim.pod,
-        (cpus or _NONE, now.get(_EFFECTIVE) or _NONE),
-        (_mebibytes(str(claim.memory_mb * _MIB or "")), _mebibytes(now.get(MEMORY, ""))),
+        (granted, now.get(_EFFECTIVE) or _NONE),
+        (_mebibytes(str(limits.memory or "")), _mebibytes(now.get(MEMORY, ""))),
         (_devices(claim.devices), kernel.devices(cgroup.number) if cgroup else _NONE),
-        problem or ("" if cgroup else "it has no cgroup"),
+        problem or ("" if now else "it has no cgroup"),
     )
 
 
-def jobs(root: Path) -> Iterator[Row]:
-    """Yields what stands of native jobs: what Slurm granted them is Slurm's to say."""
-    steps = root.glob("**/*slurmstepd.scope/*/step_*")
-    for job in sorted({step.parent for step in steps}):
+def jobs(scopes: Iterable[Scope], what: Counted) -> Iterator[Row]:
+    """Yields what stands of native jobs, where Slurm counts so much: what it granted them is Slurm's to
+    say."""
+    for job in sorted(job for scope in scopes for job in scope.jobs()):
         now = _in_force(job)
         cpus, memory = now.get(_EFFECTIVE) or _NONE, _mebibytes(now.get(MEMORY, ""))
-        yield Row(job.name, (_NONE, cpus), (_NONE, memory), (_NONE, _NONE))
+        problem = constraints.words({job.name: missing(job, what)})
+        yield Row(job.name, (_NONE, cpus), (_NONE, memory), (_NONE, _NONE), problem)
 
 
 def _in_force(place: Path) -> dict[str, str]:
-    effective = place / _EFFECTIVE
-    now = limits_now(place)
-    return now | {_EFFECTIVE: effective.read_text().strip() if effective.exists() else now.get(CPUS, "")}
+    """Returns what a cgroup's files say; nothing of one that goes just now."""
+    try:
+        now, effective = limits_now(place), place / _EFFECTIVE
+        shown = effective.read_text().strip() if effective.exists() else now.get(CPUS, "")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return now | {_EFFECTIVE: shown}
 
 
 def _mebibytes(text: str) -> str:

@@ -33,8 +33,9 @@ def common_trouble(error: BaseException | None) -> str | None:
 
 
 class Health:
-    """The troubles of all parts of a program. `ready` means recovered: from then on trouble with a
-    system is shown, but the replica stays in service."""
+    """The troubles of all parts of a program. `ready` is the program's to say, and no trouble changes
+    it. The extender's means recovered: from then on trouble with a system is shown, but the replica
+    stays in service. The node agent is not ready while the kernel does not take what it is told."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

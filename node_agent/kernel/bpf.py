@@ -22,6 +22,11 @@ _ATTRIBUTES: Final = 144
 _LOG: Final = 1 << 16
 _DEVICE_PROGRAM: Final = 15  # BPF_PROG_TYPE_CGROUP_DEVICE
 _DEVICE_HOOK: Final = 6  # BPF_CGROUP_DEVICE
+_COUNT_AT: Final = 24
+"""Where PROG_QUERY answers how many programs there are (prog_cnt)."""
+_MOST_ATTACHED: Final = 64  # BPF_CGROUP_MAX_PROGS
+_ID_AT, _INFO = 4, 8
+"""In struct bpf_prog_info, and as much of it as is read."""
 _MULTI: Final = 2  # BPF_F_ALLOW_MULTI: programs of others stay, and all of them must allow
 _HASH: Final = 1  # BPF_MAP_TYPE_HASH
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -37,13 +42,19 @@ class _Command(IntEnum):
     OBJ_GET = 7
     PROG_ATTACH = 8
     PROG_DETACH = 9
+    OBJ_GET_INFO_BY_FD = 15
+    PROG_QUERY = 16
 
 
 def _bpf(command: _Command, attributes: bytes) -> int:
     """Returns the kernel's answer. Raises OSError."""
+    return _asked(command, ctypes.create_string_buffer(attributes, _ATTRIBUTES))
+
+
+def _asked(command: _Command, buffer: "ctypes.Array[ctypes.c_char]") -> int:
+    """Returns the kernel's answer; some commands answer in the attributes, too. Raises OSError."""
     if _NUMBER is None:
         raise OSError(errno.ENOSYS, f"the number of bpf(2) on {os.uname().machine} is not known here")
-    buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES)
     answer = int(_libc.syscall(_NUMBER, command, buffer, _ATTRIBUTES))
     if answer < 0:
         number = ctypes.get_errno()
@@ -139,6 +150,24 @@ def detach(program: int, cgroup: Path) -> None:
     """Takes a program off a cgroup, if it is there. Raises OSError."""
     with _opened(cgroup) as fd, suppress(FileNotFoundError):
         _bpf(_Command.PROG_DETACH, struct.pack("<III", fd, program, _DEVICE_HOOK))
+
+
+def attached(cgroup: Path) -> tuple[int, ...]:
+    """Returns the device programs that are attached to a cgroup itself, by the kernel's numbers, whoever
+    did that. Raises OSError."""
+    ids = (ctypes.c_uint32 * _MOST_ATTACHED)()
+    with _opened(cgroup) as fd:
+        told = struct.pack("<IIIIQI", fd, _DEVICE_HOOK, 0, 0, ctypes.addressof(ids), _MOST_ATTACHED)
+        buffer = ctypes.create_string_buffer(told, _ATTRIBUTES)
+        _asked(_Command.PROG_QUERY, buffer)
+    return tuple(ids[: struct.unpack_from("<I", buffer.raw, _COUNT_AT)[0]])
+
+
+def id_of(program: int) -> int:
+    """Returns the kernel's number of a program. Raises OSError."""
+    info = ctypes.create_string_buffer(_INFO)
+    _bpf(_Command.OBJ_GET_INFO_BY_FD, struct.pack("<IIQ", program, _INFO, ctypes.addressof(info)))
+    return int(struct.unpack_from("<I", info.raw, _ID_AT)[0])
 
 
 @contextmanager

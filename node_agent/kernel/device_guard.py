@@ -44,23 +44,56 @@ class DeviceGuard:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         """Knows what the one before it knew. Raises OSError."""
-        folder.mkdir(mode=0o700, exist_ok=True)
         self._folder = folder
+        folder.mkdir(mode=0o700, exist_ok=True)
         self._guarded = bpf.Map.kept(folder / "guarded", _GUARDED.size, len(_YES), _MOST_GUARDED)
         self._let_in = bpf.Map.kept(folder / "let_in", _LET_IN.size, len(_YES), _MOST_LET_IN)
+        self._programs: dict[int, int] = {}
+        """What was put on, by the kernel's number of the cgroup, open: it can be taken off."""
+
+    def is_on(self, pods: Path) -> bool:
+        """Tells whether this guard's program is in force on a cgroup that Pods are in, and is kept, as
+        what it knows is. Raises OSError."""
+        program = self._programs.get(number_of(pods))
+        kept = [self._folder / name for name in self._maps]
+        if program is None or not all(place.exists() for place in kept) or not self._kept(pods):
+            return False
+        return bpf.id_of(program) in bpf.attached(pods)
+
+    def others(self, pods: Path) -> tuple[int, ...]:
+        """Returns the other device programs of a cgroup that Pods are in, by the kernel's numbers: all
+        of them must allow what is opened. Raises OSError."""
+        program = self._programs.get(number_of(pods))
+        own = None if program is None else bpf.id_of(program)
+        return tuple(each for each in bpf.attached(pods) if each != own)
+
+    @property
+    def _maps(self) -> dict[str, bpf.Map]:
+        return {"guarded": self._guarded, "let_in": self._let_in}
+
+    def _kept(self, pods: Path) -> list[Path]:
+        return list(self._folder.glob(f"program-{number_of(pods)}-*"))
 
     def put_on(self, pods: Path, depth: int) -> None:
         """Puts a program in force on a cgroup that Pods are in, `depth` levels below the root of all
-        cgroups: `/kubepods` is 1. One that is there is relieved by it: there is one at any time. Raises
-        OSError."""
-        name = f"program-{number_of(pods)}-"
-        before = list(self._folder.glob(f"{name}*"))
+        cgroups: `/kubepods` is 1. One that is there is relieved by it: there is one at any time. What
+        somebody has removed of what is kept is kept again. Raises OSError."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        for name, kept in self._maps.items():
+            if not (self._folder / name).exists():
+                bpf.pin(kept.fd, self._folder / name)
+        before, own = self._kept(pods), self._programs.pop(number_of(pods), None)
         program = bpf.load(_NAME, _program(depth, self._guarded.fd, self._let_in.fd))
         try:
-            bpf.pin(program, self._folder / f"{name}{time.time_ns()}")
+            bpf.pin(program, self._folder / f"program-{number_of(pods)}-{time.time_ns()}")
             bpf.attach(program, pods)
-        finally:
+        except OSError:
             os.close(program)
+            raise
+        self._programs[number_of(pods)] = program
+        if own is not None:
+            bpf.detach(own, pods)
+            os.close(own)
         for place in before:  # of the agent before, and of those that did not come as far as this
             _take_off(place, pods)
 

@@ -3,22 +3,29 @@
 import asyncio
 import ctypes
 import os
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final
 
 _BUFFER: Final = 1 << 16
 _CREATED, _DELETED, _MOVED, _WRITTEN = 0x100, 0x200, 0xC0, 0x2
+_IS_FOLDER, _LOST = 0x40000000, 0x4000
 _ONLY_FOLDERS: Final = 0x01000000  # IN_ONLYDIR
+_EVENT: Final = struct.Struct("=iIII")
+"""struct inotify_event: the watch, what happened, a cookie, and the length of the name that follows."""
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class FolderWatch:
-    """Calls `changed` soon after something came into one of the folders, went, or was written. What it
-    was is for the caller to see: where too much happens at a time the kernel does not tell."""
+    """Calls `changed` soon after a folder came into one of the folders, or went, or one of the named
+    files was written. What it was is for the caller to see: where too much happens at a time the kernel
+    does not tell."""
 
-    def __init__(self, changed: Callable[[], object]) -> None:
+    def __init__(self, changed: Callable[[], object], files: Collection[str]) -> None:
+        """Raises OSError."""
         self._changed = changed
+        self._files = {os.fsencode(name) for name in files}
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), f"inotify: {os.strerror(ctypes.get_errno())}")
@@ -36,8 +43,26 @@ class FolderWatch:
         os.close(self._fd)
 
     def _read(self) -> None:
+        matters = False
         try:
-            while os.read(self._fd, _BUFFER):
-                pass
+            while told := os.read(self._fd, _BUFFER):
+                matters |= any(self._matters(what, name) for what, name in _events(told))
         except BlockingIOError:
-            self._changed()
+            if matters:
+                self._changed()
+
+    def _matters(self, what: int, name: bytes) -> bool:
+        """The kernel writes files of its own in a cgroup: memory.events, each time that a Pod is at its
+        limit."""
+        if what & _WRITTEN:
+            return name in self._files
+        return bool(what & (_IS_FOLDER | _LOST))
+
+
+def _events(told: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yields what happened, and the name of the file."""
+    at = 0
+    while at < len(told):
+        _, what, _, length = _EVENT.unpack_from(told, at)
+        at += _EVENT.size + length
+        yield what, told[at - length : at].rstrip(b"\0")

@@ -24,13 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&node_agent/kubelet/device_plugin.proto\x12\x16slurm_extender.kubelet\"\x07\n\x05\x45mpty\"\x15\n\x13\x44\x65vicePluginOptions\"K\n\x0fRegisterRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x15\n\rresource_name\x18\x03 \x01(\t\"G\n\x14ListAndWatchResponse\x12/\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x1e.slurm_extender.kubelet.Device\"$\n\x06\x44\x65vice\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\"_\n\x0f\x41llocateRequest\x12L\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32\x30.slurm_extender.kubelet.ContainerAllocateRequest\"\x1a\n\x18\x43ontainerAllocateRequest\"b\n\x10\x41llocateResponse\x12N\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32\x31.slurm_extender.kubelet.ContainerAllocateResponse\"\x1b\n\x19\x43ontainerAllocateResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&node_agent/kubelet/device_plugin.proto\x12\x16slurm_extender.kubelet\"\x07\n\x05\x45mpty\"\x15\n\x13\x44\x65vicePluginOptions\"K\n\x0fRegisterRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x15\n\rresource_name\x18\x03 \x01(\t\"G\n\x14ListAndWatchResponse\x12/\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x1e.slurm_extender.kubelet.Device\"$\n\x06\x44\x65vice\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\"_\n\x0f\x41llocateRequest\x12L\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32\x30.slurm_extender.kubelet.ContainerAllocateRequest\"/\n\x18\x43ontainerAllocateRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"b\n\x10\x41llocateResponse\x12N\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32\x31.slurm_extender.kubelet.ContainerAllocateResponse\"\x80\x02\n\x19\x43ontainerAllocateResponse\x12I\n\x04\x65nvs\x18\x01 \x03(\x0b\x32;.slurm_extender.kubelet.ContainerAllocateResponse.EnvsEntry\x12\x33\n\x07\x64\x65vices\x18\x03 \x03(\x0b\x32\".slurm_extender.kubelet.DeviceSpec\x12\x36\n\x0b\x63\x64i_devices\x18\x05 \x03(\x0b\x32!.slurm_extender.kubelet.CDIDevice\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\nDeviceSpec\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x13\n\x0bpermissions\x18\x03 \x01(\t\"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'node_agent.kubelet.device_plugin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._loaded_options = None
+  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_options = b'8\001'
   _globals['_EMPTY']._serialized_start=66
   _globals['_EMPTY']._serialized_end=73
   _globals['_DEVICEPLUGINOPTIONS']._serialized_start=75
@@ -44,9 +46,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ALLOCATEREQUEST']._serialized_start=286
   _globals['_ALLOCATEREQUEST']._serialized_end=381
   _globals['_CONTAINERALLOCATEREQUEST']._serialized_start=383
-  _globals['_CONTAINERALLOCATEREQUEST']._serialized_end=409
-  _globals['_ALLOCATERESPONSE']._serialized_start=411
-  _globals['_ALLOCATERESPONSE']._serialized_end=509
-  _globals['_CONTAINERALLOCATERESPONSE']._serialized_start=511
-  _globals['_CONTAINERALLOCATERESPONSE']._serialized_end=538
+  _globals['_CONTAINERALLOCATEREQUEST']._serialized_end=430
+  _globals['_ALLOCATERESPONSE']._serialized_start=432
+  _globals['_ALLOCATERESPONSE']._serialized_end=530
+  _globals['_CONTAINERALLOCATERESPONSE']._serialized_start=533
+  _globals['_CONTAINERALLOCATERESPONSE']._serialized_end=789
+  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_start=746
+  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_end=789
+  _globals['_DEVICESPEC']._serialized_start=791
+  _globals['_DEVICESPEC']._serialized_end=867
+  _globals['_CDIDEVICE']._serialized_start=869
+  _globals['_CDIDEVICE']._serialized_end=894
 # @@protoc_insertion_point(module_scope)

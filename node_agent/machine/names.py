@@ -2,11 +2,12 @@
 alone: by UUID, and by name in the specifications of CDI (the Container Device Interface). And how the
 devices are."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,6 +21,15 @@ CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 _SUFFIXES: Final = (".json", ".yaml")
 
 _UNKNOWN: Final = Device("", "", ())
+_NVIDIAS_GPU: Final = re.compile(r"/dev/nvidia\d+", re.ASCII)
+
+
+class Answers(NamedTuple):
+    """What the drivers say."""
+
+    devices: tuple[Device, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Why one of them says nothing."""
 
 
 class _Node(BaseModel):
@@ -52,29 +62,59 @@ def stamps(folders: Iterable[Path]) -> dict[Path, Stamp]:
     return found
 
 
+def ask_drivers() -> Answers:
+    """Asks all of them. It may take long, and for ever where a driver hangs."""
+    problems: tuple[str, ...] = ()
+    nvidias: tuple[Device, ...] = ()
+    try:
+        nvidias = _nvidias()
+    except NvmlUnavailable as error:
+        problems = (f"NVML: {error}",)
+    return Answers((*nvidias, *amd.read()), problems)
+
+
 def read(
     devices: Sequence[Device],
     folders: Iterable[Path] = CDI_FOLDERS,
+    answers: Answers | None = None,
     complaints: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[Files, Names], list[str]]:
     """Returns the names of the devices, by all of a device's files, and what could not be read.
-    `complaints` are what else is wrong with a device, by its address on the PCI bus."""
-    problems: list[str] = []
+    `answers` are those of the drivers, None before their first. `complaints` are what else is wrong with
+    a device, by its address on the PCI bus; by "" what is wrong with some GPU of NVIDIA's."""
+    problems = [*(answers.problems if answers else ())]
     counted = frozenset(file for device in devices for file in device.files)
     cdi: dict[Files, str] = {}
     for name, files in _by_cdi(folders, problems):
         cdi.setdefault(files & counted, name)  # beside these it may have files that Slurm does not count
-    known: dict[Files, Device] = {}
-    try:
-        known = {frozenset(device.files): device for device in (*_nvidias(), *amd.read())}
-    except NvmlUnavailable as error:
-        problems.append(f"NVML: {error}")
+    known = {frozenset(device.files): device for device in (answers or Answers()).devices}
     found: dict[Files, Names] = {}
     for files in {frozenset(device.files) for device in devices}:
         device = known.get(files, _UNKNOWN)
-        words = filter(None, (device.problem, complaints.get(device.bus)))
-        found[files] = Names(device.uuid, cdi.get(files, ""), "; ".join(words))
+        words = _wrong(files, device, answers, complaints)
+        found[files] = Names(device.uuid, cdi.get(files, ""), "; ".join(filter(None, words)))
     return found, problems
+
+
+def _wrong(
+    files: Files, device: Device, answers: Answers | None, complaints: Mapping[str, str]
+) -> Iterator[str]:
+    yield device.problem
+    if device.bus:
+        yield complaints.get(device.bus, "")
+    if any(_NVIDIAS_GPU.fullmatch(file) for file in files):
+        yield complaints.get("", "")
+        if device is _UNKNOWN and answers is not None:
+            yield _not_known(answers, complaints)
+
+
+def _not_known(answers: Answers, complaints: Mapping[str, str]) -> str:
+    """Of a GPU that has fallen off the bus NVML does not tell the files, while the files themselves
+    stay: that NVML knows no device of these files is all that is left to go by."""
+    told = [*answers.problems, *(each.problem for each in answers.devices if not each.files)]
+    buses = {each.bus for each in answers.devices if each.files}
+    told += [f"{bus}: {why}" for bus, why in complaints.items() if bus and bus not in buses]
+    return "NVML does not know it" + (f" ({'; '.join(told)})" if told else "")
 
 
 def _nvidias() -> tuple[Device, ...]:
@@ -96,8 +136,8 @@ def _by_cdi(folders: Iterable[Path], problems: list[str]) -> Iterator[tuple[str,
         except ValidationError as error:
             wrong = error.errors()[0]
             problems.append(f"{file}: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}")
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            problems.append(f"{file}: {error}")
+        except Exception as error:  # noqa: BLE001 -- others write it: YAML has more errors than its own
+            problems.append(f"{file}: {str(error) or type(error).__name__}")
         else:
             for device in found.devices:
                 files = frozenset(node.on_host or node.path for node in device.edits.nodes)

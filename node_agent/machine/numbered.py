@@ -3,10 +3,11 @@
 import os
 import stat
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from node_agent.machine import graphics
 from node_agent.machine.devices import Device
 
 _COMMON: Final = {1: "memory", 5: "terminals"}
@@ -44,9 +45,11 @@ Look = Callable[[Device], tuple[frozenset[Number], str]]
 class Machine:
     """All devices that Slurm counts here."""
 
-    def __init__(self, devices: Sequence[Device], look: Look | None = None) -> None:
-        """Looks at their files. Raises ValueError where two devices are one, or one is none that a job
-        can be given."""
+    def __init__(
+        self, devices: Sequence[Device], look: Look | None = None, nodes: Path = graphics.NODES
+    ) -> None:
+        """Looks at their files; `nodes` is sysfs's folder of those in /dev/dri. Raises ValueError where
+        two devices are one, or one is none that a job can be given."""
         found = [(device, *(look or _look)(device)) for device in devices]
         times = Counter(number for _, numbers, _ in found for number in numbers)
         self._parts: defaultdict[str, list[Part]] = defaultdict(list)
@@ -55,8 +58,9 @@ class Machine:
             if numbers and not own:
                 raise ValueError(f"{device} has no file of its own: {', '.join(device.files)}")
             self._parts[device.name].append(Part(device, numbers, own, problem))
-        self.guarded = frozenset(times) | _siblings(devices)
-        """What nobody has unless it is of their job: also the GPUs that Slurm does not count."""
+        self.guarded = frozenset(times) | _siblings(devices) | _graphics(times, nodes)
+        """What nobody has unless it is of their job: also the GPUs that Slurm does not count, and
+        the other files of those that it counts."""
 
     @property
     def problems(self) -> dict[str, str]:
@@ -113,3 +117,8 @@ def _siblings(devices: Sequence[Device]) -> frozenset[Number]:
     if any(file.startswith(_NVIDIA_FILES) for device in devices for file in device.files):
         return frozenset(Number(_NVIDIA, minor) for minor in _NVIDIA_GPUS)
     return frozenset()
+
+
+def _graphics(counted: Iterable[Number], nodes: Path) -> frozenset[Number]:
+    minors = {number.minor for number in counted if number.major == graphics.MAJOR}
+    return frozenset(Number(graphics.MAJOR, minor) for minor in graphics.siblings(minors, nodes))

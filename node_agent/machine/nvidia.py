@@ -21,6 +21,10 @@ _MIG_MINORS: Final = Path("/proc/driver/nvidia-caps/mig-minors")
 """The numbers of the files of /dev/nvidia-caps: "gpu0/gi1/ci0/access 13"."""
 _MIG_MINOR: Final = re.compile(r"gpu(\d+)/gi(\d+)(?:/ci(\d+))?/access (\d+)", re.ASCII)
 
+_HALF_DEAD: Final = (pynvml.NVMLError, ValueError)
+"""What becomes of questions about a GPU that has failed: NVML's own errors, and answers that are no
+numbers and no text (UnicodeDecodeError is a ValueError)."""
+
 
 @contextmanager
 def nvml(*, stays: bool = False) -> Iterator[None]:
@@ -46,7 +50,7 @@ def _stay() -> None:
 
 
 def bus_of(gpu: Any) -> str:
-    """Returns the address on the PCI bus of a GPU that NVML knows. Raises NVMLError."""
+    """Returns the address on the PCI bus of a GPU that NVML knows. Raises NVMLError and ValueError."""
     return _bus(pynvml.nvmlDeviceGetPciInfo(gpu))
 
 
@@ -77,24 +81,27 @@ class _Gpu(NamedTuple):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(number)
             return cls(number, handle, bus_of(handle), "")
-        except pynvml.NVMLError as error:
+        except _HALF_DEAD as error:
             return cls(number, None, "", str(error))
 
-    def devices(self, gpus: Sequence["_Gpu"], pci: Path, minors: _Minors) -> Iterator[Device]:
-        if self.lost:
-            yield Device("gpu", "", (), problem=f"GPU {self.number} of NVML: {self.lost}", absent=True)
-            return
-        try:
-            whole = self._whole(gpus, pci)
-        except pynvml.NVMLError as error:
-            yield Device("gpu", "", (), bus=self.bus, problem=f"NVML: {error}", absent=True)
-            return
+    def devices(self, gpus: Sequence["_Gpu"], pci: Path, minors: _Minors) -> tuple[Device, ...]:
+        """Returns itself or its instances. What is wrong with one GPU is no matter of the others."""
+        words = f"GPU {self.number} of NVML: {self.lost}"
+        if not self.lost:
+            try:
+                return tuple(self._devices(gpus, pci, minors))
+            except _HALF_DEAD as error:
+                words = f"NVML: {error}"
+        return (Device("gpu", "", (), bus=self.bus, problem=words, absent=True),)
+
+    def _devices(self, gpus: Sequence["_Gpu"], pci: Path, minors: _Minors) -> Iterator[Device]:
+        whole = self._whole(gpus, pci)
         if not self._in_mig_mode():
             yield whole
-        elif not (instances := tuple(self._instances(whole, minors))):
-            yield replace(whole, problem="it is in MIG mode, and has no instances", absent=True)
-        else:
+        elif instances := tuple(self._instances(whole, minors)):
             yield from instances
+        else:
+            yield replace(whole, problem="it is in MIG mode, and has no instances", absent=True)
 
     def _whole(self, gpus: Sequence["_Gpu"], pci: Path) -> Device:
         numa_node, cpus = near(self.bus, pci)

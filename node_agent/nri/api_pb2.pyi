@@ -13,12 +13,31 @@ class Event(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RUN_POD_SANDBOX: _ClassVar[Event]
     STOP_POD_SANDBOX: _ClassVar[Event]
     CREATE_CONTAINER: _ClassVar[Event]
+    UPDATE_CONTAINER: _ClassVar[Event]
+    STOP_CONTAINER: _ClassVar[Event]
+    REMOVE_CONTAINER: _ClassVar[Event]
     VALIDATE_CONTAINER_ADJUSTMENT: _ClassVar[Event]
+
+class ContainerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CONTAINER_UNKNOWN: _ClassVar[ContainerState]
+    CONTAINER_CREATED: _ClassVar[ContainerState]
+    CONTAINER_PAUSED: _ClassVar[ContainerState]
+    CONTAINER_RUNNING: _ClassVar[ContainerState]
+    CONTAINER_STOPPED: _ClassVar[ContainerState]
 UNKNOWN: Event
 RUN_POD_SANDBOX: Event
 STOP_POD_SANDBOX: Event
 CREATE_CONTAINER: Event
+UPDATE_CONTAINER: Event
+STOP_CONTAINER: Event
+REMOVE_CONTAINER: Event
 VALIDATE_CONTAINER_ADJUSTMENT: Event
+CONTAINER_UNKNOWN: ContainerState
+CONTAINER_CREATED: ContainerState
+CONTAINER_PAUSED: ContainerState
+CONTAINER_RUNNING: ContainerState
+CONTAINER_STOPPED: ContainerState
 
 class Empty(_message.Message):
     __slots__ = ()
@@ -49,19 +68,25 @@ class ConfigureResponse(_message.Message):
     def __init__(self, events: _Optional[int] = ...) -> None: ...
 
 class SynchronizeRequest(_message.Message):
-    __slots__ = ("more",)
+    __slots__ = ("pods", "containers", "more")
+    PODS_FIELD_NUMBER: _ClassVar[int]
+    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    pods: _containers.RepeatedCompositeFieldContainer[PodSandbox]
+    containers: _containers.RepeatedCompositeFieldContainer[Container]
     more: bool
-    def __init__(self, more: _Optional[bool] = ...) -> None: ...
+    def __init__(self, pods: _Optional[_Iterable[_Union[PodSandbox, _Mapping]]] = ..., containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class SynchronizeResponse(_message.Message):
-    __slots__ = ("more",)
+    __slots__ = ("update", "more")
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    update: _containers.RepeatedCompositeFieldContainer[ContainerUpdate]
     more: bool
-    def __init__(self, more: _Optional[bool] = ...) -> None: ...
+    def __init__(self, update: _Optional[_Iterable[_Union[ContainerUpdate, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class PodSandbox(_message.Message):
-    __slots__ = ("name", "uid", "namespace", "annotations")
+    __slots__ = ("id", "name", "uid", "namespace", "annotations")
     class AnnotationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -69,31 +94,53 @@ class PodSandbox(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
+    id: str
     name: str
     uid: str
     namespace: str
     annotations: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., namespace: _Optional[str] = ..., annotations: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., namespace: _Optional[str] = ..., annotations: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Container(_message.Message):
-    __slots__ = ("name", "env", "linux")
+    __slots__ = ("id", "pod_sandbox_id", "name", "state", "env", "linux")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    POD_SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
     LINUX_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    pod_sandbox_id: str
     name: str
+    state: ContainerState
     env: _containers.RepeatedScalarFieldContainer[str]
     linux: LinuxContainer
-    def __init__(self, name: _Optional[str] = ..., env: _Optional[_Iterable[str]] = ..., linux: _Optional[_Union[LinuxContainer, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., pod_sandbox_id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[_Union[ContainerState, str]] = ..., env: _Optional[_Iterable[str]] = ..., linux: _Optional[_Union[LinuxContainer, _Mapping]] = ...) -> None: ...
 
 class LinuxContainer(_message.Message):
-    __slots__ = ("devices",)
+    __slots__ = ("devices", "resources")
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     devices: _containers.RepeatedCompositeFieldContainer[LinuxDevice]
-    def __init__(self, devices: _Optional[_Iterable[_Union[LinuxDevice, _Mapping]]] = ...) -> None: ...
+    resources: LinuxResources
+    def __init__(self, devices: _Optional[_Iterable[_Union[LinuxDevice, _Mapping]]] = ..., resources: _Optional[_Union[LinuxResources, _Mapping]] = ...) -> None: ...
+
+class LinuxResources(_message.Message):
+    __slots__ = ("cpu",)
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    cpu: LinuxCPU
+    def __init__(self, cpu: _Optional[_Union[LinuxCPU, _Mapping]] = ...) -> None: ...
+
+class LinuxCPU(_message.Message):
+    __slots__ = ("cpus",)
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    cpus: str
+    def __init__(self, cpus: _Optional[str] = ...) -> None: ...
 
 class LinuxDevice(_message.Message):
     __slots__ = ("path", "type", "major", "minor", "file_mode", "uid", "gid")
@@ -125,13 +172,23 @@ class PodEvent(_message.Message):
     pod: PodSandbox
     def __init__(self, pod: _Optional[_Union[PodSandbox, _Mapping]] = ...) -> None: ...
 
+class ContainerEvent(_message.Message):
+    __slots__ = ("pod", "container")
+    POD_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    pod: PodSandbox
+    container: Container
+    def __init__(self, pod: _Optional[_Union[PodSandbox, _Mapping]] = ..., container: _Optional[_Union[Container, _Mapping]] = ...) -> None: ...
+
 class StateChangeEvent(_message.Message):
-    __slots__ = ("event", "pod")
+    __slots__ = ("event", "pod", "container")
     EVENT_FIELD_NUMBER: _ClassVar[int]
     POD_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
     event: Event
     pod: PodSandbox
-    def __init__(self, event: _Optional[_Union[Event, str]] = ..., pod: _Optional[_Union[PodSandbox, _Mapping]] = ...) -> None: ...
+    container: Container
+    def __init__(self, event: _Optional[_Union[Event, str]] = ..., pod: _Optional[_Union[PodSandbox, _Mapping]] = ..., container: _Optional[_Union[Container, _Mapping]] = ...) -> None: ...
 
 class CreateContainerRequest(_message.Message):
     __slots__ = ("pod", "container")
@@ -158,10 +215,12 @@ class ContainerAdjustment(_message.Message):
     def __init__(self, env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., linux: _Optional[_Union[LinuxContainerAdjustment, _Mapping]] = ..., CDI_devices: _Optional[_Iterable[_Union[CDIDevice, _Mapping]]] = ...) -> None: ...
 
 class LinuxContainerAdjustment(_message.Message):
-    __slots__ = ("devices",)
+    __slots__ = ("devices", "resources")
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     devices: _containers.RepeatedCompositeFieldContainer[LinuxDevice]
-    def __init__(self, devices: _Optional[_Iterable[_Union[LinuxDevice, _Mapping]]] = ...) -> None: ...
+    resources: LinuxResources
+    def __init__(self, devices: _Optional[_Iterable[_Union[LinuxDevice, _Mapping]]] = ..., resources: _Optional[_Union[LinuxResources, _Mapping]] = ...) -> None: ...
 
 class KeyValue(_message.Message):
     __slots__ = ("key", "value")
@@ -176,6 +235,38 @@ class CDIDevice(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class UpdateContainerRequest(_message.Message):
+    __slots__ = ("pod", "container", "linux_resources")
+    POD_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    LINUX_RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    pod: PodSandbox
+    container: Container
+    linux_resources: LinuxResources
+    def __init__(self, pod: _Optional[_Union[PodSandbox, _Mapping]] = ..., container: _Optional[_Union[Container, _Mapping]] = ..., linux_resources: _Optional[_Union[LinuxResources, _Mapping]] = ...) -> None: ...
+
+class UpdateContainerResponse(_message.Message):
+    __slots__ = ("update",)
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    update: _containers.RepeatedCompositeFieldContainer[ContainerUpdate]
+    def __init__(self, update: _Optional[_Iterable[_Union[ContainerUpdate, _Mapping]]] = ...) -> None: ...
+
+class ContainerUpdate(_message.Message):
+    __slots__ = ("container_id", "linux", "ignore_failure")
+    CONTAINER_ID_FIELD_NUMBER: _ClassVar[int]
+    LINUX_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    container_id: str
+    linux: LinuxContainerUpdate
+    ignore_failure: bool
+    def __init__(self, container_id: _Optional[str] = ..., linux: _Optional[_Union[LinuxContainerUpdate, _Mapping]] = ..., ignore_failure: _Optional[bool] = ...) -> None: ...
+
+class LinuxContainerUpdate(_message.Message):
+    __slots__ = ("resources",)
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    resources: LinuxResources
+    def __init__(self, resources: _Optional[_Union[LinuxResources, _Mapping]] = ...) -> None: ...
 
 class ValidateContainerAdjustmentRequest(_message.Message):
     __slots__ = ("pod", "container", "adjust")

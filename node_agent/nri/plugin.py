@@ -6,7 +6,7 @@ configuration requires it. Answers are found at once, and so given in the order 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -31,7 +31,14 @@ _SERVICE: Final = "nri.pkg.api.v1alpha1."
 _UNKNOWN, _FAILED_PRECONDITION, _UNIMPLEMENTED = 2, 9, 12
 """gRPC's codes. A method that is not there the runtime tries once more as a StateChange."""
 _PAUSE_S: Final = 0.5
-_EVENTS: Final = (api.RUN_POD_SANDBOX, api.STOP_POD_SANDBOX, api.CREATE_CONTAINER)
+_EVENTS: Final = (
+    api.RUN_POD_SANDBOX,
+    api.STOP_POD_SANDBOX,
+    api.CREATE_CONTAINER,
+    api.UPDATE_CONTAINER,
+    api.STOP_CONTAINER,
+    api.REMOVE_CONTAINER,
+)
 
 
 class Refused(Exception):
@@ -46,6 +53,13 @@ class NotTaken(Exception):
 class Handler(Protocol):
     """What the plugin decides. All of it is done when a method returns; each may raise Refused."""
 
+    def synchronize(
+        self, pods: Sequence[api.PodSandbox], containers: Sequence[api.Container]
+    ) -> Iterable[api.ContainerUpdate]:
+        """The runtime has taken the plugin, and tells of all that there are already. Returns what is to
+        be changed of these containers."""
+        ...
+
     def run_pod(self, pod: api.PodSandbox) -> None:
         """A Pod begins: it has its cgroup, and no container yet."""
 
@@ -55,6 +69,16 @@ class Handler(Protocol):
     def create_container(self, pod: api.PodSandbox, container: api.Container) -> api.ContainerAdjustment:
         """Returns what the container is given beside what it asks for."""
         ...
+
+    def update_container(
+        self, pod: api.PodSandbox, container: api.Container, wanted: api.LinuxResources
+    ) -> Iterable[api.ContainerUpdate]:
+        """Somebody changes what a container may use. Returns what is to be so instead; the rest of
+        `wanted` comes to be."""
+        ...
+
+    def stop_container(self, pod: api.PodSandbox, container: api.Container) -> None:
+        """A container ends, or is gone. It may be told of twice."""
 
     def validate(
         self, pod: api.PodSandbox, container: api.Container, adjust: api.ContainerAdjustment
@@ -68,16 +92,17 @@ Report = Callable[[Exception | str | None], object]
 async def stay(path: Path, handler: Handler, report: Report) -> None:
     """Serves the runtime at a socket for ever, also one that starts later, or anew. `report` is told
     when the plugin is in force (None), and why it is not."""
-    validates = True
+    refusals = 0
     while True:
         trouble: Exception | str = "it has closed the connection"
+        # It may have ended just then for another reason, so it is asked twice for what it may lack.
+        validates = refusals % 3 != 2
         session = Session(handler, validates=validates, in_force=partial(report, None))
         try:
             await serve(path, session)
         except (OSError, Malformed, NotTaken) as error:
             trouble = error
-        if session.refused:
-            validates = not validates
+        refusals = refusals + 1 if session.refused else 0
         report(trouble)
         await asyncio.sleep(_PAUSE_S)
 
@@ -118,6 +143,8 @@ class Session:
         self._validates = validates
         self._in_force = in_force
         self._asked = self._told = False
+        self._here = api.SynchronizeRequest()
+        """What was told so far of the Pods and containers that there are."""
         self._methods: Mapping[str, Callable[[bytes], ProtobufMessage]] = {
             "Configure": self._configure,
             "Synchronize": self._synchronize,
@@ -125,6 +152,9 @@ class Session:
             "StopPodSandbox": lambda body: self._stop_pod(api.PodEvent.FromString(body).pod),
             "StateChange": self._change_state,
             "CreateContainer": self._create_container,
+            "UpdateContainer": self._update_container,
+            "StopContainer": self._stop_container,
+            "RemoveContainer": self._stop_container,
             "ValidateContainerAdjustment": self._validate,
             "Shutdown": lambda _: api.Empty(),
         }
@@ -170,12 +200,20 @@ class Session:
         return api.ConfigureResponse(events=sum(1 << (event - 1) for event in events))
 
     def _synchronize(self, body: bytes) -> ProtobufMessage:
-        """A long list comes in parts."""
-        more = api.SynchronizeRequest.FromString(body).more
-        if not more:
-            self._told = True
-            self._in_force()
-        return api.SynchronizeResponse(more=more)
+        """A long list comes in parts. Before the last one nothing may be asked for."""
+        told = api.SynchronizeRequest.FromString(body)
+        self._here.MergeFrom(told)
+        if told.more:
+            return api.SynchronizeResponse(more=True)
+        here, self._here = self._here, api.SynchronizeRequest()
+        updates = self._handler.synchronize(here.pods, here.containers)
+        self._told = True
+        if not self._validates:
+            log.warning(
+                "the container runtime asks once about each container: its NRI is older than 0.10"
+            )
+        self._in_force()
+        return api.SynchronizeResponse(update=updates)
 
     def _run_pod(self, pod: api.PodSandbox) -> ProtobufMessage:
         self._handler.run_pod(pod)
@@ -192,12 +230,24 @@ class Session:
             self._handler.run_pod(change.pod)
         elif change.event == api.STOP_POD_SANDBOX:
             self._handler.stop_pod(change.pod)
+        elif change.event == api.REMOVE_CONTAINER:
+            self._handler.stop_container(change.pod, change.container)
         return api.Empty()
 
     def _create_container(self, body: bytes) -> ProtobufMessage:
         asked = api.CreateContainerRequest.FromString(body)
         adjust = self._handler.create_container(asked.pod, asked.container)
         return api.CreateContainerResponse(adjust=adjust)
+
+    def _update_container(self, body: bytes) -> ProtobufMessage:
+        asked = api.UpdateContainerRequest.FromString(body)
+        updates = self._handler.update_container(asked.pod, asked.container, asked.linux_resources)
+        return api.UpdateContainerResponse(update=updates)
+
+    def _stop_container(self, body: bytes) -> ProtobufMessage:
+        told = api.ContainerEvent.FromString(body)
+        self._handler.stop_container(told.pod, told.container)
+        return api.Empty()
 
     def _validate(self, body: bytes) -> ProtobufMessage:
         asked = api.ValidateContainerAdjustmentRequest.FromString(body)

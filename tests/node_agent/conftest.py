@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,3 +41,10 @@ def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
 def one_driver(tmp_path: Path) -> Iterator[Node]:
     with mounted(tmp_path) as tree:
         yield Node(tree, tmp_path, "")
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """One for sockets: their paths may have 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="node-agent-") as folder:
+        yield Path(folder)

@@ -51,8 +51,8 @@ class ContainerRuntime:
     async def start(
         cls, release: str, socket: Path, *required: str, pods: int = 0
     ) -> AsyncIterator[ContainerRuntime]:
-        """One that knows of so many Pods already. Without the `required` plugins it makes no container,
-        which NRI 0.8 cannot be told. It waits two seconds for an answer."""
+        """One that knows of so many Pods already, with a container each. Without the `required`
+        plugins it makes no container, which NRI 0.8 cannot be told. It waits 2 s for an answer."""
         argv = [str(socket), str(pods), *required]
         process = await asyncio.create_subprocess_exec(
             built(release), *argv, stdin=PIPE, stdout=PIPE, limit=_LONGEST
@@ -76,12 +76,30 @@ class ContainerRuntime:
     async def stops(self, pod: Mapping[str, Any]) -> str:
         return str((await self._ask({"Do": "stop", "Pod": pod})).get("error", ""))
 
+    async def has(self, pod: Mapping[str, Any], container: Mapping[str, Any]) -> None:
+        """It has a container already, and tells the plugins of it that connect from now on."""
+        await self._ask(_about("has", pod, container))
+
+    async def synchronized(self) -> list[dict[str, Any]]:
+        """What the last plugin that connected asked to be changed of the containers that there are."""
+        return _listed(await self._ask(_about("synchronized", {"id": ""}, None)))
+
+    async def ends(self, pod: Mapping[str, Any], container: Mapping[str, Any], *, gone: bool) -> str:
+        """A container has ended, or is gone. Returns the error."""
+        what = "remove container" if gone else "stop container"
+        return str((await self._ask(_about(what, pod, container))).get("error", ""))
+
+    async def updates(self, pod: Mapping[str, Any], **resources: Any) -> tuple[dict[str, Any], str]:
+        """Somebody changes what a container may use. Returns what comes to be, and the error."""
+        told = await self._ask(_about("update", pod, None) | {"Resources": resources})
+        resulting = [update.get("linux", {}).get("resources", {}) for update in _listed(told)]
+        return (resulting[0] if resulting else {}), told.get("error", "")
+
     async def creates(
         self, pod: Mapping[str, Any], container: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], str]:
         """A container is made. Returns what it gets beside what it asks for, and the error."""
-        container = {"id": "c1", "podSandboxId": pod["id"], "name": "c"} | dict(container or {})
-        told = await self._ask({"Do": "create", "Pod": pod, "Container": container})
+        told = await self._ask(_about("create", pod, container))
         return _without_nothing(told.get("adjust") or {}), told.get("error", "")
 
     async def _ask(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,6 +110,15 @@ class ContainerRuntime:
     async def _told(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         return dict(json.loads(await self._process.stdout.readline()))
+
+
+def _about(do: str, pod: Mapping[str, Any], container: Mapping[str, Any] | None) -> dict[str, Any]:
+    named = {"id": "c1", "podSandboxId": pod["id"], "name": "c"} | dict(container or {})
+    return {"Do": do, "Pod": pod, "Container": named}
+
+
+def _listed(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [_without_nothing(update or {}) for update in told.get("updates") or []]
 
 
 def _without_nothing(told: dict[str, Any]) -> dict[str, Any]:

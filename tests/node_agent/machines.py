@@ -57,7 +57,8 @@ class Gpus:
     @property
     def environment(self) -> dict[str, str]:
         state = self.folder / "gpus"
-        state.write_text("".join(f"{line}\n" for line in self.lines))
+        lines = "".join(f"{line}\n" for line in self.lines)
+        state.write_text(lines, errors="surrogateescape")  # what NVML says may be no text
         return os.environ | {"LD_LIBRARY_PATH": str(self.library), "NVML_STATE": str(state)}
 
     def read(self) -> list[dict[str, Any]]:
@@ -65,9 +66,16 @@ class Gpus:
         assert done.returncode == 0, done.stderr
         return list(json.loads(done.stdout))
 
-    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *argv: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *argv]
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+        )
 
 
 Cores = tuple[tuple[int, ...], ...]

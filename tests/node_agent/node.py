@@ -39,8 +39,10 @@ class Node:
         self.kubernetes = InMemoryKubernetes()
         self.kubernetes.put("nodes", {"metadata": {"name": "n1"}, "spec": {}, "status": {}})
         self.own_pod = ""
+        self.keeps_others_off = False
         self.gres = folder / "gres"
         self.nri: Path | None = None
+        self.device_plugins: Path | None = None
         self._suffix = suffix
         self._files = make_devices(folder / "dev", "x", "y", "z")
         self.print_devices("xyz")
@@ -105,14 +107,30 @@ class Node:
             finally:
                 running.send_signal(signal.SIGKILL)
 
+    def remove_guard(self) -> None:
+        """A person runs `node-agent remove`."""
+        DeviceGuard(self.tree.bpf).remove(PodCgroups(self.tree.root).roots())
+
+    def remove_files_of_guard(self, names: str) -> None:
+        """Somebody removes what the agent keeps in the BPF file system."""
+        for file in self.tree.bpf.glob(names):
+            file.unlink()
+
+    def guard_is_kept(self) -> bool:
+        kept = {file.name.partition("-")[0] for file in self.tree.bpf.glob("*")}
+        return kept == {"guarded", "let_in", "program"}
+
     def has(self, cgroup: str) -> str:
         return "".join(file[-1] for file in self._files if self.tree.opens(cgroup, file))
 
     @asynccontextmanager
     async def agent(self, *, ready: bool = True) -> AsyncIterator[Agent]:
         cgroups = PodCgroups(self.tree.root)
-        keeper = Keeper(self.gres, cgroups, DeviceGuard(self.tree.bpf), self.own_pod)
-        agent = Agent(self.kubernetes, "n1", cgroups, keeper, Programs(self.nri))
+        off, guard = self.keeps_others_off, DeviceGuard(self.tree.bpf)
+        keeper = Keeper(self.gres, cgroups, guard, self.own_pod, keeps_others_off=off)
+        resources = {"example.com/gpu": "gpu"}
+        programs = Programs(self.nri, (), self.device_plugins, resources)
+        agent = Agent(self.kubernetes, "n1", cgroups, keeper, programs)
         running = asyncio.create_task(agent.run())
         if ready:
             await eventually(lambda: agent.health.ready)

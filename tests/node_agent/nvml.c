@@ -5,9 +5,12 @@
  *     mig gpu=0 gi=1 ci=0 uuid=MIG-0 name=NVIDIA_H100_MIG_1g.10gb
  *     xid gpu=0 code=79
  *
- * A line "xid" is a complaint of the driver, told once to each set of events.
- * Underscores in names stand for spaces. "error=9" on a line of kind "driver" is what nvmlInit fails with.
- * A GPU with lost=1 has fallen off the bus: it has no handle; with lost=2, its handle is good for nothing. */
+ * A line "xid" is a complaint of the driver, told once to each set of events that has its GPU; those that were
+ * there when the set was made are not told to it, but to the first.
+ * Underscores in names stand for spaces. A line of kind "driver": "error=9" is what nvmlInit fails with, and
+ * "hangs=1" has it never return.
+ * A GPU with lost=1 has fallen off the bus: it has no handle; with lost=2, its handle is good for nothing but its
+ * address, with lost=3 not for that, either. "fails=1": from when it is lost, no set that has it can be waited for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +19,9 @@
 enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, LOST = 15, MOST = 64, LONGEST = 1024 };
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char busId[32]; } Pci;
 typedef struct { void *device; unsigned long long type, data; unsigned gi, ci; } Event;
-typedef struct { int seen; } Set;
+typedef struct { int seen, gpus; long gpu[64]; } Set;
 
+static int sets;
 static char lines[MOST][LONGEST];
 static int count;
 
@@ -58,7 +62,10 @@ static int text(void *device, const char *name, char *out, unsigned size) {
     return lost(device);
 }
 
-int nvmlInitWithFlags(unsigned flags) { load(); return number(nth("driver", 0), "error"); }
+int nvmlInitWithFlags(unsigned flags) {
+    for (load(); number(nth("driver", 0), "hangs"); load()) usleep(10000);
+    return number(nth("driver", 0), "error");
+}
 int nvmlShutdown(void) { return OK; }
 const char *nvmlErrorString(int code) {
     return code == LOST ? "GPU is lost" : code == 9 ? "Driver Not Loaded" : "Another Error";
@@ -69,7 +76,10 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **device) {
     *device = (void *)line;
     return !line ? INVALID : number(line, "lost") == 1 ? LOST : OK;
 }
-int nvmlDeviceGetPciInfo_v3(void *device, Pci *pci) { return text(device, "bus", pci->busId, 32), OK; }
+int nvmlDeviceGetPciInfo_v3(void *device, Pci *pci) {
+    text(device, "bus", pci->busId, 32);
+    return number((long)device, "lost") == 3 ? LOST : OK;
+}
 int nvmlDeviceGetName(void *device, char *out, unsigned size) { return text(device, "name", out, size); }
 int nvmlDeviceGetUUID(void *device, char *out, unsigned size) { return text(device, "uuid", out, size); }
 int nvmlDeviceGetMinorNumber(void *device, unsigned *n) { *n = number((long)device, "minor"); return lost(device); }
@@ -113,15 +123,33 @@ int nvmlDeviceGetRetiredPagesPendingStatus(void *device, unsigned *pending) {
     return *field((long)device, "retired") ? OK : UNSUPPORTED;
 }
 
-int nvmlEventSetCreate(Set **set) { return *set = calloc(1, sizeof **set), OK; }
+int nvmlEventSetCreate(Set **set) {
+    *set = calloc(1, sizeof **set);
+    while (sets && nth("xid", (*set)->seen)) (*set)->seen++;
+    return sets++, OK;
+}
 int nvmlEventSetFree(Set *set) { return free(set), OK; }
-int nvmlDeviceRegisterEvents(void *device, unsigned long long types, Set *set) { return types == 8 ? OK : INVALID; }
+int nvmlDeviceRegisterEvents(void *device, unsigned long long types, Set *set) {
+    if (types != 8) return INVALID;
+    if (lost(device)) return LOST;
+    return set->gpu[set->gpus++] = (long)device, OK;
+}
+static int has(Set *set, long gpu) {
+    for (int i = 0; i < set->gpus; i++)
+        if (set->gpu[i] == gpu) return 1;
+    return 0;
+}
 int nvmlEventSetWait_v2(Set *set, Event *event, unsigned timeout) {
     load();
-    long line = nth("xid", set->seen);
-    if (!line) return usleep(timeout * 1000), TIMEOUT;
-    set->seen++;
-    event->device = (void *)nth("gpu", number(line, "gpu"));
-    event->type = 8, event->data = number(line, "code"), event->gi = event->ci = -1;
-    return OK;
+    for (int i = 0; i < set->gpus; i++)
+        if (lost((void *)set->gpu[i]) && number(set->gpu[i], "fails")) return LOST;
+    for (long line; (line = nth("xid", set->seen)); ) {
+        long gpu = nth("gpu", number(line, "gpu"));
+        set->seen++;
+        if (!has(set, gpu)) continue;
+        event->device = (void *)gpu;
+        event->type = 8, event->data = number(line, "code"), event->gi = event->ci = -1;
+        return OK;
+    }
+    return usleep(timeout * 1000), TIMEOUT;
 }

@@ -10,7 +10,7 @@ from node_agent.nri import api_pb2 as api
 from node_agent.nri.plugin import Refused, Session, serve
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from tests.node_agent.container_runtime import ContainerRuntime
 
@@ -25,6 +25,8 @@ class Plugin:
         self.fails = False
         self.pod = api.PodSandbox()
         self.created = api.Container()
+        self.updates: list[api.ContainerUpdate] = []
+        self.there: tuple[list[str], list[str]] = ([], [])
         self.validated = api.Container(), api.ContainerAdjustment()
 
     def _hear(self, what: str, pod: api.PodSandbox) -> None:
@@ -33,6 +35,12 @@ class Plugin:
             raise ZeroDivisionError("a fault of its own")
         if what in self.refuses:
             raise Refused(self.refuses[what])
+
+    def synchronize(
+        self, pods: Sequence[api.PodSandbox], containers: Sequence[api.Container]
+    ) -> list[api.ContainerUpdate]:
+        self.there = [pod.id for pod in pods], [container.id for container in containers]
+        return self.updates
 
     def run_pod(self, pod: api.PodSandbox) -> None:
         self._hear("run", pod)
@@ -45,6 +53,15 @@ class Plugin:
         self._hear("create", pod)
         self.created = container
         return self.adjust
+
+    def update_container(
+        self, pod: api.PodSandbox, container: api.Container, wanted: api.LinuxResources
+    ) -> list[api.ContainerUpdate]:
+        self._hear(f"update {container.id} {wanted.cpu.cpus}", pod)
+        return self.updates
+
+    def stop_container(self, pod: api.PodSandbox, container: api.Container) -> None:
+        self._hear(f"stop {container.id}", pod)
 
     def validate(
         self, pod: api.PodSandbox, container: api.Container, adjust: api.ContainerAdjustment

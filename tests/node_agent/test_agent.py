@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
+from fastapi import FastAPI
+from structlog.testing import capture_logs
 
 from kubernetes_client.errors import Unavailable
+from kubernetes_client.watch import Change, ResourceWatch
 from node_agent import agent as agent_module
-from node_agent import device_health
+from node_agent import device_health, native_jobs
 from node_agent.agent import Figures
+from node_agent.kernel.inotify import FolderWatch
+from node_agent.machine import names
 from node_agent.node_condition import Condition
+from node_agent.pods import NodePods
+from service import probes
 from tests.node_agent.node import A, B, eventually, until
 from wellknown.names import GRANTED
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from node_agent.agent import Agent
     from tests.node_agent.node import Node
 
 pytestmark = pytest.mark.real
 
 _DEVICES = "slurmd's list of devices"
+
+
+@asynccontextmanager
+async def probed(agent: Agent) -> AsyncIterator[httpx.AsyncClient]:
+    application = FastAPI()
+    application.include_router(probes.router(agent.health))
+    transport = httpx.ASGITransport(app=application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
+        yield client
 
 
 async def test_a_pod_has_its_devices_whichever_comes_first_pod_or_cgroup(node: Node) -> None:
@@ -220,10 +242,103 @@ async def test_a_kubelet_that_makes_its_cgroup_anew_is_guarded_anew(one_driver: 
         await eventually(lambda: (node.has(one), node.has(other)) == ("x", ""))
 
 
+async def test_a_guard_that_somebody_takes_off_is_put_on_again(node: Node) -> None:
+    async with node.agent():
+        node.bind(A, "gpu:1(IDX:0)")
+        one, other = node.start(A), node.start(B)
+        await eventually(lambda: (node.has(one), node.has(other)) == ("x", ""))
+        node.remove_guard()
+        assert node.has(other) == "xyz"
+        node.bind(B, "gpu:1(IDX:1)")  # something happens
+        await eventually(lambda: (node.has(one), node.has(other)) == ("x", "y"))
+
+
+@pytest.mark.parametrize("what", ["guarded", "let_in", "program-*", "*"])
+async def test_what_somebody_removes_of_the_guard_is_kept_again(what: str, node: Node) -> None:
+    """With all that was known: a device that a process has of a Pod that is gone is nobody else's."""
+    node.tree.make("kubepods", "kubepods.slice")  # both drivers have been here
+    async with node.agent() as agent:
+        node.bind(A, "gpu:1(IDX:0)")
+        one = node.start(A)
+        await eventually(lambda: node.has(one) == "x")
+        with node.process(one):
+            await node.delete(A)
+            node.bind(B, "gpu:2(IDX:0,1)")
+            other = node.start(B)
+            await eventually(lambda: f"ml/{B}" in agent.problems)
+            node.remove_files_of_guard(what)
+            node.bind("u3", "")  # something happens
+            await eventually(node.guard_is_kept)
+            await eventually(lambda: f"ml/{B}" in agent.problems)
+            assert (node.has(one), node.has(other)) == ("x", "")
+        await eventually(lambda: node.has(other) == "xy")
+        assert "other device programs" not in agent.health.troubles()
+
+
+async def test_a_program_of_an_agent_whose_files_are_gone_is_told_of(one_driver: Node) -> None:
+    node = one_driver
+    async with node.agent() as agent:
+        assert "other device programs" not in agent.health.troubles()
+    node.remove_files_of_guard("*")
+    async with node.agent() as agent:
+        assert "until the Node is booted" in agent.health.troubles()["other device programs"]
+
+
+async def test_a_watch_that_has_died_unheard_is_ended_for_a_pod_that_begins(
+    one_driver: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = one_driver
+    pods = NodePods(node.kubernetes, "n1", lambda: None, lambda _: None)
+
+    async def deaf(_: ResourceWatch) -> AsyncIterator[Change]:
+        await asyncio.sleep(600)
+        yield Change({})
+
+    monkeypatch.setattr(ResourceWatch, "changes", deaf)
+    following = asyncio.create_task(pods.follow())
+    try:
+        await eventually(lambda: pods.claims is not None)
+        node.bind(A, "gpu:1(IDX:0)")
+        await asyncio.sleep(0.1)
+        assert A not in (pods.claims or {})
+        pods.doubt()
+        await eventually(lambda: A in (pods.claims or {}))
+        await node.delete(A)
+        pods.doubt()
+        await eventually(lambda: A not in (pods.claims or {}))
+        assert pods.gone({A}) == {A: f"ml/{A}"}
+    finally:
+        following.cancel()
+
+
+async def test_what_the_kernel_writes_wakes_nobody(tmp_path: Path) -> None:
+    """It writes memory.events each time that a Pod is at its limit."""
+    told: list[None] = []
+    (tmp_path / "kept").mkdir()
+    for name in ("memory.max", "memory.events"):
+        (tmp_path / name).touch()
+    watch = FolderWatch(lambda: told.append(None), {"memory.max"})
+    try:
+        watch.add(tmp_path)
+        (tmp_path / "memory.events").write_text("oom 1")
+        await asyncio.sleep(0.05)
+        assert told == []
+        (tmp_path / "memory.max").write_text("1")
+        await eventually(lambda: told)
+        told.clear()
+        (tmp_path / "pod").mkdir()
+        await eventually(lambda: told)
+        told.clear()
+        (tmp_path / "kept").rmdir()
+        await eventually(lambda: told)
+    finally:
+        watch.close()
+
+
 async def test_without_inotify_it_looks_more_often(
     one_driver: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(_: object) -> None:
+    def none(_: object, __: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(agent_module, "FolderWatch", none)
@@ -243,6 +358,42 @@ async def test_a_machine_without_pods_cgroups_is_told_of(one_driver: Node) -> No
         await eventually(lambda: "no cgroup" in agent.health.troubles().get("guard", ""))
         node.tree.make("kubepods")
         await eventually(lambda: agent.health.ready)
+
+
+async def test_it_is_not_ready_while_the_guard_has_trouble(one_driver: Node) -> None:
+    node = one_driver
+    async with node.agent() as agent, probed(agent) as client:
+
+        async def readyz() -> tuple[int, bool]:
+            answer = await client.get("/readyz")
+            return answer.status_code, "guard" in answer.json()["troubles"]
+
+        assert await readyz() == (200, False)
+        for name in ("burstable", ""):
+            (node.tree.root / "kubepods" / name).rmdir()
+        await until(readyz, (503, True))
+        assert (await client.get("/healthz")).status_code == 200
+        node.tree.make("kubepods")
+        await until(readyz, (200, False))
+
+
+async def test_it_is_not_ready_before_slurmds_list_was_read_once(one_driver: Node) -> None:
+    node = one_driver
+    printed = node.gres.read_text()
+    node.gres.unlink()
+    async with node.agent(ready=False) as agent:
+        node.bind(A, "gpu:1(IDX:0)")
+        node.start(A)
+        await eventually(lambda: _DEVICES in agent.health.troubles())
+        await asyncio.sleep(0.3)
+        assert not agent.health.ready
+        node.gres.write_text(printed)
+        node.start(B)
+        await eventually(lambda: agent.health.ready)
+        node.gres.unlink()  # what was read counts on
+        node.bind(B, "gpu:1(IDX:1)")
+        await eventually(lambda: _DEVICES in agent.health.troubles())
+        assert agent.health.ready
 
 
 async def test_the_agents_own_pod_has_every_device_and_is_in_nobodys_way(one_driver: Node) -> None:
@@ -279,3 +430,105 @@ async def test_a_device_that_fails_is_a_condition_of_the_node_and_its_repair_ano
         node.load(late)
         node.bind(A, "gpu:1(IDX:0)", news="1")
         await until(told, Condition.of({}, []))
+
+
+async def test_a_job_that_slurm_does_not_hold_is_told_of_while_it_is_here(
+    one_driver: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
+    monkeypatch.setattr(native_jobs, "_SETTLES_S", 0.0)
+    node, part = one_driver, "Slurm's limits of its jobs"
+    scope = "system.slice/n1_slurmstepd.scope"
+    node.tree.make(f"{scope}/system")
+    async with node.agent() as agent:
+        assert part not in agent.health.troubles()
+        job = f"{scope}/job_33"
+        with capture_logs() as logs:
+            node.tree.make(f"{job}/step_batch/user")
+            await eventually(lambda: "in force for job_33" in agent.health.troubles().get(part, ""))
+            for parameter in ("ConstrainCores=yes", "ConstrainDevices=yes"):
+                assert parameter in agent.health.troubles()[part]
+            assert agent.health.ready
+            for below in ("step_batch/user", "step_batch", ""):
+                (node.tree.root / job / below).rmdir()
+            await eventually(lambda: part not in agent.health.troubles())
+        told = [(line["log_level"], line["event"]) for line in logs if line.get("part") == part]
+        assert told == [("error", "trouble"), ("info", "trouble over")]
+
+
+@pytest.mark.parametrize("off", [True, False])
+async def test_pods_of_no_job_are_touched_by_the_setting_alone(
+    one_driver: Node, off: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here is no kernel that has cores for cgroups: a Pod that is to be touched is told of."""
+    monkeypatch.setattr(native_jobs, "_SETTLES_S", 0.0)
+    node, part = one_driver, "cores of Pods of no job"
+    node.keeps_others_off = off
+    metadata = {"uid": A, "namespace": "kube-system", "name": "p"}
+    node.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
+    node.start(A)
+    node.tree.make("system.slice/n1_slurmstepd.scope/job_33/step_0")
+    async with node.agent() as agent:
+        if off:
+            words = "Pod kube-system/p: its cgroup has no cpuset.cpus: the controller is not enabled"
+            await eventually(lambda: words in agent.health.troubles().get(part, ""))
+        await eventually(lambda: "Slurm's limits of its jobs" in agent.health.troubles())
+        node.bind(B, "gpu:1(IDX:0)")
+        other = node.start(B)
+        await eventually(lambda: node.has(other) == "x")
+        assert (part in agent.health.troubles()) is off
+
+
+async def reason(node: Node) -> str:
+    condition = Condition.on(await node.kubernetes.read_node("n1"))
+    return condition.reason if condition else ""
+
+
+async def test_a_list_that_cannot_be_read_is_a_condition_of_the_node(
+    one_driver: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_health, "_LOOK_S", 0.05)
+    node = one_driver
+    node.gres.write_text("slurmd: fatal: Unable to determine this slurmd's NodeName\n")
+    async with node.agent(ready=False):
+        await until(lambda: reason(node), "ListUnreadable")
+        node.print_devices("xyz")
+        node.bind(A, "gpu:1(IDX:0)")  # something happens
+        await until(lambda: reason(node), "DevicesUsable")
+
+
+async def test_devices_that_are_not_closed_are_a_condition_of_the_node(
+    one_driver: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_health, "_LOOK_S", 0.05)
+    node = one_driver
+    for name in ("burstable", ""):
+        (node.tree.root / "kubepods" / name).rmdir()
+    async with node.agent(ready=False):
+        await until(lambda: reason(node), "NotGuarded")
+        node.tree.make("kubepods")
+        await until(lambda: reason(node), "DevicesUsable")
+
+
+async def test_the_agents_own_pod_is_let_in_before_the_drivers_are_asked(
+    one_driver: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVML keeps to the devices that it had when it began."""
+    node, had = one_driver, list[str]()
+    async with node.agent():
+        pass
+    node.own_pod = B
+    own = node.start(B)
+
+    def ask() -> names.Answers:
+        had.append(node.has(own))
+        return names.Answers()
+
+    async def never(_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(names, "ask_drivers", ask)
+    monkeypatch.setattr(agent_module.Agent, "_keep", never)
+    async with node.agent(ready=False):
+        await eventually(lambda: had)
+    assert had[0] == "xyz"

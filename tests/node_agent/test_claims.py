@@ -8,7 +8,7 @@ import pytest
 
 from node_agent.claims import Claim, claim_of
 from wellknown.allocation import Allocation
-from wellknown.names import GRANTED, JOB_ID, NODE
+from wellknown.names import ADOPTED, GRANTED, JOB_ID, NODE
 
 
 def manifest(gres: str = "", *, phase: str = "Pending", node: str = "n1", **annotations: str) -> Any:
@@ -64,3 +64,10 @@ def without_granted() -> Any:
 )
 def test_what_is_not_understood_is_told_of(pod: Any, words: str) -> None:
     assert claim_of(pod, "n1") == Claim("u1", "ml/p", problem=words, of_job=True)
+
+
+def test_an_adopted_pod_is_told_from_one_of_no_job() -> None:
+    pod = manifest()
+    for own, adopted in ((None, False), ({ADOPTED: "7"}, True)):
+        pod["metadata"]["annotations"] = own
+        assert claim_of(pod, "n1") == Claim("u1", "ml/p", adopted=adopted)

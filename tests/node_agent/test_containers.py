@@ -4,12 +4,15 @@ and each is given them."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kubernetes_client.errors import Unavailable
+from node_agent import device_health
+from node_agent.machine import names
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
 from tests.node_agent.node import A, B, eventually
 from tests.node_agent.plugin import Plugin, connected
@@ -41,6 +44,22 @@ async def running(
         yield runtime, agent
 
 
+async def begun(node: Node, runtime: ContainerRuntime, *pods: dict[str, Any]) -> None:
+    """kube-apiserver has these Pods, and the runtime begins them, where it may."""
+    for pod in pods:
+        node.bind(pod["uid"], "", **pod["annotations"])
+        node.start(pod["uid"])
+        await known(runtime, pod)
+
+
+async def known(runtime: ContainerRuntime, pod: dict[str, Any]) -> str:
+    """Waits until the agent knows a Pod, and returns what it answers then."""
+    async with asyncio.timeout(5):
+        while "has not told" in (error := await runtime.runs(pod)):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return error
+
+
 @pytest.mark.parametrize("release", RELEASES)
 async def test_a_pod_is_let_in_before_its_containers_and_they_are_given_its_devices(
     release: str, one_driver: Node
@@ -49,7 +68,8 @@ async def test_a_pod_is_let_in_before_its_containers_and_they_are_given_its_devi
     async with running(node, release) as (runtime, _):
         cgroup = node.start(A)
         assert node.has(cgroup) == ""
-        assert await runtime.runs(sandbox(A, "gpu:2(IDX:0,2)")) == ""  # before kube-apiserver told of it
+        node.bind(A, "gpu:2(IDX:0,2)")
+        assert await known(runtime, sandbox(A, "gpu:2(IDX:0,2)")) == ""
         assert node.has(cgroup) == "xz"
         adjust, error = await runtime.creates(sandbox(A, "gpu:2(IDX:0,2)"))
     assert error == ""
@@ -78,7 +98,8 @@ async def test_a_pod_whose_devices_are_not_known_is_not_begun(
 ) -> None:
     async with running(one_driver) as (runtime, _):
         cgroup = one_driver.start(A)
-        assert words in await runtime.runs(pod)
+        one_driver.bind(A, "", **pod["annotations"])
+        assert words in await known(runtime, pod)
         assert words in (await runtime.creates(pod))[1]
         assert one_driver.has(cgroup) == ""
 
@@ -88,24 +109,44 @@ async def test_a_pod_waits_for_the_last_process_that_has_its_device(one_driver: 
     async with running(node) as (runtime, _):
         node.bind(A, "gpu:1(IDX:0)")
         one, other = node.start(A), node.start(B)
-        assert await runtime.runs(sandbox(A, "gpu:1(IDX:0)")) == ""
+        assert await known(runtime, sandbox(A, "gpu:1(IDX:0)")) == ""
         with node.process(one):
             await node.delete(A)
-            assert "processes of a Pod" in await runtime.runs(sandbox(B, "gpu:1(IDX:0)"))
+            node.bind(B, "gpu:1(IDX:0)")
+            assert "processes of a Pod" in await known(runtime, sandbox(B, "gpu:1(IDX:0)"))
+            assert "processes of a Pod" in (await runtime.creates(sandbox(B, "gpu:1(IDX:0)")))[1]
             assert node.has(other) == ""
         assert await runtime.runs(sandbox(B, "gpu:1(IDX:0)")) == ""
         assert (node.has(one), node.has(other)) == ("", "x")
 
 
-async def test_a_pod_that_has_ended_is_let_in_no_more(one_driver: Node) -> None:
-    node = one_driver
-    async with running(node) as (runtime, _):
+async def test_a_pod_that_kube_apiserver_does_not_have_is_not_begun(one_driver: Node) -> None:
+    """A kubelet that is late: the Pod is gone, its job has ended, and another may have its device."""
+    node, pod = one_driver, sandbox(A, "gpu:1(IDX:0)")
+    async with running(node) as (runtime, agent):
         cgroup = node.start(A)
-        assert await runtime.runs(sandbox(A, "gpu:1(IDX:0)")) == ""
+        assert "kube-apiserver has it no more, or has not told" in await runtime.runs(pod)
+        node.bind(A, "gpu:1(IDX:0)")
+        assert await known(runtime, pod) == ""
         assert node.has(cgroup) == "x"
-        assert await runtime.stops(sandbox(A, "gpu:1(IDX:0)")) == ""
-        node.bind(B, "gpu:1(IDX:1)")  # something happens
-        await eventually(lambda: not node.has(cgroup))
+        await node.delete(A)
+        await eventually(lambda: agent.clear().word == "clear")
+        assert "kube-apiserver has it no more" in await runtime.runs(pod)
+        assert "kube-apiserver has it no more" in (await runtime.creates(pod))[1]
+        assert node.has(cgroup) == ""
+
+
+async def test_without_slurmds_list_pods_of_no_job_and_of_no_device_run(one_driver: Node) -> None:
+    """One of them may be slurmd's, without which there will be no list."""
+    node = one_driver
+    node.gres.unlink()
+    node.nri = node.gres.with_name("nri")
+    start = ContainerRuntime.start("0.12", node.nri, "slurm-extender")
+    async with start as runtime, node.agent(ready=False):
+        while "required plugin" in (error := (await runtime.creates(sandbox(A)))[1]):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)  # the agent is not connected yet
+        assert error == ""
+        assert await runtime.runs(sandbox(A)) == ""
 
 
 async def test_before_the_pods_are_known_none_is_begun(one_driver: Node) -> None:
@@ -115,11 +156,12 @@ async def test_before_the_pods_are_known_none_is_begun(one_driver: Node) -> None
     start = ContainerRuntime.start("0.12", node.nri, "slurm-extender")
     async with start as runtime, node.agent(ready=False) as agent:
         node.start(A)
+        node.bind(A, "gpu:1(IDX:0)")
         await eventually(agent.health.troubles)
         pod = sandbox(A, "gpu:1(IDX:0)")
         while "required plugin" in (error := (await runtime.creates(pod))[1]):  # noqa: ASYNC110
             await asyncio.sleep(0.05)  # the agent is not connected yet
-        assert error == ""
+        assert "does not know yet who has what" in error
         assert "does not know yet who has what" in await runtime.runs(pod)
         node.kubernetes.outage(None)
         await eventually(lambda: agent.health.ready)
@@ -155,5 +197,30 @@ async def test_a_runtime_that_starts_anew_is_answered_again(one_driver: Node) ->
         async with ContainerRuntime.start("0.8", node.nri) as another:  # and of another release
             await eventually(lambda: "container runtime" not in agent.health.troubles())
             cgroup = node.start(A)
-            assert await another.runs(sandbox(A, "gpu:1(IDX:0)")) == ""
+            node.bind(A, "gpu:1(IDX:0)")
+            assert await known(another, sandbox(A, "gpu:1(IDX:0)")) == ""
             assert node.has(cgroup) == "x"
+
+
+async def test_a_driver_that_hangs_keeps_no_container_from_being_made(
+    one_driver: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a runtime that makes none without the agent."""
+    goes_on = threading.Event()
+
+    def hang() -> names.Answers:
+        goes_on.wait()
+        return names.Answers()
+
+    monkeypatch.setattr(names, "ask_drivers", hang)
+    monkeypatch.setattr(device_health, "_PATIENCE_S", 0.2)
+    node = one_driver
+    async with running(node, "0.12", "slurm-extender") as (runtime, agent):
+        node.bind(A, "gpu:1(IDX:0)")
+        cgroup = node.start(A)
+        assert await known(runtime, sandbox(A, "gpu:1(IDX:0)")) == ""
+        adjust, error = await runtime.creates(sandbox(A, "gpu:1(IDX:0)"))
+        assert (error, node.has(cgroup)) == ("", "x")
+        assert [device["path"][-1] for device in adjust["linux"]["devices"]] == ["x"]
+        assert agent.health.troubles()["names of devices"] == "a driver has not answered for 0.2 s"
+        goes_on.set()

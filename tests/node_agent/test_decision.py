@@ -30,7 +30,7 @@ MIG = Machine([Device("gpu", "1g", ("/dev/d0", f"/dev/d{cap}")) for cap in (7, 8
 
 
 def claim(uid: str, *gpus: int) -> Claim:
-    return Claim(uid, f"ml/{uid}", {"gpu": gpus} if gpus else {})
+    return Claim(uid, f"ml/{uid}", {"gpu": gpus} if gpus else {}, of_job=True)
 
 
 def entries(cgroup: int, *minors: int) -> set[Entry]:
@@ -71,21 +71,21 @@ def test_a_cgroup_that_is_gone_is_forgotten() -> None:
 def test_a_pod_that_was_deleted_by_force_keeps_its_device_until_its_last_process_is_gone() -> None:
     waiting = decided([claim("b", 0)], [A, B], entries(1, 0))
     assert waiting.entries == entries(1, 0)
-    assert waiting.problems == {"ml/b": "processes of a Pod that is gone have a device of its job"}
+    assert waiting.problems == {"b": "processes of a Pod that is gone have a device of its job"}
     assert decided([claim("b", 0)], [EMPTY_A, B], entries(1, 0)).entries == entries(2, 0)
 
 
 def test_so_does_one_that_has_ended() -> None:
     waiting = decided([claim("a"), claim("b", 0)], [A, B], entries(1, 0))
     assert waiting.entries == entries(1, 0)
-    assert waiting.problems == {"ml/b": "Pod ml/a has a device of its job"}
+    assert waiting.problems == {"b": "Pod ml/a has a device of its job"}
     assert decided([claim("a"), claim("b", 0)], [EMPTY_A, B], entries(1, 0)).entries == entries(2, 0)
 
 
 def test_a_device_is_his_who_has_it_whoever_is_older() -> None:
     found = decided([claim("a", 0), claim("b", 0)], [A, B], entries(2, 0))
     assert found.entries == entries(2, 0)
-    assert found.problems == {"ml/a": "Pod ml/b has a device of its job"}
+    assert found.problems == {"a": "Pod ml/b has a device of its job"}
 
 
 def test_where_nobody_has_it_yet_it_is_the_older_ones() -> None:
@@ -106,24 +106,45 @@ def test_instances_of_a_gpu_have_its_file_in_common() -> None:
     )
 
 
+def test_the_pod_of_the_same_name_before_it_is_not_called_by_that_name() -> None:
+    again = claim("b", 0)._replace(pod="ml/a")
+    found = decided([claim("a", 0), again], [A, B], entries(1, 0))
+    assert found.problems == {"b": "the Pod of this name before it has a device of its job yet"}
+
+
+def test_a_pod_whose_devices_became_others_while_it_runs_gets_none_of_them() -> None:
+    """By slurmd's list, or by a job that Slurm made anew: it cannot have both."""
+    found = decided([claim("a", 1)], [A], entries(1, 0))
+    assert found.entries == entries(1, 0)
+    assert "delete it" in found.problems["a"]
+    other = decided([claim("a", 1), claim("b", 0)], [A, B], entries(1, 0))
+    assert other.problems["b"] == "Pod ml/a has a device of its job"
+
+
+def test_the_pod_of_an_agent_that_goes_is_in_nobodys_way() -> None:
+    agent = Claim("a", "kube-system/agent", leaves=True)
+    found = decided([agent, claim("b", 0)], [A, B], entries(1, 0, 1, 2, 3))
+    assert found == Decision(frozenset(entries(2, 0)), {}, frozenset())
+
+
 def test_a_device_that_is_not_here_is_told_of() -> None:
     found = decided([claim("a", 0, 4)], [A], set())
     assert found == Decision(
-        frozenset(), {"ml/a": "Slurm gave it gpu 4, and this machine has 4"}, frozenset()
+        frozenset(), {"a": "Slurm gave it gpu 4, and this machine has 4"}, frozenset()
     )
 
 
 def test_a_pod_of_which_nothing_is_known_loses_nothing_while_it_runs() -> None:
-    unknown = Claim("a", "ml/a", problem="what Slurm granted it cannot be read")
+    unknown = Claim("a", "ml/a", of_job=True, problem="what Slurm granted it cannot be read")
     found = decided([unknown], [A], entries(1, 0))
     assert found.entries == entries(1, 0)
-    assert found.problems == {"ml/a": unknown.problem}
+    assert found.problems == {"a": unknown.problem}
 
 
 @pytest.mark.parametrize("numbers", [(), (0,)])
 def test_counted_devices_are_not_looked_for(numbers: tuple[int, ...]) -> None:
     found = decided([Claim("a", "ml/a", {"nic": numbers})], [A], set())
-    assert found.problems == ({"ml/a": "Slurm gave it nic 0, and this machine has 0"} if numbers else {})
+    assert found.problems == ({"a": "Slurm gave it nic 0, and this machine has 0"} if numbers else {})
 
 
 CLAIMS = st.lists(
@@ -162,4 +183,7 @@ def test_nobody_is_let_in_beside_another(
         assert len(hands) == 1 or hands <= before[number], "a device came into another hand"
     populated = {each.number for each in cgroups if each.populated}
     assert {entry for entry in known if entry[0] in populated} <= found.entries
-    assert found == decided(claims, cgroups, set(found.entries)), "it comes to rest"
+    looks = [found]
+    for _ in range(len(cgroups) + 1):  # what one gives up another may have at the next look
+        looks.append(decided(claims, cgroups, set(looks[-1].entries)))
+    assert looks[-1] == looks[-2], "it comes to rest"

@@ -105,7 +105,15 @@ def test_specifications_name_devices_by_all_of_their_files(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["", "kind: x", "[", "kind: x\ndevices: [{name: 1, containerEdits: 7}]"]
+    "text",
+    [
+        "",
+        "kind: x",
+        "[",
+        "kind: x\ndevices: [{name: 1, containerEdits: 7}]",
+        pytest.param("[" * 5000, id="RecursionError"),
+        pytest.param("!!timestamp x", id="AttributeError"),
+    ],
 )
 def test_a_specification_that_cannot_be_read_is_told_of_and_the_others_count(
     text: str, tmp_path: Path

@@ -20,9 +20,16 @@ def test_a_jobs_cores_are_all_their_threads() -> None:
     assert limits_of(claim, CORES) == Limits((1, 3, 5, 7), 64 * MIB)
 
 
-def test_cores_that_the_machine_does_not_have_are_an_error() -> None:
-    with pytest.raises(ValueError, match="Slurm gave it core 4, and this machine has 4"):
-        limits_of(Claim("u", "ml/p", cores=(0, 4)), CORES)
+def test_cores_that_the_machine_does_not_have_are_told_of_and_memory_is_limited() -> None:
+    limits = limits_of(Claim("u", "ml/p", cores=(0, 4), memory_mb=1), CORES)
+    assert limits.problems(FRESH) == ["Slurm gave it core 4, and this machine has 4"]
+    assert limits.corrections(FRESH) == {MEMORY: str(MIB), SWAP: "0"}
+
+
+def test_where_the_map_of_cores_is_not_known_memory_is_limited() -> None:
+    limits = limits_of(Claim("u", "ml/p", cores=(0,), memory_mb=1), None)
+    assert limits.problems(FRESH) == []
+    assert limits.corrections(FRESH) == {MEMORY: str(MIB), SWAP: "0"}
 
 
 def test_a_pod_of_no_job_is_left_alone() -> None:
@@ -43,8 +50,9 @@ def test_what_slurm_does_not_count_is_not_limited() -> None:
 
 @pytest.mark.parametrize(("limits", "name"), [(Limits((1,)), CPUS), (Limits(memory=MIB), MEMORY)])
 def test_a_cgroup_without_a_controller_is_told_of(limits: Limits, name: str) -> None:
-    with pytest.raises(ValueError, match=f"its cgroup has no {name}"):
-        limits.corrections({})
+    assert limits.problems({}) == [f"its cgroup has no {name}: the controller is not enabled for Pods"]
+    assert limits.corrections({}) == {}
+    assert limits.problems(FRESH) == []
 
 
 def test_a_kernel_without_swap_needs_no_limit_of_it() -> None:

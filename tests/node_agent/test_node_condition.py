@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from node_agent.node_condition import Condition, differences
+from node_agent.node_condition import Condition, Reason, differences
 from wellknown.names import DEVICE_PROBLEM
 
 FINE = Condition(False, "DevicesUsable", "every device that Slurm counts can be used")
@@ -27,6 +27,19 @@ def test_failed_devices_and_other_counts_are_told_in_words() -> None:
     assert Condition.of(failed, counts) == Condition(True, "DeviceFailed", words)
     assert Condition.of({}, counts) == Condition(True, "CountsDiffer", counts[0])
     assert len(Condition.of({"/dev/x": "y" * 5000}, []).message) == 1000
+
+
+def test_of_several_reasons_the_worst_counts_and_all_are_told() -> None:
+    troubles = {
+        Reason.DEVICE_FAILED: "a driver hangs",
+        Reason.LIST_UNREADABLE: "no list",
+        Reason.NOT_GUARDED: "",
+    }
+    words = "no list; a driver hangs; gpu 0: GPU is lost; counts"
+    assert Condition.of({"gpu 0": "GPU is lost"}, ["counts"], troubles) == Condition(
+        True, "ListUnreadable", words
+    )
+    assert Condition.of({}, [], dict.fromkeys(Reason, "")) == FINE
 
 
 @pytest.mark.parametrize(

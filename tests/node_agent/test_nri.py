@@ -32,6 +32,7 @@ from pathlib import Path
 from node_agent.nri import api_pb2 as api, plugin
 
 class Handler:
+    def synchronize(self, pods, containers): return []
     def run_pod(self, pod): pass
     def stop_pod(self, pod): pass
     def create_container(self, pod, container): time.sleep(600)
@@ -113,6 +114,58 @@ async def test_long_messages_are_read_and_written(release: str, tmp_path: Path) 
     assert (error, len(adjust["env"][0]["value"])) == ("", 100_000)
 
 
+def _cpus(container: str, cpus: str) -> api.ContainerUpdate:
+    resources = api.LinuxResources(cpu=api.LinuxCPU(cpus=cpus))
+    linux = api.LinuxContainerUpdate(resources=resources)
+    return api.ContainerUpdate(container_id=container, linux=linux)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("release", RELEASES)
+async def test_the_plugins_change_of_an_update_counts_and_the_rest_stays(
+    release: str, tmp_path: Path
+) -> None:
+    handler = Plugin()
+    wanted = {"cpu": {"cpus": "0-1", "shares": {"value": "512"}}, "memory": {"limit": {"value": "7"}}}
+    async with ContainerRuntime.start(release, tmp_path / "s") as runtime, connected(runtime, handler):
+        made, error = await runtime.updates(POD, **wanted)
+        assert (made.get("cpu", {}).get("cpus"), error) == (None, "")  # as the runtime has it: no change
+        handler.updates = [_cpus("c1", "4-5")]
+        made, error = await runtime.updates(POD, **wanted)
+    assert error == ""
+    assert made["cpu"] == {"cpus": "4-5", "shares": {"value": "512"}}
+    assert made["memory"]["limit"] == {"value": "7"}
+    assert handler.heard == [("update c1 0-1", "u1")] * 2
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("release", RELEASES)
+async def test_what_there_is_already_is_told_in_parts_and_can_be_changed(
+    release: str, tmp_path: Path
+) -> None:
+    handler = Plugin()
+    handler.updates = [_cpus("old", "4-5")]
+    async with ContainerRuntime.start(release, tmp_path / "s", pods=12_000) as runtime:
+        await runtime.has(POD, {"id": "old"})
+        async with connected(runtime, handler):
+            assert await runtime.synchronized() == [
+                {"containerId": "old", "linux": {"resources": {"cpu": {"cpus": "4-5"}}}}
+            ]
+    pods, containers = handler.there
+    assert pods == [*map(str, range(12_000)), "p1"]
+    assert containers == [*(f"of {n}" for n in range(12_000)), "old"]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("release", RELEASES)
+async def test_a_container_that_ends_or_is_gone_is_told_of(release: str, tmp_path: Path) -> None:
+    handler = Plugin()
+    async with ContainerRuntime.start(release, tmp_path / "s") as runtime, connected(runtime, handler):
+        assert await runtime.ends(POD, {"id": "c1"}, gone=False) == ""
+        assert await runtime.ends(POD, {"id": "c2"}, gone=True) == ""
+    assert handler.heard == [("stop c1", "u1"), ("stop c2", "u1")]
+
+
 @pytest.mark.real
 async def test_a_runtime_that_validates_asks_once_more(tmp_path: Path) -> None:
     handler = Plugin()
@@ -136,7 +189,7 @@ async def test_a_runtime_that_cannot_validate_is_served_without(tmp_path: Path) 
         assert (await runtime.creates(POD))[1] == ""
         task.cancel()
     assert [what for what, _ in handler.heard] == ["create"]
-    assert reports == ["it has closed the connection", None]
+    assert reports == ["it has closed the connection", "it has closed the connection", None]
 
 
 @pytest.mark.real

@@ -19,6 +19,21 @@ def made(folder: Path, name: str, major: int, minor: int) -> str:
     return str(folder / name)
 
 
+def graphics(folder: Path, *nodes: tuple[str, int, str, str]) -> Path:
+    """sysfs of files in /dev/dri: name, minor, the device that the file is of, and the driver."""
+    for name, minor, of, driver in nodes:
+        device, node = folder / "devices" / of, folder / "drm" / name
+        device.mkdir(parents=True, exist_ok=True)
+        node.mkdir(parents=True)
+        (node / "dev").write_text(f"226:{minor}\n")
+        (node / "device").symlink_to(device)
+        if driver and not (device / "driver").exists():
+            (folder / "drivers" / driver).mkdir(parents=True, exist_ok=True)
+            (device / "driver").symlink_to(folder / "drivers" / driver)
+    (folder / "drm/card0-DP-1").mkdir()  # a connector has no file
+    return folder / "drm"
+
+
 def gpu(*files: str) -> Device:
     return Device("gpu", "h100", files)
 
@@ -39,6 +54,35 @@ def test_every_gpu_of_nvidia_is_guarded_once_slurm_counts_one_be_its_file_there_
     machine = Machine([gpu("/dev/nvidia1")])
     assert {Number(195, minor) for minor in (0, 1, 253)} < machine.guarded
     assert not {Number(195, minor) for minor in (254, 255)} & machine.guarded
+
+
+def test_all_files_of_a_graphics_driver_are_guarded_once_slurm_counts_one(tmp_path: Path) -> None:
+    """Whoever opens card0 has the GPU of renderD128, which is another Pod's."""
+    nodes = graphics(
+        tmp_path,
+        ("card0", 0, "0000:23:00.0", "amdgpu"),
+        ("renderD128", 128, "0000:23:00.0", "amdgpu"),
+        ("card1", 1, "0000:c1:00.0", "amdgpu"),  # Slurm does not count this GPU
+        ("renderD129", 129, "0000:c1:00.0", "amdgpu"),
+        ("renderD130", 130, "amdgpu_xcp.0", ""),  # a part of one
+        ("card2", 2, "0000:02:00.0", "ast"),  # what shows the console
+    )
+    machine = Machine([gpu(made(tmp_path, "renderD128", 226, 128))], nodes=nodes)
+    assert machine.guarded == {Number(226, minor) for minor in (0, 1, 128, 129, 130)}
+    assert machine.parts({"gpu": (0,)})[0].numbers == {Number(226, 128)}
+
+
+def test_all_graphics_files_are_guarded_where_the_driver_of_the_counted_one_is_not_known(
+    tmp_path: Path,
+) -> None:
+    nodes = graphics(tmp_path, ("renderD128", 128, "x", ""), ("card2", 2, "0000:02:00.0", "ast"))
+    machine = Machine([gpu(made(tmp_path, "renderD128", 226, 128))], nodes=nodes)
+    assert machine.guarded == {Number(226, 128), Number(226, 2)}
+
+
+def test_graphics_files_are_left_alone_where_slurm_counts_none(tmp_path: Path) -> None:
+    nodes = graphics(tmp_path, ("card0", 0, "0000:23:00.0", "amdgpu"))
+    assert Machine([gpu(made(tmp_path, "d", 60, 0))], nodes=nodes).guarded == {Number(60, 0)}
 
 
 def test_instances_have_their_gpus_file_in_common(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from node_agent.machine import names
+from node_agent.machine.devices import Device
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -139,11 +142,15 @@ def test_a_driver_that_is_not_loaded_is_an_error_that_says_so(gpus: Gpus) -> Non
     assert "NvmlUnavailable: Driver Not Loaded" in done.stderr
 
 
-def test_an_instance_that_is_destroyed_while_it_is_read_is_an_error_that_says_so(gpus: Gpus) -> None:
+def test_an_instance_that_is_destroyed_while_it_is_read_is_told_of_and_the_other_gpus_are_too(
+    gpus: Gpus,
+) -> None:
     gpus.add(mig=1)
     gpus.say("mig", gpu=0, gi=7, ci=0, uuid="MIG-a", name=INSTANCE, lost=1)
-    done = gpus.run("-c", _READ, str(gpus.pci))
-    assert "NvmlUnavailable: GPU is lost" in done.stderr
+    gpus.add()
+    failed, other = gpus.read()
+    assert (failed["bus"], failed["problem"]) == ("0000:19:00.0", "NVML: GPU is lost")
+    assert other["uuid"] == "GPU-1"
 
 
 def test_a_machine_without_gpus_needs_no_library(gpus: Gpus, tmp_path: Path) -> None:
@@ -179,6 +186,77 @@ def test_complaints_of_the_driver_are_heard_but_for_those_of_programs(gpus: Gpus
     assert complaints == {"0000:1a:00.0": "its driver complains: XID 79"}
 
 
+def test_errors_that_the_driver_has_dealt_with_are_left_to_the_questions_about_memory(
+    gpus: Gpus,
+) -> None:
+    """They come again and again, and need no reset: the questions tell where they need one."""
+    gpus.add()
+    gpus.say("xid", gpu=0, code=63)
+    gpus.say("xid", gpu=0, code=94)
+    told, complaints = json.loads(gpus.run("-c", _LISTEN).stdout)
+    assert told == [True, True, False, False]  # the questions are asked at once
+    assert complaints == {}
+
+
+_CHANGE = """
+import os, pathlib
+state = pathlib.Path(os.environ["NVML_STATE"])
+def change(*of):
+    text = state.read_text()
+    for before, after in of:
+        text = text.replace(before, after)
+    state.write_text(text)
+"""
+_FALL = f"""
+{_CHANGE}
+import json
+from node_agent.machine.xid import XidWatch
+watch = XidWatch()
+watch.wait(0.01)
+change(("uuid=GPU-1", "uuid=GPU-1 lost=3"), ("later", "xid"))
+print(json.dumps([watch.wait(0.01), watch.complaints]))
+"""
+
+
+def test_a_gpu_that_falls_off_the_bus_is_told_of_by_the_address_that_it_had(gpus: Gpus) -> None:
+    gpus.add()
+    gpus.add()
+    gpus.say("later", gpu=1, code=79)
+    done = gpus.run("-c", _FALL)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [True, {"0000:1a:00.0": "its driver complains: XID 79"}]
+
+
+_GO_ON = f"""
+{_CHANGE}
+import json
+from node_agent.machine.devices import NvmlUnavailable
+from node_agent.machine.xid import XidWatch
+watch = XidWatch()
+watch.wait(0.01)
+change(("uuid=GPU-1", "uuid=GPU-1 lost=2 fails=1"))
+told = []
+for _ in range(3):
+    try:
+        told.append(watch.wait(0.01))
+    except NvmlUnavailable as error:
+        told.append(str(error))
+        change(("later", "xid"))
+print(json.dumps([told, watch.complaints]))
+"""
+
+
+def test_a_lost_gpu_keeps_nobody_from_hearing_of_the_others(gpus: Gpus) -> None:
+    gpus.add()
+    gpus.add()
+    gpus.say("later", gpu=0, code=48)
+    done = gpus.run("-c", _GO_ON)
+    assert done.returncode == 0, done.stderr
+    told, complaints = json.loads(done.stdout)
+    assert told == ["GPU is lost", True, False]
+    assert complaints == {"0000:19:00.0": "its driver complains: XID 48"}
+
+
 def test_without_a_driver_there_is_nothing_to_hear(gpus: Gpus) -> None:
     gpus.say("driver", error=9)
     assert "NvmlUnavailable: Driver Not Loaded" in gpus.run("-c", _LISTEN).stderr
@@ -190,7 +268,8 @@ from node_agent.machine import names, nvidia
 from node_agent.machine.devices import Device
 nvidia.has_nvidia = names.has_nvidia = lambda *_: True
 devices = [Device("gpu", "", (f"/dev/nvidia{number}",)) for number in range(3)]
-found, problems = names.read(devices, [], {"0000:1a:00.0": "its driver complains: XID 79"})
+complaints = {"0000:1a:00.0": "its driver complains: XID 79"}
+found, problems = names.read(devices, [], names.ask_drivers(), complaints)
 print(json.dumps([[found[frozenset(device.files)] for device in devices], problems]))
 """
 
@@ -207,6 +286,72 @@ def test_slurms_devices_have_their_uuids_and_what_is_wrong_with_them(gpus: Gpus)
             "",
             "a row of its memory is remapped at the next reset; its driver complains: XID 79",
         ],
-        ["", "", ""],
+        ["", "", "NVML does not know it"],
     ]
     assert problems == []
+
+
+def named(gpus: Gpus) -> list[str]:
+    """Returns what is wrong with each of three GPUs that Slurm counts."""
+    done = gpus.run("-c", _NAME)
+    assert done.returncode == 0, done.stderr
+    found, _ = json.loads(done.stdout)
+    return [problem for _, _, problem in found]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"lost": 1}, "GPU 1 of NVML: GPU is lost; 0000:1a:00.0: its driver complains: XID 79"),
+        ({"lost": 2}, "NVML: GPU is lost; 0000:1a:00.0: its driver complains: XID 79"),
+    ],
+)
+def test_a_gpu_that_fell_off_the_bus_is_the_one_that_slurm_counts_and_nvml_does_not_know(
+    gpus: Gpus, fields: dict[str, Any], words: str
+) -> None:
+    """Its file stays."""
+    gpus.add()
+    gpus.add(**fields)
+    gpus.add()
+    assert named(gpus) == ["", f"NVML does not know it ({words})", ""]
+
+
+def test_without_a_driver_nvidias_devices_cannot_be_used_and_others_can(gpus: Gpus) -> None:
+    gpus.say("driver", error=9)
+    assert (
+        named(gpus)
+        == [
+            "NVML does not know it (NVML: Driver Not Loaded; 0000:1a:00.0: its driver complains: XID 79)"
+        ]
+        * 3
+    )
+    other = Device("gpu", "", ("/dev/dri/renderD128",))
+    found, _ = names.read([other], [], names.Answers())
+    assert found[frozenset(other.files)].problem == ""
+
+
+def test_a_complaint_about_nobody_knows_which_gpu_is_of_all_of_them() -> None:
+    devices = [Device("gpu", "", (file,)) for file in ("/dev/nvidia0", "/dev/dri/renderD128")]
+    found, _ = names.read(devices, [], None, {"": "its driver complains: XID 79"})
+    assert [found[frozenset(device.files)].problem for device in devices] == [
+        "its driver complains: XID 79",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"bus": "?"}, "GPU 1 of NVML: invalid literal for int"),
+        ({"name": "\udcff"}, "NVML: 'utf-8' codec can't decode byte 0xff"),
+    ],
+)
+def test_a_gpu_whose_answers_are_garbage_is_lost_and_the_others_are_told_of(
+    gpus: Gpus, fields: dict[str, Any], words: str
+) -> None:
+    gpus.add()
+    gpus.add(**fields)
+    first, failed = gpus.read()
+    assert first["uuid"] == "GPU-0"
+    assert failed["problem"].startswith(words)
+    assert (failed["files"], failed["absent"]) == ([], True)

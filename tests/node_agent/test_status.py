@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from node_agent.claims import Claim
+from node_agent.constraints import Counted
 from node_agent.decision import PodCgroup
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Device
 from node_agent.machine.numbered import Machine, Number
+from node_agent.native_jobs import Scope
 from node_agent.status import Kernel, Row, jobs, pod
 
 if TYPE_CHECKING:
@@ -60,6 +62,13 @@ def test_native_jobs_of_both_releases_are_shown(job: str, tmp_path: Path) -> Non
     (scope / "system").mkdir(parents=True)
     for step in ("step_0", "step_batch"):
         (scope / job / step / "user").mkdir(parents=True)
+    (scope / job / "cpuset.cpus").write_text("2\n")
     (scope / job / "cpuset.cpus.effective").write_text("2\n")
     (scope / job / "memory.max").write_text("104857600\n")
-    assert list(jobs(tmp_path)) == [Row(job, ("-", "2"), ("-", "100 MiB"), ("-", "-"))]
+    counted = Counted(memory=True, devices=False)
+    row = Row(job, ("-", "2"), ("-", "100 MiB"), ("-", "-"))
+    assert list(jobs([Scope(scope)], counted)) == [row]
+    (scope / job / "memory.max").write_text("max\n")
+    (shown,) = jobs([Scope(scope)], counted)
+    why = f"ConstrainRAMSpace=yes (cgroup.conf) is not in force for {job}: its memory.max is max"
+    assert (shown.memory, shown.problem) == (("-", "max"), why)

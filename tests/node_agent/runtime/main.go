@@ -18,12 +18,22 @@ type question struct {
 	Do        string
 	Pod       json.RawMessage
 	Container json.RawMessage
+	Resources json.RawMessage
 }
 
 type answer struct {
-	Adjust json.RawMessage `json:"adjust,omitempty"`
-	Error  string          `json:"error,omitempty"`
+	Adjust  json.RawMessage `json:"adjust,omitempty"`
+	Updates json.RawMessage `json:"updates,omitempty"`
+	Error   string          `json:"error,omitempty"`
 }
+
+// What a plugin is told of when it connects, and which updates the last one asked for then. NRI lets no
+// plugin connect while a question is answered.
+var (
+	pods       []*nri.PodSandbox
+	containers []*nri.Container
+	updates    []*nri.ContainerUpdate
+)
 
 func must(err error) {
 	if err != nil {
@@ -32,50 +42,92 @@ func must(err error) {
 	}
 }
 
-// Tells a plugin of so many Pods when it connects.
-func synchronizer(count int) nri.SyncFn {
-	pods := make([]*nri.PodSandbox, count)
-	for i := range pods {
+// As many containers as Pods: NRI shortens both lists by the same factor, and would tell no container at a
+// time of much fewer, for ever.
+func addPods(count int) {
+	for i := range count {
 		annotations := map[string]string{"padding": fmt.Sprintf("%01000d", i)}
-		pods[i] = &nri.PodSandbox{Id: strconv.Itoa(i), Name: "before", Annotations: annotations}
+		pods = append(pods, &nri.PodSandbox{Id: strconv.Itoa(i), Name: "before", Annotations: annotations})
+		containers = append(containers, &nri.Container{Id: "of " + strconv.Itoa(i), PodSandboxId: strconv.Itoa(i)})
 	}
-	return func(ctx context.Context, tell nri.SyncCB) error {
-		_, err := tell(ctx, pods, nil)
-		return err
-	}
+}
+
+func synchronize(ctx context.Context, tell nri.SyncCB) (err error) {
+	updates, err = tell(ctx, pods, containers)
+	return err
 }
 
 func update(context.Context, []*nri.ContainerUpdate) ([]*nri.ContainerUpdate, error) {
 	return nil, nil
 }
 
-func ask(runtime *nri.Adaptation, asked question) (json.RawMessage, error) {
+func updatesTold(told []*nri.ContainerUpdate) answer {
+	rows := make([]json.RawMessage, len(told))
+	for i, update := range told {
+		row, err := protojson.Marshal(update)
+		must(err)
+		rows[i] = row
+	}
+	list, err := json.Marshal(rows)
+	must(err)
+	return answer{Updates: list}
+}
+
+func ask(runtime *nri.Adaptation, asked question) (answer, error) {
 	defer runtime.BlockPluginSync().Unblock() // a plugin that connects just now is asked, too
 	var pod nri.PodSandbox
 	must(protojson.Unmarshal(asked.Pod, &pod))
 	switch asked.Do {
 	case "run":
-		return nil, run(runtime, &pod)
+		return answer{}, run(runtime, &pod)
 	case "stop":
-		return nil, stop(runtime, &pod)
+		return answer{}, stop(runtime, &pod)
 	}
 	var container nri.Container
 	must(protojson.Unmarshal(asked.Container, &container))
+	switch asked.Do {
+	case "has":
+		pods = append(pods, &pod)
+		containers = append(containers, &container)
+		return answer{}, nil
+	case "synchronized":
+		return updatesTold(updates), nil
+	case "stop container":
+		_, err := runtime.StopContainer(context.Background(), &nri.StopContainerRequest{Pod: &pod, Container: &container})
+		return answer{}, err
+	case "remove container":
+		return answer{}, remove(runtime, &pod, &container)
+	case "update":
+		return change(runtime, &pod, &container, asked.Resources)
+	}
 	request := &nri.CreateContainerRequest{Pod: &pod, Container: &container}
 	made, err := runtime.CreateContainer(context.Background(), request)
 	if err != nil {
-		return nil, err
+		return answer{}, err
 	}
-	return protojson.Marshal(made.GetAdjust())
+	adjust, err := protojson.Marshal(made.GetAdjust())
+	return answer{Adjust: adjust}, err
+}
+
+func change(runtime *nri.Adaptation, pod *nri.PodSandbox, container *nri.Container, wanted []byte) (answer, error) {
+	var resources nri.LinuxResources
+	must(protojson.Unmarshal(wanted, &resources))
+	request := &nri.UpdateContainerRequest{Pod: pod, Container: container, LinuxResources: &resources}
+	made, err := runtime.UpdateContainer(context.Background(), request)
+	if err != nil {
+		return answer{}, err
+	}
+	return updatesTold(made.GetUpdate()), nil
 }
 
 func main() {
-	socket, pods := os.Args[1], os.Args[2]
-	count, err := strconv.Atoi(pods)
+	socket := os.Args[1]
+	count, err := strconv.Atoi(os.Args[2])
 	must(err)
+	addPods(count)
 	options := append(required(os.Args[3:]), nri.WithSocketPath(socket), nri.WithPluginPath(socket+".none"),
 		nri.WithPluginConfigPath(socket+".none"))
-	runtime, err := nri.New("runtime of the tests", "1", synchronizer(count), update, options...)
+	runtime, err := nri.New("runtime of the tests", "1", synchronize, update, options...)
 	must(err)
 	must(runtime.Start())
 	fmt.Println("{}")
@@ -83,8 +135,7 @@ func main() {
 	for questions.Scan() {
 		var asked question
 		must(json.Unmarshal(questions.Bytes(), &asked))
-		adjust, err := ask(runtime, asked)
-		told := answer{Adjust: adjust}
+		told, err := ask(runtime, asked)
 		if err != nil {
 			told.Error = err.Error()
 		}

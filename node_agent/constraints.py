@@ -1,0 +1,49 @@
+"""Whether Slurm keeps a native job to what it granted the job, by what is in force: pure.
+
+cgroup.conf(5) says whether Slurm does so, and may be anywhere. What it brings about is on the cgroup of
+each job (task_cgroup_*.c, cgroup_v2.c): slurmstepd writes the job's cores and memory there, also where
+they are all of the Node's, and attaches a device program, also for a job without devices.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from node_agent.limits import CPUS, MEMORY, UNLIMITED
+
+_CORES: Final = "ConstrainCores"
+_RAM: Final = "ConstrainRAMSpace"
+_DEVICES: Final = "ConstrainDevices"
+
+
+class Counted(NamedTuple):
+    """What Slurm counts on this Node beside cores."""
+
+    memory: bool
+    devices: bool
+    """Whether it knows files of devices."""
+
+
+def missing(now: Mapping[str, str], counted: Counted, *, has_program: bool) -> dict[str, str]:
+    """Returns the parameters of cgroup.conf(5) that are not in force for a job, each with what shows it.
+    `now` is what the files of the job's cgroup say, those that there are; `has_program` tells whether
+    Slurm has attached a device program."""
+    found: dict[str, str] = {}
+    if not now.get(CPUS):
+        found[_CORES] = f"its {CPUS} is {'empty' if CPUS in now else 'not there'}"
+    if counted.memory and now.get(MEMORY, UNLIMITED) == UNLIMITED:
+        found[_RAM] = f"its {MEMORY} is {now.get(MEMORY, 'not there')}"
+    if counted.devices and not has_program:
+        found[_DEVICES] = "it has no device program"
+    return found
+
+
+def words(by_job: Mapping[str, Mapping[str, str]]) -> str:
+    """Returns what a person is told of jobs and what is missing for each; "" where nothing is."""
+    told: list[str] = []
+    for parameter in (_CORES, _RAM, _DEVICES):
+        jobs = sorted(job for job, of in by_job.items() if parameter in of)
+        if jobs:
+            more = f" and {len(jobs) - 1} more" if jobs[1:] else ""
+            why = by_job[jobs[0]][parameter]
+            told.append(f"{parameter}=yes (cgroup.conf) is not in force for {jobs[0]}{more}: {why}")
+    return "; ".join(told)

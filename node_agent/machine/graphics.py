@@ -1,0 +1,38 @@
+"""The files of graphics drivers (/dev/dri), from sysfs. A GPU has several of them, and whoever opens one
+has the whole GPU, whichever of them Slurm counts."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from node_agent.machine.devices import told
+
+MAJOR: Final = 226
+"""The kernel's number of these files' kind (DRM_MAJOR)."""
+NODES: Final = Path("/sys/class/drm")
+
+
+class _Node(NamedTuple):
+    minor: int
+    driver: str
+    """"" where sysfs names none: a part of an AMD GPU (amdgpu_xcp) is a device without driver."""
+
+
+def siblings(counted: Collection[int], nodes: Path = NODES) -> frozenset[int]:
+    """Returns the minors of all files of the drivers that these files (`counted`, by minor) are of. A
+    file whose driver is not known is one of them, and so is every file where no driver is known."""
+    if not counted:
+        return frozenset()
+    found = list(_nodes(nodes))
+    drivers = {node.driver for node in found if node.minor in counted} - {""}
+    return frozenset(
+        node.minor for node in found if not node.driver or node.driver in drivers or not drivers
+    )
+
+
+def _nodes(nodes: Path) -> Iterator[_Node]:
+    for place in nodes.glob("*"):
+        major, _, minor = told(place / "dev").partition(":")
+        if major == str(MAJOR):
+            driver = place / "device" / "driver"
+            yield _Node(int(minor), driver.resolve().name if driver.exists() else "")

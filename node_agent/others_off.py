@@ -1,0 +1,50 @@
+"""Keeps Pods of no Slurm job off the cores of jobs, by the cpuset.cpus of their own cgroups."""
+
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from node_agent.cgroups import limits_now, write
+from node_agent.claims import Claim
+from node_agent.decision import PodCgroup
+from node_agent.limits import CPUS, said
+from node_agent.machine.cpus import Cpus
+from node_agent.others import Native, Room, of_no_job
+
+log = structlog.get_logger()
+
+
+class OthersOff:
+    """Writes what is not right, and no more."""
+
+    def __init__(self) -> None:
+        self._full = False
+        """Whether jobs have every core."""
+
+    def keep(
+        self, claims: Mapping[str, Claim], cgroups: Iterable[PodCgroup], cpus: Cpus, native: Native
+    ) -> str:
+        """Does so for all Pods of the Node, by the claims of all. Returns why one is not kept off, with
+        its name; "" where all are."""
+        room = Room.of(cpus, claims.values(), native.cpus)
+        if self._full != (not room.left):
+            self._full = not room.left
+            words = (
+                "have every core: Pods of no job keep all" if self._full else "have every core no more"
+            )
+            log.info(f"jobs {words}", cpus_left=len(room.left))
+        problem = ""
+        for cgroup in cgroups:
+            claim = claims.get(cgroup.uid)
+            adopted = claim is not None and claim.adopted  # before that it was of no job
+            if not adopted and not of_no_job(cgroup.uid, claims):
+                continue
+            try:
+                now = said(limits_now(cgroup.place), CPUS)
+                if text := room.correction(now, keeps_all=adopted or cgroup.uid in native.pods):
+                    write(cgroup.place / CPUS, text)
+            except (FileNotFoundError, NotADirectoryError):  # it goes just now
+                continue
+            except (OSError, ValueError) as error:
+                problem = f"Pod {claim.pod if claim else cgroup.uid}: {error}"
+        return problem

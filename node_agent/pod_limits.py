@@ -1,0 +1,53 @@
+"""Holds Pods to the cores and the memory of their jobs, by the files of their cgroups."""
+
+from collections.abc import Mapping, Sequence
+
+from node_agent.cgroups import limits_now, write
+from node_agent.claims import Claim
+from node_agent.decision import PodCgroup
+from node_agent.limits import Limits, limits_of
+from node_agent.machine.cpus import Cpus
+
+
+class PodLimits:
+    """Writes what is not right, and counts what somebody else had changed."""
+
+    def __init__(self) -> None:
+        self.repaired = 0
+        """How many limits somebody else had changed."""
+        self._limited = dict[int, Limits]()
+        """The limits that cgroups have had, by the kernel's numbers."""
+
+    def hold(
+        self, claims: Mapping[str, Claim], cgroups: Sequence[PodCgroup], cpus: Cpus | None
+    ) -> dict[str, str]:
+        """Returns why a Pod, by its uid, is not held to a limit; the others it is held to."""
+        problems: dict[str, str] = {}
+        for cgroup in cgroups:
+            claim = claims.get(cgroup.uid)
+            if claim is None:
+                continue
+            try:
+                found = self._hold(cgroup, claim, cpus)
+            except (FileNotFoundError, NotADirectoryError):  # it goes just now
+                continue
+            if found:
+                problems[cgroup.uid] = "; ".join(found)
+        here = {cgroup.number for cgroup in cgroups}
+        self._limited = {cgroup: limits for cgroup, limits in self._limited.items() if cgroup in here}
+        return problems
+
+    def _hold(self, cgroup: PodCgroup, claim: Claim, cpus: Cpus | None) -> list[str]:
+        limits, now = limits_of(claim, cpus), limits_now(cgroup.place)
+        found = limits.problems(now)
+        for name, text in limits.corrections(now).items():
+            try:
+                write(cgroup.place / name, text)
+            except (FileNotFoundError, NotADirectoryError):
+                raise
+            except OSError as error:
+                found.append(f"{name}: {error.strerror}")
+            else:
+                self.repaired += self._limited.get(cgroup.number) == limits
+        self._limited[cgroup.number] = limits
+        return found

@@ -1,0 +1,122 @@
+"""The kubelet's part of the plugins of devices (pkg/kubelet/cm/devicemanager), by real gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from grpc import aio
+
+from node_agent.kubelet import device_plugin
+from node_agent.kubelet import device_plugin_pb2 as api
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+RESOURCE = "nvidia.com/gpu"
+
+
+class Kubelet:
+    """Takes plugins in a folder, and asks them as a kubelet does: with `listens` by itself."""
+
+    def __init__(self, folder: Path, *, listens: bool = False) -> None:
+        self._folder = folder
+        self._listens = listens
+        self.registered: list[tuple[str, str, str]] = []
+        self._listening: list[asyncio.Task[None]] = []
+
+    @asynccontextmanager
+    async def runs(self) -> AsyncIterator[None]:
+        async def register(asked: api.RegisterRequest, _: Any) -> api.Empty:
+            self.registered.append((asked.version, asked.resource_name, asked.endpoint))
+            if self._listens:
+                self._listening.append(asyncio.create_task(self._listen()))
+            return api.Empty()
+
+        method = grpc.unary_unary_rpc_method_handler(
+            register, api.RegisterRequest.FromString, api.Empty.SerializeToString
+        )
+        server = aio.server()
+        handler = grpc.method_handlers_generic_handler("v1beta1.Registration", {"Register": method})
+        server.add_generic_rpc_handlers([handler])
+        server.add_insecure_port(f"unix:{self._folder / 'kubelet.sock'}")
+        await server.start()
+        yield
+        await server.stop(None)
+        await self.hangs_up()
+
+    def empties(self) -> None:
+        """As each does when it starts."""
+        for file in self._folder.iterdir():
+            if file.is_socket():
+                file.unlink()
+
+    async def hangs_up(self) -> None:
+        """It ends the connections to its plugins."""
+        for task in self._listening:
+            task.cancel()
+        await asyncio.gather(*self._listening, return_exceptions=True)
+        self._listening.clear()
+
+    def counts(self, *devices: str) -> None:
+        """A plugin, this one or another, has told it of its devices."""
+        told = {"Data": {"PodDeviceEntries": None, "RegisteredDevices": {RESOURCE: devices}}}
+        new = self._folder / "new"
+        new.write_text(json.dumps(told | {"Checksum": 7}))
+        new.rename(self.checkpoint)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self._folder / "kubelet_internal_checkpoint"
+
+    @property
+    def is_listening(self) -> bool:
+        return any(not task.done() for task in self._listening)
+
+    async def _listen(self) -> None:
+        async with self.asks() as plugin:
+            with suppress(aio.AioRpcError):  # the plugin has ended
+                async for told in list_and_watch(plugin):
+                    self.counts(*(device.ID for device in told.devices))
+
+    @asynccontextmanager
+    async def asks(self) -> AsyncIterator[aio.Channel]:
+        _, _, endpoint = self.registered[-1]
+        async with aio.insecure_channel(f"unix:{self._folder / endpoint}") as channel:
+            yield channel
+
+
+def list_and_watch(plugin: aio.Channel) -> Any:
+    watch: Any = plugin.unary_stream(
+        "/v1beta1.DevicePlugin/ListAndWatch",
+        request_serializer=api.Empty.SerializeToString,
+        response_deserializer=api.ListAndWatchResponse.FromString,
+    )
+    return watch(api.Empty())
+
+
+async def allocate(plugin: aio.Channel, *containers: list[str]) -> Any:
+    """What containers are given that are to have these devices. Raises AioRpcError."""
+    ask: Any = plugin.unary_unary(
+        "/v1beta1.DevicePlugin/Allocate",
+        request_serializer=api.AllocateRequest.SerializeToString,
+        response_deserializer=api.AllocateResponse.FromString,
+    )
+    asked = [api.ContainerAllocateRequest(devices_ids=devices) for devices in containers]
+    return await ask(api.AllocateRequest(container_requests=asked))
+
+
+@asynccontextmanager
+async def plugged(
+    folder: Path, units: dict[str, bool], give: device_plugin.Give | None = None
+) -> AsyncIterator[list[object]]:
+    reports: list[object] = []
+    staying = device_plugin.stay(folder, RESOURCE, lambda: units, reports.append, give)
+    task = asyncio.create_task(staying)
+    yield reports
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

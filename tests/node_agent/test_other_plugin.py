@@ -1,0 +1,134 @@
+"""Another plugin, the vendor's, takes this one's place at the kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from node_agent.kubelet import device_plugin
+from tests.node_agent.kubelet import RESOURCE, Kubelet, plugged
+from tests.node_agent.node import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORDS = f"another plugin for {RESOURCE} took this one's place at the kubelet: turn the vendor's off"
+UNITS = {"gpu-0": True, "gpu-1": True}
+LOOKS = 10
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"LOOK": 0.02, "SETTLES": 0.1, "AGAIN": 0.3, "SHOWN": 0.9}.items():
+        monkeypatch.setattr(device_plugin, f"_{name}_S", seconds)
+
+
+async def looked() -> None:
+    await asyncio.sleep(LOOKS * 0.02 + 0.1)
+
+
+async def take(kubelet: Kubelet, how: str) -> None:
+    """As the kubelet does it: 1.37 counts what the vendor's plugin tells it, and goes on listening to
+    both; 1.31 ends the newest connection when that of the vendor's plugin ends."""
+    if how == "it counts the other's devices":
+        kubelet.counts("GPU-a", "GPU-b")
+    else:
+        await kubelet.hangs_up()
+
+
+@pytest.mark.parametrize("how", ["it counts the other's devices", "it hangs up"])
+async def test_it_is_told_and_seen_for_a_while_and_this_one_is_registered_again(
+    how: str, tmp_path: Path
+) -> None:
+    kubelet = Kubelet(tmp_path, listens=True)
+    async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
+        await eventually(kubelet.checkpoint.exists)
+        await asyncio.sleep(0.15)
+        assert (reports, len(kubelet.registered)) == ([None], 1)
+        await take(kubelet, how)
+        await eventually(lambda: reports[1:] == [WORDS])
+        await asyncio.sleep(0.15)
+        assert len(kubelet.registered) == 1  # after a pause
+        await eventually(lambda: len(kubelet.registered) > 1)
+        await eventually(lambda: "gpu-0" in kubelet.checkpoint.read_text())  # it counts again
+        await asyncio.sleep(0.15)
+        assert set(reports[1:]) == {WORDS}  # all the while
+        await eventually(lambda: reports[-1] is None)
+        assert len(kubelet.registered) == 2
+        assert kubelet.is_listening
+
+
+async def test_a_vendors_plugin_that_comes_back_is_told_of_again(tmp_path: Path) -> None:
+    kubelet = Kubelet(tmp_path, listens=True)
+    async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
+        for times in (1, 2):
+            await eventually(kubelet.checkpoint.exists)
+            await eventually(lambda: "gpu-0" in kubelet.checkpoint.read_text())
+            kubelet.counts("GPU-a")
+            await eventually(lambda times=times: len(kubelet.registered) > times)  # type: ignore[misc]
+        assert reports[-1] == WORDS
+
+
+async def test_a_kubelet_that_ends_is_no_other_plugin(tmp_path: Path) -> None:
+    """It ends the connection, and the socket stays until the next one starts."""
+    kubelet = Kubelet(tmp_path, listens=True)
+    async with plugged(tmp_path, UNITS) as reports:
+        async with kubelet.runs():
+            await eventually(lambda: kubelet.is_listening)
+            await eventually(kubelet.checkpoint.exists)
+        kubelet.counts("GPU-a")
+        await looked()
+        kubelet.empties()
+        async with kubelet.runs():
+            await eventually(lambda: len(kubelet.registered) == 2)
+            await looked()
+    assert "the kubelet starts" in reports
+    assert WORDS not in reports
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        ["gpu-0"],  # of two, one is of use
+        ["gpu-0", "gpu-7"],  # a unit that went just now
+        [],
+    ],
+)
+async def test_what_the_kubelet_counts_of_this_plugins_is_no_other_plugins(
+    counted: list[str], tmp_path: Path
+) -> None:
+    kubelet = Kubelet(tmp_path, listens=True)
+    async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
+        await eventually(kubelet.checkpoint.exists)
+        kubelet.counts(*counted)
+        await looked()
+        assert reports == [None]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"Data": {"RegisteredDevices": null}}'])
+async def test_a_checkpoint_that_cannot_be_read_tells_nothing(text: str, tmp_path: Path) -> None:
+    kubelet = Kubelet(tmp_path, listens=True)
+    async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
+        await eventually(kubelet.checkpoint.exists)
+        kubelet.checkpoint.write_text(text)
+        await looked()
+        assert reports == [None]
+        await kubelet.hangs_up()
+        await eventually(lambda: WORDS in reports)  # it looks yet
+
+
+async def test_what_the_kubelet_counted_before_is_no_other_plugins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vendor's was turned off, and this one's list is not written down yet."""
+    monkeypatch.setattr(device_plugin, "_SETTLES_S", 0.6)
+    kubelet = Kubelet(tmp_path)
+    kubelet.counts("GPU-a")
+    async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
+        await eventually(lambda: kubelet.registered)
+        await looked()
+        kubelet.counts(*UNITS)
+        await asyncio.sleep(0.5)
+        assert reports == [None]

@@ -1,0 +1,187 @@
+"""Which Pods are of no job, and which cores are left to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from node_agent.app import keeper_of
+from node_agent.cgroups import PodCgroups
+from node_agent.claims import Claim
+from node_agent.decision import PodCgroup
+from node_agent.limits import CPUS, listed
+from node_agent.machine.cpus import Cpus
+from node_agent.others import Native, Room, of_no_job
+from node_agent.others_off import OthersOff
+from node_agent.settings import Settings
+from tests.node_agent.node import A, B
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.node_agent.node import Node
+
+CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
+STATIC, UNKNOWN = "c70ec165edcd57eafdfe2a7ab4bdffe9", "2e6b6a0e-0d52-4f8e-8a39-9b1a2c3d4e5f"
+OTHER = Claim(A, "kube-system/p")
+JOB = Claim(B, "ml/b", cores=(1,), of_job=True)
+NOBODY = Native()
+
+
+def test_pods_of_no_job_are_those_that_are_known_to_have_none() -> None:
+    claims = {A: OTHER, B: JOB}
+    assert [of_no_job(uid, claims) for uid in (A, B, UNKNOWN, STATIC)] == [True, False, False, True]
+    assert not of_no_job(A, {A: OTHER._replace(adopted=True)})
+    assert not of_no_job(B, {B: Claim(B, "ml/b", problem="cannot be read", of_job=True)})
+
+
+def test_a_pod_that_was_adopted_has_all_cores_again(tmp_path: Path) -> None:
+    """Before that it was of no job."""
+    (tmp_path / CPUS).write_text("")
+    cgroup = PodCgroup(A, 7, populated=True, place=tmp_path)
+    for claim, expected in ((OTHER, "0,2-4,6-7"), (OTHER._replace(adopted=True), "0-7")):
+        assert OthersOff().keep({A: claim, B: JOB}, [cgroup], CORES, NOBODY) == ""
+        assert (tmp_path / CPUS).read_text() == expected
+
+
+def test_what_is_left_are_the_cores_of_which_no_job_has_a_part() -> None:
+    assert Room.of(CORES, [OTHER, JOB], {6}).left == (0, 3, 4, 7)
+    assert Room.of(CORES, [OTHER], set()).left == (0, 1, 2, 3, 4, 5, 6, 7)
+    assert Room.of(CORES, [JOB._replace(cores=(0, 1, 2, 3))], set()).left == ()
+
+
+@pytest.mark.parametrize(
+    ("cores", "now", "expected"),
+    [
+        ((1,), "", "0,2-4,6-7"),
+        ((1,), "0-7", "0,2-4,6-7"),
+        ((1,), "0,2-4,6-7", ""),
+        ((1,), "0,2,3,4,6,7", ""),
+        ((), "", ""),
+        ((), "0-7", ""),
+        ((), "0,2-4,6-7", "0-7"),
+        ((0, 1, 2, 3), "", ""),
+        ((0, 1, 2, 3), "3,7", "0-7"),
+    ],
+)
+def test_what_is_written_is_what_is_not_right(cores: tuple[int, ...], now: str, expected: str) -> None:
+    room = Room.of(CORES, [JOB._replace(cores=cores)], set())
+    assert room.correction(now, keeps_all=False) == expected
+
+
+def test_a_pod_with_slurmd_has_all_cores() -> None:
+    room = Room.of(CORES, [JOB], {0})
+    assert room.correction("", keeps_all=True) == ""
+    assert room.correction("2-3,6-7", keeps_all=True) == "0-7"
+
+
+@given(st.sets(st.integers(0, 3)), st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)))
+def test_it_is_never_written_twice_and_never_a_jobs_core(
+    cores: set[int], native: set[int], now: set[int]
+) -> None:
+    room = Room.of(CORES, [JOB._replace(cores=tuple(sorted(cores)))], native)
+    text = ",".join(map(str, sorted(now)))
+    text = room.correction(text, keeps_all=False) or text
+    assert room.correction(text, keeps_all=False) == ""
+    taken = {*CORES.cores_of(native), *cores}
+    if len(taken) < 4:
+        assert taken.isdisjoint(CORES.cores_of(listed(text) or range(8)))
+
+
+class Pods:
+    """Cgroups as plain files: here is no kernel that has cores for them."""
+
+    def __init__(self, root: Path) -> None:
+        self.cgroups = PodCgroups(root)
+        self._root = root
+
+    def start(self, uid: str) -> Path:
+        place = self._root / f"kubepods/burstable/pod{uid}"
+        place.mkdir(parents=True)
+        (place / "cgroup.events").write_text("populated 1\n")
+        (place / CPUS).write_text("\n")
+        return place / CPUS
+
+
+@pytest.fixture
+def pods(tmp_path: Path) -> Pods:
+    return Pods(tmp_path)
+
+
+def test_pods_of_no_job_are_kept_off_and_have_the_cores_again(pods: Pods) -> None:
+    files = {uid: pods.start(uid) for uid in (A, B, STATIC, UNKNOWN)}
+    off = OthersOff()
+
+    def kept(claims: dict[str, Claim], native: Native = NOBODY) -> list[str]:
+        assert off.keep(claims, list(pods.cgroups.pods()), CORES, native) == ""
+        return [file.read_text().strip() for file in files.values()]
+
+    assert kept({A: OTHER}) == ["", "", "", ""]
+    assert kept({A: OTHER, B: JOB}) == ["0,2-4,6-7", "", "0,2-4,6-7", ""]
+    written = {uid: file.stat().st_mtime_ns for uid, file in files.items()}
+    assert kept({A: OTHER, B: JOB}) == ["0,2-4,6-7", "", "0,2-4,6-7", ""]
+    assert written == {uid: file.stat().st_mtime_ns for uid, file in files.items()}
+    assert kept({A: OTHER}, Native({3}, {A})) == ["0-7", "", "0-2,4-6", ""]
+    assert kept({A: OTHER}) == ["0-7", "", "0-7", ""]
+
+
+def test_where_jobs_have_all_cores_the_others_keep_theirs_and_the_log_says_so_once(pods: Pods) -> None:
+    file, off = pods.start(A), OthersOff()
+    full = {A: OTHER, B: JOB._replace(cores=(0, 1, 2, 3))}
+    with capture_logs() as logs:
+        off.keep({A: OTHER, B: JOB}, list(pods.cgroups.pods()), CORES, NOBODY)
+        for _ in range(3):
+            off.keep(full, list(pods.cgroups.pods()), CORES, NOBODY)
+            assert file.read_text() == "0-7"
+        off.keep({A: OTHER, B: JOB}, list(pods.cgroups.pods()), CORES, NOBODY)
+    assert [(line["event"], line["cpus_left"]) for line in logs] == [
+        ("jobs have every core: Pods of no job keep all", 0),
+        ("jobs have every core no more", 6),
+    ]
+    assert file.read_text() == "0,2-4,6-7"
+
+
+def test_a_pod_that_cannot_be_kept_off_is_named_and_does_not_hinder_others(pods: Pods) -> None:
+    pods.start(A).unlink()
+    static = pods.start(STATIC)
+    told = OthersOff().keep({A: OTHER, B: JOB}, list(pods.cgroups.pods()), CORES, NOBODY)
+    assert told.startswith("Pod kube-system/p: its cgroup has no cpuset.cpus")
+    assert static.read_text() == "0,2-4,6-7"
+
+
+def test_a_pod_that_goes_while_it_is_looked_at_is_no_trouble(pods: Pods) -> None:
+    file = pods.start(A)
+    found = list(pods.cgroups.pods())
+    for each in (file, file.with_name("cgroup.events")):
+        each.unlink()
+    file.parent.rmdir()
+    assert OthersOff().keep({A: OTHER, B: JOB}, found, CORES, NOBODY) == ""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("off", [True, False])
+def test_it_is_done_by_the_setting_once_pods_and_native_jobs_are_known(
+    one_driver: Node, pods: Pods, off: bool
+) -> None:
+    tree, first, cpus = one_driver.tree, JOB._replace(cores=(0,)), Cpus.read()
+    settings = Settings(node="n1", gres=one_driver.gres, bpf=tree.bpf, keep_others_off_cores=off)
+    file, keeper = pods.start(A), keeper_of(settings, pods.cgroups)
+    keeper.read_cpus()
+    claims = {A: OTHER, B: first}
+    for known, native in ((None, NOBODY), (claims, None)):
+        keeper.keep(known, native)
+        assert file.read_text() == "\n"
+    keeper.keep(claims, NOBODY)
+    assert cpus.cores[1:], "this machine has one core: nothing can be left"
+    left = Room.of(cpus, [first], set()).correction("", keeps_all=False)
+    assert file.read_text() == (left if off else "\n")
+
+
+def test_it_is_off_unless_it_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not Settings(node="n1", gres=tmp_path).keep_others_off_cores
+    monkeypatch.setenv("NODE_AGENT_KEEP_OTHERS_OFF_CORES", "true")
+    assert Settings(node="n1", gres=tmp_path).keep_others_off_cores

@@ -1,0 +1,68 @@
+"""Questions that may never be answered."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from node_agent.question import Question, Unanswered
+from tests.node_agent.machines import Gpus
+
+_END = """
+import asyncio, time
+from node_agent.machine import names, nvidia
+from node_agent.question import Question, Unanswered
+nvidia.has_nvidia = names.has_nvidia = lambda *_: True
+async def main():
+    try:
+        await Question(names.ask_drivers, "a driver", 0.2).answer()
+    except Unanswered as error:
+        print(error, flush=True)
+asyncio.run(main())
+"""
+
+
+async def test_who_waits_is_told_and_what_was_asked_is_asked_once_until_it_is_answered() -> None:
+    answered, asked = threading.Event(), list[str]()
+
+    def ask() -> int:
+        asked.append(threading.current_thread().name)
+        answered.wait()
+        return len(asked)
+
+    question = Question(ask, "a driver", 0.05)
+    for _ in range(3):
+        with pytest.raises(Unanswered, match=r"^a driver has not answered for 0\.05 s$"):
+            await question.answer()
+    assert len(asked) == 1
+    answered.set()
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                assert await question.answer() == 1
+            except Unanswered:
+                await asyncio.sleep(0.01)
+            else:
+                break
+    assert await question.answer() == 2
+
+
+async def test_what_asking_raises_is_raised_and_the_next_time_it_is_asked_again() -> None:
+    answers = [0, 1]
+
+    def ask() -> float:
+        return 7 / answers.pop(0)
+
+    question = Question(ask, "a driver", 5)
+    with pytest.raises(ZeroDivisionError):
+        await question.answer()
+    assert await question.answer() == 7
+
+
+def test_a_driver_that_hangs_keeps_no_process_from_ending(gpus: Gpus) -> None:
+    gpus.add()
+    gpus.say("driver", hangs=1)
+    done = gpus.run("-c", _END, timeout=20)
+    assert (done.returncode, done.stdout) == (0, "a driver has not answered for 0.2 s\n"), done.stderr

@@ -1,0 +1,128 @@
+"""Where the container runtime asks nobody, the kubelet gives whole Nodes of devices, and no parts."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+from grpc import aio
+
+from node_agent import without_nri
+from node_agent.kubelet import device_plugin
+from node_agent.machine.devices import Device, Names
+from node_agent.machine.numbered import Machine, Number
+from node_agent.without_nri import whole_node
+from tests.node_agent.kubelet import RESOURCE, Kubelet, allocate, plugged
+from tests.node_agent.node import eventually
+from tests.node_agent.test_unequipped import Known
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.node_agent.node import Node
+
+GPUS = tuple(Device("gpu", "h100", (f"/dev/nvidia{n}",)) for n in range(3))
+BROKEN = GPUS[2]
+
+
+class Three(Known):
+    """GPUs of a Node, of which the last is of no use."""
+
+    def __init__(self, *names: Names) -> None:
+        self.devices = GPUS
+        self.machine = Machine(GPUS, self._look)
+        called = zip(GPUS, names, strict=False)
+        self.names = {frozenset(device.files): name for device, name in called}
+
+    def _look(self, device: Device) -> tuple[frozenset[Number], str]:
+        number = frozenset({Number(195, GPUS.index(device))})
+        return (frozenset(), "no such file") if device is BROKEN else (number, "")
+
+
+def by_uuid() -> Three:
+    return Three(Names("GPU-a"), Names("GPU-b"))
+
+
+@pytest.fixture
+def common(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the files that NVIDIA's devices share there is one."""
+
+    class Seen:
+        def __init__(self, file: str) -> None:
+            self._file = file
+
+        def exists(self) -> bool:
+            return self._file == "/dev/nvidiactl"
+
+    monkeypatch.setattr(without_nri, "Path", Seen)
+
+
+@pytest.mark.usefixtures("common")
+def test_whoever_asks_for_all_that_are_of_use_has_their_files_and_variables() -> None:
+    given = whole_node(by_uuid(), RESOURCE, "gpu", ["gpu-1", "gpu-0"])
+    files = ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"]
+    assert [(each.host_path, each.container_path) for each in given.devices] == [(f, f) for f in files]
+    assert {each.permissions for each in given.devices} == {"rw"}
+    uuids = "GPU-a,GPU-b"
+    assert given.envs == {"CUDA_VISIBLE_DEVICES": uuids, "NVIDIA_VISIBLE_DEVICES": uuids}
+    assert not given.cdi_devices
+
+
+def test_where_cdi_has_a_specification_they_are_given_by_it() -> None:
+    keeper = Three(Names("GPU-a", "nvidia.com/gpu=0"), Names("GPU-b", "nvidia.com/gpu=1"))
+    given = whole_node(keeper, RESOURCE, "gpu", ["gpu-0", "gpu-1"])
+    assert [each.name for each in given.cdi_devices] == ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]
+    assert not given.devices
+    assert given.envs["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+
+@pytest.mark.parametrize("asked", [["gpu-0"], ["gpu-1"], ["gpu-0", "gpu-1", "gpu-2"], []])
+def test_whoever_asks_for_other_devices_has_nothing(asked: list[str]) -> None:
+    with pytest.raises(
+        ValueError, match=f"it asks for {len(asked)} of the 2 {RESOURCE} that are of use"
+    ):
+        whole_node(by_uuid(), RESOURCE, "gpu", asked)
+
+
+def test_where_nobody_tells_how_they_are_called_they_are_not_given() -> None:
+    with pytest.raises(ValueError, match="does not tell the UUID of /dev/nvidia1"):
+        whole_node(Three(Names("GPU-a")), RESOURCE, "gpu", ["gpu-0", "gpu-1"])
+
+
+@pytest.mark.usefixtures("common")
+async def test_the_kubelet_hears_why_a_part_of_them_is_not_given(tmp_path: Path) -> None:
+    kubelet, give = Kubelet(tmp_path), partial(whole_node, by_uuid(), RESOURCE, "gpu")
+    async with kubelet.runs(), plugged(tmp_path, {"gpu-0": True, "gpu-1": True}, give):
+        await eventually(lambda: kubelet.registered)
+        async with kubelet.asks() as plugin:
+            with pytest.raises(aio.AioRpcError) as refused:
+                await allocate(plugin, ["gpu-0"])
+            given = await allocate(plugin, ["gpu-0", "gpu-1"])
+    assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert (refused.value.details() or "").endswith(
+        "on a Node without NRI (NODE_AGENT_NRI) a container has all of them, or none"
+    )
+    assert len(given.container_responses[0].devices) == 3
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("with_nri", [True, False])
+async def test_it_is_so_without_nri(
+    with_nri: bool, one_driver: Node, monkeypatch: pytest.MonkeyPatch, short_folder: Path
+) -> None:
+    monkeypatch.setattr(device_plugin, "_LOOK_S", 0.05)
+    node = one_driver
+    node.device_plugins = short_folder
+    node.nri = node.gres.with_name("nri") if with_nri else None
+    kubelet = Kubelet(node.device_plugins)
+    async with kubelet.runs(), node.agent(ready=False):
+        await eventually(lambda: kubelet.registered)
+        async with kubelet.asks() as plugin:
+            whole = await allocate(plugin, ["gpu-0", "gpu-1", "gpu-2"])
+            files = [each.host_path[-1] for each in whole.container_responses[0].devices]
+            assert files == ([] if with_nri else ["x", "y", "z"])
+            if not with_nri:
+                with pytest.raises(aio.AioRpcError):
+                    await allocate(plugin, ["gpu-0"])
