@@ -31,6 +31,7 @@ test:
 test-node:
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --guest
+	@.venv/bin/python -m deploy.local prepare --guest --release 24.11
 	.venv/bin/pytest -m node tests/node --durations 10
 
 # What needs a GPU of NVIDIA, its driver and root, and nothing else: on such a machine, by a person.

@@ -6,25 +6,51 @@ import json
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.guest.nodes import GPU
-from deploy.local.spec import CGROUP_DRIVERS, ClusterSpec
+from deploy.local.layout import CHECKOUT
+from deploy.local.spec import CGROUP_DRIVERS, DEFAULT_RELEASE, ClusterSpec
 from tests.end_to_end.actors import Actors
+from tests.node.evidence import Evidence
 from tests.node.real_node import RealNode
 
 _LOGS = ("guest", "kubelet", "node-agent", "extender", "slurmd-guest")
 
 
-@pytest.fixture(scope="session", params=CGROUP_DRIVERS)
+class Guest(NamedTuple):
+    """A release of Slurm, with what Debian has beside it, and a driver of cgroups."""
+
+    release: str
+    driver: str
+
+    def __str__(self) -> str:
+        return f"{self.release}-{self.driver}"
+
+
+WITH_NRI = tuple(Guest(DEFAULT_RELEASE, driver) for driver in CGROUP_DRIVERS)
+WITHOUT_NRI = (Guest("24.11", "systemd"),)
+"""containerd 1.7."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test is run on the guests of its module."""
+    if "cluster" in metafunc.fixturenames:
+        guests = getattr(metafunc.module, "GUESTS", WITH_NRI)
+        metafunc.parametrize("cluster", guests, indirect=True, ids=str, scope="session")
+
+
+@pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The guest alone, with one driver of cgroups after the other."""
+    """The guest alone, one after the other."""
     spec = ClusterSpec(
         nodes=0,
         guest=True,
-        guest_cgroups=request.param,
+        guest_cgroups=request.param.driver,
+        release=request.param.release,
         memory_mb=4000,
         kill_wait=30,
         extender_settings=(("GRES", json.dumps({GPU: "gpu"})),),
@@ -34,6 +60,14 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         Cluster.up(spec, Path(directory)) as running,
     ):
         yield running
+
+
+@pytest.fixture(scope="session")
+def evidence() -> Iterator[Evidence]:
+    """What all tests of the run found."""
+    found = Evidence()
+    yield found
+    found.write(CHECKOUT / "build" / "node.json")
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -30,6 +32,18 @@ for n in 0 1 2 3 4 5 6 7; do
     if ( : < %s$n ); then echo "opened $n"; fi
 done 2>&1
 """
+
+
+CPUS_OF_JOB: Final = r"CPU_IDs=(\S+)"
+GPUS_OF_JOB: Final = r" GRES=(\S+)"
+"""In what `scontrol show job --detail` says of a job that runs."""
+
+
+def in_words(told: str, wanted: str) -> str:
+    """What a regular expression finds."""
+    found = re.search(wanted, told)
+    assert found is not None, told
+    return found[1]
 
 
 def open_each(files: str = "/dev/fgpu") -> str:
@@ -104,6 +118,13 @@ class RealNode:
         plain = {**container(gpus, cpu), "securityContext": {}, "volumeMounts": []}
         self.actors.create(name, containers=[plain], terminationGracePeriodSeconds=2)
 
+    def create_of(self, name: str, containers: list[Manifest], **given: Any) -> None:
+        """Creates a Pod of Slurm's of these containers, to which the Node's devices can be mounted."""
+        volumes = [*_VOLUMES, *given.pop("volumes", [])]
+        self.actors.create(
+            name, containers=containers, volumes=volumes, terminationGracePeriodSeconds=2, **given
+        )
+
     def create_here(self, name: str, **given: Any) -> None:
         """Creates the same Pod as one of no scheduler and no job: it names its Node."""
         self.create(name, scheduler="default-scheduler", nodeName=GUEST, **given)
@@ -158,13 +179,14 @@ class RealNode:
 
     def limit(self, name: str, file: str) -> str:
         """What a file of the Pod's own cgroup says."""
-        return self.guest.run(f"cat {self._cgroup(name)}/{file}").output.strip()
+        return self.guest.run(f"cat {self.cgroup(name)}/{file}").output.strip()
 
     def write_limit(self, name: str, file: str, text: str) -> None:
         """Somebody on the Node writes into a file of the Pod's own cgroup."""
-        self.guest.run(f"echo {text} > {self._cgroup(name)}/{file}")
+        self.guest.run(f"echo {text} > {self.cgroup(name)}/{file}")
 
-    def _cgroup(self, name: str) -> str:
+    def cgroup(self, name: str) -> str:
+        """The path of the Pod's own cgroup, in the guest."""
         uid = self.uid(name)
         if self.cluster.spec.guest_cgroups == "systemd":
             uid = uid.replace("-", "_")
@@ -208,6 +230,25 @@ class RealNode:
 
     # The Node
 
+    @contextmanager
+    def kubelet_with(self, *lines: str) -> Iterator[None]:
+        """The kubelet with more lines of configuration, for a time. What it knows of CPUs it takes from
+        no kubelet that gave them otherwise."""
+        config = self.cluster.directory / "guest/kubelet/etc/kubernetes/kubelet.yaml"
+        before = config.read_text()
+        try:
+            self._start_kubelet_anew(config, "\n".join([before, *lines, ""]))
+            yield
+        finally:
+            self._start_kubelet_anew(config, before)
+
+    def _start_kubelet_anew(self, config: Path, text: str) -> None:
+        self.cluster.stop("kubelet")
+        self.guest.run("rm -f /var/lib/kubelet/cpu_manager_state")
+        config.write_text(text)
+        self.cluster.start("kubelet")
+        self.counts()
+
     def processes_of(self, uid: str) -> list[int]:
         """The processes in a Pod's cgroup, as the guest numbers them."""
         if self.cluster.spec.guest_cgroups == "systemd":
@@ -228,9 +269,16 @@ class RealNode:
 
     def pods_with_less(self) -> int:
         """The agent's own metric."""
+        return self._metric("node_agent_pods_with_less_than_their_jobs")
+
+    def limits_repaired(self) -> int:
+        """The agent's own metric."""
+        return self._metric("node_agent_limits_repaired_total")
+
+    def _metric(self, name: str) -> int:
         port = self.cluster.ports["node-agent-metrics"]
         text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
-        found = re.search(r"^node_agent_pods_with_less_than_their_jobs (\S+)", text, re.MULTILINE)
+        found = re.search(rf"^{name} (\S+)", text, re.MULTILINE)
         assert found is not None, text
         return int(float(found[1]))
 
@@ -240,10 +288,18 @@ class RealNode:
         return int(said.stdout.split()[-1])
 
     def job_state(self, job: int) -> str:
-        told = self.cluster.run_slurm("scontrol", "show", "job", str(job)).stdout
-        found = re.search(r"JobState=(\w+)", told)
-        assert found is not None, told
-        return found[1]
+        return self._of_job(job, r"JobState=(\w+)")
+
+    def cpus_of_job(self, job: int) -> str:
+        """By Slurm's numbers, which are the guest's."""
+        return self._of_job(job, CPUS_OF_JOB)
+
+    def gpus_of_job(self, job: int) -> frozenset[int]:
+        return frozenset(gres.numbers(self._of_job(job, GPUS_OF_JOB)).get("gpu", ()))
+
+    def _of_job(self, job: int, wanted: str) -> str:
+        told = self.cluster.run_slurm("scontrol", "show", "job", "--detail", str(job)).stdout
+        return in_words(told, wanted)
 
 
 _VOLUMES: Final = [{"name": "node-dev", "hostPath": {"path": "/dev"}}]

@@ -4,6 +4,8 @@ tells of it."""
 from __future__ import annotations
 
 import json
+import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,14 +13,18 @@ import pytest
 from deploy.local.guest.nodes import GPUS
 from deploy.local.spec import GUEST, GUEST_GPUS
 from tests.end_to_end.actors import eventually
+from tests.node.real_node import STARTS_WITHIN_S, container
 from wellknown.names import DEVICE_PROBLEM
 
 if TYPE_CHECKING:
+    from tests.node.evidence import Evidence
     from tests.node.real_node import RealNode
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
 MIB = 1 << 20
+_RECONCILED_S = 12.0
+"""The kubelet's CPU manager writes again within 10 s what is not as it wants it."""
 _ASK = """
 import http.client, socket
 link = http.client.HTTPConnection("agent")
@@ -64,15 +70,84 @@ def test_a_pod_has_the_memory_of_its_job_and_no_swap(node: RealNode) -> None:
     assert "oom_kill 0" not in node.limit("one", "memory.events")
 
 
-def test_limits_that_somebody_changes_are_put_right(node: RealNode) -> None:
+def in_force(node: RealNode, name: str) -> tuple[str, int]:
+    """The cores and the memory of a Pod's cgroup."""
+    memory = node.limit(name, "memory.max")
+    return node.limit(name, "cpuset.cpus"), -1 if memory == "max" else int(memory)
+
+
+def are_put_right(node: RealNode, evidence: Evidence, name: str, changed: int, since: int) -> None:
+    """Waits until a Pod has the limits of its job again, `changed` of which were changed since the agent
+    had put right so many."""
+    granted = node.allocation(name)
+    right = (granted.cores, granted.memory_mb * MIB)
+    evidence.changed += changed
+    eventually(lambda: in_force(node, name) == right, f"{in_force(node, name)} put right", 30)
+    eventually(lambda: node.limits_repaired() >= since + changed, "the agent counts it", 30)
+    evidence.repaired += changed
+    assert cores_of(node, name) == granted.cores
+
+
+def test_limits_that_somebody_changes_are_put_right(node: RealNode, evidence: Evidence) -> None:
     node.create("one")
     node.running("one")
-    cores, memory = node.allocation("one").cores, node.limit("one", "memory.max")
+    since = node.limits_repaired()
     node.write_limit("one", "cpuset.cpus", "0-3")
     node.write_limit("one", "memory.max", "max")
-    eventually(lambda: node.limit("one", "cpuset.cpus") == cores, "the cores put right", 10)
-    eventually(lambda: node.limit("one", "memory.max") == memory, "the memory put right", 10)
-    assert cores_of(node, "one") == cores
+    are_put_right(node, evidence, "one", 2, since)
+
+
+def test_a_limit_of_its_author_above_its_requests_is_not_more_memory(
+    node: RealNode, evidence: Evidence
+) -> None:
+    """The kubelet writes the Pod's cgroup when a limit is raised in place: its job has no more."""
+    limited = container()
+    limited["resources"]["limits"] = {"cpu": "1", "memory": "128Mi"}
+    node.create_of("one", [limited])
+    node.running("one")
+    assert in_force(node, "one")[1] == node.allocation("one").memory_mb * MIB
+    since = node.limits_repaired()
+    limits = {"resources": {"limits": {"memory": "256Mi"}}}
+    patch = json.dumps({"spec": {"containers": [{"name": "c", **limits}]}})
+    resize = ("patch", "pod", node.actors.full("one"), "--subresource", "resize", "-p", patch)
+    done = node.actors.kubectl(*resize)
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: node.limits_repaired() > since, "the kubelet has written the new limit", 60)
+    are_put_right(node, evidence, "one", 1, since)
+
+
+def test_what_systemd_undoes_when_it_reads_its_units_anew_is_put_right(
+    node: RealNode, evidence: Evidence
+) -> None:
+    if node.cluster.spec.guest_cgroups != "systemd":
+        pytest.skip("there is no systemd in this guest")
+    node.create("one")
+    node.running("one")
+    since = node.limits_repaired()
+    for times in (1, 2, 3):
+        node.guest.run("systemctl daemon-reload")
+        eventually(partial(_has_put_right, node, since + times), "systemd has undone a limit", 60)
+        are_put_right(node, evidence, "one", 1, since + times - 1)
+
+
+def _has_put_right(node: RealNode, limits: int) -> bool:
+    return node.limits_repaired() >= limits
+
+
+def test_the_kubelets_static_cpu_manager_is_overruled(node: RealNode) -> None:
+    """It may give any core but 0, and Slurm gives that one first."""
+    with node.kubelet_with("cpuManagerPolicy: static", 'reservedSystemCPUs: "0"'):
+        whole = container()
+        whole["resources"]["limits"] = whole["resources"]["requests"]  # so that it gets cores
+        node.create_of("one", [whole])
+        node.running("one")
+        assert node.allocation("one").cores == "0"
+        state = json.loads(node.guest.run("cat /var/lib/kubelet/cpu_manager_state").output)
+        assert node.uid("one") in state["entries"], state
+        assert cores_of(node, "one") == "0"
+        assert node.agent_says("the kubelet's CPU manager gave a container other CPUs")
+        time.sleep(_RECONCILED_S)
+        assert cores_of(node, "one") == "0"
 
 
 def test_a_container_that_is_not_privileged_is_given_its_devices_and_opens_them(node: RealNode) -> None:
@@ -86,7 +161,8 @@ def test_a_container_that_is_not_privileged_is_given_its_devices_and_opens_them(
 
 
 def test_a_pod_whose_device_another_has_yet_is_not_begun_and_says_why(node: RealNode) -> None:
-    node.create_here("first")
+    """One was deleted by force: the kubelet gives it the grace of its spec, and begins another."""
+    node.create_here("first", terminationGracePeriodSeconds=30)
     node.running("first")
     node.grant("first", [0])
     node.has("first", frozenset({0}))
@@ -95,9 +171,17 @@ def test_a_pod_whose_device_another_has_yet_is_not_begun_and_says_why(node: Real
     node.actors.kubectl("delete", "pod", node.actors.full("first"), "--force", "--grace-period=0")
     node.actors.gone("first")
     assert gate(node) == f"there {node.actors.namespace}/{node.actors.full('first')}"
+    node.create_here("next")
+    node.grant("next", [0])
     node.guest.run("pkill -CONT -x kubelet")
-    eventually(lambda: not node.processes_of(uid), "the first Pod's processes gone", 60)
-    eventually(lambda: gate(node) == "clear", "the gate clear", 30)
+    words = "processes of a Pod that is gone have a device of its job"
+    eventually(lambda: words in node.actors.events("next").get("FailedCreatePodSandBox", ""), words, 120)
+    eventually(lambda: not node.processes_of(uid), "the first Pod's processes gone", 120)
+    node.running("next")
+    node.has("next", frozenset({0}))
+    node.actors.delete("next")
+    node.actors.gone("next", STARTS_WITHIN_S)
+    eventually(lambda: gate(node) == "clear", "the gate clear", 60)
 
 
 def test_a_device_that_fails_drains_the_node_until_it_is_back(node: RealNode) -> None:

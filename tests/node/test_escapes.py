@@ -1,0 +1,189 @@
+"""A Pod and a native job beside each other, each with cores, memory and devices: neither reaches the
+other's, whatever it tries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from deploy.local.guest.oci import BOX
+from deploy.local.spec import GUEST_GPUS
+from tests.end_to_end.actors import eventually
+from tests.node.escapes import BY_JOB, BY_POD, Escape, all_of, answers
+from tests.node.real_node import STARTS_WITHIN_S, Opened, container, open_each
+from wellknown.names import GRANTED
+
+if TYPE_CHECKING:
+    from tests.end_to_end.actors import Manifest
+    from tests.node.evidence import Evidence
+    from tests.node.real_node import RealNode
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
+
+_OUTPUT: Final = "/tmp/escapes.out"
+_LOOKS: Final = f"grep Cpus_allowed_list /proc/self/status; {open_each('/node-dev/fgpu')} echo looked"
+"""What a container has at its first instruction."""
+_MEMORY: Final = {"name": "memory", "emptyDir": {"medium": "Memory"}}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the two said."""
+
+    node: RealNode
+    cores: str
+    """The Pod's."""
+    gpus: frozenset[int]
+    """The Pod's."""
+    by_pod: dict[str, str]
+    by_job: dict[str, str]
+
+
+def _plain(name: str, **more: object) -> Manifest:
+    """A container that is not privileged, to which the Node's /dev is mounted."""
+    own = {**container(), "name": name, "securityContext": {}}
+    return {**own, "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}, **more}
+
+
+@pytest.fixture(scope="module")
+def beside(all_nodes: RealNode) -> Iterator[Beside]:
+    node = all_nodes
+    node.begin()
+    looks = ["sh", "-c", _LOOKS]
+    first = {**container(2), "securityContext": {}}
+    first["volumeMounts"] = [*first["volumeMounts"], {"name": "memory", "mountPath": "/memory"}]
+    node.create_of(
+        "pod",
+        [first, _plain("second", command=["sh", "-c", f"{_LOOKS}; sleep 2147483647"])],
+        volumes=[_MEMORY],
+        initContainers=[_plain("init", command=looks)],
+    )
+    node.running("pod")
+    gpus, cores = node.granted("pod"), node.allocation("pod").cores
+    job = node.sbatch("sleep 600", "-n1", "--mem=100", "--gres=gpu:2")
+    eventually(lambda: node.job_state(job) == "RUNNING", "the first job runs")
+    others = node.gpus_of_job(job)
+    by_pod = answers(
+        node.inside(
+            "pod",
+            all_of(BY_POD, own_cpus=cores, cpu=node.cpus_of_job(job), **_device(others)),
+        )
+    )
+    tries = all_of(
+        BY_JOB,
+        cpu=cores.partition("-")[0],
+        pod=node.cgroup("pod"),
+        process=node.processes_of(node.uid("pod"))[0],
+        **_device(gpus),
+    )
+    own = "own_cpus=$(sed -n 's/^Cpus_allowed_list:[^0-9]*//p' /proc/self/status)\nexport own_cpus"
+    script = f"{own}\nexport TMPDIR=$(mktemp -d)\n{tries}"
+    node.sbatch(script, "-n1", "--mem=100", "--gres=gpu:2", f"--output={_OUTPUT}")
+    by_job = eventually(
+        lambda: answers(node.guest.run(f"cat {_OUTPUT}", check=False).output),
+        "the job has tried",
+        STARTS_WITHIN_S,
+    )
+    yield Beside(node, cores, gpus, by_pod, by_job)
+    node.clean_up()
+
+
+def _device(numbers: frozenset[int]) -> dict[str, int]:
+    """One of these, for a script."""
+    return {"gpu": min(numbers), "minor": 16 + min(numbers)}
+
+
+def judge(evidence: Evidence, name: str, verdict: str) -> None:
+    evidence.tried += 1
+    if verdict:
+        evidence.succeeded.append(name)
+    assert not verdict, f"{name}: {verdict}"
+
+
+@pytest.mark.parametrize("escape", BY_POD, ids=str)
+def test_a_pod_does_not_reach_what_a_job_has(beside: Beside, evidence: Evidence, escape: Escape) -> None:
+    judge(evidence, escape.name, escape.verdict(beside.by_pod[escape.name]))
+
+
+@pytest.mark.parametrize("escape", BY_JOB, ids=str)
+def test_a_job_does_not_reach_what_a_pod_has(beside: Beside, evidence: Evidence, escape: Escape) -> None:
+    judge(evidence, escape.name, escape.verdict(beside.by_job[escape.name]))
+
+
+def has_its_own(beside: Beside, said: str) -> str:
+    """Why a container has not just what its Pod was granted; blank where it has."""
+    opened = Opened.of(said)
+    cores = said.partition("Cpus_allowed_list:")[2].split()[:1]
+    # Each container has its device's files; the others it sees in the Node's /dev are refused.
+    wrong = cores != [beside.cores] or opened.numbers != beside.gpus
+    return said if wrong or opened.refused != GUEST_GPUS - len(beside.gpus) else ""
+
+
+@pytest.mark.parametrize("name", ["init", "second"])
+def test_each_container_has_what_its_pod_was_granted_from_its_first_instruction(
+    beside: Beside, evidence: Evidence, name: str
+) -> None:
+    log = beside.node.actors.kubectl("logs", beside.node.actors.full("pod"), "-c", name).stdout
+    judge(evidence, f"container {name}", has_its_own(beside, log))
+
+
+def test_an_ephemeral_container_has_no_more(beside: Beside, evidence: Evidence) -> None:
+    node = beside.node
+    added: Manifest = {
+        "name": "debug",
+        "image": BOX,
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-c", _LOOKS],
+    }
+    added["volumeMounts"] = [{"name": "node-dev", "mountPath": "/node-dev"}]
+    pod = node.actors.full("pod")
+    node.actors.api.patch(
+        f"/pods/{pod}/ephemeralcontainers",
+        json={"spec": {"ephemeralContainers": [added]}},
+        headers={"Content-Type": "application/strategic-merge-patch+json"},
+    ).raise_for_status()
+
+    def said() -> str:
+        log = node.actors.kubectl("logs", pod, "-c", "debug").stdout
+        return log if "looked" in log else ""
+
+    judge(
+        evidence,
+        "ephemeral container",
+        has_its_own(beside, eventually(said, "the ephemeral container has looked", STARTS_WITHIN_S)),
+    )
+
+
+def test_its_author_does_not_write_what_it_was_granted(beside: Beside, evidence: Evidence) -> None:
+    actors = beside.node.actors
+    forged = '{"v":1,"gres":"gpu:h100:8(IDX:0-7)"}'
+    annotate = ("annotate", "pod", actors.full("pod"), f"{GRANTED}={forged}", "--overwrite")
+    done = actors.kubectl(*annotate)
+    judge(
+        evidence,
+        "annotation",
+        "" if "are the extender's to write" in done.stderr else done.stdout + done.stderr,
+    )
+
+
+def test_memory_past_what_was_granted_is_not_had_by_a_volume(beside: Beside, evidence: Evidence) -> None:
+    node = beside.node
+    granted = node.allocation("pod").memory_mb
+    take = f"dd if=/dev/zero of=/memory/taken bs=1M count={2 * granted}; ls -l /memory/taken; echo $?"
+    done = node.actors.kubectl("exec", node.actors.full("pod"), "-c", "c", "--", "sh", "-c", take)
+    killed = "oom_kill 0" not in node.limit("pod", "memory.events")
+    judge(evidence, "memory by a volume", "" if killed and done.returncode else done.stdout)
+
+
+def test_a_resize_in_place_gives_no_more(beside: Beside, evidence: Evidence) -> None:
+    actors = beside.node.actors
+    requests = {"cpu": "3", "memory": "1Gi"}
+    patch = json.dumps({"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}})
+    resize = ("patch", "pod", actors.full("pod"), "--subresource", "resize", "-p", patch)
+    done = actors.kubectl(*resize)
+    held = "may be resized to less, and not to more" in done.stderr
+    judge(evidence, "resize in place", "" if held else done.stdout + done.stderr)

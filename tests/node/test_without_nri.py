@@ -1,0 +1,103 @@
+"""A Node whose container runtime asks nobody (containerd 1.7): devices are as closed as elsewhere, whole
+Nodes of them are given, and limits come a moment later."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from deploy.local.spec import GUEST_GPUS
+from tests.end_to_end.actors import eventually
+from tests.node.conftest import WITHOUT_NRI
+from tests.node.real_node import REFUSED, STARTS_WITHIN_S, Opened, container, open_each
+from wellknown import number_list
+
+if TYPE_CHECKING:
+    from tests.node.evidence import Evidence
+    from tests.node.real_node import RealNode
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
+
+GUESTS = WITHOUT_NRI
+PODS: Final = 20
+WITHIN_MS: Final = 500.0
+_MIB: Final = 1 << 20
+_LOOKS: Final = """
+limits=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup); limits=${limits%/*}
+for look in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    read up rest < /proc/uptime
+    cpus=$(sed -n 's/^Cpus_allowed_list:[^0-9]*//p' /proc/self/status)
+    echo "at $up cpus $cpus memory $(cat $limits/memory.max)"
+    usleep 50000
+done
+echo looked
+"""
+_LOOK: Final = re.compile(r"^at (\S+) cpus (\S+) memory (\S+)$", re.MULTILINE)
+
+
+def test_a_pod_that_has_all_devices_is_given_them_and_opens_them(node: RealNode) -> None:
+    node.create_unprivileged("all", gpus=GUEST_GPUS)
+    node.running("all")
+    node.has("all", frozenset(range(GUEST_GPUS)))
+
+
+def test_a_pod_that_has_some_of_them_is_not_admitted_and_says_why(node: RealNode) -> None:
+    node.create_unprivileged("some", gpus=2)
+
+    def message() -> str:
+        return str(((node.actors.see("some") or {}).get("status") or {}).get("message", ""))
+
+    words = f"it asks for 2 of the {GUEST_GPUS}"
+    eventually(lambda: words in message(), f"its words: {message()}", STARTS_WITHIN_S)
+
+
+def test_a_privileged_pod_without_devices_opens_none(node: RealNode) -> None:
+    node.create("none")
+    node.running("none")
+    opened = node.opens("none")
+    assert opened.numbers == frozenset()
+    assert opened.said.count(REFUSED) == GUEST_GPUS
+
+
+def test_slurm_holds_a_native_job_beside_a_pod(node: RealNode) -> None:
+    node.create("pod")
+    node.running("pod")
+    script = f"grep Cpus_allowed_list /proc/self/status\n{open_each()}\necho over; sleep 600"
+    job = node.sbatch(script, "-n1", "--mem=100", "--gres=gpu:2", "--output=/tmp/beside.out")
+    output = "cat /tmp/beside.out"
+    eventually(lambda: "over" in node.guest.run(output, check=False).output, "the job's words")
+    said = node.guest.run(output).output
+    own = node.gpus_of_job(job)
+    assert len(own) == 2
+    assert Opened.of(said).numbers == own
+    cores = number_list.expand(said.partition("Cpus_allowed_list:")[2].split()[0])
+    assert set(cores).isdisjoint(number_list.expand(node.limit("pod", "cpuset.cpus")))
+
+
+def looked(node: RealNode, name: str) -> str:
+    """What a Pod has said, once it has looked; blank before."""
+    said = node.actors.kubectl("logs", node.actors.full(name)).stdout
+    return said if "looked" in said else ""
+
+
+def test_limits_are_in_force_soon_after_a_pods_first_instruction(
+    node: RealNode, evidence: Evidence
+) -> None:
+    for number in range(PODS):
+        name = f"pod-{number}"
+        whole = {**container(), "command": ["sh", "-c", _LOOKS]}
+        node.create_of(name, [whole], restartPolicy="Never")
+        said = eventually(partial(looked, node, name), f"{name} has looked", STARTS_WITHIN_S)
+        granted = node.allocation(name)
+        looks = [(float(up), cpus, memory) for up, cpus, memory in _LOOK.findall(said)]
+        at = next(
+            up
+            for up, cpus, memory in looks
+            if cpus == granted.cores and memory != "max" and int(memory) <= granted.memory_mb * _MIB
+        )
+        evidence.applied_without_nri_ms.append((at - looks[0][0]) * 1000)
+        node.actors.delete(name)
+    assert max(evidence.applied_without_nri_ms) <= WITHIN_MS
