@@ -89,6 +89,11 @@ class Agent:
         """Returns how many limits somebody else had changed."""
         return self._keeper.limits.repaired
 
+    @property
+    def counted(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        """Returns how many devices there are, and how many have failed, by name and type."""
+        return self._keeper.counted
+
     async def run(self) -> None:
         """Does so for ever. Until the Pods are listed nobody is let in to more than the agent before has
         left it."""
@@ -286,3 +291,11 @@ class Figures(Collector):
         )
         words = "limits of Pods that somebody else had changed, and that were put right"
         yield CounterMetricFamily("node_agent_limits_repaired", words, self._agent.repaired)
+        labels = ("gres", "type")
+        devices = GaugeMetricFamily("node_agent_devices", "devices that Slurm counts", labels=labels)
+        words = "devices that Slurm counts and that cannot be used"
+        failed = GaugeMetricFamily("node_agent_devices_failed", words, labels=labels)
+        for kind, (number, broken) in self._agent.counted.items():
+            devices.add_metric(kind, number)
+            failed.add_metric(kind, broken)
+        yield from (devices, failed)

@@ -154,6 +154,18 @@ class Keeper:
                 found[of] = words
         return found
 
+    @property
+    def counted(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Returns how many devices Slurm counts here, and how many of them have failed, by the names and
+        types of GRES."""
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        failed = self.failed
+        for of, part in (self.machine.numbered if self.machine else {}).items():
+            kind = part.device.name, part.device.type
+            number, broken = found.get(kind, (0, 0))
+            found[kind] = number + 1, broken + (of in failed)
+        return found
+
     def read_cpus(self) -> None:
         """Reads the machine's map of cores, once. Raises OSError and ValueError."""
         if self._cpus is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from kubernetes_client.errors import Unavailable
@@ -204,9 +205,26 @@ async def test_a_pod_that_cannot_have_its_devices_is_told_of(one_driver: Node) -
             f"ml/{A}": "what Slurm granted it cannot be read",
             f"ml/{B}": "Slurm gave it gpu 7, and this machine has 3",
         }
-        with_less, _ = Figures(agent).collect()
-        assert with_less.samples[0].value == 2
+        assert figure(agent, "node_agent_pods_with_less_than_their_jobs") == 2
         assert [node.has(cgroup) for cgroup in cgroups] == ["", ""]
+
+
+def figure(agent: Agent, name: str, **labels: str) -> float:
+    registry = CollectorRegistry()
+    registry.register(Figures(agent))
+    value = registry.get_sample_value(name, labels)
+    assert value is not None, f"{name} {labels}"
+    return value
+
+
+async def test_the_devices_are_counted(one_driver: Node) -> None:
+    node = one_driver
+    late = node.unload("y")
+    async with node.agent(ready=False) as agent:
+        await eventually(lambda: str(late) in agent.health.troubles().get(_DEVICES, ""))
+        of = {"gres": "gpu", "type": ""}
+        assert figure(agent, "node_agent_devices", **of) == 3
+        assert figure(agent, "node_agent_devices_failed", **of) == 1
 
 
 async def test_pods_of_other_nodes_do_not_count(one_driver: Node) -> None:
