@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run() -> int:
+    # structlog would load it, for a console that nobody looks at: 4 MB.
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
     from node_agent import app  # noqa: PLC0415 -- the other commands need neither Kubernetes nor a server
 
     return app.main()
