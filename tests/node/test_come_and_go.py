@@ -190,7 +190,7 @@ def test_no_device_is_ever_in_two_hands(node: RealNode, evidence: Evidence) -> N
         while coming and len(here) < _AT_ONCE:
             here.add(name := coming.pop())
             kinds[name.partition("-")[0]].comes(
-                name, chance.randint(1, _MOST_GPUS), chance.randint(0, 2)
+                name, chance.randint(1, _MOST_GPUS), chance.randint(3, 12)
             )
         eventually(some_go, f"one of {sorted(here)} goes", STARTS_WITHIN_S)
     assert evidence.wrong[wrong:] == []
