@@ -16,7 +16,7 @@ from node_agent.cgroups import PodCgroups, limits_now
 from node_agent.claims import Claim, claim_of
 from node_agent.constraints import Counted
 from node_agent.decision import Entry, PodCgroup
-from node_agent.kernel.device_guard import DeviceGuard
+from node_agent.kernel.device_guard import known_in
 from node_agent.limits import CPUS, MEMORY, limits_of
 from node_agent.machine import slurmd_gres
 from node_agent.machine.cpus import Cpus
@@ -71,8 +71,7 @@ def main(settings: Settings) -> None:
     claims = {claim.uid: claim for claim in asyncio.run(_claims(settings))}
     pods = PodCgroups(settings.cgroups, settings.pods_cgroups)
     cgroups = {each.uid: each for each in pods.pods()}
-    known = DeviceGuard(settings.bpf).known() if settings.bpf.exists() else set[Entry]()
-    entries = [(cgroup, Number(*device)) for cgroup, device in known]
+    entries = [(cgroup, Number(*device)) for cgroup, device in known_in(settings.bpf)]
     machine, cpus = None, None
     try:
         machine = Machine(slurmd_gres.parse(settings.gres.read_text()))

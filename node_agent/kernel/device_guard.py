@@ -82,7 +82,7 @@ class DeviceGuard:
         for name, kept in self._maps.items():
             if not (self._folder / name).exists():
                 bpf.pin(kept.fd, self._folder / name)
-        before, own = self._kept(pods), self._programs.pop(number_of(pods), None)
+        before, own = self._kept(pods), self._programs.get(number_of(pods))
         program = bpf.load(_NAME, _program(depth, self._guarded.fd, self._let_in.fd))
         try:
             bpf.pin(program, self._folder / f"program-{number_of(pods)}-{time.time_ns()}")
@@ -101,7 +101,7 @@ class DeviceGuard:
         """Takes all programs off, and forgets everything: from then on everybody has every device.
         Raises OSError."""
         for cgroup in pods:
-            for place in self._folder.glob(f"program-{number_of(cgroup)}-*"):
+            for place in self._kept(cgroup):
                 _take_off(place, cgroup)
         for place in self._folder.iterdir():
             place.unlink()
@@ -114,8 +114,7 @@ class DeviceGuard:
 
     def known(self) -> set[Entry]:
         """Returns who was let in to what. Raises OSError."""
-        entries = map(_LET_IN.unpack, self._let_in.entries())
-        return {(cgroup, (major, minor)) for cgroup, major, minor in entries}
+        return _let_in(self._let_in)
 
     def change(self, less: AbstractSet[Entry], more: AbstractSet[Entry]) -> None:
         """First shuts out, then lets in: better nobody has a device for a moment than two. Raises
@@ -124,6 +123,24 @@ class DeviceGuard:
             self._let_in.remove(_LET_IN.pack(cgroup, *device))
         for cgroup, device in more:
             self._let_in.put(_LET_IN.pack(cgroup, *device), _YES)
+
+
+def known_in(folder: Path) -> set[Entry]:
+    """Returns who was let in to what by the guard that is kept in a folder; nobody where there is none,
+    and none is made. Raises OSError."""
+    try:
+        kept = bpf.pinned(folder / "let_in")
+    except FileNotFoundError:
+        return set()
+    try:
+        return _let_in(bpf.Map(kept, _LET_IN.size, len(_YES)))
+    finally:
+        os.close(kept)
+
+
+def _let_in(kept: bpf.Map) -> set[Entry]:
+    entries = map(_LET_IN.unpack, kept.entries())
+    return {(cgroup, (major, minor)) for cgroup, major, minor in entries}
 
 
 def number_of(cgroup: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from node_agent.kernel import bpf
-from node_agent.kernel.device_guard import DeviceGuard, number_of
+from node_agent.kernel.device_guard import DeviceGuard, known_in, number_of
 from tests.node_agent.cgroup_tree import Tree, make_devices, mounted
 
 if TYPE_CHECKING:
@@ -221,3 +222,34 @@ def test_a_map_that_is_full_is_an_error(tree: Tree) -> None:
     few.remove(b"aaaa")
     assert few.entries() == {b"bbbb"}
     assert [place.name for place in tree.bpf.iterdir()] == ["few"]
+
+
+def test_who_reads_what_is_known_makes_nothing(tree: Tree) -> None:
+    """A map that it made would be taken for the guard's, and forget who has what."""
+    assert known_in(tree.bpf) == set()
+    assert not tree.bpf.exists()
+    guard = install(tree)
+    guard.change(set(), {(7, X)})
+    assert known_in(tree.bpf) == {(7, X)}
+    (tree.bpf / "let_in").unlink()
+    assert known_in(tree.bpf) == set()
+    assert not (tree.bpf / "let_in").exists()
+
+
+def test_a_program_that_could_not_be_relieved_is_relieved_later(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard, pods = install(tree), tree.root / "kubepods"
+    for file in tree.bpf.iterdir():
+        file.unlink()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(bpf, "attach", refuse)
+        with pytest.raises(OSError, match="Cannot allocate memory"):
+            guard.put_on(pods, 2)
+    guard.put_on(pods, 2)
+    assert guard.is_on(pods)
+    assert guard.others(pods) == ()
