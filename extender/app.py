@@ -20,7 +20,6 @@ from extender.leader.leader import Leader
 from extender.leader.replica import Replica
 from extender.listeners import Listeners
 from extender.policy.current import CurrentPolicy
-from extender.policy.file import WrongPolicy
 from extender.settings import Settings
 from extender.telemetry import Telemetry
 from kubernetes_client.errors import NoCredentials
@@ -29,6 +28,7 @@ from kubernetes_client.rest import KubernetesRest
 from service.listener import Server
 from service.logging import configure_logging
 from service.settings import from_environment
+from service.yaml_file import WrongFile
 from slurm_client.rest import SlurmRest
 
 log = structlog.get_logger()
@@ -147,7 +147,7 @@ def main() -> None:
     settings = from_environment(Settings)
     try:
         policy = CurrentPolicy(settings.policy_file, settings.policy or "restricted")
-    except WrongPolicy as wrong:
+    except WrongFile as wrong:
         for line in wrong.lines:
             print(f"SLURM_EXTENDER_POLICY_FILE: {line}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None

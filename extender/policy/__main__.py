@@ -5,8 +5,9 @@ import json
 import sys
 from pathlib import Path
 
-from extender.policy.file import WrongPolicy, read, schema
+from extender.policy.file import read, schema
 from extender.policy.rules import Policy, described
+from service.yaml_file import WrongFile
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     try:
         policy = read(given.file)
-    except WrongPolicy as wrong:
+    except WrongFile as wrong:
         print(*wrong.lines, sep="\n", file=sys.stderr)
         return 1
     if given.command == "check":

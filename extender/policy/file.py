@@ -1,67 +1,19 @@
-"""The format of a policy file, and the problems of a file with their lines.
+"""The format of a policy file.
 
 The models here are the schema; `python -m extender.policy schema` prints it.
 """
 
-import re
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails
 
 from extender.policy.rules import Choice, Policy, Rule
 from extender.request.annotations import LARGEST, LONGEST_MINUTES
+from service import yaml_file
 from slurm_client.ownership import OWNERS, may_own
-
-_INTEGER = "tag:yaml.org,2002:int"
-_DECIMAL = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
-"""A loader of YAML without YAML 1.1's numbers: 010 is 8 there, 1_0 is 10 and 1:30 is 90."""
-_Place = tuple[int | str, ...]
-_SHOWN = 80
-_WORDS = {
-    "missing": "is missing",
-    "string_type": "a text is needed; quote what YAML takes for something else",
-    "list_type": "a list is needed, like [a, b]",
-    "too_short": "must not be empty",
-    "literal_error": "must be restricted or open",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem of a file: the line (from 1; 0 is the whole), the field, and why."""
-
-    line: int
-    field: str
-    why: str
-
-
-class WrongPolicy(Exception):
-    """The error for a policy that cannot be read; `lines` has every problem, in the form of a
-    compiler's errors."""
-
-    def __init__(self, path: Path, problems: list[Problem]) -> None:
-        self.problems = tuple(sorted(problems, key=lambda one: one.line))
-        self.lines = tuple(_told(path, one) for one in self.problems)
-        super().__init__("; ".join(self.lines))
-
-
-def _told(path: Path, problem: Problem) -> str:
-    place = f"{path}:{problem.line}" if problem.line else str(path)
-    return ": ".join(part for part in (place, problem.field, problem.why) if part)
 
 
 def _number(value: Any) -> int:
@@ -164,16 +116,8 @@ def schema() -> dict[str, Any]:
 
 
 def read(path: Path) -> Policy:
-    """Returns the policy in a file. Raises WrongPolicy with everything that is wrong."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise WrongPolicy(path, [Problem(0, "", f"cannot be read: {error}")]) from error
-    document = _Document(text)
-    model = document.read()
-    if model is None or document.problems:
-        raise WrongPolicy(path, document.problems)
-    return _policy(model)
+    """Returns the policy in a file. Raises WrongFile with everything that is wrong."""
+    return _policy(yaml_file.read(path, PolicyModel, "preset: restricted"))
 
 
 def _policy(model: PolicyModel) -> Policy:
@@ -206,95 +150,3 @@ def _rule(model: RuleModel, number: int) -> Rule:
 
 def _minutes(seconds: int | None) -> int | None:
     return None if seconds is None else ceil(seconds / 60)
-
-
-# What the file says, and where
-
-
-class _Document:
-    """A file's text, the line of each part of it, and what is wrong with it."""
-
-    def __init__(self, text: str) -> None:
-        self.problems: list[Problem] = []
-        self._text = text
-        self._lines: dict[_Place, int] = {(): 1}
-        self._seen: set[int] = set()
-
-    def read(self) -> PolicyModel | None:
-        """Returns what the text says, None where it is not of this format."""
-        try:
-            loader = yaml.SafeLoader(self._text)
-            root = loader.get_single_node()
-            if root is None:
-                self._wrong(0, (), "is empty: `preset: restricted` is the least")
-                return None
-            self._note(root)
-            return PolicyModel.model_validate(loader.construct_document(root))
-        except ValidationError as error:
-            for each in error.errors():
-                self._wrong(self._line(each["loc"]), each["loc"], _why(each))
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            self._wrong(mark.line + 1 if mark else 0, (), f"not YAML: {error.problem}")
-        except Exception as error:  # noqa: BLE001 -- PyYAML lets through what Python makes of odd values
-            self._wrong(0, (), f"not YAML: {error}")
-        return None
-
-    def _wrong(self, line: int, place: _Place, why: str) -> None:
-        self.problems.append(Problem(line, _path(place), why))
-
-    def _line(self, place: _Place) -> int:
-        """Returns the line of a field; for a missing field the line of the enclosing mapping."""
-        known = (place[:length] for length in range(len(place), -1, -1))
-        return next(self._lines[one] for one in known if one in self._lines)
-
-    def _note(self, node: yaml.Node, place: _Place = ()) -> None:
-        """Notes the lines of this part and its children; a part that an alias repeats has its first
-        line."""
-        self._lines.setdefault(place, node.start_mark.line + 1)
-        if id(node) in self._seen:
-            return
-        self._seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            for index, each in enumerate(node.value):
-                self._note(each, (*place, index))
-        elif node.tag == _INTEGER and not _DECIMAL.fullmatch(node.value):
-            self._wrong(node.start_mark.line + 1, place, f"{node.value} is not a plain decimal number")
-        elif isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                self._note_field(key, value, (*place, str(key.value)))
-
-    def _note_field(self, key: yaml.Node, value: yaml.Node, place: _Place) -> None:
-        """Notes keys that occur twice as problems: YAML readers silently take the last, and a policy
-        must not depend on it."""
-        line = key.start_mark.line + 1
-        if place in self._lines:
-            self._wrong(line, place, f"is there already, in line {self._lines[place]}")
-            return
-        self._lines[place] = line
-        self._note(value, place)
-
-
-def _path(place: _Place) -> str:
-    """Returns a path as Kubernetes writes it: rules[0].allow.users[1]."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    return "".join(parts).removeprefix(".")
-
-
-def _why(error: ErrorDetails) -> str:
-    kind, place = error["type"], error["loc"]
-    match kind:
-        case "extra_forbidden":
-            return f"is no field here; there are {_fields(place)}"
-        case "model_type":
-            return f"has fields: {_fields((*place, ''))}"
-        case "string_pattern_mismatch":
-            return f"{str(error['input'])[:_SHOWN]!r} does not match {error['ctx']['pattern']}"
-    return _WORDS.get(kind) or error["msg"].removeprefix("Value error, ")
-
-
-def _fields(place: _Place) -> str:
-    """Returns the fields that there are in this place."""
-    deep: type[BaseModel] = Default if "default" in place else Allow
-    known: dict[int, type[BaseModel]] = {1: PolicyModel, 3: RuleModel}
-    return ", ".join(str(one.alias) for one in known.get(len(place), deep).model_fields.values())

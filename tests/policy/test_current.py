@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from extender.policy import current as module
 from extender.policy.current import CurrentPolicy
-from extender.policy.file import WrongPolicy
 from extender.policy.rules import OPEN, RESTRICTED
+from service import current_file as module
 from service.health import Health
+from service.yaml_file import WrongFile
 
 GOOD, OTHER, BAD = "preset: open\n", "preset: restricted\n", "preset: closed\n"
 
@@ -50,12 +50,12 @@ async def test_that_nobody_is_let_in_is_said_at_the_start() -> None:
 
 def test_a_bad_file_is_no_start(file: Path) -> None:
     file.write_text(BAD)
-    with pytest.raises(WrongPolicy, match="preset: must be restricted or open"):
+    with pytest.raises(WrongFile, match="preset: must be restricted or open"):
         CurrentPolicy(file)
 
 
 def test_a_missing_file_is_no_start(tmp_path: Path) -> None:
-    with pytest.raises(WrongPolicy, match="cannot be read"):
+    with pytest.raises(WrongFile, match="cannot be read"):
         CurrentPolicy(tmp_path / "absent")
 
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.policy.__main__ import main
-from extender.policy.file import WrongPolicy, read, schema
+from extender.policy.file import read, schema
 from extender.policy.rules import OPEN, RESTRICTED, Choice, Policy, Rule
+from service.yaml_file import WrongFile
 
 WHOLE = """\
 preset: open
@@ -45,7 +46,7 @@ def parsed(tmp_path: Path, text: str) -> Policy:
 
 def wrong(tmp_path: Path, text: str) -> list[str]:
     """What is said, a line for each problem, without the file's name."""
-    with pytest.raises(WrongPolicy) as told:
+    with pytest.raises(WrongFile) as told:
         parsed(tmp_path, text)
     name = str(tmp_path / "policy.yaml")
     assert all(line.startswith(name + ":") for line in told.value.lines)
@@ -157,10 +158,10 @@ def test_every_mistake_is_told_in_the_order_of_lines(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path):
-        with pytest.raises(WrongPolicy, match=f"{path}: cannot be read"):
+        with pytest.raises(WrongFile, match=f"{path}: cannot be read"):
             read(path)
     (tmp_path / "latin").write_bytes(b"preset: \xff")
-    with pytest.raises(WrongPolicy, match="cannot be read"):
+    with pytest.raises(WrongFile, match="cannot be read"):
         read(tmp_path / "latin")
 
 
@@ -177,7 +178,7 @@ def test_any_file_is_read_or_told_what_is_wrong(
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "any.yaml"
     file.write_text(document, encoding="utf-8", errors="surrogatepass")
-    with suppress(WrongPolicy):
+    with suppress(WrongFile):
         assert isinstance(read(file), Policy)
 
 

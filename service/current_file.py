@@ -1,0 +1,91 @@
+"""What a file says now: it is read again whenever it changes.
+
+A file that becomes wrong changes nothing: what was good last counts, and the log and /readyz say so
+until the file is corrected.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from service.health import Health
+from service.periodic import periodically
+from service.watched_file import Stamp, stamp
+from service.yaml_file import WrongFile
+
+_LOOK_S = 1.0
+
+_Content = TypeVar("_Content")
+
+
+class CurrentFile(Generic[_Content]):
+    """Keeps what a file says. `changed` is set, and replaced by another event, when that changes."""
+
+    def __init__(
+        self, part: str, file: Path | None, read: Callable[[Path], _Content], absent: _Content
+    ) -> None:
+        """`part` is the part of health for the file, `absent` what counts where there is none. Raises
+        WrongFile where the file is wrong."""
+        self.content = absent
+        self.changed = asyncio.Event()
+        self.trouble: str | None = None
+        """The problem with the current file; None where what it says counts."""
+        self.file = file
+        self._part = part
+        self._reads = read
+        self._seen: Stamp | None = None
+        self._read: Stamp | None = None
+        self._wrong: str | None = None
+        if file is not None:
+            self._read = self._seen = _stamp_of(file)
+            self.content = read(file)
+
+    async def run(self, health: Health, tell: Callable[[bool], object]) -> None:
+        """Looks at the file for ever, if there is one; `tell` is called each time with whether it is
+        good."""
+        self.announce()
+        file = self.file
+        if file is None:
+            return
+
+        def look() -> None:
+            self.look(file)
+            why = self.trouble and f"the last good {self._part} counts: {self.trouble}"
+            health.says(self._part, why, alarm=True)
+            tell(self.trouble is None)
+
+        await periodically(look, _LOOK_S, pauses_first=True)
+
+    def look(self, file: Path) -> None:
+        """Reads a changed file once it has stayed the same between two looks: half of a file may be
+        right, too."""
+        now = _stamp_of(file)
+        if now is not None and now != self._read and now == self._seen:
+            self._read = now
+            self._take(file)
+        self._seen = now
+        self.trouble = self._wrong if now is not None else f"{file} is not there any more"
+
+    def announce(self) -> None:
+        """Tells the log what counts from now on."""
+
+    def _take(self, file: Path) -> None:
+        try:
+            content = self._reads(file)
+        except WrongFile as wrong:
+            self._wrong = str(wrong)
+            return
+        self._wrong = None
+        if content != self.content:
+            self.content = content
+            self.announce()
+            changed, self.changed = self.changed, asyncio.Event()
+            changed.set()
+
+
+def _stamp_of(file: Path) -> Stamp | None:
+    try:
+        return stamp(file)
+    except OSError:
+        return None

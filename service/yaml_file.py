@@ -1,0 +1,169 @@
+"""A file of YAML that a person writes, read into a model, and its problems with their lines.
+
+The models are the schema. A number is a plain decimal one, a key occurs once, and an unknown field is
+told with those that there are.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+_INTEGER = "tag:yaml.org,2002:int"
+_DECIMAL = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
+"""A loader of YAML without YAML 1.1's numbers: 010 is 8 there, 1_0 is 10 and 1:30 is 90."""
+_Place = tuple[int | str, ...]
+_SHOWN = 80
+_WORDS = {
+    "missing": "is missing",
+    "string_type": "a text is needed; quote what YAML takes for something else",
+    "list_type": "a list is needed, like [a, b]",
+    "too_short": "must not be empty",
+}
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem of a file: the line (from 1; 0 is the whole), the field, and why."""
+
+    line: int
+    field: str
+    why: str
+
+
+class WrongFile(Exception):
+    """The error for a file that cannot be read; `lines` has every problem, in the form of a compiler's
+    errors."""
+
+    def __init__(self, path: Path, problems: list[Problem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda one: one.line))
+        self.lines = tuple(_told(path, one) for one in self.problems)
+        super().__init__("; ".join(self.lines))
+
+
+def read(path: Path, kind: type[_Model], least: str) -> _Model:
+    """Returns what a file says. `least` is the shortest file that says anything, for messages. Raises
+    WrongFile with everything that is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongFile(path, [Problem(0, "", f"cannot be read: {error}")]) from error
+    document = _Document(text, kind, least)
+    model = document.read()
+    if model is None or document.problems:
+        raise WrongFile(path, document.problems)
+    return model
+
+
+def _told(path: Path, problem: Problem) -> str:
+    place = f"{path}:{problem.line}" if problem.line else str(path)
+    return ": ".join(part for part in (place, problem.field, problem.why) if part)
+
+
+class _Document(Generic[_Model]):
+    """A file's text, the line of each part of it, and what is wrong with it."""
+
+    def __init__(self, text: str, kind: type[_Model], least: str) -> None:
+        self.problems: list[Problem] = []
+        self._text = text
+        self._kind = kind
+        self._least = least
+        self._lines: dict[_Place, int] = {(): 1}
+        self._seen: set[int] = set()
+
+    def read(self) -> _Model | None:
+        """Returns what the text says, None where it is not of this format."""
+        try:
+            loader = yaml.SafeLoader(self._text)
+            root = loader.get_single_node()
+            if root is None:
+                self._wrong(0, (), f"is empty: `{self._least}` is the least")
+                return None
+            self._note(root)
+            return self._kind.model_validate(loader.construct_document(root))
+        except ValidationError as error:
+            for each in error.errors():
+                self._wrong(self._line(each["loc"]), each["loc"], _why(each, self._kind))
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            self._wrong(mark.line + 1 if mark else 0, (), f"not YAML: {error.problem}")
+        except Exception as error:  # noqa: BLE001 -- PyYAML lets through what Python makes of odd values
+            self._wrong(0, (), f"not YAML: {error}")
+        return None
+
+    def _wrong(self, line: int, place: _Place, why: str) -> None:
+        self.problems.append(Problem(line, _path(place), why))
+
+    def _line(self, place: _Place) -> int:
+        """Returns the line of a field; for a missing field the line of the enclosing mapping."""
+        known = (place[:length] for length in range(len(place), -1, -1))
+        return next(self._lines[one] for one in known if one in self._lines)
+
+    def _note(self, node: yaml.Node, place: _Place = ()) -> None:
+        """Notes the lines of this part and its children; a part that an alias repeats has its first
+        line."""
+        self._lines.setdefault(place, node.start_mark.line + 1)
+        if id(node) in self._seen:
+            return
+        self._seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            for index, each in enumerate(node.value):
+                self._note(each, (*place, index))
+        elif node.tag == _INTEGER and not _DECIMAL.fullmatch(node.value):
+            self._wrong(node.start_mark.line + 1, place, f"{node.value} is not a plain decimal number")
+        elif isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                self._note_field(key, value, (*place, str(key.value)))
+
+    def _note_field(self, key: yaml.Node, value: yaml.Node, place: _Place) -> None:
+        """Notes keys that occur twice as problems: YAML readers silently take the last, and nobody
+        means that."""
+        line = key.start_mark.line + 1
+        if place in self._lines:
+            self._wrong(line, place, f"is there already, in line {self._lines[place]}")
+            return
+        self._lines[place] = line
+        self._note(value, place)
+
+
+def _path(place: _Place) -> str:
+    """Returns a path as Kubernetes writes it: rules[0].allow.users[1]."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    return "".join(parts).removeprefix(".")
+
+
+def _why(error: ErrorDetails, kind: type[BaseModel]) -> str:
+    problem, place = error["type"], error["loc"]
+    match problem:
+        case "extra_forbidden":
+            return f"is no field here; there are {_fields(kind, place[:-1])}"
+        case "model_type":
+            return f"has fields: {_fields(kind, place)}"
+        case "string_pattern_mismatch":
+            return f"{str(error['input'])[:_SHOWN]!r} does not match {error['ctx']['pattern']}"
+        case "literal_error":
+            return f"must be {str(error['ctx']['expected']).replace(chr(39), '')}"
+    return _WORDS.get(problem) or error["msg"].removeprefix("Value error, ")
+
+
+def _fields(kind: Any, place: _Place) -> str:
+    """Returns the fields that there are in this place of a model."""
+    for part in place:
+        fields = {one.alias or name: one.annotation for name, one in kind.model_fields.items()}
+        kind = _model_in(fields.get(str(part))) if isinstance(part, str) else kind
+    return ", ".join(one.alias or name for name, one in kind.model_fields.items())
+
+
+def _model_in(annotation: Any) -> Any:
+    """Returns the model that a field's annotation is about: of `list[Rule]`, `Rule | None`."""
+    if get_origin(annotation) in (list, tuple, Mapping, dict, Annotated, Union, UnionType):
+        return next(filter(None, map(_model_in, get_args(annotation))), None)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
